@@ -1,0 +1,9 @@
+from ._version import __version__ as __version__
+from .errors import InstanceError as InstanceError
+from .errors import OptschedError as OptschedError
+from .errors import PolicyError as PolicyError
+from .errors import ScheduleError as ScheduleError
+from .instance import Instance as Instance
+from .schedule import Schedule as Schedule
+from .schedule import Violation as Violation
+from .simulate import run as run

@@ -1,0 +1,92 @@
+"""The errors optsched raises; each message says what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class OptschedError(Exception):
+    """Base class: catching it catches every error that optsched raises on purpose.
+
+    Examples
+    --------
+    >>> import optsched
+    >>> try:
+    ...     optsched.Instance(prompts=[3], outputs=[0], memory=10)
+    ... except optsched.OptschedError as error:
+    ...     print(error)
+    request 0: outputs is 0, but every request makes at least 1 token
+    """
+
+
+class InstanceError(OptschedError):
+    """An instance, a trace or a workload name is not valid.
+
+    Attributes
+    ----------
+    column
+        Name of the field at fault, if one is.
+    request
+        Index of the first request at fault, if one is.
+    value
+        The offending value.
+    reason
+        What is wrong with the value, without saying where it stands.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        column: str | None = None,
+        request: int | None = None,
+        value: object = None,
+        reason: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.column = column
+        self.request = request
+        self.value = value
+        self.reason = reason or message
+
+
+class ScheduleError(OptschedError):
+    """A schedule does not belong to its instance (a feasible one is another question: `check`)."""
+
+
+class PolicyError(OptschedError):
+    """A policy is unknown or cannot run on this instance."""
+
+
+class CertificateError(OptschedError):
+    """A certificate is malformed or was made for another instance."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which known names are closest to a mistyped one.
+
+    Parameters
+    ----------
+    name
+        What the user wrote.
+    known
+        What would have been understood.
+
+    Returns
+    -------
+    str
+        A phrase for the end of an error message.
+
+    Examples
+    --------
+    >>> nearest("mcsf", ["fcfs", "mc-sf", "area"])
+    "did you mean 'mc-sf'? Known: area, fcfs, mc-sf"
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}{'K' if hint else 'k'}nown: {', '.join(names)}"

@@ -1,0 +1,523 @@
+"""The instance: requests, their arrivals and the memory of one worker (docs/conventions.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from optsched.errors import InstanceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+MAX_TOKENS = 10**9  # memory-time areas of single requests stay within 64-bit integers
+MAX_STEP = 10**12
+
+#: Fields with one integer per request, and those of them that may be absent.
+INTEGER_FIELDS = ("prompts", "outputs", "arrivals", "deadlines", "output_lower", "output_upper")
+OPTIONAL_FIELDS = ("weights", "deadlines", "output_lower", "output_upper", "labels")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Instance:
+    r"""Requests for one worker with a KV cache of limited size.
+
+    Request :math:`i` brings :math:`s_i` prompt tokens and makes :math:`o_i` output tokens, one per
+    step. Started at step :math:`p_i \ge a_i` it occupies steps :math:`p_i + 1, \dots, p_i + o_i`
+    and holds :math:`s_i + (t - p_i)` tokens at step :math:`t` (Sorted-F Eq. 6), so that its peak
+    :math:`s_i + o_i` falls on its completion :math:`c_i = p_i + o_i` and another request may start
+    at :math:`c_i`. At no step may the tokens held exceed the memory :math:`M`.
+
+    Parameters
+    ----------
+    prompts
+        Prompt tokens :math:`s_i \ge 0` of each request, shape (n,).
+    outputs
+        Output tokens :math:`o_i \ge 1` of each request, shape (n,).
+    memory
+        Tokens :math:`M` that the worker holds at most; every request must fit alone,
+        :math:`s_i + o_i \le M`.
+    arrivals
+        Step :math:`a_i \ge 0` from which a request may start, ascending, shape (n,).
+        None means that all are there at step 0.
+    weights
+        Positive weights for weighted latency, shape (n,). None means 1 each.
+    deadlines
+        Latest completion steps, shape (n,), if there are any.
+    output_lower, output_upper
+        What a predictor says of the outputs: :math:`\ell_i \le o_i \le u_i`, shape (n,).
+    labels
+        The user's own names of the requests; None means "0", "1", ...
+    name
+        What to call the instance in tables and plots.
+    seconds_per_step
+        Length of a step in seconds where arrivals were converted from seconds, else None.
+
+    Raises
+    ------
+    InstanceError
+        If a value breaks one of the rules above; it names the first request at fault.
+
+    Examples
+    --------
+    >>> from optsched import Instance
+    >>> instance = Instance(prompts=[63, 1, 1], outputs=[1, 2, 2], memory=64)
+    >>> len(instance), instance.peaks
+    (3, array([64,  3,  3]))
+    >>> instance.replace(memory=63)
+    Traceback (most recent call last):
+        ...
+    optsched.errors.InstanceError: request 0: prompts 63 + outputs 1 is 64 tokens, but the memory
+    holds 63; leave the request out or raise the memory
+    """
+
+    prompts: IntArray
+    outputs: IntArray
+    memory: int
+    arrivals: IntArray = None  # type: ignore[assignment]  # filled in __post_init__
+    weights: FloatArray | None = None
+    deadlines: IntArray | None = None
+    output_lower: IntArray | None = None
+    output_upper: IntArray | None = None
+    labels: tuple[str, ...] | None = None
+    name: str = "instance"
+    seconds_per_step: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "memory", checked_memory(self.memory))
+        if self.arrivals is None:
+            object.__setattr__(self, "arrivals", np.zeros(len(self.prompts), dtype=np.int64))
+        for field in INTEGER_FIELDS:
+            if (values := getattr(self, field)) is not None:
+                object.__setattr__(self, field, as_integers(field, values))
+        if self.weights is not None:
+            object.__setattr__(self, "weights", _frozen(_as_floats("weights", self.weights)))
+        if self.labels is not None:
+            object.__setattr__(self, "labels", tuple(str(label) for label in self.labels))
+        if len(self.prompts) == 0:
+            raise InstanceError("there are no requests, but an instance needs at least one")
+        for field in (*INTEGER_FIELDS, "weights", "labels"):
+            values = getattr(self, field)
+            if values is not None and len(values) != len(self.prompts):
+                raise InstanceError(
+                    f"{field} has {len(values)} entries for {len(self.prompts)} requests",
+                    column=field,
+                )
+        for rule in broken_rules(self.columns(), self.memory):
+            index = int(np.argmax(rule.mask))
+            label = f" ({self.labels[index]!r})" if self.labels is not None else ""
+            reason = rule.describe(index)
+            raise InstanceError(
+                f"request {index}{label}: {reason}",
+                column=rule.column,
+                request=index,
+                value=rule.values[index].item(),
+                reason=reason,
+            )
+        if self.seconds_per_step is not None and not self.seconds_per_step > 0:
+            raise InstanceError(f"seconds_per_step is {self.seconds_per_step}, but must be positive")
+
+    def __len__(self) -> int:
+        """Give the number of requests."""
+        return len(self.prompts)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Instance):
+            return NotImplemented
+        return all(
+            np.array_equal(getattr(self, field.name), getattr(other, field.name))
+            if isinstance(getattr(self, field.name), np.ndarray)
+            else getattr(self, field.name) == getattr(other, field.name)
+            for field in dataclasses.fields(self)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<Instance {self.name!r}: {len(self)} requests, memory {self.memory}>"
+
+    def __str__(self) -> str:
+        peak = int(self.peaks.max())
+        lines = [f"{self.name}: {len(self):,} requests, memory {self.memory:,} tokens"]
+        for title, values in (("prompt", self.prompts), ("output", self.outputs)):
+            lines.append(
+                f"  {title:<9} mean {values.mean():,.1f}, median {np.median(values):,.0f}, "
+                f"max {values.max():,} tokens"
+            )
+        lines.append(f"  largest   {peak:,} tokens at completion ({peak / self.memory:.0%} of memory)")
+        last = int(self.arrivals[-1])
+        if last == 0:
+            lines.append("  arrivals  all at step 0")
+        else:
+            seconds = (
+                f" of {self.seconds_per_step:g} s" if self.seconds_per_step is not None else ""
+            )
+            lines.append(f"  arrivals  steps {self.arrivals[0]:,} .. {last:,}{seconds}")
+            lines.append(f"  load      {self.load:.2f} of the memory-time until the last arrival")
+        given = [field for field in OPTIONAL_FIELDS if getattr(self, field) is not None]
+        if given:
+            lines.append(f"  also      {', '.join(given)}")
+        return "\n".join(lines)
+
+    @property
+    def peaks(self) -> IntArray:
+        """Tokens held at completion, :math:`s_i + o_i`, shape (n,)."""
+        return self.prompts + self.outputs
+
+    @property
+    def areas(self) -> IntArray:
+        r"""Memory-time :math:`A_i = s_i o_i + o_i (o_i + 1) / 2` in token-steps, shape (n,)."""
+        return self.prompts * self.outputs + self.outputs * (self.outputs + 1) // 2
+
+    @property
+    def load(self) -> float:
+        """Memory-time of all requests over what the worker offers until the last arrival.
+
+        Infinite where all requests arrive at step 0.
+        """
+        offered = float(self.memory) * float(self.arrivals[-1])
+        return float(self.areas.astype(np.float64).sum()) / offered if offered else float("inf")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that decides which schedules are feasible and what they cost."""
+        digest = hashlib.sha256(f"optsched instance 1 memory {self.memory}".encode())
+        for field in ("prompts", "outputs", "arrivals", "weights", "deadlines"):
+            values = getattr(self, field)
+            digest.update(field.encode())
+            if values is not None:
+                digest.update(values.tobytes())
+        return digest.hexdigest()
+
+    def label(self, request: int) -> str:
+        """Give the user's name of a request; its index where there is none."""
+        return self.labels[request] if self.labels is not None else str(request)
+
+    def columns(self) -> dict[str, Any]:
+        """Give the per-request arrays that are there, by field name."""
+        return {
+            field: values
+            for field in (*INTEGER_FIELDS, "weights")
+            if (values := getattr(self, field)) is not None
+        }
+
+    def replace(self, **changes: Any) -> Instance:
+        """Make a new instance with some fields changed and everything checked again.
+
+        Parameters
+        ----------
+        **changes
+            New values by field name.
+
+        Returns
+        -------
+        Instance
+            The changed copy.
+
+        Examples
+        --------
+        >>> Instance([1, 1], [2, 2], memory=8).replace(arrivals=[0, 4]).arrivals
+        array([0, 4])
+        """
+        return dataclasses.replace(self, **changes)
+
+    def take(self, requests: Sequence[int] | IntArray) -> Instance:
+        """Make an instance of some of the requests, which keep their labels.
+
+        Parameters
+        ----------
+        requests
+            Indices of the requests to keep, ascending where there are arrivals.
+
+        Returns
+        -------
+        Instance
+            The smaller instance.
+
+        Examples
+        --------
+        >>> Instance([5, 6, 7], [1, 1, 1], memory=8, labels=["a", "b", "c"]).take([0, 2]).labels
+        ('a', 'c')
+        """
+        index = np.asarray(requests, dtype=np.int64)
+        parts: dict[str, Any] = {field: values[index] for field, values in self.columns().items()}
+        parts["labels"] = tuple(self.label(request) for request in index.tolist())
+        return self.replace(**parts)
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Write the instance as JSON.
+
+        Parameters
+        ----------
+        path
+            Where to write it; None only returns the text.
+
+        Returns
+        -------
+        str
+            The JSON text, from which `from_json` makes an equal instance.
+
+        Examples
+        --------
+        >>> instance = Instance([1], [2], memory=8, labels=["first"])
+        >>> Instance.from_json(instance.to_json()) == instance
+        True
+        """
+        content: dict[str, Any] = {"format": "optsched-instance", "name": self.name}
+        content["memory"] = self.memory
+        if self.seconds_per_step is not None:
+            content["seconds_per_step"] = self.seconds_per_step
+        content |= {field: values.tolist() for field, values in self.columns().items()}
+        if self.labels is not None:
+            content["labels"] = list(self.labels)
+        text = json.dumps(content)
+        if path is not None:
+            Path(path).write_text(text + "\n", encoding="utf-8")
+        return text
+
+    @classmethod
+    def from_json(cls, source: str | Path) -> Instance:
+        """Read an instance from a JSON file or from JSON text.
+
+        Parameters
+        ----------
+        source
+            A path, or the text itself (it starts with a brace).
+
+        Returns
+        -------
+        Instance
+            What was written by `to_json`.
+
+        Raises
+        ------
+        InstanceError
+            If the text is no JSON object, or a key is missing or unknown.
+
+        Examples
+        --------
+        >>> Instance.from_json('{"prompts": [1], "outputs": [2], "memory": 8}').memory
+        8
+        """
+        inline = isinstance(source, str) and source.lstrip().startswith("{")
+        where = "the JSON text" if inline else str(source)
+        text = str(source) if inline else Path(source).read_text(encoding="utf-8")
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InstanceError(f"{where} is not valid JSON: {error}") from None
+        if not isinstance(content, dict):
+            raise InstanceError(f"{where} holds no JSON object with prompts, outputs and memory")
+        if content.pop("format", "optsched-instance") != "optsched-instance":
+            raise InstanceError(f"{where} is not an optsched instance")
+        known = {field.name for field in dataclasses.fields(cls)}
+        if unknown := sorted(set(content) - known):
+            raise InstanceError(f"{where}: unknown key {unknown[0]!r}; known: {sorted(known)}")
+        if missing := sorted({"prompts", "outputs", "memory"} - set(content)):
+            raise InstanceError(f"{where}: the key {missing[0]!r} is missing")
+        return cls(**content)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the requests as a CSV trace, which holds neither memory nor name.
+
+        Parameters
+        ----------
+        path
+            Where to write it; `optsched.read_trace(path, memory)` makes an equal instance.
+
+        Examples
+        --------
+        >>> import tempfile, optsched
+        >>> instance = Instance([1, 2], [3, 4], memory=8, arrivals=[0, 5])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     instance.to_csv(f"{folder}/instance.csv")
+        ...     optsched.read_trace(f"{folder}/instance.csv", memory=8) == instance
+        True
+        """
+        import pandas as pd
+
+        names = {"prompts": "prompt_tokens", "outputs": "output_tokens", "arrivals": "arrival"}
+        names |= {"weights": "weight", "deadlines": "deadline"}
+        frame = pd.DataFrame(self.columns()).rename(columns=names)
+        if not self.arrivals.any():
+            frame = frame.drop(columns="arrival")
+        if self.labels is not None:
+            frame.insert(0, "label", list(self.labels))
+        frame.to_csv(path, index=False)
+
+
+@dataclass(frozen=True)
+class BrokenRule:
+    """A rule about the values of one column, and the rows that break it."""
+
+    column: str
+    mask: BoolArray
+    values: npt.NDArray[Any]
+    reason: str  # a format string of {value} and of the other columns' values at the row
+    columns: dict[str, Any]
+    memory: int
+
+    def describe(self, index: int) -> str:
+        """Say what is wrong in one row."""
+        row = {name: column[index].item() for name, column in self.columns.items()}
+        return self.reason.format(value=self.values[index].item(), memory=self.memory, **row)
+
+
+def broken_rules(columns: dict[str, Any], memory: int) -> Iterator[BrokenRule]:
+    """Find the rules that a set of per-request columns breaks.
+
+    Parameters
+    ----------
+    columns
+        Arrays by field name of `Instance`.
+    memory
+        Tokens the worker holds at most.
+
+    Yields
+    ------
+    BrokenRule
+        Each rule that at least one row breaks.
+    """
+
+    def rule(column: str, mask: BoolArray, reason: str) -> Iterator[BrokenRule]:
+        if mask.any():
+            yield BrokenRule(column, mask, columns[column], reason, columns, memory)
+
+    prompts, outputs = columns["prompts"], columns["outputs"]
+    yield from rule("prompts", prompts < 0, "prompts is {value}, but cannot be negative")
+    yield from rule(
+        "outputs", outputs < 1, "outputs is {value}, but every request makes at least 1 token"
+    )
+    # Subtracting instead of adding cannot overflow: both sides lie within 64-bit integers.
+    yield from rule(
+        "prompts",
+        (outputs >= 1) & (prompts >= 0) & (outputs > memory - prompts),
+        "prompts {value} + outputs {outputs} is more than fits, but the memory holds {memory}; "
+        "leave the request out or raise the memory",
+    )
+    if (arrivals := columns.get("arrivals")) is not None:
+        yield from rule("arrivals", arrivals < 0, "arrivals is {value}, before time zero")
+        yield from rule(
+            "arrivals", arrivals > MAX_STEP, f"arrivals is {{value}}, beyond step {MAX_STEP}"
+        )
+        descending = np.zeros(len(arrivals), dtype=bool)
+        descending[1:] = arrivals[1:] < np.maximum.accumulate(arrivals)[:-1]
+        yield from rule(
+            "arrivals",
+            descending,
+            "arrivals is {value}, earlier than a request before it; sort the requests by arrival",
+        )
+    if (weights := columns.get("weights")) is not None:
+        yield from rule(
+            "weights",
+            ~(np.isfinite(weights) & (weights > 0)),
+            "weights is {value}, but must be positive and finite",
+        )
+    if (deadlines := columns.get("deadlines")) is not None:
+        yield from rule("deadlines", deadlines < 1, "deadlines is {value}, but steps count from 1")
+    lower, upper = columns.get("output_lower"), columns.get("output_upper")
+    if lower is not None:
+        yield from rule("output_lower", lower < 1, "output_lower is {value}, but must be at least 1")
+        yield from rule(
+            "output_lower", lower > outputs, "output_lower is {value}, above the output {outputs}"
+        )
+    if upper is not None:
+        yield from rule(
+            "output_upper", upper < outputs, "output_upper is {value}, below the output {outputs}"
+        )
+
+
+def checked_memory(memory: Any) -> int:
+    """Turn a memory size into an integer, refusing what cannot be one.
+
+    Parameters
+    ----------
+    memory
+        Tokens the worker holds at most.
+
+    Returns
+    -------
+    int
+        The same number.
+
+    Raises
+    ------
+    InstanceError
+        If it is no whole number from 1 to a billion.
+    """
+    try:
+        value = int(memory)
+    except (TypeError, ValueError, OverflowError):
+        value = None
+    if value is None or value != memory or not 1 <= value <= MAX_TOKENS:
+        raise InstanceError(
+            f"memory is {memory!r}, but must be a whole number of tokens from 1 to {MAX_TOKENS}"
+        )
+    return value
+
+
+def as_integers(name: str, values: Any) -> IntArray:
+    """Turn numbers into a frozen 64-bit array, refusing whatever is not a whole number.
+
+    Parameters
+    ----------
+    name
+        What the numbers are, for the message.
+    values
+        Anything array-like.
+
+    Returns
+    -------
+    IntArray
+        A read-only copy.
+
+    Raises
+    ------
+    InstanceError
+        If a value is missing, fractional, infinite or no number; it names the first.
+    """
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise InstanceError(f"{name} must be a list of numbers, one per request", column=name)
+    if array.dtype.kind in "iu":
+        return _frozen(array.astype(np.int64))
+    floats = _as_floats(name, values)
+    with np.errstate(invalid="ignore"):
+        whole = np.isfinite(floats) & (floats == np.floor(floats)) & (np.abs(floats) < 2**53)
+    if not whole.all():
+        index = int(np.argmin(whole))
+        raise InstanceError(
+            f"request {index}: {name} is {floats[index]:g}, but must be a whole number",
+            column=name,
+            request=index,
+            value=float(floats[index]),
+        )
+    return _frozen(floats.astype(np.int64))
+
+
+def _as_floats(name: str, values: Any) -> FloatArray:
+    if np.asarray(values).dtype.kind == "b":
+        raise InstanceError(f"{name} holds true and false, but must hold numbers", column=name)
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InstanceError(f"{name} holds a value that is no number", column=name) from None
+
+
+def _frozen(array: Any) -> Any:
+    copy = np.array(array)
+    copy.flags.writeable = False
+    return copy

@@ -1,0 +1,77 @@
+"""Policies by name: who is admitted first. None of them knows the simulator that runs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from optsched.errors import PolicyError, nearest
+from optsched.policies.base import BatchPolicy, PriorityPolicy
+from optsched.policies.priorities import PRIORITIES
+from optsched.policies.sorted_f import SORTED_F
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Policy = PriorityPolicy | BatchPolicy
+
+#: All policies by the name that the command line knows.
+POLICIES: dict[str, Policy] = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
+
+
+def get_policy(policy: str | Policy) -> Policy:
+    """Look a policy up by name; a policy object is passed through.
+
+    Parameters
+    ----------
+    policy
+        A name out of `POLICIES`, or a policy of your own.
+
+    Returns
+    -------
+    Policy
+        The policy object.
+
+    Raises
+    ------
+    PolicyError
+        If there is no policy of that name; the message offers the nearest.
+
+    Examples
+    --------
+    >>> get_policy("area").title
+    'smallest memory-time first'
+    >>> get_policy("aera")
+    Traceback (most recent call last):
+        ...
+    optsched.errors.PolicyError: unknown policy 'aera': did you mean 'area'?
+    Known: area, fcfs, mc-sf, mc-sf-total, sorted-f
+    """
+    if not isinstance(policy, str):
+        return policy
+    if policy not in POLICIES:
+        raise PolicyError(f"unknown policy {policy!r}: {nearest(policy, POLICIES)}")
+    return POLICIES[policy]
+
+
+def get_policies(policies: Iterable[str | Policy] | None) -> list[Policy]:
+    """Look several policies up; None means all of them.
+
+    Parameters
+    ----------
+    policies
+        Names or policy objects, each at most once.
+
+    Returns
+    -------
+    list of Policy
+        The policies, in the order given.
+    """
+    if policies is None:
+        return list(POLICIES.values())
+    found = [get_policy(policy) for policy in policies]
+    names = [policy.name for policy in found]
+    if not found:
+        raise PolicyError(f"no policy given; known: {', '.join(sorted(POLICIES))}")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise PolicyError(f"the policy {twice[0]!r} is given twice")
+    return found

@@ -1,0 +1,129 @@
+r"""Sorted-F with local swap search (Wang et al., Alg. 1 phase 1 with the selection of Alg. 4).
+
+A batch :math:`X` should have a small :math:`F(X) = \sum_{i \in X} o_i / |X|^2` and fit:
+:math:`\sum_{i \in X} (s_i + o_i) \le M`. Alg. 4 fills a batch by ascending peak :math:`s_i + o_i`
+and then swaps a member for a waiting request with a smaller output as long as the peaks still fit,
+always taking the first such pair. The papers leave the order within the two sets open; here both
+are walked by ascending (peak, index), so that the result is determined.
+
+The first pair is found without walking over all of them. A tree over the requests by peak holds
+the smallest output of the waiting ones: for a member its leftmost leaf below the member's output is
+the candidate with the smallest peak, so it decides. And members before the last swap need no second
+look unless the swap freed memory: suppose `out` was swapped for `in` and the earlier member
+:math:`e` had found nothing. `out` could serve :math:`e` only if
+:math:`P_{out} - P_e \le slack - P_{in} + P_{out}`, that is if `in` itself was in reach of
+:math:`e`; then :math:`o_{in} \ge o_e`, and :math:`o_{out} > o_{in}` is no improvement.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._compiled import compiled
+from optsched.policies.base import BatchPolicy
+
+if TYPE_CHECKING:
+    from optsched.instance import Instance, IntArray
+
+ABSENT = np.iinfo(np.int64).max
+
+
+class LocalSwap:
+    """Batch selection by Alg. 4 (swap) among the requests released so far."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._by_peak = np.argsort(instance.peaks, kind="stable")
+        self._rank = np.empty_like(self._by_peak)
+        self._rank[self._by_peak] = np.arange(len(instance))
+        self._peaks = instance.peaks[self._by_peak]
+        self._outputs = instance.outputs[self._by_peak]
+        self._memory = instance.memory
+        leaves = 1 << (len(instance) - 1).bit_length()
+        self._tree = np.full(2 * leaves, ABSENT)
+
+    def release(self, requests: IntArray) -> None:
+        """Learn of requests that have arrived, given by index."""
+        _insert(self._tree, self._outputs, self._rank[requests])
+
+    def next_batch(self) -> IntArray:
+        """Take the next batch out of those waiting, by ascending output."""
+        members = _swap_batch(self._tree, self._peaks, self._outputs, self._memory)
+        order = np.argsort(self._outputs[members], kind="stable")
+        return self._by_peak[members[order]]
+
+
+SORTED_F = BatchPolicy("sorted-f", "batches of least F, by local swap", LocalSwap)
+
+
+@compiled
+def _put(tree: IntArray, leaf: int, value: int) -> None:
+    node = len(tree) // 2 + leaf
+    tree[node] = value
+    while node > 1:
+        node //= 2
+        tree[node] = min(tree[2 * node], tree[2 * node + 1])
+
+
+@compiled
+def _insert(tree: IntArray, outputs: IntArray, ranks: IntArray) -> None:
+    for rank in ranks:
+        _put(tree, rank, outputs[rank])
+
+
+@compiled
+def _leftmost_below(tree: IntArray, bound: int) -> int:
+    """Find the first leaf with a value below `bound`, or -1."""
+    if tree[1] >= bound:
+        return -1
+    node = 1
+    leaves = len(tree) // 2
+    while node < leaves:
+        node *= 2
+        if tree[node] >= bound:
+            node += 1
+    return node - leaves
+
+
+@compiled
+def _swap_batch(tree: IntArray, peaks: IntArray, outputs: IntArray, memory: int) -> IntArray:
+    # Fill by ascending peak: once a request does not fit, no later one does.
+    members = np.empty(64, dtype=np.int64)
+    count = 0
+    slack = memory
+    while True:
+        rank = _leftmost_below(tree, ABSENT)
+        if rank < 0 or peaks[rank] > slack:
+            break
+        if count == len(members):
+            members = np.concatenate((members, np.empty_like(members)))
+        members[count] = rank
+        count += 1
+        slack -= peaks[rank]
+        _put(tree, rank, ABSENT)
+    members = members[:count]
+    # Swap; `members` stays ascending.
+    position = 0
+    while position < count:
+        leaving = members[position]
+        entering = _leftmost_below(tree, outputs[leaving])
+        if entering < 0 or peaks[entering] > peaks[leaving] + slack:
+            position += 1
+            continue
+        slack += peaks[leaving] - peaks[entering]
+        _put(tree, entering, ABSENT)
+        _put(tree, leaving, outputs[leaving])
+        place = position
+        while place > 0 and members[place - 1] > entering:
+            members[place] = members[place - 1]
+            place -= 1
+        while place + 1 < count and members[place + 1] < entering:
+            members[place] = members[place + 1]
+            place += 1
+        members[place] = entering
+        if peaks[entering] < peaks[leaving]:
+            position = 0  # memory was freed: any member may have found a partner
+        else:
+            position = min(position, place)
+    return members
