@@ -7,3 +7,10 @@ from .instance import Instance as Instance
 from .schedule import Schedule as Schedule
 from .schedule import Violation as Violation
 from .simulate import run as run
+from .certificate import Certificate as Certificate
+from .certificate import verify as verify
+from .errors import CertificateError as CertificateError
+from .solvers.bounds import Bound as Bound
+from .solvers.bounds import bound as bound
+from .comparison import Comparison as Comparison
+from .comparison import compare as compare

@@ -1,0 +1,1 @@
+"""Models: one file per decision problem. None of them imports a solver."""

@@ -1,0 +1,84 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from optsched.comparison import Comparison
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Lay a comparison out as a table, the best policy in bold.
+
+    Parameters
+    ----------
+    comparison
+        What to show.
+
+    Returns
+    -------
+    rich.table.Table
+        One row per policy and one for the bound.
+    """
+    table = Table(box=box.SIMPLE_HEAD, show_footer=True)
+    proven = comparison.bound
+    table.add_column("policy", footer="proven bound", no_wrap=True)
+    for title, footer in (
+        ("total latency", f"{proven.value:,.1f}"),
+        ("gap", ""),
+        ("mean", f"{proven.value / len(comparison.instance):,.1f}"),
+        ("p50", ""),
+        ("p99", ""),
+        ("makespan", ""),
+        ("peak memory", ""),
+        ("seconds", f"{proven.seconds:.3f}"),
+    ):
+        table.add_column(title, footer=footer, justify="right", no_wrap=True)
+    for result in comparison.results:
+        schedule = result.schedule
+        percentiles = schedule.latency_percentiles()
+        table.add_row(
+            schedule.policy,
+            f"{schedule.total_latency:,}",
+            f"{comparison.gap(schedule):.1%}",
+            f"{schedule.mean_latency:,.1f}",
+            f"{percentiles['p50']:,.0f}",
+            f"{percentiles['p99']:,.0f}",
+            f"{schedule.makespan:,}",
+            f"{schedule.peak_memory:,}",
+            f"{result.seconds:.3f}",
+            style="bold" if schedule is comparison.best else None,
+        )
+    caption = f"latency in steps; gap = (total - bound) / total; bound: {proven.method}"
+    table.caption = caption
+    table.caption_justify = "left"
+    return table
+
+
+def to_text(renderable: RenderableType, width: int = 110) -> str:
+    """Render something of rich as plain text.
+
+    Parameters
+    ----------
+    renderable
+        A table, for example.
+    width
+        Columns that may be used.
+
+    Returns
+    -------
+    str
+        Lines without colours or trailing blanks.
+    """
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(renderable)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())

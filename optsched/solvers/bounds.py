@@ -1,0 +1,391 @@
+r"""Lower bounds on the total latency of any schedule, in closed form and with a certificate.
+
+**Closed form.** A request holds its tokens over a memory-time area
+:math:`A_i = s_i o_i + o_i (o_i + 1) / 2`. Started at :math:`k`, the mean step of these token-steps
+is :math:`k + \beta_i` with :math:`\beta_i = \sum_{u=1}^{o_i} u (s_i + u) / A_i`. So the completion
+is the mean busy step :math:`B_i` plus :math:`o_i - \beta_i`, and a lower bound on
+:math:`\sum_i B_i` is one on the total latency. Ask only that no step holds more than :math:`M`
+token-steps and that none lies before the arrival: spending each step on the smallest areas that
+have arrived is then optimal (an exchange argument: a token-step of request :math:`i` at step
+:math:`t` costs :math:`t / A_i`). See docs/bounds.md.
+
+**Lagrangian.** In that relaxation request :math:`i` is indifferent between the steps that serve it,
+so the dual prices fall by :math:`1 / A_i` per step while it is served, to zero where the worker runs
+empty. Put into the Lagrangian of the true problem
+(`optsched.certificate`) they give a bound that is at least as good up to rounding, and, rounded to
+integers over a common denominator, one that anybody can verify exactly.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from optsched._compiled import compiled
+from optsched.certificate import Certificate
+from optsched.errors import OptschedError
+
+if TYPE_CHECKING:
+    from optsched.instance import FloatArray, Instance, IntArray
+
+BoundMethod = Literal["auto", "closed-form", "lagrangian"]
+BOUND_METHODS: tuple[BoundMethod, ...] = ("auto", "closed-form", "lagrangian")
+
+_NEAR, _FAR = 64, 4096  # numbers of starts that are ruled out together
+_MAX_PRICES = 20_000_000
+_EXACT = 2**62
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A proven lower bound on the total latency of every feasible schedule.
+
+    Attributes
+    ----------
+    value
+        The bound in steps, rounded towards minus infinity.
+    method
+        How it was found: "closed-form" or "lagrangian".
+    seconds
+        Time it took.
+    certificate
+        The proof, for "lagrangian"; the closed form is proven on paper (docs/bounds.md) and
+        evaluated with an allowance for rounding.
+    """
+
+    value: float
+    method: str
+    seconds: float
+    certificate: Certificate | None = None
+
+
+def bound(instance: Instance, method: BoundMethod = "auto") -> Bound:
+    """Bound the total latency of every feasible schedule from below.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    method
+        "closed-form", "lagrangian" (with a certificate), or "auto": the better of the two.
+
+    Returns
+    -------
+    Bound
+        The bound and, for "lagrangian", its certificate.
+
+    Raises
+    ------
+    OptschedError
+        If the method is unknown, or "lagrangian" would need more prices than fit.
+
+    Examples
+    --------
+    >>> from optsched import Instance, bound
+    >>> result = bound(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
+    >>> result.method, result.value <= 45
+    ('lagrangian', True)
+    """
+    if method not in BOUND_METHODS:
+        raise OptschedError(f"unknown bound {method!r}: known: {', '.join(BOUND_METHODS)}")
+    began = time.perf_counter()
+    relaxation = _relax(instance)
+    value = _closed_form(instance, relaxation)
+    simple = Bound(value, "closed-form", time.perf_counter() - began)
+    horizon = relaxation.horizon(instance.memory)
+    if method == "closed-form" or (method == "auto" and horizon > _MAX_PRICES):
+        return simple
+    if horizon > _MAX_PRICES:
+        raise OptschedError(
+            f"the Lagrangian bound would need a price for each of {horizon} steps (at most "
+            f"{_MAX_PRICES}); use the closed form or longer steps"
+        )
+    certificate = certify(
+        instance, _dual_prices(instance, relaxation), relaxation.last_starts(instance)
+    )
+    free = Fraction(int(instance.outputs.sum()))  # what the Lagrangian gives at prices of zero
+    if certificate.value < free:
+        certificate = Certificate(1, (), instance.fingerprint, free)
+    value = _round_down(certificate.value)
+    proven = Bound(value, "lagrangian", time.perf_counter() - began, certificate)
+    # Latencies are whole numbers, so the certificate is preferred unless it loses a whole step.
+    weaker = math.ceil(value) < math.ceil(simple.value)
+    return simple if method == "auto" and weaker else proven
+
+
+def certify(instance: Instance, prices: FloatArray, guesses: IntArray) -> Certificate:
+    """Round prices to integers and evaluate the Lagrangian at them exactly.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    prices
+        Non-negative price of a token-step for steps 1 to T, shape (T,); later steps are free.
+    guesses
+        Starts to try first, as for `cheapest_starts`.
+
+    Returns
+    -------
+    Certificate
+        With the value that it proves.
+    """
+    denominator = _denominator(instance, prices)
+    integers = np.rint(prices * denominator).astype(np.int64)
+    _, costs = cheapest_starts(instance, integers, denominator, guesses)
+    total = int(costs.sum()) - instance.memory * int(integers.sum())
+    return Certificate(
+        denominator, tuple(integers.tolist()), instance.fingerprint, Fraction(total, denominator)
+    )
+
+
+def cheapest_starts(
+    instance: Instance, prices: IntArray, denominator: int, guesses: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Find for each request the start that is cheapest at given prices of memory.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    prices
+        Non-negative integer prices of steps 1 to T, shape (T,).
+    denominator
+        What the prices are to be divided by.
+    guesses
+        Starts to try first, shape (n,): the better they are, the less is searched.
+
+    Returns
+    -------
+    tuple of IntArray
+        The starts, and the least latency plus price paid, times the denominator; shape (n,) each.
+    """
+    sums = list(_prefix_sums(prices))
+    # With the least price of the next steps in place of each price, the cost of a start bounds
+    # that of a whole block of starts.
+    lowest = np.concatenate([prices, np.zeros(_FAR, dtype=np.int64)])
+    reach = 1
+    while reach < _FAR:
+        lowest[:-reach] = np.minimum(lowest[:-reach], lowest[reach:])
+        reach *= 2
+        if reach in (_NEAR, _FAR):
+            sums += _prefix_sums(lowest[: len(prices)])
+    return _cheapest_starts(
+        instance.prompts, instance.outputs, instance.arrivals, denominator, guesses, *sums
+    )
+
+
+@dataclass(frozen=True)
+class _Relaxation:
+    """Who is served when, in token-steps: time runs at M per step, so all numbers are whole."""
+
+    request: IntArray
+    begin: IntArray
+    end: IntArray
+
+    def horizon(self, memory: int) -> int:
+        """Give the last step in use."""
+        return -(-int(self.end[-1]) // memory)
+
+    def last_starts(self, instance: Instance) -> IntArray:
+        """Give the starts that complete each request when the relaxation does."""
+        completions = np.zeros(len(instance), dtype=np.int64)
+        completions[self.request] = -(-self.end // instance.memory)  # the last piece decides
+        return np.maximum(completions - instance.outputs, instance.arrivals)
+
+
+def _relax(instance: Instance) -> _Relaxation:
+    areas = instance.areas
+    extent = instance.memory * (int(instance.arrivals[-1]) + 1) + areas.sum(dtype=np.float64)
+    if extent >= _EXACT:
+        raise OptschedError(
+            "the arrivals or outputs are too large to be counted in token-steps of 64 bits; "
+            "use longer steps"
+        )
+    priority = np.argsort(areas, kind="stable")
+    return _Relaxation(*_serve_smallest(areas, instance.arrivals * instance.memory, priority))
+
+
+def _closed_form(instance: Instance, relaxation: _Relaxation) -> float:
+    memory = float(instance.memory)
+    begin, end = relaxation.begin.astype(np.float64), relaxation.end.astype(np.float64)
+    first = (relaxation.begin // instance.memory + 1).astype(np.float64)
+    last = ((relaxation.end - 1) // instance.memory + 1).astype(np.float64)
+    inner = last - first - 1  # steps in between that are served whole; -1 within one step
+    steps = np.where(
+        inner < 0,
+        (end - begin) * first,
+        (first * memory - begin) * first
+        + memory * inner * (first + last) / 2
+        + (end - (last - 1) * memory) * last,
+    )
+    areas = instance.areas.astype(np.float64)
+    prompts, outputs = instance.prompts.astype(np.float64), instance.outputs.astype(np.float64)
+    offset = outputs * (outputs + 1) * (prompts / 2 + (2 * outputs + 1) / 6) / areas
+    busy = math.fsum(steps / areas[relaxation.request])
+    shift = math.fsum(offset)
+    rest = int(instance.outputs.sum()) - int(instance.arrivals.sum())
+    # All terms are positive and made by fewer than 16 roundings of relative size 2**-53.
+    value = busy - shift + rest - 2**-49 * (busy + shift + abs(rest))
+    return max(value, float(instance.outputs.sum()))
+
+
+def _dual_prices(instance: Instance, relaxation: _Relaxation) -> FloatArray:
+    return _sweep_prices(
+        instance.areas, relaxation.request, relaxation.begin, relaxation.end, instance.memory
+    )
+
+
+def _denominator(instance: Instance, prices: FloatArray) -> int:
+    """Choose the largest power of two for which no 64-bit sum of `cheapest_starts` overflows."""
+    horizon, spent = len(prices) + 1.0, float(prices.sum()) + 1.0
+    reach = horizon + float(instance.arrivals[-1]) + float(instance.outputs.max())
+    largest = max(
+        (horizon + instance.memory) * spent * 2 + reach,
+        len(instance) * reach,
+        instance.memory * spent,
+    )
+    if largest >= _EXACT / 2:
+        raise OptschedError(
+            "the instance is too large for a certificate in 64-bit integers; use longer steps"
+        )
+    return int(2 ** min(40, math.floor(math.log2(_EXACT / 2 / largest))))
+
+
+def _prefix_sums(prices: IntArray) -> tuple[IntArray, IntArray]:
+    first = np.zeros(len(prices) + 1, dtype=np.int64)
+    second = np.zeros(len(prices) + 1, dtype=np.int64)
+    np.cumsum(prices, out=first[1:])
+    np.cumsum(prices * np.arange(1, len(prices) + 1), out=second[1:])
+    return first, second
+
+
+def _round_down(value: Fraction) -> float:
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
+
+
+@compiled
+def _serve_smallest(
+    areas: IntArray, arrivals: IntArray, priority: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    count = len(areas)
+    rank = np.empty(count, dtype=np.int64)
+    rank[priority] = np.arange(count)
+    remaining = areas.copy()
+    request = np.empty(2 * count, dtype=np.int64)
+    begin = np.empty(2 * count, dtype=np.int64)
+    end = np.empty(2 * count, dtype=np.int64)
+    waiting = [rank[0]]
+    released = 1
+    now = arrivals[0]
+    pieces = 0
+    while waiting or released < count:
+        if not waiting:
+            now = max(now, arrivals[released])
+        while released < count and arrivals[released] <= now:
+            heapq.heappush(waiting, rank[released])
+            released += 1
+        served = priority[waiting[0]]
+        stop = now + remaining[served]
+        if released < count and arrivals[released] < stop:
+            stop = arrivals[released]
+        else:
+            heapq.heappop(waiting)
+        remaining[served] -= stop - now
+        if pieces and request[pieces - 1] == served and end[pieces - 1] == now:
+            end[pieces - 1] = stop
+        else:
+            request[pieces], begin[pieces], end[pieces] = served, now, stop
+            pieces += 1
+        now = stop
+    return request[:pieces].copy(), begin[:pieces].copy(), end[:pieces].copy()
+
+
+@compiled
+def _sweep_prices(
+    areas: IntArray, request: IntArray, begin: IntArray, end: IntArray, memory: int
+) -> FloatArray:
+    # A request served at several steps is indifferent between them: t / A_i + price[t] is the same
+    # number, its level, at all of them. Sweep backwards; a level is known from the last step on.
+    pieces = len(request)
+    horizon = (end[pieces - 1] + memory - 1) // memory
+    price = np.zeros(horizon + 2)
+    level = np.full(len(areas), -1.0)
+    known = horizon + 1  # prices from this step on are final
+    for piece in range(pieces - 1, -1, -1):
+        served = request[piece]
+        first = begin[piece] // memory + 1
+        last = (end[piece] - 1) // memory + 1
+        if level[served] < 0:
+            if last < known and piece + 1 < pieces and begin[piece + 1] == end[piece]:
+                level[served] = price[last + 1] + (last + 1) / areas[served]
+            else:  # a step shared with the next piece, or the end of a busy period, where it is 0
+                level[served] = price[last] + last / areas[served]
+        for step in range(first, min(last + 1, known)):
+            price[step] = max(0.0, level[served] - step / areas[served])
+        known = first
+    return price[1 : horizon + 1]
+
+
+@compiled
+def _paid(
+    prompt: int, output: int, start: int, horizon: int, first: IntArray, second: IntArray
+) -> int:
+    if start >= horizon:
+        return 0
+    end = min(start + output, horizon)
+    return (prompt - start) * (first[end] - first[start]) + second[end] - second[start]
+
+
+@compiled
+def _cheapest_starts(
+    prompts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    denominator: int,
+    guesses: IntArray,
+    first: IntArray,
+    second: IntArray,
+    near_first: IntArray,
+    near_second: IntArray,
+    far_first: IntArray,
+    far_second: IntArray,
+) -> tuple[IntArray, IntArray]:
+    count = len(prompts)
+    horizon = len(first) - 1
+    starts = np.empty(count, dtype=np.int64)
+    costs = np.empty(count, dtype=np.int64)
+    for request in range(count):
+        prompt, output, arrival = prompts[request], outputs[request], arrivals[request]
+        # At the horizon nothing is paid any more, so that no later start is cheaper.
+        start = max(arrival, horizon)
+        best = denominator * (start + output - arrival)
+        guess = min(max(guesses[request], arrival), start)
+        cost = denominator * (guess + output - arrival)
+        cost += _paid(prompt, output, guess, horizon, first, second)
+        if cost < best:
+            start, best = guess, cost
+        for far in range(arrival, horizon, _FAR):
+            latency = denominator * (far + output - arrival)
+            if latency >= best:
+                break  # later starts are dearer still
+            if latency + _paid(prompt, output, far, horizon, far_first, far_second) >= best:
+                continue
+            for near in range(far, min(far + _FAR, horizon), _NEAR):
+                latency = denominator * (near + output - arrival)
+                if latency + _paid(prompt, output, near, horizon, near_first, near_second) >= best:
+                    continue
+                for at in range(near, min(near + _NEAR, horizon)):
+                    cost = denominator * (at + output - arrival)
+                    cost += _paid(prompt, output, at, horizon, first, second)
+                    if cost < best:
+                        start, best = at, cost
+        starts[request], costs[request] = start, best
+    return starts, costs
