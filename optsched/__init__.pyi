@@ -14,3 +14,6 @@ from .solvers.bounds import Bound as Bound
 from .solvers.bounds import bound as bound
 from .comparison import Comparison as Comparison
 from .comparison import compare as compare
+from .models.linear import Family as Family
+from .models.linear import LinearModel as LinearModel
+from .models.linear import ModelError as ModelError

@@ -1,1 +1,8 @@
 """Models: one file per decision problem. None of them imports a solver."""
+
+from optsched.models.linear import Breach as Breach
+from optsched.models.linear import Family as Family
+from optsched.models.linear import LinearModel as LinearModel
+from optsched.models.linear import ModelError as ModelError
+from optsched.models.linear import Rows as Rows
+from optsched.models.linear import Variables as Variables
