@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from optsched.report.data import at_least, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 def comparison_table(comparison: Comparison) -> Table:
     """Lay a comparison out as a table, the best policy in bold.
 
+    Bounds are rounded down and gaps up, so that what the table says is proven.
+
     Parameters
     ----------
     comparison
@@ -27,14 +32,20 @@ def comparison_table(comparison: Comparison) -> Table:
     -------
     rich.table.Table
         One row per policy and one for the bound.
+
+    Examples
+    --------
+    >>> from optsched import Instance, compare
+    >>> comparison_table(compare(Instance([1], [2], memory=3), ["area"])).row_count
+    1
     """
     table = Table(box=box.SIMPLE_HEAD, show_footer=True)
     proven = comparison.bound
     table.add_column("policy", footer="proven bound", no_wrap=True)
     for title, footer in (
-        ("total latency", f"{proven.value:,.1f}"),
+        ("total latency", at_least(proven.value)),
         ("gap", ""),
-        ("mean", f"{proven.value / len(comparison.instance):,.1f}"),
+        ("mean", at_least(proven.value / len(comparison.instance))),
         ("p50", ""),
         ("p99", ""),
         ("makespan", ""),
@@ -46,9 +57,9 @@ def comparison_table(comparison: Comparison) -> Table:
         schedule = result.schedule
         percentiles = schedule.latency_percentiles()
         table.add_row(
-            schedule.policy,
+            Text(schedule.policy),  # a name of the user's is not markup
             f"{schedule.total_latency:,}",
-            f"{comparison.gap(schedule):.1%}",
+            percent(comparison.gap(schedule)),
             f"{schedule.mean_latency:,.1f}",
             f"{percentiles['p50']:,.0f}",
             f"{percentiles['p99']:,.0f}",
@@ -77,6 +88,11 @@ def to_text(renderable: RenderableType, width: int = 110) -> str:
     -------
     str
         Lines without colours or trailing blanks.
+
+    Examples
+    --------
+    >>> to_text("[bold]area[/bold]")
+    'area'
     """
     console = Console(file=io.StringIO(), width=width, color_system=None)
     with console.capture() as capture:

@@ -1,0 +1,336 @@
+"""Plots with matplotlib, ready for a paper: each draws on given axes and returns them.
+
+matplotlib loads when the first plot is drawn, and nothing is shown or saved here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched.report import data
+from optsched.report.style import LIMIT, UNAVOIDABLE, LineStyle, line_styles, prepare
+from optsched.schedule import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+    from optsched.comparison import Comparison
+
+MOST_BANDS = 60  # above so many requests their bars are drawn side by side, not stacked
+MOST_ROWS = 40
+
+# One curve may be as fine as print; several would hide each other.
+_BINS, _SHARED_BINS = 2000, 250
+
+_TEXT = 9
+
+
+def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
+    """Plot the total latency of each policy over the part that is proven to be unavoidable.
+
+    Parameters
+    ----------
+    comparison
+        Schedules and the bound.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on; a bar per policy, the best at the top, with its gap at the end.
+
+    Examples
+    --------
+    >>> from optsched import Instance, compare
+    >>> comparison = compare(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
+    >>> ax = plot_comparison(comparison)
+    >>> ax.get_xlabel()
+    'total latency (steps)'
+    """
+    schedules = sorted(comparison.schedules, key=lambda schedule: schedule.total_latency)
+    ax = prepare(ax, height=1.2 + 0.36 * len(schedules))
+    unavoidable = comparison.bound.value
+    totals = [schedule.total_latency for schedule in schedules]
+    rows = np.arange(len(schedules))
+    styles = line_styles(schedule.policy for schedule in schedules)
+    label = f"unavoidable: proven bound, {data.at_least(unavoidable)}"
+    ax.barh(rows, unavoidable, height=0.68, color=UNAVOIDABLE, label=label)
+    ax.barh(
+        rows,
+        np.maximum(np.array(totals) - unavoidable, 0),
+        left=unavoidable,
+        height=0.68,
+        color=[style.colour for style in styles],
+    )
+    ax.axvline(unavoidable, color="black", linewidth=1)
+    for row, schedule in enumerate(schedules):
+        ax.annotate(
+            f"gap {data.percent(comparison.gap(schedule))}",
+            (schedule.total_latency, row),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=_TEXT,
+        )
+    ax.set_yticks(rows, [_plain(schedule.policy) for schedule in schedules])
+    ax.set_ylim(len(schedules) - 0.45, -0.55)
+    ax.set_xlim(0, max(totals) * 1.17)
+    ax.grid(visible=False, axis="y")
+    ax.tick_params(axis="y", length=0)
+    million = "million " if max(totals) >= 1e7 else ""
+    ax.set_xlabel(f"total latency ({million}{data.step_unit(comparison.instance)})")
+    _count(ax.xaxis, 1e-6 if million else 1)
+    _legend(ax)
+    return ax
+
+
+def plot_memory(schedules: Schedule | Iterable[Schedule], ax: Axes | None = None) -> Axes:
+    """Plot the tokens held over time, with the memory limit.
+
+    Parameters
+    ----------
+    schedules
+        One schedule, or several of one instance.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on. With many steps a point is the most that is held within a few of them.
+
+    Examples
+    --------
+    >>> from optsched import Instance, run
+    >>> ax = plot_memory(run(Instance([3, 1], [2, 1], memory=6), "area"))
+    >>> ax.get_ylabel()
+    'tokens held'
+    """
+    chosen = _as_list(schedules)
+    ax = prepare(ax)
+    instance, widest = chosen[0].instance, 1
+    for schedule, style in _styled(chosen):
+        edges, peaks = data.memory_curve(schedule, _BINS if len(chosen) == 1 else _SHARED_BINS)
+        widest = max(widest, int(np.diff(edges).max()))
+        ax.plot(
+            edges,
+            np.append(peaks, 0),
+            drawstyle="steps-post",
+            linewidth=1.3,
+            label=_plain(schedule.policy),
+            **_line(style),
+        )
+    _limit(ax, instance.memory)
+    ax.set_xlabel(f"time ({data.step_unit(instance)})")
+    ax.set_ylabel("tokens held" + (f" (most of each {widest:,} steps)" if widest > 1 else ""))
+    ax.set_xlim(min(int(schedule.starts.min()) for schedule in chosen), None)
+    ax.set_ylim(0, None)
+    _count(ax.xaxis)
+    _count(ax.yaxis)
+    _legend(ax)
+    return ax
+
+
+def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = None) -> Axes:
+    """Plot the distribution of latencies: the share of requests that are done within a time.
+
+    Parameters
+    ----------
+    schedules
+        One schedule, or several of one instance.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on, with a logarithmic axis of latency.
+
+    Examples
+    --------
+    >>> from optsched import Instance, run
+    >>> ax = plot_latency(run(Instance([3, 1], [2, 1], memory=6), "area"))
+    >>> ax.get_xscale()
+    'log'
+    """
+    from matplotlib.ticker import PercentFormatter
+
+    chosen = _as_list(schedules)
+    ax = prepare(ax)
+    for index, (schedule, style) in enumerate(_styled(chosen)):
+        latencies, shares = data.latency_cdf(schedule)
+        ax.plot(
+            np.insert(latencies, 0, latencies[0]),
+            np.insert(shares, 0, 0),
+            drawstyle="steps-post",
+            linewidth=1.5,
+            marker=style.marker,
+            markersize=5,
+            markevery=(0.06 + 0.02 * index, 0.25),
+            label=_plain(schedule.policy),
+            **_line(style),
+        )
+    ax.set_xscale("log")
+    ax.set_ylim(0, 1.02)
+    ax.yaxis.set_major_formatter(PercentFormatter(1))
+    ax.set_xlabel(f"latency ({data.step_unit(chosen[0].instance)})")
+    ax.set_ylabel("requests completed")
+    _count_log(ax.xaxis)
+    _legend(ax)
+    return ax
+
+
+def plot_schedule(schedule: Schedule, ax: Axes | None = None) -> Axes:
+    """Plot requests as bars that grow from their prompts to prompts plus outputs.
+
+    Parameters
+    ----------
+    schedule
+        What to draw.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on. Up to 60 requests are stacked, so that they make up the tokens held;
+        of more a sample stands one below the other, each with a line for the time it waits.
+
+    Examples
+    --------
+    >>> from optsched import Instance, run
+    >>> ax = plot_schedule(run(Instance([3, 1], [2, 1], memory=6), "area"))
+    >>> ax.get_ylabel()
+    'tokens held, stacked by request'
+    """
+    ax = prepare(ax)
+    style = line_styles([schedule.policy])[0]
+    few = len(schedule.starts) <= MOST_BANDS
+    (_draw_bands if few else _draw_rows)(schedule, ax, style)
+    ax.set_xlabel(f"time ({data.step_unit(schedule.instance)})")
+    _count(ax.xaxis)
+    _count(ax.yaxis)
+    _legend(ax, title=_plain(schedule.policy))
+    return ax
+
+
+def _draw_bands(schedule: Schedule, ax: Axes, style: LineStyle) -> None:
+    from matplotlib.collections import PolyCollection
+
+    bands = data.stacked_bands(schedule)
+    tops = np.cumsum(bands.prompts + bands.outputs, axis=0)
+    bottoms = tops - bands.prompts - bands.outputs
+    middles = bottoms + bands.prompts
+    prompts, outputs = [], []
+    for band, active in enumerate(bands.active):
+        steps = bands.steps[active]
+        bottom, middle, top = (edge[band, active] for edge in (bottoms, middles, tops))
+        prompts.append(_between(steps, bottom, middle))
+        outputs.append(_between(steps, middle, top))
+    for polygons, colour, label in (
+        (prompts, style.colour, "prompt tokens"),
+        (outputs, style.tint, "output tokens"),
+    ):
+        ax.add_collection(
+            PolyCollection(polygons, facecolors=colour, edgecolors="white", lw=0.4, label=label)
+        )
+    _limit(ax, schedule.instance.memory)
+    ax.set_xlim(int(schedule.starts.min()), schedule.makespan)
+    ax.set_ylim(0, None)
+    ax.set_ylabel("tokens held, stacked by request")
+
+
+def _draw_rows(schedule: Schedule, ax: Axes, style: LineStyle) -> None:
+    from matplotlib.collections import LineCollection, PolyCollection
+
+    instance, count = schedule.instance, len(schedule.starts)
+    requests, ranks = data.sample_by_start(schedule, MOST_ROWS)
+    # Rows are a share of the axis apart; the largest bar just fits between two of them.
+    scale = 0.9 * (count / len(requests)) / int(instance.peaks[requests].max())
+    starts, ends = schedule.starts[requests], schedule.completions[requests]
+    low = ranks - scale * instance.prompts[requests]
+    high = ranks - scale * instance.peaks[requests]
+    waits = np.stack([instance.arrivals[requests], ranks, starts, ranks], axis=1)
+    ax.add_collection(
+        LineCollection(list(waits.reshape(-1, 2, 2)), colors="0.6", lw=0.6, label="waiting")
+    )
+    corners = {
+        "prompt tokens": (style.colour, [starts, ranks, ends, ranks, ends, low, starts, low]),
+        "output tokens": (style.tint, [starts, low, ends, low, ends, high]),
+    }
+    for label, (colour, columns) in corners.items():
+        polygons = np.stack(columns, axis=1).reshape(len(requests), -1, 2)
+        ax.add_collection(
+            PolyCollection(
+                list(polygons), facecolors=colour, edgecolors=colour, lw=1.2, label=label
+            )
+        )
+    ax.set_xlim(min(int(instance.arrivals[0]), int(starts.min())), schedule.makespan * 1.01)
+    ax.set_ylim(count * 1.01, -1.1 * count / len(requests))
+    ax.grid(visible=False, axis="y")
+    ax.set_ylabel(f"requests by start ({len(requests)} of {count:,} drawn)")
+
+
+def _between(steps: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Give the corners of the area between two lines."""
+    return np.concatenate([np.stack([steps, lower], 1), np.stack([steps, upper], 1)[::-1]])
+
+
+def _as_list(schedules: Schedule | Iterable[Schedule]) -> list[Schedule]:
+    return [schedules] if isinstance(schedules, Schedule) else list(schedules)
+
+
+def _styled(schedules: Sequence[Schedule]) -> Iterable[tuple[Schedule, LineStyle]]:
+    return zip(schedules, line_styles(schedule.policy for schedule in schedules), strict=True)
+
+
+def _line(style: LineStyle) -> dict[str, Any]:
+    return {"color": style.colour, "linestyle": (0, style.dash) if style.dash else "-"}
+
+
+def _limit(ax: Axes, memory: int) -> None:
+    ax.axhline(memory, color=LIMIT, linewidth=1, label=f"memory limit, {memory:,}")
+
+
+def _count(axis: Axis, scale: float = 1) -> None:
+    """Write the numbers of an axis, which are counts, in full with thousands separators."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(6, integer=True))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * scale:,.10g}"))
+
+
+def _count_log(axis: Axis) -> None:
+    """Write the powers of ten of an axis in full, and numbers between where there are few."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1,) if high > 300 * low else (1, 2, 3, 5)))
+    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _legend(ax: Axes, title: str | None = None) -> None:
+    """Put the legend above the axes, where it hides nothing."""
+    ax.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=3,
+        frameon=False,
+        fontsize=_TEXT,
+        borderpad=0,
+        handlelength=2.8,
+        title=title,
+        alignment="left",
+    )
+
+
+def _plain(name: str) -> str:
+    """Keep a user's dollar signs from being read as mathematics."""
+    return name.replace("$", r"\$")

@@ -1,0 +1,114 @@
+"""One look for all plots: colours, dashes and markers per policy, axes and numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart. Its black and its yellow are
+# left out: each vanishes on one of the two backgrounds.
+BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
+VERMILLION, PURPLE, SKY = "#D55E00", "#CC79A7", "#56B4E9"
+
+UNAVOIDABLE = "#B3B3B3"  # what the bound proves that no schedule can save
+LIMIT = "#5C5C5C"  # the memory limit
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """How a policy looks in every plot; dash and marker tell policies apart in grey print.
+
+    Attributes
+    ----------
+    colour
+        As "#rrggbb".
+    dash
+        Lengths of dashes and gaps in points; empty for a solid line.
+    marker
+        A marker of matplotlib.
+    """
+
+    colour: str
+    dash: tuple[float, ...]
+    marker: str
+
+    @property
+    def tint(self) -> str:
+        """The colour mixed with white, for what stands next to the full colour."""
+        parts = (int(self.colour[at : at + 2], 16) for at in (1, 3, 5))
+        return "#" + "".join(f"{round(part + 0.55 * (255 - part)):02x}" for part in parts)
+
+
+_KNOWN = {
+    "area": LineStyle(BLUE, (), "o"),
+    "sorted-f": LineStyle(PURPLE, (7, 2), "s"),
+    "mc-sf-total": LineStyle(GREEN, (7, 2, 1.5, 2), "^"),
+    "mc-sf": LineStyle(ORANGE, (3.5, 1.5), "D"),
+    "fcfs": LineStyle(VERMILLION, (1.5, 1.5), "v"),
+}
+_COLOURS = (SKY, BLUE, VERMILLION, GREEN, ORANGE, PURPLE)
+_DASHES: tuple[tuple[float, ...], ...] = ((5, 1), (9, 2, 2, 2, 2, 2), (2, 3), (), (12, 3))
+_MARKERS = "PX<>*ph"
+
+
+def line_styles(policies: Iterable[str]) -> list[LineStyle]:
+    """Choose the looks of policies that appear together.
+
+    Parameters
+    ----------
+    policies
+        Their names.
+
+    Returns
+    -------
+    list of LineStyle
+        One for each; optsched's basic policies always look the same, others depend on their
+        position among the others.
+
+    Examples
+    --------
+    >>> [style.colour for style in line_styles(["area", "my own", "fcfs"])]
+    ['#0072B2', '#56B4E9', '#D55E00']
+    """
+    names = list(policies)
+    others = list(dict.fromkeys(name for name in names if name not in _KNOWN))
+    looks = _KNOWN | {
+        name: LineStyle(
+            _COLOURS[index % len(_COLOURS)],
+            _DASHES[index % len(_DASHES)],
+            _MARKERS[index % len(_MARKERS)],
+        )
+        for index, name in enumerate(others)
+    }
+    return [looks[name] for name in names]
+
+
+def prepare(ax: Axes | None, width: float = 6.4, height: float = 3.6) -> Axes:
+    """Give the axes their common look; None makes a figure.
+
+    Parameters
+    ----------
+    ax
+        Axes to draw on.
+    width, height
+        Size of a new figure in inches.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes, or those of the new figure.
+    """
+    if ax is None:
+        from matplotlib import pyplot
+
+        ax = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(visible=True, color="#E3E3E3", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.tick_params(labelsize=9)
+    return ax
