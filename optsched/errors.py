@@ -90,3 +90,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}{'K' if hint else 'k'}nown: {', '.join(names)}"
+
+
+class SolverError(OptschedError):
+    """A solver is unknown, not installed, cannot solve the model, or gave no answer."""
+
+
+class InfeasibleError(SolverError):
+    """There is no answer: the constraints contradict each other."""

@@ -1,0 +1,233 @@
+"""What a solver gives back: why it stopped, whether there is an answer, and what was proven."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from optsched.errors import InfeasibleError, SolverError
+
+if TYPE_CHECKING:
+    from optsched.instance import FloatArray
+
+#: Relative distance of objective and bound below which they count as equal.
+TOLERANCE = 1e-6
+
+
+class Stopped(StrEnum):
+    """Why a solver stopped; whether it left an answer is another question."""
+
+    OPTIMAL = "optimal"
+    GAP_LIMIT = "gap limit"
+    INFEASIBLE = "infeasible"
+    UNBOUNDED = "unbounded"
+    INFEASIBLE_OR_UNBOUNDED = "infeasible or unbounded"
+    TIME_LIMIT = "time limit"
+    ITERATION_LIMIT = "iteration limit"
+    MEMORY_LIMIT = "memory limit"
+    INTERRUPTED = "interrupted"
+    ERROR = "error"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution:
+    r"""An answer and a bound, each of which may be missing; what is missing is None.
+
+    Parameters
+    ----------
+    stopped
+        Why the solver stopped.
+    solver
+        Its name and version.
+    seconds
+        Wall time, with the hand-over of the model.
+    values
+        The best answer found: one value per column, or per request for an event program.
+    objective
+        What `values` cost, evaluated by us.
+    bound
+        No answer is better than this. Already rounded to the next value the objective can take.
+    sense
+        Whether the objective is to be small ("min") or large ("max").
+    step
+        Every answer's objective is a whole multiple of it, if that is known: 1 where all costs and
+        all columns that cost are whole.
+    duals
+        For linear programs the price of each row: the change of the objective per unit of its bound.
+    words
+        The solver's own status, and what else is to be said about how it ended.
+    model
+        Name of the model.
+
+    Examples
+    --------
+    >>> solution = Solution(Stopped.TIME_LIMIT, "HiGHS 1.14.0", 60.0, objective=23.0, bound=21.4)
+    >>> solution.has_answer, solution.proven_optimal, solution.gap
+    (False, False, None)
+    >>> solution = Solution(Stopped.OPTIMAL, "HiGHS 1.14.0", 0.2, np.ones(2), 22.0, 22.0, step=1)
+    >>> print(solution)
+    model: optimal after 0.20 s (HiGHS 1.14.0)
+      objective 22
+      bound     22, proven optimal
+    """
+
+    stopped: Stopped
+    solver: str
+    seconds: float
+    values: FloatArray | None = None
+    objective: float | None = None
+    bound: float | None = None
+    sense: Literal["min", "max"] = "min"
+    step: float | None = None
+    duals: FloatArray | None = None
+    words: str = ""
+    model: str = "model"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stopped", Stopped(self.stopped))
+        for name in ("values", "duals"):
+            if (array := getattr(self, name)) is not None:
+                frozen = np.array(array, dtype=np.float64)
+                frozen.flags.writeable = False
+                object.__setattr__(self, name, frozen)
+        if self.values is None:
+            object.__setattr__(self, "objective", None)
+        for name in ("objective", "bound"):
+            number = getattr(self, name)
+            missing = number is None or not math.isfinite(number)
+            object.__setattr__(self, name, None if missing else float(number))
+        if self.bound is not None:
+            object.__setattr__(self, "bound", round_bound(self.bound, self.step, self.sense))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Solution):
+            return NotImplemented
+        return all(
+            np.array_equal(getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # arrays inside
+
+    def __repr__(self) -> str:
+        return f"<Solution of {self.model!r}: {self.stopped}, objective {self.objective}>"
+
+    def __str__(self) -> str:
+        lines = [f"{self.model}: {self.stopped} after {self.seconds:.2f} s ({self.solver})"]
+        lines.append(f"  objective {_number(self.objective, 'none: there is no answer')}")
+        verdict = ", proven optimal" if self.proven_optimal else ""
+        if self.gap is not None and not self.proven_optimal:
+            verdict = f", gap {self.gap:.2%}"
+        lines.append(f"  bound     {_number(self.bound, 'none')}{verdict}")
+        if self.words and self.words.casefold() != str(self.stopped):
+            lines.append(f"  solver    {self.words}")
+        return "\n".join(lines)
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether there is a feasible answer, proven optimal or not."""
+        return self.values is not None
+
+    @property
+    def gap(self) -> float | None:
+        """Distance of objective and bound as a share of the objective; None if one is missing."""
+        if self.objective is None or self.bound is None:
+            return None
+        distance = self.objective - self.bound if self.sense == "min" else self.bound - self.objective
+        if distance <= 0:
+            return 0.0
+        return distance / abs(self.objective) if self.objective else math.inf
+
+    @property
+    def proven_optimal(self) -> bool:
+        """Whether the bound leaves no room for a better answer.
+
+        It leaves none if it reaches the objective, rounded to the next value the objective can
+        take, or if the gap is at most `TOLERANCE` where such steps are not known. The solver's
+        word is not asked.
+        """
+        if self.objective is None or self.bound is None:
+            return False
+        better = self.objective - self.bound if self.sense == "min" else self.bound - self.objective
+        if self.step is not None:
+            return better < self.step / 2
+        return better <= TOLERANCE * max(1.0, abs(self.objective))
+
+    def require(self, *, optimal: bool = False) -> Solution:
+        """Insist on an answer: the one call to write after every solve.
+
+        Parameters
+        ----------
+        optimal
+            Whether it must be proven optimal, too.
+
+        Returns
+        -------
+        Solution
+            Itself.
+
+        Raises
+        ------
+        InfeasibleError
+            If the solver found that there is none.
+        SolverError
+            If there is none for another reason, or the proof is missing; with the whole summary.
+
+        Examples
+        --------
+        >>> Solution(Stopped.INFEASIBLE, "HiGHS 1.14.0", 0.1).require()
+        Traceback (most recent call last):
+            ...
+        optsched.errors.InfeasibleError: model: infeasible after 0.10 s (HiGHS 1.14.0)
+          objective none: there is no answer
+          bound     none
+        """
+        if not self.has_answer and self.stopped is Stopped.INFEASIBLE:
+            raise InfeasibleError(str(self))
+        if not self.has_answer:
+            raise SolverError(str(self))
+        if optimal and not self.proven_optimal:
+            raise SolverError(f"the answer is not proven optimal; allow more time\n{self}")
+        return self
+
+
+def round_bound(bound: float, step: float | None, sense: Literal["min", "max"] = "min") -> float:
+    """Move a bound to the next value that the objective can take.
+
+    Solvers compute in floating point, so a bound that lies above a step by no more than a rounding
+    error is taken down to it.
+
+    Parameters
+    ----------
+    bound
+        A bound, right up to rounding.
+    step
+        Every answer's objective is a whole multiple of it; None leaves the bound as it is.
+    sense
+        "min" for a lower bound.
+
+    Returns
+    -------
+    float
+        The better bound.
+
+    Examples
+    --------
+    >>> round_bound(21.3, 1), round_bound(21.0000001, 1), round_bound(21.3, 2, "max")
+    (22.0, 21.0, 20.0)
+    """
+    if step is None:
+        return bound
+    steps = bound / step if sense == "min" else -bound / step
+    slack = min(0.5, TOLERANCE * max(1.0, abs(steps)))
+    rounded = math.ceil(steps - slack) * step
+    return float(rounded if sense == "min" else -rounded)
+
+
+def _number(value: float | None, missing: str) -> str:
+    return missing if value is None else f"{value:,.12g}"
