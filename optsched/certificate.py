@@ -192,7 +192,10 @@ def verify(certificate: Certificate, instance: Instance) -> Fraction:
     twice[1:] = np.cumsum(before)
     total = 0
     rows = zip(
-        instance.prompts.tolist(), instance.outputs.tolist(), instance.arrivals.tolist(), strict=True
+        instance.prompts.tolist(),
+        instance.outputs.tolist(),
+        instance.arrivals.tolist(),
+        strict=True,
     )
     for prompt, output, arrival in rows:
         # From the horizon on nothing is paid, and starting later only costs more.
@@ -205,7 +208,8 @@ def verify(certificate: Certificate, instance: Instance) -> Fraction:
             paid = before[end] - before[start]
             # sum of u * p[start + u] by parts: end * before[end] minus the sums in between
             ramp = (end - start) * before[end] - (twice[end] - twice[start])
-            cost = denominator * (start + output - arrival) + prompt * paid + ramp
+            latency = (start + output - arrival).astype(kind)
+            cost = denominator * latency + prompt * paid + ramp
             best = min(best, int(cost.min()))
         total += best
     return Fraction(total - instance.memory * spent, denominator)

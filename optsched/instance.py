@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,12 @@ import numpy.typing as npt
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 MAX_TOKENS = 10**9  # memory-time areas of single requests stay within 64-bit integers
 MAX_STEP = 10**12
@@ -30,7 +31,7 @@ INTEGER_FIELDS = ("prompts", "outputs", "arrivals", "deadlines", "output_lower",
 OPTIONAL_FIELDS = ("weights", "deadlines", "output_lower", "output_upper", "labels")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Instance:
     r"""Requests for one worker with a KV cache of limited size.
 
@@ -79,33 +80,59 @@ class Instance:
     >>> instance.replace(memory=63)
     Traceback (most recent call last):
         ...
-    optsched.errors.InstanceError: request 0: prompts 63 + outputs 1 is 64 tokens, but the memory
-    holds 63; leave the request out or raise the memory
+    optsched.errors.InstanceError: request 0: prompts 63 + outputs 1 is more than fits, but the
+    memory holds 63; leave the request out or raise the memory
     """
 
     prompts: IntArray
     outputs: IntArray
     memory: int
-    arrivals: IntArray = None  # type: ignore[assignment]  # filled in __post_init__
-    weights: FloatArray | None = None
-    deadlines: IntArray | None = None
-    output_lower: IntArray | None = None
-    output_upper: IntArray | None = None
-    labels: tuple[str, ...] | None = None
-    name: str = "instance"
-    seconds_per_step: float | None = None
+    arrivals: IntArray
+    weights: FloatArray | None
+    deadlines: IntArray | None
+    output_lower: IntArray | None
+    output_upper: IntArray | None
+    labels: tuple[str, ...] | None
+    name: str
+    seconds_per_step: float | None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "memory", checked_memory(self.memory))
-        if self.arrivals is None:
-            object.__setattr__(self, "arrivals", np.zeros(len(self.prompts), dtype=np.int64))
-        for field in INTEGER_FIELDS:
-            if (values := getattr(self, field)) is not None:
-                object.__setattr__(self, field, as_integers(field, values))
-        if self.weights is not None:
-            object.__setattr__(self, "weights", _frozen(_as_floats("weights", self.weights)))
-        if self.labels is not None:
-            object.__setattr__(self, "labels", tuple(str(label) for label in self.labels))
+    def __init__(
+        self,
+        prompts: npt.ArrayLike,
+        outputs: npt.ArrayLike,
+        memory: int,
+        arrivals: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike | None = None,
+        deadlines: npt.ArrayLike | None = None,
+        output_lower: npt.ArrayLike | None = None,
+        output_upper: npt.ArrayLike | None = None,
+        labels: Iterable[object] | None = None,
+        name: str = "instance",
+        seconds_per_step: float | None = None,
+    ) -> None:
+        def set_field(field: str, value: object) -> None:
+            object.__setattr__(self, field, value)
+
+        set_field("memory", checked_memory(memory))
+        set_field("prompts", as_integers("prompts", prompts))
+        set_field("outputs", as_integers("outputs", outputs))
+        if arrivals is None:
+            arrivals = np.zeros(len(self.prompts), dtype=np.int64)
+        set_field("arrivals", as_integers("arrivals", arrivals))
+        optional = {
+            "deadlines": deadlines,
+            "output_lower": output_lower,
+            "output_upper": output_upper,
+        }
+        for field, values in optional.items():
+            set_field(field, None if values is None else as_integers(field, values))
+        set_field("weights", None if weights is None else _frozen(_as_floats("weights", weights)))
+        set_field("labels", None if labels is None else tuple(str(label) for label in labels))
+        set_field("name", name)
+        set_field("seconds_per_step", seconds_per_step)
+        self._validate()
+
+    def _validate(self) -> None:
         if len(self.prompts) == 0:
             raise InstanceError("there are no requests, but an instance needs at least one")
         for field in (*INTEGER_FIELDS, "weights", "labels"):
@@ -127,7 +154,9 @@ class Instance:
                 reason=reason,
             )
         if self.seconds_per_step is not None and not self.seconds_per_step > 0:
-            raise InstanceError(f"seconds_per_step is {self.seconds_per_step}, but must be positive")
+            raise InstanceError(
+                f"seconds_per_step is {self.seconds_per_step}, but must be positive"
+            )
 
     def __len__(self) -> int:
         """Give the number of requests."""
@@ -157,7 +186,9 @@ class Instance:
                 f"  {title:<9} mean {values.mean():,.1f}, median {np.median(values):,.0f}, "
                 f"max {values.max():,} tokens"
             )
-        lines.append(f"  largest   {peak:,} tokens at completion ({peak / self.memory:.0%} of memory)")
+        lines.append(
+            f"  largest   {peak:,} tokens at completion ({peak / self.memory:.0%} of memory)"
+        )
         last = int(self.arrivals[-1])
         if last == 0:
             lines.append("  arrivals  all at step 0")
@@ -328,7 +359,10 @@ class Instance:
             raise InstanceError(f"{where}: unknown key {unknown[0]!r}; known: {sorted(known)}")
         if missing := sorted({"prompts", "outputs", "memory"} - set(content)):
             raise InstanceError(f"{where}: the key {missing[0]!r} is missing")
-        return cls(**content)
+        try:
+            return cls(**content)
+        except (TypeError, ValueError) as error:
+            raise InstanceError(f"{where}: {error}") from None
 
     def to_csv(self, path: str | Path) -> None:
         """Write the requests as a CSV trace, which holds neither memory nor name.
@@ -413,13 +447,6 @@ def broken_rules(columns: dict[str, Any], memory: int) -> Iterator[BrokenRule]:
         yield from rule(
             "arrivals", arrivals > MAX_STEP, f"arrivals is {{value}}, beyond step {MAX_STEP}"
         )
-        descending = np.zeros(len(arrivals), dtype=bool)
-        descending[1:] = arrivals[1:] < np.maximum.accumulate(arrivals)[:-1]
-        yield from rule(
-            "arrivals",
-            descending,
-            "arrivals is {value}, earlier than a request before it; sort the requests by arrival",
-        )
     if (weights := columns.get("weights")) is not None:
         yield from rule(
             "weights",
@@ -430,13 +457,24 @@ def broken_rules(columns: dict[str, Any], memory: int) -> Iterator[BrokenRule]:
         yield from rule("deadlines", deadlines < 1, "deadlines is {value}, but steps count from 1")
     lower, upper = columns.get("output_lower"), columns.get("output_upper")
     if lower is not None:
-        yield from rule("output_lower", lower < 1, "output_lower is {value}, but must be at least 1")
+        yield from rule(
+            "output_lower", lower < 1, "output_lower is {value}, but must be at least 1"
+        )
         yield from rule(
             "output_lower", lower > outputs, "output_lower is {value}, above the output {outputs}"
         )
     if upper is not None:
         yield from rule(
             "output_upper", upper < outputs, "output_upper is {value}, below the output {outputs}"
+        )
+    # Last, because only among requests that break no other rule it is clear which one is too early.
+    if arrivals is not None:
+        descending = np.zeros(len(arrivals), dtype=bool)
+        descending[1:] = arrivals[1:] < np.maximum.accumulate(arrivals)[:-1]
+        yield from rule(
+            "arrivals",
+            descending,
+            "arrivals is {value}, earlier than a request before it; sort the requests by arrival",
         )
 
 
@@ -517,7 +555,7 @@ def _as_floats(name: str, values: Any) -> FloatArray:
         raise InstanceError(f"{name} holds a value that is no number", column=name) from None
 
 
-def _frozen(array: Any) -> Any:
+def _frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     copy = np.array(array)
     copy.flags.writeable = False
     return copy

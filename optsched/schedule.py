@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from optsched.errors import InstanceError, ScheduleError
-from optsched.instance import FloatArray, Instance, IntArray, as_integers
+from optsched.instance import Instance, IntArray, as_integers
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -60,7 +60,7 @@ class Violation:
         )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Schedule:
     """Start steps of all requests of an instance; every metric follows from them alone.
 
@@ -93,18 +93,20 @@ class Schedule:
 
     instance: Instance
     starts: IntArray
-    policy: str = field(default="schedule")
+    policy: str
 
-    def __post_init__(self) -> None:
+    def __init__(self, instance: Instance, starts: npt.ArrayLike, policy: str = "schedule") -> None:
         try:
-            starts = as_integers("starts", self.starts)
+            integers = as_integers("starts", starts)
         except InstanceError as error:
             raise ScheduleError(str(error)) from None
-        if len(starts) != len(self.instance):
+        if len(integers) != len(instance):
             raise ScheduleError(
-                f"the schedule has {len(starts)} starts for {len(self.instance)} requests"
+                f"the schedule has {len(integers)} starts for {len(instance)} requests"
             )
-        object.__setattr__(self, "starts", starts)
+        object.__setattr__(self, "instance", instance)
+        object.__setattr__(self, "starts", integers)
+        object.__setattr__(self, "policy", policy)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schedule):
@@ -128,7 +130,8 @@ class Schedule:
         return (
             f"{self.policy}: {len(self.starts):,} requests, {verdict}\n"
             f"  latency   total {self.total_latency:,}, mean {self.mean_latency:,.1f}, "
-            f"p50 {latency['p50']:,.0f}, p90 {latency['p90']:,.0f}, p99 {latency['p99']:,.0f} steps\n"
+            f"p50 {latency['p50']:,.0f}, p90 {latency['p90']:,.0f}, "
+            f"p99 {latency['p99']:,.0f} steps\n"
             f"  makespan  {self.makespan:,} steps\n"
             f"  memory    peak {self.peak_memory:,} of {self.instance.memory:,} tokens, "
             f"{self.utilisation:.1%} used on average"

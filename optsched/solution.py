@@ -58,7 +58,7 @@ class Solution:
         Every answer's objective is a whole multiple of it, if that is known: 1 where all costs and
         all columns that cost are whole.
     duals
-        For linear programs the price of each row: the change of the objective per unit of its bound.
+        For linear programs the price of each row: how the objective changes per unit of its bound.
     words
         The solver's own status, and what else is to be said about how it ended.
     model
@@ -138,10 +138,10 @@ class Solution:
         """Distance of objective and bound as a share of the objective; None if one is missing."""
         if self.objective is None or self.bound is None:
             return None
-        distance = self.objective - self.bound if self.sense == "min" else self.bound - self.objective
-        if distance <= 0:
+        room = self._room()
+        if room <= 0:
             return 0.0
-        return distance / abs(self.objective) if self.objective else math.inf
+        return room / abs(self.objective) if self.objective else math.inf
 
     @property
     def proven_optimal(self) -> bool:
@@ -153,10 +153,15 @@ class Solution:
         """
         if self.objective is None or self.bound is None:
             return False
-        better = self.objective - self.bound if self.sense == "min" else self.bound - self.objective
         if self.step is not None:
-            return better < self.step / 2
-        return better <= TOLERANCE * max(1.0, abs(self.objective))
+            return self._room() < self.step / 2
+        return self._room() <= TOLERANCE * max(1.0, abs(self.objective))
+
+    def _room(self) -> float:
+        """How much better than the answer the bound would let another one be."""
+        assert self.objective is not None
+        assert self.bound is not None
+        return (self.objective - self.bound) * (1 if self.sense == "min" else -1)
 
     def require(self, *, optimal: bool = False) -> Solution:
         """Insist on an answer: the one call to write after every solve.

@@ -743,6 +743,25 @@ class LinearModel:
         """Let every column take fractional values."""
         return dataclasses.replace(self, integer=np.zeros_like(self.integer))
 
+    def to_pyomo(self) -> Any:
+        """Write the model as a Pyomo model with the same names.
+
+        Returns
+        -------
+        pyomo.environ.ConcreteModel
+            With one indexed component per family, and `objective`.
+
+        Examples
+        --------
+        >>> take = Variables(Family.of("take", item=[0, 1]), cost=[2, 1], upper=1, integer=True)
+        >>> m = LinearModel.build("any", [take], [], sense="max").to_pyomo()
+        >>> print(m.objective.expr)
+        2.0*take[0] + take[1]
+        """
+        from optsched.models.pyomo_model import to_pyomo
+
+        return to_pyomo(self)
+
     def same_as(self, other: LinearModel) -> bool:
         """Tell whether two models agree but for the order of columns and rows and index names.
 

@@ -12,6 +12,8 @@ from optsched.policies.sorted_f import SORTED_F
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+__all__ = ["POLICIES", "BatchPolicy", "Policy", "PriorityPolicy", "get_policies", "get_policy"]
+
 Policy = PriorityPolicy | BatchPolicy
 
 #: All policies by the name that the command line knows.

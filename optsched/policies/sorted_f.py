@@ -122,8 +122,6 @@ def _swap_batch(tree: IntArray, peaks: IntArray, outputs: IntArray, memory: int)
             members[place] = members[place + 1]
             place += 1
         members[place] = entering
-        if peaks[entering] < peaks[leaving]:
-            position = 0  # memory was freed: any member may have found a partner
-        else:
-            position = min(position, place)
+        freed = peaks[entering] < peaks[leaving]  # then any member may have found a partner
+        position = 0 if freed else min(position, place)
     return members

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from optsched.instance import FloatArray, Instance, IntArray
     from optsched.schedule import Schedule
 
+MOST_STACKED = 60  # of more requests the bars are drawn side by side
+
 
 def tokens_held(schedule: Schedule, steps: Sequence[int] | IntArray) -> IntArray:
     """Give the tokens held at some steps, without going through all of them.
@@ -204,6 +206,103 @@ def stacked_bands(schedule: Schedule) -> Bands:
         np.where(active, schedule.instance.prompts[requests, None], 0),
         np.where(active, steps - starts, 0),
     )
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Requests as bars that grow while they make tokens, ready to be drawn.
+
+    Attributes
+    ----------
+    stacked
+        Whether the bars stand on each other and make up the tokens held; if not, each has a row at
+        its rank in the order of starts, counted downwards, and heights are to scale but no tokens.
+    requests
+        The requests drawn, shape (n,).
+    prompts, outputs
+        For each request the corners of the part that is prompt and of the part that is output.
+    waits
+        For each request the line from arrival to start; none if stacked.
+    ends
+        The upper right corner of each bar, shape (n, 2).
+    """
+
+    stacked: bool
+    requests: IntArray
+    prompts: list[FloatArray]
+    outputs: list[FloatArray]
+    waits: list[FloatArray]
+    ends: FloatArray
+
+
+def growing_bars(schedule: Schedule, rows: int = 40) -> Bars:
+    """Turn requests into bars: stacked if there are at most 60, else a sample of them in rows.
+
+    Parameters
+    ----------
+    schedule
+        Starts of the requests.
+    rows
+        How many requests to sample.
+
+    Returns
+    -------
+    Bars
+        Corners with the step first.
+
+    Examples
+    --------
+    >>> from optsched import Instance, Schedule
+    >>> bars = growing_bars(Schedule(Instance([3], [2], memory=9), [0]))
+    >>> bars.stacked, bars.outputs[0].tolist()
+    (True, [[0.0, 3.0], [2.0, 3.0], [2.0, 5.0], [0.0, 3.0]])
+    """
+    return _stacked(schedule) if len(schedule.starts) <= MOST_STACKED else _in_rows(schedule, rows)
+
+
+def _stacked(schedule: Schedule) -> Bars:
+    bands = stacked_bands(schedule)
+    tops = np.cumsum(bands.prompts + bands.outputs, axis=0)
+    middles = tops - bands.outputs
+    bottoms = middles - bands.prompts
+    prompts, outputs = [], []
+    for band, active in enumerate(bands.active):
+        steps = bands.steps[active]
+        bottom, middle, top = (edge[band, active] for edge in (bottoms, middles, tops))
+        prompts.append(_area(steps, bottom, middle))
+        outputs.append(_area(steps, middle, top))
+    last = bands.active.shape[1] - 1 - np.argmax(bands.active[:, ::-1], axis=1)
+    ends = np.stack([bands.steps[last], tops[np.arange(len(tops)), last]], axis=1)
+    return Bars(True, bands.requests, prompts, outputs, [], ends.astype(np.float64))
+
+
+def _in_rows(schedule: Schedule, rows: int) -> Bars:
+    instance = schedule.instance
+    requests, ranks = sample_by_start(schedule, rows)
+    arrivals, starts = instance.arrivals[requests], schedule.starts[requests]
+    ends = schedule.completions[requests]
+    # The largest bar just fits between two rows.
+    scale = 0.9 * len(schedule.starts) / len(requests) / int(instance.peaks[requests].max())
+    middles = ranks - scale * instance.prompts[requests]
+    tops = ranks - scale * instance.peaks[requests]
+
+    def corners(*columns: IntArray | FloatArray) -> list[FloatArray]:
+        return list(np.stack(columns, axis=1, dtype=np.float64).reshape(len(requests), -1, 2))
+
+    return Bars(
+        False,
+        requests,
+        corners(starts, ranks, ends, ranks, ends, middles, starts, middles),
+        corners(starts, middles, ends, middles, ends, tops),
+        corners(arrivals, ranks, starts, ranks),
+        np.stack([ends, tops], axis=1),
+    )
+
+
+def _area(steps: IntArray, lower: IntArray, upper: IntArray) -> FloatArray:
+    """Give the corners of the area between two lines."""
+    there, back = np.stack([steps, lower], axis=1), np.stack([steps, upper], axis=1)[::-1]
+    return np.concatenate([there, back]).astype(np.float64)
 
 
 def percent(share: float) -> str:

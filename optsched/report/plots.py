@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from optsched.comparison import Comparison
 
-MOST_BANDS = 60  # above so many requests their bars are drawn side by side, not stacked
-MOST_ROWS = 40
-
 # One curve may be as fine as print; several would hide each other.
 _BINS, _SHARED_BINS = 2000, 250
 
@@ -209,77 +206,39 @@ def plot_schedule(schedule: Schedule, ax: Axes | None = None) -> Axes:
     >>> ax.get_ylabel()
     'tokens held, stacked by request'
     """
+    from matplotlib.collections import LineCollection, PolyCollection
+
     ax = prepare(ax)
+    bars = data.growing_bars(schedule)
     style = line_styles([schedule.policy])[0]
-    few = len(schedule.starts) <= MOST_BANDS
-    (_draw_bands if few else _draw_rows)(schedule, ax, style)
+    first = int(schedule.starts.min())
+    if bars.stacked:
+        edges = ["white", "white"]
+        _limit(ax, schedule.instance.memory)
+        ax.set_ylim(0, schedule.instance.memory * 1.05)
+        ax.set_ylabel("tokens held, stacked by request")
+    else:
+        edges = [style.colour, style.tint]
+        ax.add_collection(LineCollection(bars.waits, colors="0.6", lw=0.6, label="waiting"))
+        count, shown = len(schedule.starts), len(bars.requests)
+        first = min(first, int(schedule.instance.arrivals[0]))
+        ax.set_ylim(count * 1.01, -1.1 * count / shown)
+        ax.grid(visible=False, axis="y")
+        ax.set_ylabel(f"requests by start ({shown} of {count:,} drawn)")
+    for part, colour, edge, label in (
+        (bars.prompts, style.colour, edges[0], "prompt tokens"),
+        (bars.outputs, style.tint, edges[1], "output tokens"),
+    ):
+        width = 0.4 if bars.stacked else 1.2
+        ax.add_collection(
+            PolyCollection(part, facecolors=colour, edgecolors=edge, lw=width, label=label)
+        )
+    ax.set_xlim(first, schedule.makespan + 0.01 * (schedule.makespan - first))
     ax.set_xlabel(f"time ({data.step_unit(schedule.instance)})")
     _count(ax.xaxis)
     _count(ax.yaxis)
     _legend(ax, title=_plain(schedule.policy))
     return ax
-
-
-def _draw_bands(schedule: Schedule, ax: Axes, style: LineStyle) -> None:
-    from matplotlib.collections import PolyCollection
-
-    bands = data.stacked_bands(schedule)
-    tops = np.cumsum(bands.prompts + bands.outputs, axis=0)
-    bottoms = tops - bands.prompts - bands.outputs
-    middles = bottoms + bands.prompts
-    prompts, outputs = [], []
-    for band, active in enumerate(bands.active):
-        steps = bands.steps[active]
-        bottom, middle, top = (edge[band, active] for edge in (bottoms, middles, tops))
-        prompts.append(_between(steps, bottom, middle))
-        outputs.append(_between(steps, middle, top))
-    for polygons, colour, label in (
-        (prompts, style.colour, "prompt tokens"),
-        (outputs, style.tint, "output tokens"),
-    ):
-        ax.add_collection(
-            PolyCollection(polygons, facecolors=colour, edgecolors="white", lw=0.4, label=label)
-        )
-    _limit(ax, schedule.instance.memory)
-    ax.set_xlim(int(schedule.starts.min()), schedule.makespan)
-    ax.set_ylim(0, None)
-    ax.set_ylabel("tokens held, stacked by request")
-
-
-def _draw_rows(schedule: Schedule, ax: Axes, style: LineStyle) -> None:
-    from matplotlib.collections import LineCollection, PolyCollection
-
-    instance, count = schedule.instance, len(schedule.starts)
-    requests, ranks = data.sample_by_start(schedule, MOST_ROWS)
-    # Rows are a share of the axis apart; the largest bar just fits between two of them.
-    scale = 0.9 * (count / len(requests)) / int(instance.peaks[requests].max())
-    starts, ends = schedule.starts[requests], schedule.completions[requests]
-    low = ranks - scale * instance.prompts[requests]
-    high = ranks - scale * instance.peaks[requests]
-    waits = np.stack([instance.arrivals[requests], ranks, starts, ranks], axis=1)
-    ax.add_collection(
-        LineCollection(list(waits.reshape(-1, 2, 2)), colors="0.6", lw=0.6, label="waiting")
-    )
-    corners = {
-        "prompt tokens": (style.colour, [starts, ranks, ends, ranks, ends, low, starts, low]),
-        "output tokens": (style.tint, [starts, low, ends, low, ends, high]),
-    }
-    for label, (colour, columns) in corners.items():
-        polygons = np.stack(columns, axis=1).reshape(len(requests), -1, 2)
-        ax.add_collection(
-            PolyCollection(
-                list(polygons), facecolors=colour, edgecolors=colour, lw=1.2, label=label
-            )
-        )
-    ax.set_xlim(min(int(instance.arrivals[0]), int(starts.min())), schedule.makespan * 1.01)
-    ax.set_ylim(count * 1.01, -1.1 * count / len(requests))
-    ax.grid(visible=False, axis="y")
-    ax.set_ylabel(f"requests by start ({len(requests)} of {count:,} drawn)")
-
-
-def _between(steps: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """Give the corners of the area between two lines."""
-    return np.concatenate([np.stack([steps, lower], 1), np.stack([steps, upper], 1)[::-1]])
 
 
 def _as_list(schedules: Schedule | Iterable[Schedule]) -> list[Schedule]:

@@ -172,9 +172,7 @@ def _admit_by_priority(
     window = np.zeros(2, dtype=np.int64)
     starts = np.zeros(count, dtype=np.int64)
     if arrivals[count - 1] == arrivals[0]:
-        _admit_in_order(
-            prompts, outputs, memory, priority, arrivals[0], starts, usage, window
-        )
+        _admit_in_order(prompts, outputs, memory, priority, arrivals[0], starts, usage, window)
         return starts
     rank = np.empty(count, dtype=np.int64)
     rank[priority] = np.arange(count)

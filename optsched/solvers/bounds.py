@@ -9,9 +9,9 @@ token-steps and that none lies before the arrival: spending each step on the sma
 have arrived is then optimal (an exchange argument: a token-step of request :math:`i` at step
 :math:`t` costs :math:`t / A_i`). See docs/bounds.md.
 
-**Lagrangian.** In that relaxation request :math:`i` is indifferent between the steps that serve it,
-so the dual prices fall by :math:`1 / A_i` per step while it is served, to zero where the worker runs
-empty. Put into the Lagrangian of the true problem
+**Lagrangian.** In that relaxation request :math:`i` is indifferent between the steps that serve
+it, so the dual prices fall by :math:`1 / A_i` per step while it is served, to zero where the
+worker runs empty. Put into the Lagrangian of the true problem
 (`optsched.certificate`) they give a bound that is at least as good up to rounding, and, rounded to
 integers over a common denominator, one that anybody can verify exactly.
 """
@@ -183,11 +183,15 @@ def cheapest_starts(
 
 @dataclass(frozen=True)
 class _Relaxation:
-    """Who is served when, in token-steps: time runs at M per step, so all numbers are whole."""
+    """Who is served when, in token-steps: time runs at M per step, so all numbers are whole.
+
+    Where a request completes, `successor` is the first of those waiting then, or -1.
+    """
 
     request: IntArray
     begin: IntArray
     end: IntArray
+    successor: IntArray
 
     def horizon(self, memory: int) -> int:
         """Give the last step in use."""
@@ -197,7 +201,8 @@ class _Relaxation:
         """Give the starts that complete each request when the relaxation does."""
         completions = np.zeros(len(instance), dtype=np.int64)
         completions[self.request] = -(-self.end // instance.memory)  # the last piece decides
-        return np.maximum(completions - instance.outputs, instance.arrivals)
+        starts: IntArray = np.maximum(completions - instance.outputs, instance.arrivals)
+        return starts
 
 
 def _relax(instance: Instance) -> _Relaxation:
@@ -238,7 +243,12 @@ def _closed_form(instance: Instance, relaxation: _Relaxation) -> float:
 
 def _dual_prices(instance: Instance, relaxation: _Relaxation) -> FloatArray:
     return _sweep_prices(
-        instance.areas, relaxation.request, relaxation.begin, relaxation.end, instance.memory
+        instance.areas,
+        relaxation.request,
+        relaxation.begin,
+        relaxation.end,
+        relaxation.successor,
+        instance.memory,
     )
 
 
@@ -274,7 +284,7 @@ def _round_down(value: Fraction) -> float:
 @compiled
 def _serve_smallest(
     areas: IntArray, arrivals: IntArray, priority: IntArray
-) -> tuple[IntArray, IntArray, IntArray]:
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     count = len(areas)
     rank = np.empty(count, dtype=np.int64)
     rank[priority] = np.arange(count)
@@ -282,6 +292,7 @@ def _serve_smallest(
     request = np.empty(2 * count, dtype=np.int64)
     begin = np.empty(2 * count, dtype=np.int64)
     end = np.empty(2 * count, dtype=np.int64)
+    successor = np.full(2 * count, -1)
     waiting = [rank[0]]
     released = 1
     now = arrivals[0]
@@ -299,39 +310,46 @@ def _serve_smallest(
         else:
             heapq.heappop(waiting)
         remaining[served] -= stop - now
-        if pieces and request[pieces - 1] == served and end[pieces - 1] == now:
-            end[pieces - 1] = stop
-        else:
-            request[pieces], begin[pieces], end[pieces] = served, now, stop
-            pieces += 1
+        request[pieces], begin[pieces], end[pieces] = served, now, stop
+        if remaining[served] == 0 and waiting:
+            successor[pieces] = priority[waiting[0]]
+        pieces += 1
         now = stop
-    return request[:pieces].copy(), begin[:pieces].copy(), end[:pieces].copy()
+    return (
+        request[:pieces].copy(),
+        begin[:pieces].copy(),
+        end[:pieces].copy(),
+        successor[:pieces].copy(),
+    )
 
 
 @compiled
 def _sweep_prices(
-    areas: IntArray, request: IntArray, begin: IntArray, end: IntArray, memory: int
+    areas: IntArray,
+    request: IntArray,
+    begin: IntArray,
+    end: IntArray,
+    successor: IntArray,
+    memory: int,
 ) -> FloatArray:
     # A request served at several steps is indifferent between them: t / A_i + price[t] is the same
-    # number, its level, at all of them. Sweep backwards; a level is known from the last step on.
+    # number, its level, at all of them. Sweep backwards. A request completes at the price at which
+    # the next of those waiting would be served, which is zero if nobody waits.
     pieces = len(request)
-    horizon = (end[pieces - 1] + memory - 1) // memory
-    price = np.zeros(horizon + 2)
+    price = np.zeros((end[pieces - 1] + memory - 1) // memory)
     level = np.full(len(areas), -1.0)
-    known = horizon + 1  # prices from this step on are final
     for piece in range(pieces - 1, -1, -1):
         served = request[piece]
         first = begin[piece] // memory + 1
         last = (end[piece] - 1) // memory + 1
         if level[served] < 0:
-            if last < known and piece + 1 < pieces and begin[piece + 1] == end[piece]:
-                level[served] = price[last + 1] + (last + 1) / areas[served]
-            else:  # a step shared with the next piece, or the end of a busy period, where it is 0
-                level[served] = price[last] + last / areas[served]
-        for step in range(first, min(last + 1, known)):
-            price[step] = max(0.0, level[served] - step / areas[served])
-        known = first
-    return price[1 : horizon + 1]
+            level[served] = last / areas[served]
+            follower = successor[piece]
+            if follower >= 0:
+                level[served] += level[follower] - last / areas[follower]
+        for step in range(first, last + 1):
+            price[step - 1] = max(0.0, level[served] - step / areas[served])
+    return price
 
 
 @compiled
@@ -341,7 +359,8 @@ def _paid(
     if start >= horizon:
         return 0
     end = min(start + output, horizon)
-    return (prompt - start) * (first[end] - first[start]) + second[end] - second[start]
+    paid: int = (prompt - start) * (first[end] - first[start]) + second[end] - second[start]
+    return paid
 
 
 @compiled

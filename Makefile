@@ -1,0 +1,34 @@
+# Everything runs in .venv, which the first target makes; nothing is installed elsewhere.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check format benchmarks clean
+
+demo: .venv/ready  ## compare all policies on a synthetic workload and write an HTML report
+	@mkdir -p demo
+	$(BIN)/optsched compare family:chat-and-summaries,n=2000,seed=1 --html demo/report.html
+	@echo "open demo/report.html in a browser"
+
+test: .venv/ready  ## the whole test suite, with coverage
+	$(BIN)/python -m pytest --numprocesses auto --cov --cov-report term:skip-covered
+
+check: .venv/ready  ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmarks: .venv/ready  ## ratios measured side by side, a table per script
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv demo

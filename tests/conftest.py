@@ -1,0 +1,22 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("default")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real traces; tests that need them are skipped where it is absent."""
+    root = Path(__file__).resolve().parents[1]
+    folder = Path(os.environ.get("OPTSCHED_DATA", root.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("no folder of real traces; set OPTSCHED_DATA to one")
+    return folder

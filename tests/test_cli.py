@@ -1,0 +1,325 @@
+"""The command line: JSON, exit codes, and one sentence for every bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import optsched
+from optsched import Instance, Schedule
+from optsched.cli import main
+
+TRACE = "prompt_tokens,output_tokens\n63,1\n" + 21 * "1,2\n"
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """Sorted-F Example 1 as a file."""
+    path = tmp_path / "example.csv"
+    path.write_text(TRACE)
+    return str(path)
+
+
+@pytest.fixture
+def optsched_command(capsys, monkeypatch):
+    """Run the command line in this process: exit code, standard output, standard error."""
+
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["optsched", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return command
+
+
+def test_compare_gives_the_json_of_the_manual(optsched_command, trace, tmp_path):
+    folder, page = tmp_path / "schedules", tmp_path / "report.html"
+    code, out, _ = optsched_command(
+        *("compare", trace, "--memory", 64, "--json", "-", "--html", page, "--schedules", folder)
+    )
+    assert code == 0
+    content = json.loads(out)
+    assert content["instance"]["requests"] == 22
+    assert content["instance"]["memory"] == 64
+    assert content["bound"]["value"] == 43
+    totals = {entry["policy"]: entry["total_latency"] for entry in content["policies"]}
+    assert totals == {
+        "fcfs": 64,
+        "mc-sf": 64,
+        "mc-sf-total": 45,
+        "area": 45,
+        "sorted-f": 45,
+    }
+    for entry in content["policies"]:
+        assert entry["gap"] == pytest.approx(1 - 43 / entry["total_latency"])
+        assert {"mean_latency", "makespan", "peak_memory", "seconds"} <= set(entry)
+        instance = optsched.read_trace(trace, 64)
+        schedule = Schedule.from_json(folder / f"{entry['policy']}.json", instance)
+        assert (schedule.total_latency, schedule.check()) == (entry["total_latency"], [])
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_compare_prints_a_table_and_writes_json_to_a_file(optsched_command, trace, tmp_path):
+    out_file = tmp_path / "out.json"
+    code, out, _ = optsched_command(
+        *("compare", trace, "--memory", 64, "--policies", "area,mc-sf", "--json", out_file)
+    )
+    assert code == 0
+    assert "proven bound" in out
+    assert "area" in out
+    assert "sorted-f" not in out
+    assert len(json.loads(out_file.read_text())["policies"]) == 2
+    assert optsched_command("compare", trace, "--memory", 64, "--quiet")[1] == ""
+
+
+def test_bound_and_its_certificate(optsched_command, trace, tmp_path):
+    certificate = tmp_path / "certificate.json"
+    code, out, _ = optsched_command(
+        *("bound", trace, "--memory", 64, "--certificate", certificate, "--json", "-")
+    )
+    assert code == 0
+    content = json.loads(out)
+    assert (content["value"], content["method"]) == (43, "lagrangian")
+    proof = json.loads(certificate.read_text())
+    assert all(type(price) is int for price in [proof["denominator"], *proof["prices"]])
+    code, out, _ = optsched_command("check-certificate", trace, certificate, "--memory", 64)
+    assert (code, "below 43.000" in out) == (0, True)
+    proof["value"] = [46, 1]
+    certificate.write_text(json.dumps(proof))
+    code, out, _ = optsched_command(
+        *("check-certificate", trace, certificate, "--memory", 64, "--json", "-")
+    )
+    assert (code, json.loads(out)) == (1, {"valid": False, "value": 43.0, "claimed": 46.0})
+    code, out, _ = optsched_command("check-certificate", trace, certificate, "--memory", 64)
+    assert (code, "claims 46.000" in out) == (1, True)
+    code, _, err = optsched_command("check-certificate", trace, certificate, "--memory", 65)
+    assert (code, "belongs to another instance" in err) == (2, True)
+
+
+def test_bound_speaks(optsched_command, trace):
+    code, out, _ = optsched_command("bound", trace, "--memory", 64, "--method", "closed-form")
+    assert code == 0
+    assert "no schedule of example has a total latency below 43.0 steps (2.0 per request" in out
+
+
+def test_check_says_yes_or_no(optsched_command, trace, tmp_path):
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"starts": [2] + 21 * [0]}))
+    code, out, _ = optsched_command("check", trace, plan, "--memory", 64, "--json", "-")
+    content = json.loads(out)
+    assert (code, content["feasible"], content["total_latency"]) == (0, True, 45)
+    plan.write_text(json.dumps({"starts": [0] + 21 * [0]}))
+    code, out, _ = optsched_command("check", trace, plan, "--memory", 64, "--json", "-")
+    violation = json.loads(out)["violations"][0]
+    assert (code, violation["step"], violation["usage"], violation["limit"]) == (1, 1, 106, 64)
+    code, out, _ = optsched_command("check", trace, plan, "--memory", 64)
+    assert (code, "infeasible, 1 violations" in out) == (1, True)
+
+
+def test_check_prints_ten_violations_and_counts_the_rest(optsched_command, tmp_path):
+    count = 40
+    trace, plan = tmp_path / "t.csv", tmp_path / "p.json"
+    trace.write_text("prompt_tokens,output_tokens\n" + count * "3,1\n")
+    plan.write_text(json.dumps({"starts": [2 * (i // 2) for i in range(count)]}))
+    code, out, _ = optsched_command("check", trace, plan, "--memory", 4)
+    assert code == 1
+    assert "and 10 more" in out
+
+
+def test_seed_seeds_a_family(optsched_command):
+    def total(*arguments):
+        code, out, _ = optsched_command(
+            *("compare", "family:uniform,n=20", "--policies", "area", "--json", "-", *arguments)
+        )
+        assert code == 0
+        return json.loads(out)["policies"][0]["total_latency"]
+
+    assert total() == total("--seed", 0) != total("--seed", 1)
+
+
+def test_seconds_become_steps_with_a_note(optsched_command, tmp_path):
+    path = tmp_path / "timed.csv"
+    path.write_text("prompt_tokens,output_tokens,arrival_s\n3,2,0\n3,2,1.01\n")
+    code, out, err = optsched_command(
+        *("compare", path, "--memory", 9, "--seconds-per-step", 0.1, "--json", "-")
+    )
+    assert (code, json.loads(out)["instance"]["last_arrival"]) == (0, 11)
+    assert "arrivals in seconds became steps of 0.1 s" in err
+
+
+def test_limit_and_skip_invalid(optsched_command, tmp_path):
+    path = tmp_path / "partly.csv"
+    path.write_text("prompt_tokens,output_tokens\n1,1\n1,0\n2,2\n")
+    code, out, err = optsched_command("bound", path, "--memory", 9)
+    assert (code, out) == (2, "")
+    assert "partly.csv, line 3, column output_tokens" in err
+    assert err.count("\n") == 1
+    code, _, err = optsched_command("bound", path, "--memory", 9, "--skip-invalid")
+    assert code == 0
+    assert "left out line 3, column output_tokens" in err
+    assert "left out 1 rows, kept 2" in err
+    assert optsched_command("bound", path, "--memory", 9, "--limit", 1)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "memory", "words"),
+    [
+        ("prompt_tokens,output_tokens\n9,3\n", 10, ["line 2", "prompts 9", "holds 10"]),
+        ("prompt_tokens,output_tokens\n9,0\n", 10, ["line 2", "output_tokens", "0"]),
+        ("prompt_tokens,output_tokens\n-9,1\n", 10, ["line 2", "prompt_tokens", "-9"]),
+        ("prompt_tokens,output_tokens\n1.5,1\n", 10, ["line 2", "prompt_tokens", "1.5"]),
+        ("prompt_tokens,output_tokens\nnan,1\n", 10, ["line 2", "prompt_tokens", "nan"]),
+        ("prompt_tokens,output_tokens\n", 10, ["no request"]),
+        ("prompts,output_tokens\n1,1\n", 10, ["prompts"]),
+        (
+            "prompt_tokens,output_tokens,arrival\n1,1,-1\n",
+            10,
+            ["line 2", "arrival", "-1"],
+        ),
+        (
+            "prompt_tokens,output_tokens,arrival\n1,1,5\n1,1,4\n",
+            10,
+            ["line 3", "arrival", "4", "sort"],
+        ),
+        (
+            "prompt_tokens,output_tokens,arrival,arrival_s\n1,1,0,0\n",
+            10,
+            ["arrival", "arrival_s"],
+        ),
+        (TRACE, 0, ["memory is 0"]),
+        (TRACE, -4, ["memory is -4"]),
+    ],
+)
+def test_bad_traces_get_one_sentence(optsched_command, tmp_path, text, memory, words):
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    code, out, err = optsched_command("compare", path, "--memory", memory)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    for word in words:
+        assert word in err
+    assert "Traceback" not in err
+
+
+def test_truncated_gzip_is_refused(optsched_command, tmp_path):
+    path = tmp_path / "cut.csv.gz"
+    whole = gzip.compress(("prompt_tokens,output_tokens\n" + 5000 * "12,34\n").encode())
+    path.write_bytes(whole[: len(whole) // 2])
+    code, _, err = optsched_command("compare", path, "--memory", 100)
+    assert (code, err.count("\n"), "cut.csv.gz" in err) == (2, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["compare", "{trace}", "--memory", "64", "--policies", "aera"], "did you mean 'area'"),
+        (["compare", "{trace}", "--memory", "64", "--policies", "area,area"], "given twice"),
+        (["compare", "{trace}", "--memory", "64", "--html", "{dir}/no/x.html"], "no folder"),
+        (["compare", "{trace}", "--memory", "64", "--html", "{dir}"], "it is a folder"),
+        (["compare", "{trace}", "--memory", "64", "--json", "{dir}/no/x.json"], "no folder"),
+        (["compare", "{trace}", "--memory", "64", "--schedules", "{trace}"], "it is no folder"),
+        (["compare", "{trace}"], "memory"),
+        (["compare", "{dir}/missing.csv", "--memory", "64"], "missing.csv"),
+        (["compare", "{dir}", "--memory", "64"], "directory"),
+        (["compare", "family:unifrom", "--memory", "64"], "uniform"),
+        (["compare", "{trace}", "--memory", "many"], "'many' is not a valid integer"),
+        (["check", "{trace}", "{dir}/missing.json", "--memory", "64"], "missing.json"),
+        (["check", "{trace}", "{trace}", "--memory", "64"], "not valid JSON"),
+        (["bound", "{trace}", "--memory", "64", "--method", "best"], "'best' is not one of"),
+        (
+            ["bound", "{trace}", "--memory=64", "--method=closed-form", "--certificate={dir}/c"],
+            "no certificate",
+        ),
+        (["comapre"], "No such command 'comapre'"),
+        (["compare", "{trace}", "--memry", "64"], "--memory"),
+    ],
+)
+def test_bad_arguments_get_one_sentence(optsched_command, trace, tmp_path, arguments, words):
+    filled = [part.format(trace=trace, dir=tmp_path) for part in arguments]
+    code, out, err = optsched_command(*filled)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert words in err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_read_only_folder_is_refused(optsched_command, trace, tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    code, _, err = optsched_command(
+        "compare", trace, "--memory", 64, "--html", folder / "report.html"
+    )
+    assert (code, "no permission" in err) == (2, True)
+
+
+def test_full_disk_is_one_sentence(optsched_command, trace):
+    code, _, err = optsched_command("compare", trace, "--memory", 64, "--json", "/dev/full")
+    assert (code, err.count("\n"), "No space left" in err) == (2, 1, True)
+
+
+def test_interrupt_keeps_what_is_there(optsched_command, trace, monkeypatch):
+    from optsched import comparison
+
+    run = comparison.run
+
+    def interrupted(instance, policy):
+        if policy.name == "mc-sf" and len(instance) == 22:
+            raise KeyboardInterrupt
+        return run(instance, policy)
+
+    monkeypatch.setattr(comparison, "run", interrupted)
+    code, out, err = optsched_command("compare", trace, "--memory", 64, "--json", "-")
+    assert code == 130
+    assert [entry["policy"] for entry in json.loads(out)["policies"]] == ["fcfs"]
+    assert "interrupted after 1 of 5 policies" in err
+
+
+def test_interrupt_of_the_process_ends_with_130(tmp_path):
+    """A real Ctrl-C while a long trace streams in through a pipe that never ends."""
+    fifo = tmp_path / "endless.csv"
+    os.mkfifo(fifo)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "optsched", "bound", str(fifo), "--memory", "9"],
+        stderr=subprocess.PIPE,
+    )
+    with open(fifo, "w") as stream:
+        stream.write("prompt_tokens,output_tokens\n1,1\n")
+        stream.flush()
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, b"Traceback" in err) == (130, False)
+
+
+def test_interpreter_stays_light():
+    """Importing the package loads no solver, no compiler, no tables and no plots."""
+    code = (
+        "import sys, optsched; optsched.Instance; optsched.Schedule;"
+        "heavy = {'numba', 'pandas', 'matplotlib', 'plotly', 'highspy', 'ortools', 'pyomo',"
+        "'pyarrow', 'scipy', 'rich', 'click'} & set(sys.modules); print(sorted(heavy))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+def test_version_and_help(optsched_command):
+    assert optsched.__version__ in optsched_command("--version")[1]
+    code, out, _ = optsched_command("--help")
+    assert (code, "compare" in out) == (0, True)
+
+
+def test_python_and_command_line_agree(optsched_command, trace):
+    _, out, _ = optsched_command("compare", trace, "--memory", 64, "--json", "-")
+    comparison = optsched.compare(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
+    from_cli = {e["policy"]: e["total_latency"] for e in json.loads(out)["policies"]}
+    assert from_cli == comparison.to_pandas()["total_latency"].to_dict()

@@ -1,0 +1,164 @@
+"""Instance: validation, printing, copies and round trips."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import instances
+
+from optsched import Instance, InstanceError
+
+
+def test_arrays_are_frozen_copies():
+    prompts = np.array([1, 2])
+    instance = Instance(prompts, [1, 1], memory=4)
+    prompts[0] = 3
+    assert instance.prompts.tolist() == [1, 2]
+    with pytest.raises(ValueError, match="read-only"):
+        instance.prompts[0] = 5
+
+
+@given(instances())
+def test_round_trip_through_json_pickle_and_replace(instance):
+    assert Instance.from_json(instance.to_json()) == instance
+    assert pickle.loads(pickle.dumps(instance)) == instance
+    assert instance.replace() == instance
+    assert hash(instance.replace()) == hash(instance)
+
+
+def test_round_trip_keeps_every_field(tmp_path):
+    instance = Instance(
+        [1, 2],
+        [3, 4],
+        memory=9,
+        arrivals=[0, 2],
+        weights=[1.5, 2],
+        deadlines=[9, 30],
+        output_lower=[1, 4],
+        output_upper=[3, 8],
+        labels=["a", "b,c"],
+        name="full",
+        seconds_per_step=0.05,
+    )
+    path = tmp_path / "instance.json"
+    instance.to_json(path)
+    assert Instance.from_json(path) == instance
+    assert Instance.from_json(instance.to_json()).labels == ("a", "b,c")
+
+
+def test_fingerprint_sees_what_decides_the_optimum():
+    instance = Instance([1, 2], [3, 4], memory=9)
+    assert instance.replace(name="other").fingerprint == instance.fingerprint
+    for change in (
+        {"memory": 10},
+        {"prompts": [1, 1]},
+        {"outputs": [3, 3]},
+        {"arrivals": [0, 1]},
+        {"weights": [1, 1]},
+        {"deadlines": [50, 50]},
+    ):
+        assert instance.replace(**change).fingerprint != instance.fingerprint
+
+
+def test_areas_are_sums_of_usage():
+    instance = Instance([0, 7], [1, 3], memory=20)
+    assert instance.areas.tolist() == [1, 8 + 9 + 10]
+
+
+def test_print_shows_what_a_person_checks():
+    text = str(Instance([10, 30], [5, 5], 70, arrivals=[0, 4], deadlines=[50, 60], name="demo"))
+    assert text.splitlines() == [
+        "demo: 2 requests, memory 70 tokens",
+        "  prompt    mean 20.0, median 20, max 30 tokens",
+        "  output    mean 5.0, median 5, max 5 tokens",
+        "  largest   35 tokens at completion (50% of memory)",
+        "  arrivals  steps 0 .. 4",
+        "  load      0.82 of the memory-time until the last arrival",
+        "  also      deadlines",
+    ]
+    assert repr(Instance([1], [1], 2)) == "<Instance 'instance': 1 requests, memory 2>"
+
+
+def test_take_keeps_labels_and_all_columns():
+    instance = Instance([1, 2, 3], [1, 1, 1], 9, weights=[1, 2, 3], arrivals=[0, 1, 2])
+    part = instance.take([0, 2])
+    assert part.labels == ("0", "2")
+    assert part.weights.tolist() == [1, 3]
+    assert part.take([1]).labels == ("2",)
+
+
+def test_equality_is_by_value_and_type():
+    assert Instance([1], [1], 2) != Instance([1], [1], 3)
+    assert Instance([1], [1], 2) != "instance"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"prompts": []}, "outputs has 1 entries for 0 requests|there are no requests"),
+        ({"prompts": [], "outputs": []}, "there are no requests"),
+        ({"prompts": [-1]}, "request 0: prompts is -1, but cannot be negative"),
+        ({"outputs": [0]}, "request 0: outputs is 0, but every request makes at least 1 token"),
+        ({"outputs": [1.5]}, "request 0: outputs is 1.5, but must be a whole number"),
+        ({"outputs": [float("nan")]}, "request 0: outputs is nan, but must be a whole number"),
+        ({"outputs": ["many"]}, "outputs holds a value that is no number"),
+        ({"outputs": [True]}, "outputs holds true and false, but must hold numbers"),
+        ({"outputs": [[1]]}, "outputs must be a list of numbers, one per request"),
+        ({"prompts": [9], "outputs": [2]}, "prompts 9 \\+ outputs 2 is more than fits"),
+        ({"prompts": [2**62], "outputs": [2**62]}, "more than fits"),
+        ({"memory": 0}, "memory is 0, but must be a whole number of tokens"),
+        ({"memory": 7.5}, "memory is 7.5, but must be a whole number of tokens"),
+        ({"memory": float("nan")}, "memory is nan"),
+        ({"memory": "big"}, "memory is 'big'"),
+        ({"memory": 10**12}, "memory is 1000000000000, but must be"),
+        ({"arrivals": [-1]}, "request 0: arrivals is -1, before time zero"),
+        ({"arrivals": [10**13]}, "request 0: arrivals is 10000000000000, beyond step"),
+        ({"arrivals": [1, 2]}, "arrivals has 2 entries for 1 requests"),
+        (
+            {"prompts": [1, 1], "outputs": [1, 1], "arrivals": [2, 1], "labels": ["x", "y"]},
+            "request 1 \\('y'\\): arrivals is 1, earlier than a request before it; sort",
+        ),
+        ({"weights": [0]}, "weights is 0.0, but must be positive and finite"),
+        ({"weights": [float("inf")]}, "weights is inf, but must be positive and finite"),
+        ({"deadlines": [0]}, "deadlines is 0, but steps count from 1"),
+        ({"output_lower": [0]}, "output_lower is 0, but must be at least 1"),
+        ({"output_lower": [2]}, "output_lower is 2, above the output 1"),
+        ({"outputs": [4], "output_upper": [3]}, "output_upper is 3, below the output 4"),
+        ({"seconds_per_step": 0.0}, "seconds_per_step is 0.0, but must be positive"),
+        ({"labels": ["a", "b"]}, "labels has 2 entries for 1 requests"),
+    ],
+)
+def test_bad_values_are_named(fields, message):
+    with pytest.raises(InstanceError, match=message):
+        Instance(**({"prompts": [1], "outputs": [1], "memory": 10} | fields))
+
+
+def test_error_carries_its_place():
+    with pytest.raises(InstanceError) as caught:
+        Instance([1, 1], [1, 0], memory=10)
+    assert (caught.value.column, caught.value.request, caught.value.value) == ("outputs", 1, 0)
+    assert caught.value.reason == "outputs is 0, but every request makes at least 1 token"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "the JSON text is not valid JSON"),
+        ('{"prompts": [1], "outputs": [1]}', "the key 'memory' is missing"),
+        ('{"prompts": [1], "outputs": [1], "memory": 3, "speed": 1}', "unknown key 'speed'"),
+        ('{"format": "other"}', "is not an optsched instance"),
+    ],
+)
+def test_bad_json_is_refused(text, message):
+    with pytest.raises(InstanceError, match=message):
+        Instance.from_json(text)
+
+
+def test_json_file_without_an_object_is_refused(tmp_path):
+    path = tmp_path / "list.json"
+    path.write_text("[1, 2]")
+    with pytest.raises(InstanceError, match=r"list\.json holds no JSON object"):
+        Instance.from_json(path)

@@ -1,0 +1,135 @@
+"""Schedule: metrics and the checker against step-by-step definitions."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from literal import usage_at
+from strategies import instances
+
+from optsched import Instance, Schedule, ScheduleError
+
+
+@st.composite
+def schedules(draw):
+    """Draw any schedule, mostly infeasible ones."""
+    instance = draw(instances())
+    starts = draw(st.lists(st.integers(0, 15), min_size=len(instance), max_size=len(instance)))
+    if draw(st.booleans()):
+        due = [draw(st.integers(1, 20)) for _ in starts]
+        instance = instance.replace(deadlines=due)
+    return Schedule(instance, starts)
+
+
+def usage(schedule):
+    """Tokens held at each step from 0 to the makespan, by definition."""
+    lists = (
+        schedule.starts.tolist(),
+        schedule.instance.prompts.tolist(),
+        schedule.instance.outputs.tolist(),
+    )
+    return [usage_at(step, *lists) for step in range(schedule.makespan + 1)]
+
+
+@given(schedules())
+def test_profile_and_metrics_follow_the_definitions(schedule):
+    instance, profile = schedule.instance, usage(schedule)
+    assert schedule.memory_profile().tolist() == profile
+    assert schedule.peak_memory == max(profile)
+    assert schedule.utilisation == pytest.approx(
+        sum(profile) / (instance.memory * schedule.makespan)
+    )
+    completions = [s + o for s, o in zip(schedule.starts, instance.outputs, strict=True)]
+    assert schedule.makespan == max(completions)
+    assert schedule.total_latency == sum(completions) - sum(instance.arrivals)
+    assert schedule.mean_latency * len(instance) == pytest.approx(schedule.total_latency)
+    assert schedule.weighted_latency == schedule.total_latency
+    metrics = schedule.metrics()
+    assert metrics["total_latency"] == schedule.total_latency
+    assert metrics["p50_latency"] == np.median(schedule.latencies)
+    assert metrics["mean_ttft"] == pytest.approx(
+        schedule.mean_latency - instance.outputs.mean() + 1
+    )
+
+
+@given(schedules())
+def test_check_lists_exactly_what_is_wrong(schedule):
+    instance, found = schedule.instance, schedule.check()
+    starts = schedule.starts.tolist()
+    early = [i for i, start in enumerate(starts) if start < instance.arrivals[i]]
+    assert [v.request for v in found if v.kind == "arrival"] == early
+    late = []
+    if instance.deadlines is not None:
+        late = np.flatnonzero(schedule.completions > instance.deadlines).tolist()
+    assert [v.request for v in found if v.kind == "deadline"] == late
+    profile = usage(schedule)
+    overfull = [step for step, tokens in enumerate(profile) if tokens > instance.memory]
+    memory = [v for v in found if v.kind == "memory"]
+    listed = [step for v in memory for step in range(v.step, v.last_step + 1)]
+    assert listed == overfull
+    for violation in memory:
+        assert violation.usage == profile[violation.step]
+        assert violation.limit == instance.memory
+        assert violation.step == 0 or profile[violation.step - 1] <= instance.memory
+        active = [
+            i
+            for i, start in enumerate(starts)
+            if start < violation.step <= start + instance.outputs[i]
+        ]
+        assert violation.request in active
+        assert starts[violation.request] == max(starts[i] for i in active)
+
+
+@given(schedules())
+def test_round_trip(schedule):
+    assert Schedule.from_json(schedule.to_json(), schedule.instance) == schedule
+    assert pickle.loads(pickle.dumps(schedule)) == schedule
+
+
+def test_weights_count_in_weighted_latency():
+    instance = Instance([1, 1], [1, 2], 9, weights=[2, 0.5])
+    assert Schedule(instance, [0, 3]).weighted_latency == 2 * 1 + 0.5 * 5
+
+
+def test_print_says_whether_it_is_feasible():
+    instance = Instance([1, 1], [2, 2], memory=3)
+    assert "feasible" in str(Schedule(instance, [0, 2], policy="by hand")).splitlines()[0]
+    assert "infeasible, 1 violations" in str(Schedule(instance, [0, 0]))
+
+
+def test_far_apart_starts_need_no_dense_array():
+    schedule = Schedule(Instance([1, 1], [2, 2], memory=5), [0, 10**11])
+    assert (schedule.check(), schedule.peak_memory) == ([], 3)
+
+
+@pytest.mark.parametrize(
+    ("starts", "message"),
+    [
+        ([0], "the schedule has 1 starts for 2 requests"),
+        ([0, 0.5], "request 1: starts is 0.5, but must be a whole number"),
+        ([0, None], "starts"),
+    ],
+)
+def test_bad_starts_are_refused(starts, message):
+    with pytest.raises(ScheduleError, match=message):
+        Schedule(Instance([1, 1], [1, 1], 4), starts)
+
+
+def test_negative_start_is_a_violation_but_has_no_profile():
+    schedule = Schedule(Instance([1], [2], memory=5), [-1])
+    assert schedule.check()[0].kind == "arrival"
+    with pytest.raises(ScheduleError, match="starts at step -1, before time zero"):
+        schedule.memory_profile()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{]", "not valid JSON"), ("{}", "holds no JSON object with the key 'starts'")],
+)
+def test_bad_json_is_refused(text, message):
+    with pytest.raises(ScheduleError, match=message):
+        Schedule.from_json(text, Instance([1], [1], 4))
