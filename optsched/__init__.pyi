@@ -19,3 +19,6 @@ from .solvers.bounds import Bound as Bound
 from .solvers.bounds import bound as bound
 from .workloads import family as family
 from .workloads import read_trace as read_trace
+from .models.hindsight import HindsightProgram as HindsightProgram
+from .models.hindsight import LatencyRelaxation as LatencyRelaxation
+from .models.hindsight import Running as Running

@@ -1,0 +1,723 @@
+r"""The hindsight program: the best schedule of requests that are all known (OPT-IP, Relax-LP).
+
+Wang et al. (Sorted-F), Eq. 4-7 and 8-11; Jaillet et al., Appendix B.1, whose bilinear memory
+constraint 3 is Eq. 6 once :math:`y` is substituted; both with arrivals here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+from scipy import sparse
+
+from optsched._compiled import compiled
+from optsched.errors import nearest
+from optsched.instance import BoolArray, FloatArray, Instance, IntArray, as_integers
+from optsched.models.linear import Family, LinearModel, ModelError, Rows, Variables
+from optsched.schedule import Schedule
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+ScheduleObjective = Literal["total-latency", "weighted-latency", "makespan"]
+SCHEDULE_OBJECTIVES: tuple[ScheduleObjective, ...] = (
+    "total-latency",
+    "weighted-latency",
+    "makespan",
+)
+Lateness = Literal["forbidden", "per-step", "per-request"]
+LATENESS: tuple[Lateness, ...] = ("forbidden", "per-step", "per-request")
+
+_EXACT = 2**61  # 64-bit sums and products stay exact below
+_WHOLE = 1e-5  # how far an integer column may lie from a whole number when it is read
+
+
+@dataclass(frozen=True, eq=False)
+class Running:
+    r"""Requests that are running already and will go on to their completion.
+
+    One that holds :math:`h` tokens now and has :math:`r` steps to go holds :math:`h + u` tokens
+    :math:`u` steps from now, :math:`u = 1, \dots, r`.
+
+    Parameters
+    ----------
+    tokens
+        Tokens :math:`h \ge 0` that each holds now.
+    remaining
+        Steps :math:`r \ge 1` that each has to go.
+
+    Raises
+    ------
+    ModelError
+        If the two differ in length or a value is out of range.
+
+    Examples
+    --------
+    >>> Running(tokens=[5, 1], remaining=[1, 3]).load(4)
+    array([8, 3, 4, 0])
+    """
+
+    tokens: IntArray
+    remaining: IntArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", as_integers("tokens", self.tokens))
+        object.__setattr__(self, "remaining", as_integers("remaining", self.remaining))
+        if len(self.tokens) != len(self.remaining):
+            raise ModelError(
+                f"the running requests have {len(self.tokens)} numbers of tokens, but "
+                f"{len(self.remaining)} of remaining steps"
+            )
+        wrong = (self.tokens < 0) | (self.remaining < 1)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise ModelError(
+                f"running request {at}: {self.tokens[at]} tokens and {self.remaining[at]} steps to "
+                "go, but tokens cannot be negative and one that runs has at least 1 step to go"
+            )
+
+    def load(self, steps: int) -> IntArray:
+        """Give the tokens they hold in each of the next steps.
+
+        Parameters
+        ----------
+        steps
+            How many steps to look ahead.
+
+        Returns
+        -------
+        IntArray
+            Shape (steps,).
+        """
+        ends = np.minimum(self.remaining, steps)
+        change = np.zeros(steps + 1, dtype=np.int64)  # of the requests active and what they held
+        held = np.zeros(steps + 1, dtype=np.int64)
+        change[0], held[0] = len(ends), self.tokens.sum()
+        np.subtract.at(change, ends, 1)
+        np.subtract.at(held, ends, self.tokens)
+        return (np.cumsum(held) + np.cumsum(change) * np.arange(1, steps + 2))[:steps]
+
+    @property
+    def area(self) -> int:
+        """Token-steps that they will still hold."""
+        r = self.remaining
+        return int((self.tokens * r + r * (r + 1) // 2).sum())
+
+    @property
+    def last_step(self) -> int:
+        """Steps until the last of them has completed; 0 where none is running."""
+        return int(self.remaining.max(initial=0))
+
+
+NOTHING_RUNNING = Running(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def latest_starts(instance: Instance, now: int = 0, running: Running = NOTHING_RUNNING) -> IntArray:
+    r"""Bound the start of every request in some optimal schedule.
+
+    It holds for every objective that never falls when a completion comes later. Take, among the
+    optimal schedules, one with the least sum of starts. Write :math:`e_i = \max(a_i, now)`.
+
+    - *No idling.* Let :math:`b` be the last arrival, or the end of the running requests if later.
+      Were a step after :math:`b` idle, all later requests could start one step earlier. So someone
+      else is active at each step from :math:`b + 1` to :math:`p_i`, and
+      :math:`p_i \le b + \sum_{j \ne i} o_j`.
+    - *No room.* Request :math:`i` could not have started at :math:`k`, :math:`e_i \le k < p_i`: the
+      others hold more than :math:`M - s_i - o_i` tokens at some step of
+      :math:`k + 1, \dots, k + o_i`. Go on from that step in place of :math:`k`: there are at least
+      :math:`(p_i - e_i) / o_i` such steps, which cannot take more memory-time than the others have,
+      so :math:`p_i \le e_i + o_i \lfloor (\sum_{j \ne i} A_j + A_{running}) /
+      (M - s_i - o_i + 1) \rfloor`.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    now
+        Step before which none of them can start.
+    running
+        Requests that are running at `now`.
+
+    Returns
+    -------
+    IntArray
+        The smaller of the two bounds, shape (n,); one optimal schedule obeys all of them.
+
+    Examples
+    --------
+    >>> latest_starts(Instance([63, 1, 1], [1, 2, 2], memory=64))
+    array([4, 2, 2])
+    """
+    outputs, areas = instance.outputs, instance.areas
+    earliest = np.maximum(instance.arrivals, now)
+    busy = max(int(earliest.max()), now + running.last_step)
+    no_idling = busy + outputs.sum() - outputs
+    if areas.sum(dtype=np.float64) + running.area > _EXACT:
+        return np.asarray(no_idling)
+    others = areas.sum() - areas + running.area
+    waits = others // (instance.memory - instance.peaks + 1)
+    no_room = earliest + outputs * np.minimum(waits, _EXACT // outputs)
+    return np.asarray(np.minimum(no_idling, no_room), dtype=np.int64)
+
+
+def safe_horizon(instance: Instance, now: int = 0, running: Running = NOTHING_RUNNING) -> int:
+    """Give a last step within which some optimal schedule completes (see `latest_starts`).
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    now
+        Step before which none of them can start.
+    running
+        Requests that are running at `now`.
+
+    Returns
+    -------
+    int
+        The horizon. It is often several times the makespan of a good schedule; a bound on the
+        cost allows a shorter one, which is for a solver to prove.
+
+    Examples
+    --------
+    >>> safe_horizon(Instance([63, 1, 1], [1, 2, 2], memory=64))
+    5
+    """
+    return int((latest_starts(instance, now, running) + instance.outputs).max())
+
+
+def schedule_cost(
+    schedule: Schedule,
+    objective: ScheduleObjective = "total-latency",
+    lateness: Lateness = "forbidden",
+    penalty: float = 0.0,
+) -> float:
+    """Evaluate a schedule, from its start steps alone.
+
+    Parameters
+    ----------
+    schedule
+        The schedule.
+    objective
+        "total-latency", "weighted-latency" or "makespan".
+    lateness
+        What the penalty is for: each "per-step" or "per-request" that misses its deadline.
+    penalty
+        Cost of each.
+
+    Returns
+    -------
+    float
+        The cost.
+
+    Examples
+    --------
+    >>> schedule = Schedule(Instance([1, 1], [2, 2], memory=5, deadlines=[2, 3]), [0, 2])
+    >>> schedule_cost(schedule), schedule_cost(schedule, "makespan", "per-step", penalty=10)
+    (6.0, 14.0)
+    """
+    cost = {
+        "total-latency": schedule.total_latency,
+        "weighted-latency": schedule.weighted_latency,
+        "makespan": schedule.makespan,
+    }[objective]
+    deadlines = schedule.instance.deadlines
+    if deadlines is None or lateness == "forbidden":
+        return float(cost)
+    late = np.maximum(schedule.completions - deadlines, 0)
+    return float(cost + penalty * (late if lateness == "per-step" else late > 0).sum())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HindsightProgram:
+    r"""OPT-IP: when to start each request so that the memory suffices and the cost is least.
+
+    Requests that agree in prompt, output, arrival and whatever else counts form a group :math:`g`
+    of :math:`n_g`; :math:`x_{g,k}` of them start at step :math:`k`, from
+    :math:`e_g = \max(a_g, now)` to :math:`l_g = T - o_g`, or :math:`d_g - o_g` if that is less and
+    lateness forbidden. With the papers' groups of one, :math:`x_{i,k}` is binary (Eq. 7).
+
+    .. math::
+
+        \min \quad & \sum_g \sum_{k = e_g}^{l_g} w_g (k + o_g - a_g) \, x_{g,k}
+            && \text{(4)} \\
+        \text{s.t.} \quad & \sum_{k = e_g}^{l_g} x_{g,k} = n_g
+            && \forall g \quad \text{(5), once} \\
+        & \sum_g \sum_{k = \max(e_g, t - o_g)}^{\min(l_g, t - 1)} (s_g + t - k) \, x_{g,k}
+            \le M - m_t && now < t \le T \quad \text{(6), memory} \\
+        & x_{g,k} \in \{0, \dots, n_g\} && \text{(7), start}
+
+    :math:`m_t` are the tokens of requests that are running already, :math:`w_g = 1` for the total
+    latency. A penalty for lateness adds :math:`\max(0, k + o_g - d_g)` or
+    :math:`[k + o_g > d_g]` times it to the cost of :math:`x_{g,k}`.
+
+    For the makespan, binary :math:`y_t` says that some request completes at step :math:`t` or
+    later. The objective is :math:`now + \sum_t y_t`, the right-hand side of (6) becomes
+    :math:`(M - m_t) \, y_t`, and :math:`y_t \ge y_{t+1}` (order). The textbook form
+    :math:`z \ge \sum_k (k + o_i) x_{i,k}` has a relaxation that lets every request be late in half
+    and early in half; this one is at least the total memory-time over :math:`M`.
+
+    **Horizon.** The optimum is that over schedules that complete by step :math:`T`. It is the
+    optimum over all schedules if `horizon_is_safe`; a solver may prove it for a shorter horizon,
+    and must otherwise say "optimal within horizon T".
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    horizon
+        Last step :math:`T`; None takes `safe_horizon`.
+    objective
+        "total-latency", "weighted-latency" or "makespan".
+    lateness
+        Where the instance has deadlines: "forbidden", or a penalty "per-step" that a request is
+        late, or "per-request" that is late.
+    penalty
+        Cost of each.
+    now
+        Step before which nothing can start.
+    running
+        Requests that are running at step `now` already.
+    aggregate
+        Whether equal requests share their columns; without, each group is one request.
+
+    Raises
+    ------
+    ModelError
+        If a choice is unknown, or a request cannot complete by the horizon or its deadline.
+
+    Examples
+    --------
+    >>> from optsched import Instance
+    >>> from optsched.models import HindsightProgram
+    >>> instance = Instance(prompts=[63, 1, 1], outputs=[1, 2, 2], memory=64)
+    >>> program = HindsightProgram(instance, horizon=4)
+    >>> model = program.lower()
+    >>> print(model)
+    total-latency: min over 7 columns (7 integer), 6 rows, 17 nonzeros
+      column  start[request,step]        7  integer, 0..2
+      row     once[request]              2  7 nonzeros
+      row     memory[step]               4  10 nonzeros
+    >>> model.column_names()
+    ['start[0,0]', 'start[0,1]', 'start[0,2]', 'start[0,3]', 'start[1,0]', 'start[1,1]',
+    'start[1,2]']
+    >>> point = program.write_point(Schedule(instance, [2, 0, 0]))
+    >>> model.violations(point), model.objective(point), program.read(point).starts
+    ([], 7.0, array([2, 0, 0]))
+    """
+
+    instance: Instance
+    horizon: int = None  # type: ignore[assignment]  # filled in __post_init__
+    objective: ScheduleObjective = "total-latency"
+    lateness: Lateness = "forbidden"
+    penalty: float = 0.0
+    now: int = 0
+    running: Running = NOTHING_RUNNING
+    aggregate: bool = True
+
+    def __post_init__(self) -> None:
+        for field, known in (("objective", SCHEDULE_OBJECTIVES), ("lateness", LATENESS)):
+            if (value := getattr(self, field)) not in known:
+                raise ModelError(f"unknown {field} {value!r}: {nearest(str(value), known)}")
+        if not (np.isfinite(self.penalty) and self.penalty >= 0):
+            raise ModelError(f"the penalty is {self.penalty}, but cannot be negative or infinite")
+        if cast("int | None", self.horizon) is None:
+            safe = safe_horizon(self.instance, self.now, self.running)
+            object.__setattr__(self, "horizon", safe)
+        for field, least in (("now", 0), ("horizon", self.now + 1)):
+            value = getattr(self, field)
+            if int(value) != value or value < least:
+                raise ModelError(f"{field} is {value}, but must be a whole number from {least} on")
+            object.__setattr__(self, field, int(value))
+        stuck = self._latest < self._earliest
+        if stuck.any():
+            request = int(np.argmax(stuck))
+            instance, end = (
+                self.instance,
+                int(self._latest[request] + self.instance.outputs[request]),
+            )
+            raise ModelError(
+                f"request {instance.label(request)} cannot complete by step {end}: it starts at "
+                f"step {self._earliest[request]} at the earliest and makes "
+                f"{instance.outputs[request]} tokens; "
+                + ("raise the horizon" if end == self.horizon else "allow it to miss its deadline")
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} of {self.instance.name!r}: {self.objective}, "
+            f"steps {self.now}..{self.horizon}>"
+        )
+
+    @property
+    def horizon_is_safe(self) -> bool:
+        """Whether some schedule that completes by the horizon is optimal among all."""
+        return self.horizon >= safe_horizon(self.instance, self.now, self.running)
+
+    @property
+    def _earliest(self) -> IntArray:
+        return np.maximum(self.instance.arrivals, self.now)
+
+    @property
+    def _latest(self) -> IntArray:
+        ends: Any = self.horizon
+        if self.instance.deadlines is not None and self.lateness == "forbidden":
+            ends = np.minimum(self.instance.deadlines, ends)
+        return np.asarray(ends - self.instance.outputs, dtype=np.int64)
+
+    @property
+    def nonzeros(self) -> int:
+        """Nonzeros that `lower` will write, in the rows once and memory."""
+        first, _ = self._groups
+        columns = (self._latest - self._earliest + 1)[first].astype(object)
+        return int((columns * (self.instance.outputs[first] + 1)).sum())
+
+    @cached_property
+    def _groups(self) -> tuple[IntArray, IntArray]:
+        """Find the first request of each group, and the group of each request."""
+        instance = self.instance
+        if not self.aggregate:
+            return np.arange(len(instance)), np.arange(len(instance))
+        columns: list[npt.NDArray[Any]] = [instance.prompts, instance.outputs, instance.arrivals]
+        if self.objective == "weighted-latency" and instance.weights is not None:
+            columns.append(instance.weights)
+        if instance.deadlines is not None:
+            columns.append(instance.deadlines)
+        _, first, group = np.unique(
+            np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True
+        )
+        order = np.argsort(first)  # groups in the order of their first requests
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        return first[order], rank[group.reshape(-1)]
+
+    @cached_property
+    def _columns(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Lay out the start columns: group and step of each, and where each group begins."""
+        first, _ = self._groups
+        earliest, latest = self._earliest[first], self._latest[first]
+        counts = latest - earliest + 1
+        begin = np.zeros(len(first) + 1, dtype=np.int64)
+        np.cumsum(counts, out=begin[1:])
+        group = np.repeat(np.arange(len(first)), counts)
+        return group, np.arange(begin[-1]) - np.repeat(begin[:-1] - earliest, counts), begin
+
+    def lower(self) -> LinearModel:
+        """Write the program as arrays.
+
+        Returns
+        -------
+        LinearModel
+            Columns ``start[request,step]``, where a group bears the number of its first request,
+            and for the makespan ``busy[step]``; rows ``once[request]``, ``memory[step]`` and for
+            the makespan ``order[step]``.
+
+        Raises
+        ------
+        ModelError
+            If it would have more nonzeros than 32-bit indices can count.
+        """
+        if self.nonzeros >= 2**31:
+            raise ModelError(
+                f"the program would have {self.nonzeros:,} nonzeros over {self.horizon} steps, "
+                "more than 32-bit indices can count; shorten the horizon"
+            )
+        first, members = self._groups
+        group, step, begin = self._columns
+        size = np.bincount(members)
+        start = Variables(
+            Family.of("start", request=first[group], step=step),
+            cost=self._costs(first[group], step),
+            upper=size[group],
+            integer=True,
+        )
+        one_each = (np.ones(len(step)), np.arange(len(step)), begin)
+        once = Rows(
+            Family.of("once", request=first),
+            {"start": sparse.csr_array(one_each, shape=(len(first), len(step)))},
+            lower=size,
+            upper=size,
+        )
+        steps = np.arange(self.now + 1, self.horizon + 1)
+        usage = _usage(
+            self.instance.prompts[first],
+            self.instance.outputs[first],
+            self._earliest[first],
+            begin,
+            steps,
+        )
+        blocks = {"start": sparse.csr_array(usage, shape=(len(steps), len(step)))}
+        free = self.instance.memory - self.running.load(len(steps))
+        memory = Rows(Family.of("memory", step=steps), blocks, upper=free)
+        if self.objective != "makespan":
+            return LinearModel.build(self.objective, [start], [once, memory])
+        return self._lower_makespan(start, once, memory)
+
+    def _lower_makespan(self, start: Variables, once: Rows, memory: Rows) -> LinearModel:
+        steps = memory.family.keys[:, 0]
+        # Nothing is over before the last arrival has been served.
+        certain = steps <= int((self._earliest + self.instance.outputs).max())
+        busy = Variables(
+            Family.of("busy", step=steps), cost=1.0, lower=certain, upper=1, integer=True
+        )
+        free = np.asarray(memory.upper, dtype=np.float64)
+        usage = {**memory.blocks, "busy": sparse.diags_array(-free).tocsr()}
+        each = sparse.eye_array(len(steps), format="csr")
+        return LinearModel.build(
+            self.objective,
+            [start, busy],
+            [
+                once,
+                dataclasses.replace(memory, blocks=usage, upper=0),
+                Rows(Family.of("order", step=steps[:-1]), {"busy": each[:-1] - each[1:]}, lower=0),
+            ],
+            offset=self.now,
+        )
+
+    def _costs(self, request: IntArray, step: IntArray) -> FloatArray:
+        """Give the cost of starting a request at a step."""
+        instance = self.instance
+        completion = step + instance.outputs[request]
+        cost = (completion - instance.arrivals[request]).astype(np.float64)
+        if self.objective == "makespan":
+            cost[:] = 0
+        elif self.objective == "weighted-latency" and instance.weights is not None:
+            cost *= instance.weights[request]
+        if instance.deadlines is not None and self.lateness != "forbidden":
+            late = np.maximum(completion - instance.deadlines[request], 0)
+            cost += self.penalty * (late if self.lateness == "per-step" else late > 0)
+        return cost
+
+    def cost(self, schedule: Schedule) -> float:
+        """Evaluate a schedule under the objective of the program, from its start steps alone."""
+        return schedule_cost(schedule, self.objective, self.lateness, self.penalty)
+
+    def read(self, values: npt.ArrayLike) -> Schedule:
+        """Turn a point of the lowered model into a schedule.
+
+        Parameters
+        ----------
+        values
+            One value per column, whole up to rounding.
+
+        Returns
+        -------
+        Schedule
+            Requests of a group start in the order of the instance.
+
+        Raises
+        ------
+        ModelError
+            If the point has another length, is fractional, or does not start each request once.
+        """
+        first, members = self._groups
+        _, step, begin = self._columns
+        counts = _whole(self._start_values(values), self._names)
+        started = np.add.reduceat(counts, begin[:-1])
+        size = np.bincount(members)
+        if not (np.array_equal(started, size) and (counts >= 0).all()):
+            at = int(np.argmax(started != size))
+            raise ModelError(
+                f"the point starts request {self.instance.label(int(first[at]))} and its equals "
+                f"{started[at]} times, but there are {size[at]} of them"
+            )
+        starts = np.empty(len(members), dtype=np.int64)
+        starts[np.argsort(members, kind="stable")] = np.repeat(step, counts)
+        return Schedule(self.instance, starts, policy=self.objective)
+
+    def write_point(self, schedule: Schedule) -> FloatArray:
+        """Turn a schedule into a point of the lowered model, for instance to start a solver from.
+
+        Parameters
+        ----------
+        schedule
+            A schedule of the instance, which may overfill the memory.
+
+        Returns
+        -------
+        FloatArray
+            One value per column of `lower`.
+
+        Raises
+        ------
+        ModelError
+            If it belongs to another instance or starts a request where there is no column.
+        """
+        if schedule.instance != self.instance:
+            raise ModelError("the schedule belongs to another instance than the program")
+        starts = schedule.starts
+        outside = (starts < self._earliest) | (starts > self._latest)
+        if outside.any():
+            request = int(np.argmax(outside))
+            raise ModelError(
+                f"request {self.instance.label(request)} starts at step {starts[request]}, but the "
+                f"program lets it start at steps {self._earliest[request]} to "
+                f"{self._latest[request]}"
+            )
+        _, members = self._groups
+        _, step, begin = self._columns
+        column = begin[members] + starts - self._earliest
+        point = np.bincount(column, minlength=len(step)).astype(np.float64)
+        if self.objective != "makespan":
+            return point
+        steps = np.arange(self.now + 1, self.horizon + 1)
+        return np.concatenate([point, (steps <= schedule.makespan).astype(np.float64)])
+
+    def to_pyomo(self) -> Any:
+        """Write the program as a Pyomo model.
+
+        Returns
+        -------
+        pyomo.environ.ConcreteModel
+            With ``start[request, step]``, ``once[request]``, ``memory[step]`` and ``objective``.
+
+        Examples
+        --------
+        >>> m = HindsightProgram(Instance([63, 1, 1], [1, 2, 2], memory=64), horizon=4).to_pyomo()
+        >>> print(m.memory[1].expr)
+        64.0*start[0,0] + 2.0*start[1,0]  <=  64.0
+        """
+        return self.lower().to_pyomo()
+
+    @property
+    def _names(self) -> Family:
+        first, _ = self._groups
+        group, step, _ = self._columns
+        return Family.of("start", request=first[group], step=step)
+
+    def _start_values(self, values: npt.ArrayLike) -> FloatArray:
+        """Take the start columns out of a point."""
+        point = np.asarray(values, dtype=np.float64)
+        starts = len(self._columns[1])
+        total = starts + (self.horizon - self.now if self.objective == "makespan" else 0)
+        if point.shape != (total,):
+            raise ModelError(
+                f"the point has shape {point.shape}, but the program has {total} columns"
+            )
+        return point[:starts]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LatencyRelaxation(HindsightProgram):
+    r"""Relax-LP: the hindsight program with fractional starts.
+
+    .. math::
+
+        \min \quad & \sum_g \sum_k w_g (k + o_g - a_g) \, x_{g,k} && \text{(8)} \\
+        \text{s.t.} \quad & \sum_k x_{g,k} = n_g && \forall g \quad \text{(9)} \\
+        & \sum_g \sum_k (s_g + t - k) \, x_{g,k} \le M - m_t && \forall t \quad \text{(10)} \\
+        & x_{g,k} \ge 0 && \text{(11)}
+
+    with the ranges and parameters of `HindsightProgram`. Its optimum bounds the cost of every
+    schedule that completes by the horizon from below.
+
+    Examples
+    --------
+    >>> from optsched import Instance
+    >>> from optsched.models import LatencyRelaxation
+    >>> relaxation = LatencyRelaxation(Instance([1, 1], [1, 1], memory=3), horizon=2)
+    >>> print(relaxation.lower())
+    total-latency relaxed: min over 2 columns (0 integer), 3 rows, 4 nonzeros
+      column  start[request,step]        2  continuous, 0..inf
+      row     once[request]              1  2 nonzeros
+      row     memory[step]               2  2 nonzeros
+    >>> relaxation.mean_starts([1.5, 0.5])
+    array([0.25, 0.25])
+    """
+
+    def lower(self) -> LinearModel:
+        """Write the relaxation as arrays.
+
+        Returns
+        -------
+        LinearModel
+            The families of `HindsightProgram.lower`.
+        """
+        model = super().lower()
+        upper = model.col_upper.copy()
+        upper[model.columns_of("start")] = np.inf  # implied by (9)
+        return dataclasses.replace(model.relax(), col_upper=upper, name=f"{model.name} relaxed")
+
+    def mean_starts(self, values: npt.ArrayLike) -> FloatArray:
+        r"""Average the starts of a fractional point, :math:`\sum_k k \, x_{g,k} / n_g`.
+
+        Sorted-LP (Alg. 6) admits requests in ascending order of these.
+
+        Parameters
+        ----------
+        values
+            One value per column.
+
+        Returns
+        -------
+        FloatArray
+            Mean start of each request, shape (n,).
+        """
+        _, members = self._groups
+        _, step, begin = self._columns
+        sums = np.add.reduceat(self._start_values(values) * step, begin[:-1])
+        return np.asarray((sums / np.bincount(members))[members])
+
+    def prices(self, row_duals: npt.ArrayLike) -> FloatArray:
+        r"""Turn the duals of the rows into prices of memory.
+
+        Any non-negative prices, however rough the duals, give a proven bound through the Lagrangian
+        of `optsched.certificate`.
+
+        Parameters
+        ----------
+        row_duals
+            One dual per row: the change of the optimum per unit of its right-hand side.
+
+        Returns
+        -------
+        FloatArray
+            Price of a token at steps 1 to `horizon`, not negative.
+        """
+        first, _ = self._groups
+        duals = np.asarray(row_duals, dtype=np.float64)[len(first) :][: self.horizon - self.now]
+        return np.concatenate([np.zeros(self.now), np.maximum(-duals, 0)])
+
+
+def _whole(values: FloatArray, names: Family) -> IntArray:
+    """Round to whole numbers what is whole up to rounding."""
+    nearby = np.rint(values)
+    fractional: BoolArray = ~(np.abs(values - nearby) <= _WHOLE)
+    if fractional.any():
+        column = int(np.argmax(fractional))
+        raise ModelError(
+            f"the point is fractional: {names.label(column)} is {values[column]:g}; an answer can "
+            "be read from whole numbers only"
+        )
+    return nearby.astype(np.int64)
+
+
+@compiled
+def _usage(
+    prompts: IntArray, outputs: IntArray, earliest: IntArray, begin: IntArray, steps: IntArray
+) -> tuple[FloatArray, npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Write the memory rows (Eq. 6) in compressed form, row by row."""
+    groups = len(prompts)
+    indptr = np.zeros(len(steps) + 1, dtype=np.int32)
+    latest = earliest + begin[1:] - begin[:-1] - 1
+    nonzeros = 0
+    for row in range(len(steps)):
+        for group in range(groups):
+            low = max(earliest[group], steps[row] - outputs[group])
+            nonzeros += max(0, min(latest[group], steps[row] - 1) - low + 1)
+        indptr[row + 1] = nonzeros
+    values = np.empty(nonzeros, dtype=np.float64)
+    indices = np.empty(nonzeros, dtype=np.int32)
+    place = 0
+    for row in range(len(steps)):
+        for group in range(groups):
+            low = max(earliest[group], steps[row] - outputs[group])
+            for step in range(low, min(latest[group], steps[row] - 1) + 1):
+                values[place] = prompts[group] + steps[row] - step
+                indices[place] = begin[group] + step - earliest[group]
+                place += 1
+    return values, indices, indptr
