@@ -22,3 +22,5 @@ from .workloads import read_trace as read_trace
 from .models.hindsight import HindsightProgram as HindsightProgram
 from .models.hindsight import LatencyRelaxation as LatencyRelaxation
 from .models.hindsight import Running as Running
+from .models.batch import BatchSelection as BatchSelection
+from .models.events import EventProgram as EventProgram

@@ -1,5 +1,7 @@
 """Models: one file per decision problem. None of them imports a solver."""
 
+from optsched.models.batch import BatchSelection as BatchSelection
+from optsched.models.events import EventProgram as EventProgram
 from optsched.models.hindsight import HindsightProgram as HindsightProgram
 from optsched.models.hindsight import LatencyRelaxation as LatencyRelaxation
 from optsched.models.hindsight import Running as Running

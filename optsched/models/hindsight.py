@@ -16,8 +16,8 @@ from scipy import sparse
 
 from optsched._compiled import compiled
 from optsched.errors import nearest
-from optsched.instance import BoolArray, FloatArray, Instance, IntArray, as_integers
-from optsched.models.linear import Family, LinearModel, ModelError, Rows, Variables
+from optsched.instance import FloatArray, Instance, IntArray, as_integers
+from optsched.models.linear import Family, LinearModel, ModelError, Rows, Variables, whole_numbers
 from optsched.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ Lateness = Literal["forbidden", "per-step", "per-request"]
 LATENESS: tuple[Lateness, ...] = ("forbidden", "per-step", "per-request")
 
 _EXACT = 2**61  # 64-bit sums and products stay exact below
-_WHOLE = 1e-5  # how far an integer column may lie from a whole number when it is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -406,6 +405,12 @@ class HindsightProgram:
         group = np.repeat(np.arange(len(first)), counts)
         return group, np.arange(begin[-1]) - np.repeat(begin[:-1] - earliest, counts), begin
 
+    @cached_property
+    def _start_family(self) -> Family:
+        first, _ = self._groups
+        group, step, _ = self._columns
+        return Family.of("start", request=first[group], step=step)
+
     def lower(self) -> LinearModel:
         """Write the program as arrays.
 
@@ -430,7 +435,7 @@ class HindsightProgram:
         group, step, begin = self._columns
         size = np.bincount(members)
         start = Variables(
-            Family.of("start", request=first[group], step=step),
+            self._start_family,
             cost=self._costs(first[group], step),
             upper=size[group],
             integer=True,
@@ -516,7 +521,7 @@ class HindsightProgram:
         """
         first, members = self._groups
         _, step, begin = self._columns
-        counts = _whole(self._start_values(values), self._names)
+        counts = whole_numbers(self._start_values(values), self._start_family)
         started = np.add.reduceat(counts, begin[:-1])
         size = np.bincount(members)
         if not (np.array_equal(started, size) and (counts >= 0).all()):
@@ -582,12 +587,6 @@ class HindsightProgram:
         64.0*start[0,0] + 2.0*start[1,0]  <=  64.0
         """
         return self.lower().to_pyomo()
-
-    @property
-    def _names(self) -> Family:
-        first, _ = self._groups
-        group, step, _ = self._columns
-        return Family.of("start", request=first[group], step=step)
 
     def _start_values(self, values: npt.ArrayLike) -> FloatArray:
         """Take the start columns out of a point."""
@@ -681,19 +680,6 @@ class LatencyRelaxation(HindsightProgram):
         first, _ = self._groups
         duals = np.asarray(row_duals, dtype=np.float64)[len(first) :][: self.horizon - self.now]
         return np.concatenate([np.zeros(self.now), np.maximum(-duals, 0)])
-
-
-def _whole(values: FloatArray, names: Family) -> IntArray:
-    """Round to whole numbers what is whole up to rounding."""
-    nearby = np.rint(values)
-    fractional: BoolArray = ~(np.abs(values - nearby) <= _WHOLE)
-    if fractional.any():
-        column = int(np.argmax(fractional))
-        raise ModelError(
-            f"the point is fractional: {names.label(column)} is {values[column]:g}; an answer can "
-            "be read from whole numbers only"
-        )
-    return nearby.astype(np.int64)
 
 
 @compiled

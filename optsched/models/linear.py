@@ -806,6 +806,47 @@ class LinearModel:
         )
 
 
+def whole_numbers(values: npt.ArrayLike, family: Family, tolerance: float = 1e-5) -> IntArray:
+    """Round the values of a family of columns to whole numbers.
+
+    Parameters
+    ----------
+    values
+        One value per member.
+    family
+        The columns.
+    tolerance
+        How far a value may lie from a whole number.
+
+    Returns
+    -------
+    IntArray
+        The whole numbers.
+
+    Raises
+    ------
+    ModelError
+        If there is another number of values, or one is missing or fractional.
+
+    Examples
+    --------
+    >>> whole_numbers([1.0000001, 0], Family.of("take", item=[4, 5]))
+    array([1, 0])
+    """
+    point = np.asarray(values, dtype=np.float64)
+    if point.shape != (len(family),):
+        raise ModelError(f"{family!r} has {len(family)} columns, but the point has {point.shape}")
+    nearby = np.rint(point)
+    off = ~(np.abs(point - nearby) <= tolerance)  # true for NaN
+    if off.any():
+        column = int(np.argmax(off))
+        raise ModelError(
+            f"the point is fractional: {family.label(column)} is {point[column]:g}; an answer can "
+            "be read from whole numbers only"
+        )
+    return nearby.astype(np.int64)
+
+
 def _read_only(array: Any) -> Any:
     view = array.view()
     view.flags.writeable = False

@@ -1,0 +1,257 @@
+r"""Which waiting requests to start together: the batch of least F (Sorted-F, Alg. 1 line 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from optsched.errors import nearest
+from optsched.instance import Instance, as_integers
+from optsched.models.linear import Family, LinearModel, ModelError, Rows, Variables, whole_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from optsched.instance import FloatArray, IntArray
+
+Fit = Literal["peak", "profile"]
+FITS: tuple[Fit, ...] = ("peak", "profile")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BatchSelection:
+    r"""The batch :math:`X` with the least :math:`F(X) = \sum_{i \in X} o_i / |X|^2` that fits.
+
+    For a given size :math:`k` that is a linear program over binary :math:`x_i`,
+
+    .. math::
+
+        \min \quad & \sum_i o_i x_i && \text{(1)} \\
+        \text{s.t.} \quad & \sum_i x_i = k && \text{(2), size} \\
+        \text{peak:} \quad & \sum_i (s_i + o_i) \, x_i \le M && \text{(3), memory} \\
+        \text{profile:} \quad & \sum_{j :\, o_j \ge u} (s_j + u) \, x_j \le M
+            && \forall u \in \{o_i\} \quad \text{(4), memory}
+
+    and the best batch is the best of those for all :math:`k`. "profile" is Alg. 1's own condition
+    :math:`M(X, p_i + o_i) \le M` for all members; "peak" is the stricter one of Alg. 2-5.
+
+    (4) stands for every output :math:`u` of any request, member or not, and still excludes no batch
+    that fits: let :math:`u'` be the least output of a member that is at least :math:`u`. No member
+    ends from :math:`u` to :math:`u' - 1`, so the sum runs over the same members for both, and
+    :math:`\sum (s_j + u) \le \sum (s_j + u') \le M`. Without such a member the sum is empty.
+
+    Parameters
+    ----------
+    prompts
+        Prompt tokens :math:`s_i \ge 0`, shape (n,).
+    outputs
+        Output tokens :math:`o_i \ge 1`, shape (n,).
+    memory
+        Tokens :math:`M` that the batch may hold.
+    fit
+        "profile" or "peak".
+
+    Raises
+    ------
+    InstanceError
+        If a number is out of range or a request does not fit alone.
+    ModelError
+        If the fit is unknown.
+
+    Examples
+    --------
+    >>> from optsched.models import BatchSelection
+    >>> selection = BatchSelection([1, 1, 5], [2, 4, 2], memory=8, fit="profile")
+    >>> print(selection.lower(2))
+    batch of 2: min over 3 columns (3 integer), 3 rows, 7 nonzeros
+      column  take[request]              3  integer, 0..1
+      row     size                       1  3 nonzeros
+      row     memory[output]             2  4 nonzeros
+    >>> selection.fits([0, 1]), selection.ratio([0, 1])
+    (True, Fraction(3, 2))
+    """
+
+    prompts: IntArray
+    outputs: IntArray
+    memory: int
+    fit: Fit = "profile"
+
+    def __post_init__(self) -> None:
+        if self.fit not in FITS:
+            raise ModelError(f"unknown fit {self.fit!r}: {nearest(str(self.fit), FITS)}")
+        checked = Instance(self.prompts, self.outputs, self.memory)
+        for field in ("prompts", "outputs", "memory"):
+            object.__setattr__(self, field, getattr(checked, field))
+
+    def __len__(self) -> int:
+        """Give the number of requests."""
+        return len(self.prompts)
+
+    def __repr__(self) -> str:
+        return f"<BatchSelection of {len(self)} requests, memory {self.memory}, {self.fit} fit>"
+
+    def lower(self, size: int) -> LinearModel:
+        """Write the program for one batch size as arrays.
+
+        Parameters
+        ----------
+        size
+            Number of members k.
+
+        Returns
+        -------
+        LinearModel
+            Columns ``take[request]``; rows ``size`` and ``memory``, for the profile
+            ``memory[output]``.
+        """
+        take = Variables(
+            Family.of("take", request=np.arange(len(self))), self.outputs, upper=1, integer=True
+        )
+        count = Rows(Family.of("size"), {"take": np.ones((1, len(self)))}, lower=size, upper=size)
+        if self.fit == "peak":
+            family, usage = Family.of("memory"), (self.prompts + self.outputs)[None, :]
+        else:
+            steps = np.unique(self.outputs)
+            family = Family.of("memory", output=steps)
+            running = self.outputs >= steps[:, None]
+            usage = (self.prompts + steps[:, None]) * running
+        memory = Rows(family, {"take": usage}, upper=self.memory)
+        return LinearModel.build(f"batch of {size}", [take], [count, memory])
+
+    def read(self, values: npt.ArrayLike) -> IntArray:
+        """Turn a point of a lowered model into a batch.
+
+        Parameters
+        ----------
+        values
+            One value per request, whole up to rounding.
+
+        Returns
+        -------
+        IntArray
+            Indices of the members by ascending output, as Alg. 1 line 5 orders them.
+
+        Raises
+        ------
+        ModelError
+            If the point has another length or is fractional.
+        """
+        names = Family.of("take", request=np.arange(len(self)))
+        members = np.flatnonzero(whole_numbers(values, names))
+        return members[np.argsort(self.outputs[members], kind="stable")]
+
+    def write_point(self, batch: npt.ArrayLike) -> FloatArray:
+        """Turn a batch into a point of the lowered model.
+
+        Parameters
+        ----------
+        batch
+            Indices of the members.
+
+        Returns
+        -------
+        FloatArray
+            1 for members, 0 for the others, shape (n,).
+        """
+        point = np.zeros(len(self))
+        point[_members(batch)] = 1
+        return point
+
+    def to_pyomo(self, size: int) -> Any:
+        """Write the program for one batch size as a Pyomo model.
+
+        Parameters
+        ----------
+        size
+            Number of members k.
+
+        Returns
+        -------
+        pyomo.environ.ConcreteModel
+            With ``take[request]``, ``size``, ``memory`` and ``objective``.
+        """
+        return self.lower(size).to_pyomo()
+
+    def fits(self, batch: npt.ArrayLike) -> bool:
+        """Tell whether a batch fits, from the definition.
+
+        Parameters
+        ----------
+        batch
+            Indices of the members.
+
+        Returns
+        -------
+        bool
+            Whether (3) or, at the completion of every member, (4) holds.
+        """
+        members = _members(batch)
+        prompts, outputs = self.prompts[members], self.outputs[members]
+        if self.fit == "peak":
+            return int((prompts + outputs).sum()) <= self.memory
+        return all(
+            int((prompts[outputs >= step] + step).sum()) <= self.memory for step in outputs.tolist()
+        )
+
+    def ratio(self, batch: npt.ArrayLike) -> Fraction:
+        """Give F of a batch, exactly."""
+        members = _members(batch)
+        return Fraction(int(self.outputs[members].sum()), len(members) ** 2)
+
+    def best(self, solve: Callable[[LinearModel], npt.ArrayLike | None]) -> IntArray:
+        """Find the batch of least F, the largest among equals (Alg. 1 line 4).
+
+        The sizes come by ascending bound: no batch of k has an F below that of the k smallest
+        outputs. Sizes beyond one for which nothing fits are left out, because a batch that fits
+        still does without one of its members.
+
+        Parameters
+        ----------
+        solve
+            Gives an optimal point of a linear model, or None if it is infeasible.
+
+        Returns
+        -------
+        IntArray
+            Indices of the members by ascending output.
+
+        Examples
+        --------
+        >>> from scipy.optimize import Bounds, LinearConstraint, milp
+        >>> def solve(model):
+        ...     rows = LinearConstraint(model.matrix, model.row_lower, model.row_upper)
+        ...     columns = Bounds(model.col_lower, model.col_upper)
+        ...     return milp(model.cost, constraints=rows, bounds=columns,
+        ...                 integrality=model.integer).x
+        >>> BatchSelection([1, 1, 5], [2, 4, 2], memory=8, fit="peak").best(solve)
+        array([0, 1])
+        """
+        # A batch of k holds at least this at its first completion.
+        at_first = self.prompts + (self.outputs if self.fit == "peak" else int(self.outputs.min()))
+        largest = int((np.cumsum(np.sort(at_first)) <= self.memory).sum())
+        least = np.cumsum(np.sort(self.outputs))[:largest].tolist()
+        bounds = sorted((Fraction(least[k - 1], k * k), -k) for k in range(1, largest + 1))
+        best: tuple[Fraction, int] | None = None
+        answer = np.zeros(0, dtype=np.int64)
+        for floor, negative in bounds:
+            if best is not None and (floor, negative) >= best:
+                break
+            if -negative > largest:
+                continue
+            point = solve(self.lower(-negative))
+            if point is None:
+                largest = -negative - 1
+                continue
+            batch = self.read(point)
+            if best is None or (self.ratio(batch), negative) < best:
+                best, answer = (self.ratio(batch), negative), batch
+        return answer
+
+
+def _members(batch: npt.ArrayLike) -> IntArray:
+    return as_integers("batch", batch)

@@ -1,0 +1,180 @@
+r"""The event form of the hindsight program: memory is checked at completions only.
+
+Its size depends on the number of requests alone, not on the horizon. It is not linear: a constraint
+solver takes it as it stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from optsched.errors import nearest
+from optsched.instance import as_integers
+from optsched.models.hindsight import SCHEDULE_OBJECTIVES, latest_starts, schedule_cost
+from optsched.models.linear import ModelError
+from optsched.schedule import Schedule
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from optsched.instance import FloatArray, Instance, IntArray
+    from optsched.models.hindsight import ScheduleObjective
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EventProgram:
+    r"""When to start each request so that the memory suffices at every completion.
+
+    Whole numbers :math:`p_i` from `earliest` to `latest`, :math:`c_i = p_i + o_i`:
+
+    .. math::
+
+        \min \quad & \sum_i w_i c_i + c_0 \quad \text{or} \quad \max_i c_i && \text{(1)} \\
+        \text{s.t.} \quad & \sum_{j :\, p_j < c_i \le c_j} (s_j + c_i - p_j) \le M
+            && \forall i && \text{(2)} \\
+        & p_i \le p_j && \text{for equal } i \text{ before } j && \text{(3)}
+
+    (2) suffices because the tokens held only grow from one completion to the next, so the most
+    between two of them is held at the later one; the sum includes :math:`j = i`. (3) orders
+    requests that agree in everything that counts, which loses no schedule up to renaming.
+
+    Parameters
+    ----------
+    instance
+        The requests. Deadlines are hard.
+    objective
+        "total-latency", "weighted-latency" or "makespan".
+    latest
+        Last start of each request, shape (n,). None takes `latest_starts`, with which some optimal
+        schedule is kept, and the deadlines; other values are for the caller to prove.
+
+    Raises
+    ------
+    ModelError
+        If the objective is unknown, or a request would have to start before it arrives.
+
+    Examples
+    --------
+    >>> from optsched import Instance
+    >>> from optsched.models import EventProgram
+    >>> program = EventProgram(Instance([63, 1, 1], [1, 2, 2], memory=64))
+    >>> print(program)
+    total-latency by events: 3 starts within steps 0..4, 3 completions, 1 group of equals
+    >>> program.equals
+    (array([1, 2]),)
+    >>> program.read([2, 0, 0]).total_latency
+    7
+    """
+
+    instance: Instance
+    objective: ScheduleObjective = "total-latency"
+    latest: IntArray = None  # type: ignore[assignment]  # filled in __post_init__
+
+    def __post_init__(self) -> None:
+        if self.objective not in SCHEDULE_OBJECTIVES:
+            known = nearest(str(self.objective), SCHEDULE_OBJECTIVES)
+            raise ModelError(f"unknown objective {self.objective!r}: {known}")
+        instance, latest = self.instance, self.latest
+        if cast("IntArray | None", latest) is None:
+            latest = latest_starts(instance)
+        if instance.deadlines is not None:
+            latest = np.minimum(latest, instance.deadlines - instance.outputs)
+        latest = as_integers("latest", latest)
+        if len(latest) != len(instance):
+            raise ModelError(f"latest has {len(latest)} entries for {len(instance)} requests")
+        object.__setattr__(self, "latest", latest)
+        if (latest < self.earliest).any():
+            request = int(np.argmax(latest < self.earliest))
+            raise ModelError(
+                f"request {instance.label(request)} arrives at step {self.earliest[request]}, but "
+                f"would have to start by step {latest[request]}; check its deadline"
+            )
+
+    def __repr__(self) -> str:
+        return f"<EventProgram of {self.instance.name!r}: {self.objective}>"
+
+    def __str__(self) -> str:
+        count, groups = len(self.instance), len(self.equals)
+        return (
+            f"{self.objective} by events: {count:,} starts within steps "
+            f"{self.earliest.min()}..{self.latest.max()}, {count:,} completions, "
+            f"{groups:,} group{'' if groups == 1 else 's'} of equals"
+        )
+
+    @property
+    def earliest(self) -> IntArray:
+        """First start of each request: its arrival, shape (n,)."""
+        return self.instance.arrivals
+
+    @property
+    def weights(self) -> FloatArray:
+        """Weights :math:`w_i` of the completions in (1), shape (n,); not for the makespan."""
+        weights = self.instance.weights
+        if self.objective == "total-latency" or weights is None:
+            return np.ones(len(self.instance))
+        return weights
+
+    @property
+    def offset(self) -> float:
+        """Constant :math:`c_0` of (1): 0 for the makespan, else minus the weighted arrivals."""
+        if self.objective == "makespan":
+            return 0.0
+        return -float(self.weights @ self.instance.arrivals)
+
+    @property
+    def equals(self) -> tuple[IntArray, ...]:
+        """Requests that agree in everything that counts, ascending, two or more at a time."""
+        instance = self.instance
+        fields = [instance.prompts, instance.outputs, instance.arrivals, self.latest]
+        table = np.stack([*fields, self.weights], axis=1)
+        _, group, count = np.unique(table, axis=0, return_inverse=True, return_counts=True)
+        order = np.argsort(group.reshape(-1), kind="stable")
+        groups = np.split(order, np.cumsum(count)[:-1])
+        return tuple(sorted((group for group in groups if len(group) > 1), key=lambda g: g[0]))
+
+    def cost(self, schedule: Schedule) -> float:
+        """Evaluate a schedule under the objective, from its start steps alone."""
+        return schedule_cost(schedule, self.objective)
+
+    def read(self, starts: npt.ArrayLike) -> Schedule:
+        """Turn start steps into a schedule.
+
+        Parameters
+        ----------
+        starts
+            Whole numbers, shape (n,).
+
+        Returns
+        -------
+        Schedule
+            The schedule.
+        """
+        return Schedule(self.instance, np.asarray(starts), policy=self.objective)
+
+    def write_point(self, schedule: Schedule) -> IntArray:
+        """Turn a schedule into starts that obey the order (3), for instance to hint them.
+
+        Parameters
+        ----------
+        schedule
+            A schedule of the instance; its starts may lie beyond `latest`.
+
+        Returns
+        -------
+        IntArray
+            Starts of shape (n,), swapped among equal requests.
+
+        Raises
+        ------
+        ModelError
+            If the schedule belongs to another instance.
+        """
+        if schedule.instance != self.instance:
+            raise ModelError("the schedule belongs to another instance than the program")
+        starts = schedule.starts.copy()
+        for group in self.equals:
+            starts[group] = np.sort(starts[group])
+        return starts
