@@ -337,14 +337,14 @@ def at_least(value: float) -> str:
     Returns
     -------
     str
-        The number with one decimal, and none from a million on.
+        The number with one decimal, and none from ten thousand on.
 
     Examples
     --------
     >>> at_least(42.98), at_least(5_107_803.9)
     ('42.9', '5,107,803')
     """
-    return f"{math.floor(value):,}" if value >= 1e6 else f"{math.floor(value * 10) / 10:,.1f}"
+    return f"{math.floor(value):,}" if value >= 1e4 else f"{math.floor(value * 10) / 10:,.1f}"
 
 
 def step_unit(instance: Instance) -> str:
