@@ -1,0 +1,14 @@
+"""Where instances come from: traces in files, and families of random or adversarial requests."""
+
+from optsched.workloads.families import FAMILIES, WorkloadFamily, family
+from optsched.workloads.readers import read_trace, read_trace_skipping
+from optsched.workloads.trace import SkippedRow
+
+__all__ = [
+    "FAMILIES",
+    "SkippedRow",
+    "WorkloadFamily",
+    "family",
+    "read_trace",
+    "read_trace_skipping",
+]

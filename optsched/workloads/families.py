@@ -1,0 +1,393 @@
+"""Families of instances: the distributions of the papers' experiments, and adversarial requests.
+
+Sorted-F is "LLM Serving Optimization with Variable Prefill and Decode Lengths", Jaillet is "Online
+Scheduling for LLM Inference with KV Cache Constraints".
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched.errors import InstanceError, nearest
+from optsched.instance import FloatArray, Instance, IntArray, checked_memory
+from optsched.workloads.arrivals import poisson
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FIELDS = ("prompts", "outputs", "arrivals")
+#: What these fields are; arrivals only where the family sets them.
+Requests = tuple[IntArray, IntArray] | tuple[IntArray, IntArray, IntArray]
+
+LONGEST = 50  # prompts and outputs of Sorted-F EC.4.2
+
+
+@dataclass(frozen=True)
+class WorkloadFamily:
+    """A family of instances.
+
+    Parameters
+    ----------
+    draw
+        Makes prompts and outputs from a random generator, the number of requests, the memory and
+        the parameters that it has beyond these.
+    memory
+        Tokens that the worker holds unless told otherwise.
+    requests
+        Number of requests unless told otherwise; None where it follows from the memory.
+    description
+        What the requests are like, with the place in the paper.
+    """
+
+    draw: Callable[..., Requests]
+    memory: int
+    requests: int | None
+    description: str
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the parameters beyond the number of requests and the memory."""
+        return list(inspect.signature(self.draw).parameters)[3:]
+
+
+def family(
+    name: str,
+    n: int | None = None,
+    seed: int = 0,
+    memory: int | None = None,
+    *,
+    rate: float | None = None,
+    load: float | None = None,
+    **parameters: Any,
+) -> Instance:
+    r"""Make an instance of a family: `FAMILIES` lists them.
+
+    Parameters
+    ----------
+    name
+        The family.
+    n
+        Number of requests; None means as many as the paper has.
+    seed
+        Seed of the random generator. Adversarial families without randomness ignore it.
+    memory
+        Tokens :math:`M` that the worker holds at most; None means as many as in the paper.
+    rate
+        Requests per step of a Poisson process of arrivals; None lets all come at step 0, or as
+        the family says.
+    load
+        Sets the rate so that the requests bring this share of the memory-time that passes between
+        arrivals: rate = load :math:`\cdot M /` mean :math:`A_i`.
+    **parameters
+        What else the family knows.
+
+    Returns
+    -------
+    Instance
+        The requests, the same for the same seed. Neither `rate` nor `load` changes their lengths.
+
+    Raises
+    ------
+    InstanceError
+        If the name, a parameter or its value is not understood.
+
+    Examples
+    --------
+    >>> import optsched
+    >>> optsched.family("mixed", n=4, seed=1).outputs
+    array([1, 4, 1, 5])
+    >>> print(FAMILIES["sorted-f-example-1"].description)
+    one request of M - 1 and 1 tokens before many of 1 and 2 (Sorted-F Example 1)
+    """
+    if name not in FAMILIES:
+        raise InstanceError(f"there is no family {name!r}; {nearest(name, FAMILIES)}")
+    chosen = FAMILIES[name]
+    for parameter in parameters:
+        if parameter not in chosen.parameters:
+            known = ["n", "seed", "rate", "load", *chosen.parameters]
+            raise InstanceError(
+                f"family {name} has no parameter {parameter!r}; {nearest(parameter, known)}"
+            )
+    memory = chosen.memory if memory is None else checked_memory(memory)
+    n = chosen.requests if n is None else _whole("n", n, least=1)
+    if rate is not None and load is not None:
+        raise InstanceError("rate and load are both given; keep one of them")
+    rng = np.random.default_rng(_whole("seed", seed, least=0))
+    requests = chosen.draw(rng, n, memory, **parameters)
+    fields: dict[str, Any] = dict(zip(FIELDS, requests, strict=False))
+    instance = Instance(**fields, memory=memory, name=name)
+    if load is not None:
+        if not 0 < load < np.inf:
+            raise InstanceError(f"load is {load}, but must be positive")
+        rate = load * memory / float(instance.areas.mean())
+    if rate is None:
+        return instance
+    return instance.replace(arrivals=poisson(len(instance), rate, rng))
+
+
+def family_from_text(text: str, memory: int | None = None) -> Instance:
+    """Make an instance from ``family:NAME,n=...,seed=...`` with any parameters of `family`.
+
+    Parameters
+    ----------
+    text
+        The name, and parameters as ``key=number``.
+    memory
+        Tokens that the worker holds at most; None means as many as in the paper.
+
+    Returns
+    -------
+    Instance
+        The requests.
+
+    Raises
+    ------
+    InstanceError
+        If the text is not of this form or `family` does not understand it.
+
+    Examples
+    --------
+    >>> family_from_text("family:uniform,n=30,seed=7")
+    <Instance 'uniform': 30 requests, memory 100>
+    """
+    name, *assignments = text.removeprefix("family:").split(",")
+    parameters: dict[str, Any] = {}
+    for assignment in assignments:
+        key, _, value = (part.strip() for part in assignment.partition("="))
+        try:
+            parameters[key] = float(value) if set(value) & set(".eEnN") else int(value)
+        except ValueError:
+            raise InstanceError(
+                f"{text}: {assignment!r} is not understood; write parameters as key=number"
+            ) from None
+    if "memory" in parameters or "name" in parameters:
+        raise InstanceError(f"{text}: the memory is no parameter of a family; give it by itself")
+    return family(name.strip(), memory=memory, **parameters)
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise InstanceError(f"{name} is {value!r}, but must be a whole number from {least}")
+    return int(value)
+
+
+def _rounded(lengths: FloatArray, longest: int = LONGEST) -> IntArray:
+    return np.clip(np.rint(lengths), 1, longest).astype(np.int64)
+
+
+def _uniform(rng: np.random.Generator, n: int, memory: int) -> Requests:
+    # U(1, 51) as NumPy reads it: the integers 1 to 50, so that s_max = o_max = 50 holds.
+    return rng.integers(1, 51, n), rng.integers(1, 51, n)
+
+
+def _normal(rng: np.random.Generator, n: int, memory: int) -> Requests:
+    return _rounded(rng.normal(25, 8.33, n)), _rounded(rng.normal(25, 8.33, n))
+
+
+def _binomial(rng: np.random.Generator, n: int, memory: int) -> Requests:
+    return rng.binomial(49, 0.5, n) + 1, rng.binomial(49, 0.5, n) + 1
+
+
+def _exponential(rng: np.random.Generator, n: int, memory: int) -> Requests:
+    return _rounded(rng.exponential(5, n)), _rounded(rng.exponential(5, n))
+
+
+def _mixed(rng: np.random.Generator, n: int, memory: int) -> Requests:
+    long = rng.random(n) < 0.2
+    prompts = np.where(long, rng.lognormal(math.log(40), 0.25, n), rng.exponential(10, n))
+    # U(40, 50) in the same reading: the integers 40 to 49.
+    prompts = np.where(prompts > LONGEST, rng.integers(40, 50, n), prompts)
+    return _rounded(prompts), _rounded(rng.exponential(5, n))
+
+
+def _chat_and_summaries(
+    rng: np.random.Generator, n: int, memory: int, summaries: float = 0.2
+) -> Requests:
+    """Draw 80 % chats and 20 % summaries in random order.
+
+    Each distribution has the mean and the median that Sorted-F Section 7 states for its part:
+
+    ==================  =======  ======  ==============================================
+    lengths             mean     median  drawn from
+    ==================  =======  ======  ==============================================
+    chat prompts        41.84    12      log-logistic; lognormal would put the median
+                                         of the mix at 20 instead of 18
+    chat outputs        85.35    43      lognormal
+    summaries' prompts  2546.39  2667.5  beta on [0, 4096], which leans to the right and
+                                         has the spread of the data as well (945)
+    summaries' outputs  296.08   161     lognormal
+    ==================  =======  ======  ==============================================
+
+    All are rounded and clipped to [1, 4096]. The draws are stratified, one in each n-th part of a
+    distribution, so that few requests have the moments of many.
+    """
+    from scipy.special import betaincinv, ndtri
+
+    if not 0 <= summaries <= 1:
+        raise InstanceError(f"summaries is {summaries}, but must be a share from 0 to 1")
+    long = round(summaries * n)
+    chat = n - long
+
+    def strata(count: int) -> FloatArray:
+        return (rng.permutation(count) + rng.random(count)) / count
+
+    def lognormal(median: float, mean: float, count: int) -> FloatArray:
+        spread = math.sqrt(2 * math.log(mean / median))
+        lengths: FloatArray = median * np.exp(spread * ndtri(strata(count)))
+        return lengths
+
+    quantile = strata(chat)
+    chat_prompts = 12 * (quantile / (1 - quantile)) ** 0.815
+    long_prompts = 4096 * betaincinv(1.881, 1.145, strata(long))
+    prompts = np.concatenate([chat_prompts, long_prompts])
+    outputs = np.concatenate([lognormal(43, 85.35, chat), lognormal(161, 296.08, long)])
+    order = rng.permutation(n)
+    return _rounded(prompts, 4096)[order], _rounded(outputs, 4096)[order]
+
+
+def _two_types(
+    n: int | None, first: tuple[int, int, int], second: tuple[int, int, int]
+) -> Requests:
+    """Repeat two types (prompt, output, count), scaled to n requests if n is given."""
+    counts = [first[2], second[2]]
+    if n is not None:
+        counts[0] = min(max(1, round(n * counts[0] / sum(counts))), max(1, n - 1))
+        counts[1] = n - counts[0]
+    return np.repeat([first[0], second[0]], counts), np.repeat([first[1], second[1]], counts)
+
+
+def _root(memory: int) -> int:
+    root = math.isqrt(memory)
+    if root * root != memory or root < 2:
+        near = max(2, round(math.sqrt(memory)))
+        raise InstanceError(
+            f"memory is {memory}, but this family needs a square from 4; take {near * near}"
+        )
+    return root
+
+
+def _theorem_1(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
+    root = _root(memory)
+    return _two_types(n, (root - 1, 1, memory), (1, 2, memory * root))
+
+
+def _theorem_ec_1(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
+    root = _root(memory)
+    return _two_types(n, (1, root - 1, memory), (root, 1, memory * root))
+
+
+def _example_1(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
+    seconds = memory // 3 if n is None else n - 1
+    return np.array([memory - 1] + [1] * seconds), np.array([1] + [2] * seconds)
+
+
+def _jaillet(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
+    # epsilon = shorts / M. The long request is taken to start at once, t' = 0.
+    shorts = memory // 8 if n is None else n - 1
+    if not 1 <= 2 * shorts <= memory:
+        raise InstanceError(
+            f"n is {shorts + 1}, but must be from 2 to 1 + half of the memory {memory}"
+        )
+    arrivals = np.array([0] + [memory - 2 * shorts] * shorts)
+    return np.full(shorts + 1, shorts), np.array([memory - shorts] + [1] * shorts), arrivals
+
+
+def _partition(rng: np.random.Generator, n: int, memory: int) -> Requests:
+    if n < 2 or n - n // 2 > memory:
+        raise InstanceError(f"n is {n}, but must be from 2 to twice the memory {memory}")
+    halves = []
+    for count in (n // 2, n - n // 2):
+        cuts = np.sort(rng.choice(memory - 1, count - 1, replace=False)) + 1
+        halves.append(np.diff(cuts, prepend=0, append=memory))
+    return _sets(rng, np.concatenate(halves))
+
+
+def _three_partition(rng: np.random.Generator, n: int, memory: int) -> Requests:
+    least = memory // 4 + 1
+    if n % 3 or 3 * least > memory:
+        raise InstanceError(
+            f"n is {n} and the memory {memory}, but n must be a multiple of 3 and the memory the "
+            "sum of three numbers above its quarter, as 100 is"
+        )
+    # All three exceed a quarter of the memory, so that none reaches half of it.
+    first = rng.integers(least, memory - 2 * least + 1, n // 3)
+    second = rng.integers(least, memory - least - first + 1)
+    return _sets(rng, np.concatenate([first, second, memory - first - second]))
+
+
+def _sets(rng: np.random.Generator, numbers: IntArray) -> Requests:
+    # A request of s tokens holds s + 1 while it makes its only one; the proofs count it as s.
+    return rng.permutation(numbers) - 1, np.ones(len(numbers), dtype=np.int64)
+
+
+#: The families by name.
+FAMILIES = {
+    "uniform": WorkloadFamily(_uniform, 100, 100, "s and o uniform on 1 .. 50 (Sorted-F EC.4.2)"),
+    "normal": WorkloadFamily(
+        _normal, 100, 100, "s and o N(25, 8.33^2) in [1, 50] (Sorted-F EC.4.2)"
+    ),
+    "binomial": WorkloadFamily(
+        _binomial, 100, 100, "s and o 1 + binomial with 49 fair trials (Sorted-F EC.4.2)"
+    ),
+    "exponential": WorkloadFamily(
+        _exponential, 100, 100, "s and o exponential of mean 5 in [1, 50] (Sorted-F EC.4.2)"
+    ),
+    "mixed": WorkloadFamily(
+        _mixed,
+        100,
+        200,
+        "s 80 % exponential of mean 10 and 20 % lognormal about 40, o exponential of mean 5, all "
+        "in [1, 50] (Sorted-F EC.4.2)",
+    ),
+    "chat-and-summaries": WorkloadFamily(
+        _chat_and_summaries,
+        16492,
+        2000,
+        "80 % short chats and 20 % long summaries with the means and medians of the papers' data "
+        "(Sorted-F Section 7)",
+    ),
+    "sorted-f-theorem-1": WorkloadFamily(
+        _theorem_1,
+        64,
+        None,
+        "M requests of sqrt(M) - 1 and 1 tokens, M^1.5 of 1 and 2: shortest output first fails "
+        "(Sorted-F Theorem 1)",
+    ),
+    "sorted-f-theorem-ec-1": WorkloadFamily(
+        _theorem_ec_1,
+        64,
+        None,
+        "M requests of 1 and sqrt(M) - 1 tokens, M^1.5 of sqrt(M) and 1: smallest total first "
+        "fails (Sorted-F Theorem EC.1)",
+    ),
+    "sorted-f-example-1": WorkloadFamily(
+        _example_1,
+        64,
+        None,
+        "one request of M - 1 and 1 tokens before many of 1 and 2 (Sorted-F Example 1)",
+    ),
+    "jaillet-theorem-6-2": WorkloadFamily(
+        _jaillet,
+        64,
+        None,
+        "one request that fills the memory, and short ones that come shortly before it ends "
+        "(Jaillet Theorem 6.2)",
+    ),
+    "partition": WorkloadFamily(
+        _partition,
+        100,
+        20,
+        "2 batches can hold all requests, makespan 2 (Partition, Sorted-F Theorem EC.2)",
+    ),
+    "3-partition": WorkloadFamily(
+        _three_partition,
+        100,
+        30,
+        "n / 3 batches of three requests each fill the memory (3-Partition, Sorted-F Theorem 2)",
+    ),
+}

@@ -1,0 +1,258 @@
+"""The rows of a trace: which can be requests, which cannot and why, and where they stand."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from optsched.errors import InstanceError
+from optsched.instance import MAX_STEP, BrokenRule, Instance, broken_rules
+from optsched.workloads.cells import Values, read_cells
+from optsched.workloads.files import csv_batches, csv_records, jsonl_batches, jsonl_records, opened
+from optsched.workloads.formats import MOONCAKE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from optsched.instance import IntArray
+    from optsched.workloads.formats import TraceFormat
+
+#: Relative error of a clock time, a step length and their quotient, with one operation to spare.
+ROUNDING = 4 * float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class SkippedRow:
+    """A row of a trace that cannot be a request.
+
+    Parameters
+    ----------
+    line
+        Line of the file it starts on; the first line of the file is 1.
+    column
+        Column at fault; None where the row as a whole is.
+    value
+        Text of the cell at fault, empty where there is none.
+    reason
+        What is wrong with it.
+
+    Examples
+    --------
+    >>> print(SkippedRow(7, "output_tokens", "many", "must be a whole number"))
+    line 7, column output_tokens, value 'many': must be a whole number
+    """
+
+    line: int
+    column: str | None
+    value: str
+    reason: str
+
+    def __str__(self) -> str:
+        cell = f", column {self.column}, value {self.value!r}" if self.column is not None else ""
+        return f"line {self.line}{cell}: {self.reason}"
+
+
+@dataclass
+class Trace:
+    """A trace of a known format on its way to an instance.
+
+    Parameters
+    ----------
+    path
+        The file.
+    form
+        Its format.
+    header
+        Names of its columns, in their order.
+    limit
+        How many rows to read.
+    strict
+        Whether the first row at fault ends it all.
+    """
+
+    path: Path
+    form: TraceFormat
+    header: list[str]
+    limit: int
+    strict: bool
+    #: Column and reason by number of the row, among the rows with all cells.
+    faults: dict[int, tuple[str, str]] = field(default_factory=dict)
+    #: A word for each row without all cells.
+    malformed: list[str] = field(default_factory=list)
+    #: Why the file could not be split into rows to its end.
+    unsplit: str = ""
+
+    def instance(
+        self, stream: BinaryIO, memory: int, seconds_per_step: float
+    ) -> tuple[Instance, list[SkippedRow]]:
+        """Read the rows.
+
+        Parameters
+        ----------
+        stream
+            The bytes of the file, after the header line if it has one.
+        memory
+            Tokens that the worker holds at most.
+        seconds_per_step
+            Length of a step.
+
+        Returns
+        -------
+        instance
+            The rows that can be requests.
+        skipped
+            The other rows.
+
+        Raises
+        ------
+        InstanceError
+            If there is no such row, or a row of the other kind and the trace is strict.
+        """
+        columns = self._columns(stream)
+        rows, fields = self._requests(columns, memory, seconds_per_step)
+        skipped: list[SkippedRow] = []
+        if self.faults or self.malformed or self.unsplit:
+            skipped, end = self._located()
+            if self.strict and skipped:
+                raise self._refusal(skipped[0], end - 1)
+            if self.unsplit:
+                raise InstanceError(
+                    f"{self.path} cannot be split into rows ({self.unsplit}); check its quotes"
+                )
+            within = rows < end
+            fields = {name: values[within] for name, values in fields.items()}
+        if not fields or len(fields["prompts"]) == 0:
+            first = f"; the first row has this fault: {skipped[0]}" if skipped else ""
+            raise InstanceError(f"{self.path} has no request to read{first}")
+        timed = self.form.clock in columns
+        name = self.path.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".jsonl")
+        seconds = seconds_per_step if timed else None
+        return Instance(**fields, memory=memory, name=name, seconds_per_step=seconds), skipped
+
+    def _columns(self, stream: BinaryIO) -> dict[str, Values]:
+        """Read the columns, noting the cells that cannot be read."""
+        parts: dict[str, list[Values]] = {}
+        count = 0
+        try:
+            for batch in self._batches(stream):
+                for column, cells in batch.items():
+                    kind = self.form.kinds[column]
+                    values, unreadable = read_cells(cells[: self.limit - count], kind)
+                    parts.setdefault(column, []).append(values)
+                    for row in np.flatnonzero(unreadable).tolist():
+                        self.faults.setdefault(count + row, (column, f"must be {kind.name}"))
+                count += len(values)
+                if count == self.limit or (self.strict and self.faults):
+                    break
+        except csv.Error as error:
+            self.unsplit = str(error)
+        return {column: np.concatenate(values) for column, values in parts.items()}
+
+    def _batches(self, stream: BinaryIO) -> Iterator[dict[str, Any]]:
+        if self.form is MOONCAKE:
+            return jsonl_batches(stream, self.header, self.malformed)
+        return csv_batches(stream, self.header, self.malformed)
+
+    def _requests(
+        self, columns: dict[str, Values], memory: int, seconds_per_step: float
+    ) -> tuple[IntArray, dict[str, Any]]:
+        """Give the rows that can be requests and the fields of these, noting the others."""
+        count = len(next(iter(columns.values()), ()))
+        rows = np.delete(np.arange(count), list(self.faults))
+        fields: dict[str, Any] = {
+            self.form.fields[column]: values[rows]
+            for column, values in columns.items()
+            if column in self.form.fields
+        }
+        if self.form.clock in columns:
+            times = columns[self.form.clock][rows]
+            start = times[0] if self.form.public and len(times) else 0
+            fields["arrivals"] = to_steps(
+                times, start, self.form.units_per_second, seconds_per_step
+            )
+        while rule := next(self._broken_rules(fields, memory), None):
+            column = self.form.column(rule.column, self.header)
+            for index in np.flatnonzero(rule.mask).tolist():
+                self.faults[int(rows[index])] = (column, rule.describe(index))
+            rows = rows[~rule.mask]
+            fields = {name: values[~rule.mask] for name, values in fields.items()}
+        return rows, fields
+
+    def _broken_rules(self, fields: dict[str, Values], memory: int) -> Iterator[BrokenRule]:
+        numbers = {name: values for name, values in fields.items() if name != "labels"}
+        if self.form.public and numbers:
+            prompts = numbers["prompts"]
+            if (mask := prompts == 0).any():
+                reason = f"prompts is 0, which in a trace of the {self.form.name} format is missing"
+                yield BrokenRule("prompts", mask, prompts, reason, numbers, memory)
+        if numbers:
+            yield from broken_rules(numbers, memory)
+
+    def _located(self) -> tuple[list[SkippedRow], int]:
+        """Find the lines of all faults, or of the first, and count the rows with all cells."""
+        skipped: list[SkippedRow] = []
+        row = 0
+        reader = jsonl_records if self.form is MOONCAKE else csv_records
+        with opened(self.path) as stream, contextlib.closing(reader(stream)) as records:
+            try:
+                for line, record in itertools.islice(records, self.limit):
+                    if isinstance(record, str):
+                        skipped.append(SkippedRow(line, None, "", record))
+                    else:
+                        if row in self.faults:
+                            column, reason = self.faults[row]
+                            skipped.append(SkippedRow(line, column, record.get(column, ""), reason))
+                        row += 1
+                    if self.strict and skipped:
+                        return skipped, row
+            except csv.Error as error:
+                self.unsplit = str(error)
+        return skipped, row
+
+    def _refusal(self, row: SkippedRow, request: int) -> InstanceError:
+        return InstanceError(
+            f"{self.path}, {row} (skip_invalid leaves such rows out)",
+            column=row.column,
+            request=request,
+            value=row.value,
+            reason=row.reason,
+        )
+
+
+def to_steps(
+    times: Values, start: float, units_per_second: int, seconds_per_step: float
+) -> IntArray:
+    """Turn clock times into the first steps that begin no earlier.
+
+    Parameters
+    ----------
+    times
+        Times in the units of the clock, shape (n,).
+    start
+        The time of step 0.
+    units_per_second
+        How many of the clock's units make a second.
+    seconds_per_step
+        Length of a step.
+
+    Returns
+    -------
+    IntArray
+        Steps, shape (n,); far ones are cut off just beyond the last step allowed.
+
+    Examples
+    --------
+    >>> to_steps(np.array([0.0, 0.1, 1.1, 1.12]), 0, 1, seconds_per_step=0.1)
+    array([ 0,  1, 11, 12])
+    """
+    seconds = (times - start) / units_per_second
+    # Integers are subtracted exactly; doubles carry the rounding of the times themselves.
+    size = seconds if times.dtype.kind == "i" else (np.abs(times) + abs(start)) / units_per_second
+    steps = np.ceil((seconds - ROUNDING * np.abs(size)) / seconds_per_step)
+    return np.clip(steps, -MAX_STEP, MAX_STEP + 1).astype(np.int64)

@@ -1,0 +1,183 @@
+"""Families: reproducible, valid, and with the moments that the papers state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optsched import Instance, InstanceError, family, read_trace, run
+from optsched.workloads import FAMILIES
+from optsched.workloads.arrivals import poisson
+
+SEEDS = range(20)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_is_valid_and_reproducible(name):
+    first, again = family(name, seed=3), family(name, seed=3)
+    assert isinstance(first, Instance)
+    assert first == again
+    assert first.name == name
+    assert first.memory == FAMILIES[name].memory
+    for n in (1, 2, 3, 6, 30):
+        try:
+            assert len(family(name, n=n)) == n
+        except InstanceError as error:
+            assert name in ("partition", "3-partition", "jaillet-theorem-6-2"), error  # noqa: PT017
+
+
+@pytest.mark.parametrize("name", ["uniform", "normal", "mixed", "chat-and-summaries", "partition"])
+def test_seeds_matter(name):
+    assert family(name, seed=1) != family(name, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt_mean", "output_mean"),
+    [
+        ("uniform", 25.5, 25.5),
+        ("normal", 25, 25),
+        ("binomial", 25.5, 25.5),
+        # Rounded to whole numbers from 1, an exponential of mean 5 has mean 5.1.
+        ("exponential", 5.1, 5.1),
+    ],
+)
+def test_means_of_the_sorted_f_distributions(name, prompt_mean, output_mean):
+    instance = family(name, n=100_000)
+    assert instance.prompts.mean() == pytest.approx(prompt_mean, rel=0.01)
+    assert instance.outputs.mean() == pytest.approx(output_mean, rel=0.01)
+    assert instance.prompts.min() >= 1
+    assert max(instance.prompts.max(), instance.outputs.max()) <= 50
+    if name == "uniform":
+        assert set(instance.prompts.tolist()) == set(range(1, 51))
+
+
+def test_mixed_has_two_humps_and_no_prompt_beyond_50():
+    prompts = family("mixed", n=100_000).prompts
+    assert prompts.max() <= 50
+    # 80 % exponential of mean 10 above 25: exp(-2.55) of them; 97 % of the lognormal ones.
+    assert np.mean(prompts > 25) == pytest.approx(0.8 * np.exp(-2.55) + 0.2 * 0.964, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("n", [2000, 20_000])
+def test_chat_and_summaries_has_the_moments_of_sorted_f_section_7(n, seed):
+    instance = family("chat-and-summaries", n=n, seed=seed)
+    assert instance.prompts.mean() == pytest.approx(542.75, rel=0.05)
+    assert np.median(instance.prompts) == pytest.approx(18, rel=0.05)
+    assert instance.outputs.mean() == pytest.approx(127.5, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("summaries", "prompt_mean", "prompt_median", "output_mean", "output_median"),
+    [(0, 41.84, 12, 85.35, 43), (1, 2546.39, 2667.5, 296.08, 161)],
+)
+def test_the_parts_have_their_own_moments(
+    summaries, prompt_mean, prompt_median, output_mean, output_median
+):
+    instance = family("chat-and-summaries", n=20_000, summaries=summaries)
+    assert instance.prompts.mean() == pytest.approx(prompt_mean, rel=0.05)
+    assert np.median(instance.prompts) == pytest.approx(prompt_median, rel=0.05)
+    assert instance.outputs.mean() == pytest.approx(output_mean, rel=0.05)
+    assert np.median(instance.outputs) == pytest.approx(output_median, rel=0.05)
+
+
+def test_poisson_arrivals_have_the_rate_and_leave_the_lengths_alone():
+    plain, timed = family("uniform", n=50_000), family("uniform", n=50_000, rate=0.25)
+    assert np.array_equal(plain.prompts, timed.prompts)
+    assert np.array_equal(plain.outputs, timed.outputs)
+    assert not plain.arrivals.any()
+    assert len(timed) / timed.arrivals[-1] == pytest.approx(0.25, rel=0.03)
+    assert family("uniform", n=50_000, load=0.8).load == pytest.approx(0.8, rel=0.03)
+    steps = poisson(50_000, 2.0, np.random.default_rng(0))
+    counts = np.bincount(steps)
+    assert counts.var() == pytest.approx(counts.mean(), rel=0.05)
+
+
+def test_sorted_f_theorem_1_and_ec_1_are_the_instances_of_the_proofs():
+    instance = family("sorted-f-theorem-1", memory=16)
+    assert instance.prompts.tolist() == [3] * 16 + [1] * 64
+    assert instance.outputs.tolist() == [1] * 16 + [2] * 64
+    instance = family("sorted-f-theorem-ec-1", memory=16)
+    assert instance.prompts.tolist() == [1] * 16 + [4] * 64
+    assert instance.outputs.tolist() == [3] * 16 + [1] * 64
+    scaled = family("sorted-f-theorem-1", n=10, memory=16)
+    assert scaled.outputs.tolist() == [1] * 2 + [2] * 8
+
+
+def test_sorted_f_example_1_costs_what_the_paper_says():
+    instance = family("sorted-f-example-1")
+    assert instance == Instance([63] + [1] * 21, [1] + [2] * 21, 64, name="sorted-f-example-1")
+    assert run(instance, "mc-sf").total_latency == 64
+    assert run(instance, "sorted-f").total_latency == 45
+
+
+def test_jaillet_theorem_6_2_lets_the_short_ones_come_before_the_long_one_ends():
+    instance = family("jaillet-theorem-6-2", memory=64)
+    assert instance.peaks[0] == 64
+    assert instance.prompts.tolist() == [8] * 9
+    assert instance.outputs.tolist() == [56] + [1] * 8
+    assert instance.arrivals.tolist() == [0] + [48] * 8
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_partitions_exist_by_construction(seed):
+    instance = family("3-partition", n=12, seed=seed, memory=100)
+    assert instance.peaks.sum() == 4 * 100
+    assert instance.peaks.min() > 25
+    assert instance.peaks.max() < 50
+    instance = family("partition", n=9, seed=seed, memory=100)
+    sums = {0}
+    for peak in instance.peaks.tolist():
+        sums |= {partial + peak for partial in sums}
+    assert instance.peaks.sum() == 2 * 100
+    assert 100 in sums
+
+
+def test_families_by_text():
+    assert read_trace("family:uniform,n=30,seed=7", 100) == family("uniform", 30, seed=7)
+    assert read_trace("family:uniform,n=30,seed=7", 120).memory == 120
+    assert len(read_trace("family:uniform,n=30", 100, limit=5)) == 5
+    text = "family:chat-and-summaries, n=10, rate=0.5, summaries=.3"
+    assert read_trace(text) == family("chat-and-summaries", 10, rate=0.5, summaries=0.3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("family:unifrom", "there is no family 'unifrom'; did you mean 'uniform'\\?"),
+        ("family:", "there is no family ''; known: 3-partition"),
+        ("family:uniform,seeds=1", "family uniform has no parameter 'seeds'; did you mean 'seed'"),
+        ("family:uniform,n", "'n' is not understood; write parameters as key=number"),
+        ("family:uniform,n=many", "'n=many' is not understood; write parameters as key=number"),
+        ("family:uniform,n=0", "n is 0, but must be a whole number from 1"),
+        ("family:uniform,n=1.5", "n is 1.5, but must be a whole number from 1"),
+        ("family:uniform,seed=-1", "seed is -1, but must be a whole number from 0"),
+        ("family:uniform,rate=0", "rate is 0, but must be a positive number of requests per step"),
+        ("family:uniform,rate=nan", "rate is nan, but must be a positive number"),
+        ("family:uniform,load=-1", "load is -1, but must be positive"),
+        ("family:uniform,load=1,rate=1", "rate and load are both given; keep one of them"),
+        ("family:uniform,memory=5", "the memory is no parameter of a family; give it by itself"),
+        (
+            "family:chat-and-summaries,summaries=2",
+            "summaries is 2, but must be a share from 0 to 1",
+        ),
+        ("family:partition,n=1", "n is 1, but must be from 2 to twice the memory"),
+        ("family:3-partition,n=4", "n must be a multiple of 3"),
+        (
+            "family:jaillet-theorem-6-2,n=60",
+            "n is 60, but must be from 2 to 1 . half of the memory 64",
+        ),
+    ],
+)
+def test_bad_families_are_refused(text, message):
+    with pytest.raises(InstanceError, match=message):
+        read_trace(text)
+
+
+def test_memory_that_a_family_cannot_use_is_refused():
+    with pytest.raises(InstanceError, match=r"memory is 50, but this family needs .*; take 49"):
+        family("sorted-f-theorem-1", memory=50)
+    with pytest.raises(InstanceError, match="multiple of 3 and the memory the sum"):
+        family("3-partition", n=3, memory=8)
+    with pytest.raises(InstanceError, match="the memory holds 10; leave the request out or raise"):
+        family("uniform", memory=10)
