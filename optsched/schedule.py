@@ -15,6 +15,7 @@ from optsched.instance import Instance, IntArray, as_integers
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -328,6 +329,23 @@ class Schedule:
             "peak_memory": self.peak_memory,
             "utilisation": self.utilisation,
         }
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the requests as bars that grow from their prompts to prompts plus outputs.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn on.
+        """
+        from optsched.report.plots import plot_schedule
+
+        return plot_schedule(self, ax)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Write the schedule as JSON, without the instance.

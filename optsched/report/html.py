@@ -14,6 +14,8 @@ from optsched.report import data
 from optsched.report.figures import ROWS, make_figures
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jinja2 import Template
     from markupsafe import Markup
 
@@ -87,12 +89,13 @@ def _template() -> Template:
     environment = Environment(
         loader=PackageLoader("optsched", "report"), autoescape=True, undefined=StrictUndefined
     )
-    environment.filters |= {
+    filters: dict[str, Callable[..., str]] = {
         "percent": data.percent,
         "at_least": data.at_least,
         "mean": lambda value: f"{value:,.0f}" if value >= 1e4 else f"{value:,.1f}",
         "json": _json,
     }
+    environment.filters.update(filters)
     environment.trim_blocks = environment.lstrip_blocks = True
     return environment.get_template("report.html.j2")
 
