@@ -24,3 +24,15 @@ from .models.hindsight import LatencyRelaxation as LatencyRelaxation
 from .models.hindsight import Running as Running
 from .models.batch import BatchSelection as BatchSelection
 from .models.events import EventProgram as EventProgram
+from .errors import InfeasibleError as InfeasibleError
+from .errors import SolverError as SolverError
+from .solution import Solution as Solution
+from .solution import Stopped as Stopped
+from .solvers.batch import Batch as Batch
+from .solvers.batch import select as select
+from .solvers.driver import solve_events as solve_events
+from .solvers.driver import solve_linear as solve_linear
+from .solvers.files import read_model as read_model
+from .solvers.files import write_model as write_model
+from .solvers.pyomo_models import from_pyomo as from_pyomo
+from .solvers.pyomo_models import solve_pyomo as solve_pyomo
