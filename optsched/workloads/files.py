@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator
+    from io import BufferedReader
     from pathlib import Path
 
 BLOCK = 1 << 22  # bytes parsed at a time
+RECORDS = 1 << 14  # records parsed at a time where that is done one by one
 GZIP_MAGIC = b"\x1f\x8b"
 
 #: The cells of a record by column, or the reason why it has none.
@@ -25,7 +27,7 @@ Record = dict[str, str] | str
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BufferedReader]:
     """Open a file, packed with gzip or not, and name it in every error while it is being read.
 
     Parameters
@@ -35,7 +37,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
     Yields
     ------
-    BinaryIO
+    BufferedReader
         Its unpacked bytes.
 
     Raises
@@ -49,9 +51,10 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             if start != GZIP_MAGIC and path.suffix == ".gz" and start:
                 raise InstanceError(f"{path} is not packed with gzip; rename it or pack it")
             with gzip.open(raw) if start == GZIP_MAGIC else raw as stream:
-                if not cast("io.BufferedReader", stream).peek(1):
+                reader = cast("BufferedReader", stream)
+                if not reader.peek(1):
                     raise InstanceError(f"{path} is empty; it needs a header line and requests")
-                yield cast("BinaryIO", stream)
+                yield reader
     except FileNotFoundError:
         raise InstanceError(f"there is no file {path}; check its name") from None
     except IsADirectoryError:
@@ -101,9 +104,11 @@ def csv_header(line: bytes, source: str) -> list[str]:
         ) from None
 
 
-def csv_batches(
-    stream: BinaryIO, header: list[str], malformed: list[str]
-) -> Iterator[dict[str, Any]]:
+class IrregularError(Exception):
+    """Some row is not like the others, so that only a look at each record tells what it says."""
+
+
+def csv_batches(stream: BinaryIO, header: list[str]) -> Iterator[dict[str, Any]]:
     """Read a CSV file after its header line.
 
     Parameters
@@ -112,8 +117,6 @@ def csv_batches(
         The bytes after the header line.
     header
         The names of the columns.
-    malformed
-        Receives a word for each row with a wrong number of cells, which no batch holds.
 
     Yields
     ------
@@ -122,22 +125,17 @@ def csv_batches(
 
     Raises
     ------
-    csv.Error
-        If the bytes cannot be split into rows.
+    IrregularError
+        If a row has more or fewer cells than the header.
     """
     import pyarrow as pa
     import pyarrow.csv
-
-    def leave_out(_: Any) -> str:
-        malformed.append("ragged")
-        return "skip"
 
     try:
         with pa.csv.open_csv(
             stream,
             pa.csv.ReadOptions(column_names=header, block_size=BLOCK),
-            pa.csv.ParseOptions(invalid_row_handler=leave_out),
-            pa.csv.ConvertOptions(
+            convert_options=pa.csv.ConvertOptions(
                 # Bytes, so that a stray byte spoils its own cell only.
                 column_types=dict.fromkeys(header, pa.binary()),
                 strings_can_be_null=False,
@@ -146,46 +144,10 @@ def csv_batches(
             for batch in reader:
                 yield dict(zip(header, batch.columns, strict=True))
     except pa.ArrowInvalid as error:
-        if "Empty CSV" not in str(error):
-            raise csv.Error(str(error).split("\n")[0]) from None
+        raise IrregularError from error
 
 
-def csv_records(stream: BinaryIO) -> Generator[tuple[int, Record], None, None]:
-    """Read a CSV file slowly, with the line that each row starts on.
-
-    Parameters
-    ----------
-    stream
-        The bytes from the header line on.
-
-    Yields
-    ------
-    tuple[int, Record]
-        Number of a line, the header being line 1, and the cells of the row.
-
-    Raises
-    ------
-    csv.Error
-        If the bytes cannot be split into rows.
-    """
-    text = io.TextIOWrapper(stream, "utf-8-sig", errors="backslashreplace", newline="")
-    try:
-        rows = csv.reader(text)
-        header = [name.strip() for name in next(rows)]
-        line = rows.line_num
-        for cells in rows:
-            if len(cells) == len(header):
-                yield line + 1, dict(zip(header, cells, strict=True))
-            elif cells:
-                yield line + 1, f"the row has {len(cells)} cells, but the header has {len(header)}"
-            line = rows.line_num
-    finally:
-        text.detach()  # the stream belongs to the caller
-
-
-def jsonl_batches(
-    stream: BinaryIO, names: Sequence[str], malformed: list[str]
-) -> Iterator[dict[str, Any]]:
+def jsonl_batches(stream: BinaryIO, names: list[str]) -> Iterator[dict[str, Any]]:
     """Read a file with one JSON object per line.
 
     Parameters
@@ -194,13 +156,16 @@ def jsonl_batches(
         The bytes of the file.
     names
         The keys to read.
-    malformed
-        Receives the lines that hold no object, which no batch holds.
 
     Yields
     ------
     dict[str, Any]
-        Pyarrow arrays by key: numbers, or bytes where a line needs a closer look.
+        Pyarrow arrays of numbers by key.
+
+    Raises
+    ------
+    IrregularError
+        If a line holds no object, or one of the values is no number.
     """
     import pyarrow as pa
     import pyarrow.json
@@ -216,19 +181,76 @@ def jsonl_batches(
             table = pa.json.read_json(
                 io.BytesIO(block), pa.json.ReadOptions(block_size=len(block) + 1), options
             )
-            exact = table.num_rows == len(lines)  # not so with two objects on a line
-        except pa.ArrowInvalid:
-            exact = False
-        if exact:
-            yield {name: table[name].combine_chunks() for name in names}
-            continue
-        records = [record for _, record in jsonl_records(io.BytesIO(block))]
-        malformed += [record for record in records if isinstance(record, str)]
-        objects = [record for record in records if not isinstance(record, str)]
+        except pa.ArrowInvalid as error:
+            raise IrregularError from error
+        if table.num_rows != len(lines):  # two objects on one line
+            raise IrregularError
+        yield {name: table[name].combine_chunks() for name in names}
+
+
+def record_batches(
+    records: Iterable[tuple[int, Record]], names: list[str]
+) -> Iterator[dict[str, Any]]:
+    """Read any file slowly.
+
+    Parameters
+    ----------
+    records
+        Lines and what stands on them.
+    names
+        The columns to read.
+
+    Yields
+    ------
+    dict[str, Any]
+        Pyarrow arrays of bytes by column, all empty for a record without cells.
+    """
+    import pyarrow as pa
+
+    records = iter(records)
+    while batch := [cells for _, cells in itertools.islice(records, RECORDS)]:
+        rows = [{} if isinstance(cells, str) else cells for cells in batch]
         yield {
-            name: pa.array([cells.get(name, "").encode() for cells in objects], pa.binary())
+            name: pa.array([to_bytes(row.get(name, "")) for row in rows], pa.binary())
             for name in names
         }
+
+
+def csv_records(stream: BinaryIO) -> Generator[tuple[int, Record], None, None]:
+    """Read a CSV file slowly, with the line that each row starts on.
+
+    Parameters
+    ----------
+    stream
+        The bytes from the header line on.
+
+    Yields
+    ------
+    tuple[int, Record]
+        Number of a line, the header being line 1, and the cells of the row, in which surrogates
+        stand for bytes that are not UTF-8.
+
+    Raises
+    ------
+    csv.Error
+        If the bytes cannot be split into rows.
+    """
+    line = 0
+    text = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
+    try:
+        rows = csv.reader(text)
+        header = [name.strip() for name in next(rows)]
+        line = rows.line_num
+        for cells in rows:
+            if len(cells) == len(header):
+                yield line + 1, dict(zip(header, cells, strict=True))
+            elif cells:
+                yield line + 1, f"the row has {len(cells)} cells, but the header has {len(header)}"
+            line = rows.line_num
+    except csv.Error as error:
+        raise csv.Error(f"line {line + 1}: {error}") from None
+    finally:
+        text.detach()  # the stream belongs to the caller
 
 
 def jsonl_records(stream: BinaryIO) -> Generator[tuple[int, Record], None, None]:
@@ -259,3 +281,8 @@ def jsonl_records(stream: BinaryIO) -> Generator[tuple[int, Record], None, None]
                 yield number, {key: json.dumps(value) for key, value in content.items()}
             else:
                 yield number, "the line holds no JSON object"
+
+
+def to_bytes(cell: str) -> bytes:
+    """Give the bytes that a cell was read from."""
+    return cell.encode("utf-8", "surrogateescape")

@@ -139,15 +139,14 @@ def _read(
         return _head(family_from_text(str(path), memory), limit), []
     path = Path(path)
     with opened(path) as stream:
-        line = stream.readline(HEADER_BYTES)
-        if not line.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-            header = csv_header(line, str(path))
+        start = stream.peek(1)
+        if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+            header = csv_header(stream.readline(HEADER_BYTES), str(path))
             form = recognised(header, str(path))
-        elif b'"input_length"' in line or ".jsonl" in path.suffixes:
+        elif b'"input_length"' in start.partition(b"\n")[0] or ".jsonl" in path.suffixes:
             header, form = list(MOONCAKE.kinds), MOONCAKE
-            stream.seek(0)
         else:
-            return _head(_from_json(path, line + stream.read(), memory), limit), []
+            return _head(_from_json(path, stream.read(), memory), limit), []
         if memory is None:
             raise InstanceError(f"{path} does not say how much the worker holds; give the memory")
         return Trace(path, form, header, limit, strict).instance(stream, memory, seconds_per_step)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -13,14 +12,24 @@ import numpy as np
 from optsched.errors import InstanceError
 from optsched.instance import MAX_STEP, BrokenRule, Instance, broken_rules
 from optsched.workloads.cells import Values, read_cells
-from optsched.workloads.files import csv_batches, csv_records, jsonl_batches, jsonl_records, opened
+from optsched.workloads.files import (
+    IrregularError,
+    csv_batches,
+    csv_records,
+    jsonl_batches,
+    jsonl_records,
+    opened,
+    record_batches,
+    to_bytes,
+)
 from optsched.workloads.formats import MOONCAKE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from optsched.instance import IntArray
+    from optsched.workloads.files import Record
     from optsched.workloads.formats import TraceFormat
 
 #: Relative error of a clock time, a step length and their quotient, with one operation to spare.
@@ -81,12 +90,8 @@ class Trace:
     header: list[str]
     limit: int
     strict: bool
-    #: Column and reason by number of the row, among the rows with all cells.
+    #: Column and reason by number of the row.
     faults: dict[int, tuple[str, str]] = field(default_factory=dict)
-    #: A word for each row without all cells.
-    malformed: list[str] = field(default_factory=list)
-    #: Why the file could not be split into rows to its end.
-    unsplit: str = ""
 
     def instance(
         self, stream: BinaryIO, memory: int, seconds_per_step: float
@@ -114,19 +119,14 @@ class Trace:
         InstanceError
             If there is no such row, or a row of the other kind and the trace is strict.
         """
-        columns = self._columns(stream)
-        rows, fields = self._requests(columns, memory, seconds_per_step)
-        skipped: list[SkippedRow] = []
-        if self.faults or self.malformed or self.unsplit:
-            skipped, end = self._located()
-            if self.strict and skipped:
-                raise self._refusal(skipped[0], end - 1)
-            if self.unsplit:
-                raise InstanceError(
-                    f"{self.path} cannot be split into rows ({self.unsplit}); check its quotes"
-                )
-            within = rows < end
-            fields = {name: values[within] for name, values in fields.items()}
+        try:
+            columns = self._columns(stream)
+            fields = self._requests(columns, memory, seconds_per_step)
+            skipped = self._located() if self.faults else []
+        except csv.Error as error:
+            raise InstanceError(f"{self.path}, {error}; check its quotes") from None
+        if self.strict and skipped:
+            raise self._refusal(skipped[0], min(self.faults))
         if not fields or len(fields["prompts"]) == 0:
             first = f"; the first row has this fault: {skipped[0]}" if skipped else ""
             raise InstanceError(f"{self.path} has no request to read{first}")
@@ -136,33 +136,46 @@ class Trace:
         return Instance(**fields, memory=memory, name=name, seconds_per_step=seconds), skipped
 
     def _columns(self, stream: BinaryIO) -> dict[str, Values]:
-        """Read the columns, noting the cells that cannot be read."""
+        fast = jsonl_batches if self.form is MOONCAKE else csv_batches
+        try:
+            return self._read(fast(stream, self.header))
+        except IrregularError:
+            self.faults.clear()
+            with self._records() as records:
+                return self._read(record_batches(records, self.header))
+
+    def _read(self, batches: Iterable[dict[str, Any]]) -> dict[str, Values]:
+        """Read batches of columns, noting the cells that cannot be read."""
         parts: dict[str, list[Values]] = {}
         count = 0
-        try:
-            for batch in self._batches(stream):
-                for column, cells in batch.items():
-                    kind = self.form.kinds[column]
-                    values, unreadable = read_cells(cells[: self.limit - count], kind)
-                    parts.setdefault(column, []).append(values)
-                    for row in np.flatnonzero(unreadable).tolist():
-                        self.faults.setdefault(count + row, (column, f"must be {kind.name}"))
-                count += len(values)
-                if count == self.limit or (self.strict and self.faults):
-                    break
-        except csv.Error as error:
-            self.unsplit = str(error)
+        for batch in batches:
+            for column, cells in batch.items():
+                kind = self.form.kinds[column]
+                values, unreadable = read_cells(cells[: self.limit - count], kind)
+                parts.setdefault(column, []).append(values)
+                for row in np.flatnonzero(unreadable).tolist():
+                    self.faults.setdefault(count + row, (column, f"must be {kind.name}"))
+            count += len(values)
+            if count == self.limit or (self.strict and self.faults):
+                break
         return {column: np.concatenate(values) for column, values in parts.items()}
 
-    def _batches(self, stream: BinaryIO) -> Iterator[dict[str, Any]]:
-        if self.form is MOONCAKE:
-            return jsonl_batches(stream, self.header, self.malformed)
-        return csv_batches(stream, self.header, self.malformed)
+    @contextlib.contextmanager
+    def _records(self) -> Iterator[Iterator[tuple[int, Record]]]:
+        """Open the file anew for a look at each record."""
+        if not self.path.is_file():
+            raise InstanceError(
+                f"{self.path} has a row at fault, but a pipe cannot be read again to name it; "
+                "save the trace as a file"
+            )
+        read = jsonl_records if self.form is MOONCAKE else csv_records
+        with opened(self.path) as stream, contextlib.closing(read(stream)) as records:
+            yield records
 
     def _requests(
         self, columns: dict[str, Values], memory: int, seconds_per_step: float
-    ) -> tuple[IntArray, dict[str, Any]]:
-        """Give the rows that can be requests and the fields of these, noting the others."""
+    ) -> dict[str, Any]:
+        """Give the fields of the rows that can be requests, noting the others."""
         count = len(next(iter(columns.values()), ()))
         rows = np.delete(np.arange(count), list(self.faults))
         fields: dict[str, Any] = {
@@ -182,7 +195,7 @@ class Trace:
                 self.faults[int(rows[index])] = (column, rule.describe(index))
             rows = rows[~rule.mask]
             fields = {name: values[~rule.mask] for name, values in fields.items()}
-        return rows, fields
+        return fields
 
     def _broken_rules(self, fields: dict[str, Values], memory: int) -> Iterator[BrokenRule]:
         numbers = {name: values for name, values in fields.items() if name != "labels"}
@@ -194,26 +207,22 @@ class Trace:
         if numbers:
             yield from broken_rules(numbers, memory)
 
-    def _located(self) -> tuple[list[SkippedRow], int]:
-        """Find the lines of all faults, or of the first, and count the rows with all cells."""
+    def _located(self) -> list[SkippedRow]:
+        """Find the lines of all faults, or of the first."""
         skipped: list[SkippedRow] = []
-        row = 0
-        reader = jsonl_records if self.form is MOONCAKE else csv_records
-        with opened(self.path) as stream, contextlib.closing(reader(stream)) as records:
-            try:
-                for line, record in itertools.islice(records, self.limit):
-                    if isinstance(record, str):
-                        skipped.append(SkippedRow(line, None, "", record))
-                    else:
-                        if row in self.faults:
-                            column, reason = self.faults[row]
-                            skipped.append(SkippedRow(line, column, record.get(column, ""), reason))
-                        row += 1
-                    if self.strict and skipped:
-                        return skipped, row
-            except csv.Error as error:
-                self.unsplit = str(error)
-        return skipped, row
+        with self._records() as records:
+            for row, (line, record) in enumerate(records):
+                if row not in self.faults:
+                    continue
+                if isinstance(record, str):
+                    skipped.append(SkippedRow(line, None, "", record))
+                else:
+                    column, reason = self.faults[row]
+                    value = to_bytes(record.get(column, "")).decode("utf-8", "backslashreplace")
+                    skipped.append(SkippedRow(line, column, value, reason))
+                if self.strict or len(skipped) == len(self.faults):
+                    break
+        return skipped
 
     def _refusal(self, row: SkippedRow, request: int) -> InstanceError:
         return InstanceError(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
-import io
 import json
 import math
+import os
+import threading
 from decimal import Decimal
 
 import numpy as np
@@ -15,7 +16,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import optsched
 from optsched import Instance, InstanceError, read_trace
 from optsched.workloads import SkippedRow, files, read_trace_skipping
 from optsched.workloads.trace import to_steps
@@ -193,6 +193,7 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
         (BURST + '46,"m,3,1,3,log\n47,m,3,1,3,log\n', "line 4"),
         (MOONCAKE + "{}\n", "line 3, column input_length, value '': must be a whole number"),
         (MOONCAKE + "\n[]\n", "line 4: the line holds no JSON object"),
+        (MOONCAKE[:-1] + "{}\n", "line 2: the line holds no JSON object"),
         (MOONCAKE + "{\n", "line 3: the line holds no JSON object"),
         (
             MOONCAKE + '{"timestamp": "x", "input_length": 1, "output_length": 1}',
@@ -266,6 +267,24 @@ def test_damaged_gzip_is_refused(trace, damage, message):
     text = "prompt_tokens,output_tokens\n" + "".join(f"{a},{b}\n" for a, b in rows)
     with pytest.raises(InstanceError, match=message):
         read_trace(trace(damage(gzip.compress(text.encode())), "trace.csv.gz"), 10_000)
+
+
+@pytest.mark.parametrize("content", [NATIVE, TIMED, BURST, MOONCAKE])
+def test_pipes_are_read_once(tmp_path, trace, content):
+    def through_a_pipe(text):
+        pipe = tmp_path / "pipe"
+        pipe.unlink(missing_ok=True)
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=pipe.write_text, args=(text,))
+        writer.start()
+        try:
+            return read_trace(pipe, 16_492)
+        finally:
+            writer.join()
+
+    assert through_a_pipe(content) == read_trace(trace(content), 16_492).replace(name="pipe")
+    with pytest.raises(InstanceError, match="a pipe cannot be read again to name it; save the tr"):
+        through_a_pipe(content + "1\n")
 
 
 def test_files_that_are_none_are_refused(tmp_path):
@@ -395,6 +414,7 @@ def test_blocks_make_no_difference(trace, monkeypatch, skip):
     path = trace("prompt_tokens,output_tokens,arrival,label\n" + "\n".join(lines))
     whole = read_trace_skipping(path, 1000)
     monkeypatch.setattr(files, "BLOCK", 997)
+    monkeypatch.setattr(files, "RECORDS", 13)
     assert read_trace_skipping(path, 1000) == whole
     assert bool(whole[1]) == skip
     mooncake = "".join(
@@ -511,16 +531,23 @@ def test_whatever_happens_to_a_file_the_error_is_an_instance_error(tmp_path_fact
 
 
 def test_what_cannot_be_split_into_rows_is_refused(trace):
-    long = NATIVE + "7,8,9\n" + "1,1\n" * 3_000_000 + "1," + "1" * 10_000_000 + "\n"
+    # Both parsers have a limit to the length of a cell.
+    content = "prompt_tokens,output_tokens,label\n1,1,a\n1,1,{}\n1,0,b\n"
+    with pytest.raises(InstanceError, match=r"trace\.csv, line 3: field larger .*; check its quot"):
+        read_trace_skipping(trace(content.format("x" * 5_000_000)), 100)
+    with pytest.raises(InstanceError, match=r"trace\.csv, line 3: field larger .*; check its quot"):
+        read_trace(trace(content.format("x" * 200_000)), 100)
+    content = NATIVE + "7,8,9\n" + "1,1\n" * 20_000 + content.format("x" * 5_000_000)
     with pytest.raises(InstanceError, match="line 4: the row has 3 cells"):
-        read_trace(trace(long), 100)
-    with pytest.raises(InstanceError, match=r"trace\.csv cannot be split into rows"):
-        read_trace_skipping(trace(long), 100)
-    with pytest.raises(InstanceError, match=r"trace\.csv cannot be split into rows"):
-        read_trace(trace(long.replace(",9", "")), 100)
-    odd = "prompt_tokens,output_tokens,label\n1,1,a\n1,1," + "x" * 200_000 + "\n1,0,b\n"
-    with pytest.raises(InstanceError, match=r"trace\.csv cannot be split into rows"):
-        read_trace(trace(odd), 100)
+        read_trace(trace(content), 100)
+
+
+def test_ragged_rows_with_stray_bytes_are_named(trace):
+    path = trace(NATIVE.encode() + b"1,\xff,1\n\xfe,1\n")
+    assert [str(row) for row in read_trace_skipping(path, 100)[1]] == [
+        "line 4: the row has 3 cells, but the header has 2",
+        r"line 5, column prompt_tokens, value '\\xfe': must be a whole number",
+    ]
 
 
 @given(
@@ -568,17 +595,15 @@ def test_importing_optsched_does_not_import_pyarrow():
     assert result.stdout.strip() == "False"
 
 
-def test_slow_and_fast_readers_see_the_same_rows():
-    text = 'a,b\n1,"x, ""y"""\n\n2,z\r\n3\n4,5,6\n"7",8'
-    records = [record for _, record in files.csv_records(io.BytesIO(text.encode()))]
-    malformed: list[str] = []
-    stream = io.BytesIO(text.encode())
-    header = files.csv_header(stream.readline(), "x.csv")
-    batches = list(files.csv_batches(stream, header, malformed))
-    fast = [
-        dict(zip("ab", row, strict=True)) for b in batches for row in zip(*b.values(), strict=True)
-    ]
-    fast = [{name: cell.as_py().decode() for name, cell in row.items()} for row in fast]
-    assert fast == [record for record in records if isinstance(record, dict)]
-    assert len(malformed) == 2
-    assert optsched.read_trace is read_trace
+@pytest.mark.parametrize("content", [TIMED, AZURE, BURST_SESSIONS, VIDUR_LENGTHS, MOONCAKE])
+def test_slow_and_fast_readers_agree(trace, monkeypatch, content):
+    path = trace(content)
+    fast = read_trace(path, 16_492)
+
+    def irregular(stream, header):
+        raise files.IrregularError
+        yield
+
+    monkeypatch.setattr("optsched.workloads.trace.csv_batches", irregular)
+    monkeypatch.setattr("optsched.workloads.trace.jsonl_batches", irregular)
+    assert read_trace(path, 16_492) == fast
