@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -323,7 +324,7 @@ def percent(share: float) -> str:
     >>> percent(0.0871), percent(0.0)
     ('8.8%', '0.0%')
     """
-    return f"{math.ceil(share * 1000) / 10:,.1f}%"
+    return f"{_tenths(100 * Decimal(repr(float(share))), ROUND_CEILING):,}%"
 
 
 def at_least(value: float) -> str:
@@ -344,7 +345,13 @@ def at_least(value: float) -> str:
     >>> at_least(42.98), at_least(5_107_803.9)
     ('42.9', '5,107,803')
     """
-    return f"{math.floor(value):,}" if value >= 1e4 else f"{math.floor(value * 10) / 10:,.1f}"
+    if value >= 1e4:
+        return f"{math.floor(value):,}"
+    return f"{_tenths(Decimal(repr(float(value))), ROUND_FLOOR):,}"
+
+
+def _tenths(value: Decimal, rounding: str) -> Decimal:
+    return value.quantize(Decimal("0.1"), rounding)
 
 
 def step_unit(instance: Instance) -> str:

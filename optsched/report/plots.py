@@ -77,7 +77,7 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
         )
     ax.set_yticks(rows, [_plain(schedule.policy) for schedule in schedules])
     ax.set_ylim(len(schedules) - 0.45, -0.55)
-    ax.set_xlim(0, max(totals) * 1.17)
+    ax.set_xlim(0, max(totals) * 1.2)
     ax.grid(visible=False, axis="y")
     ax.tick_params(axis="y", length=0)
     million = "million " if max(totals) >= 1e7 else ""
@@ -215,7 +215,7 @@ def plot_schedule(schedule: Schedule, ax: Axes | None = None) -> Axes:
     if bars.stacked:
         edges = ["white", "white"]
         _limit(ax, schedule.instance.memory)
-        ax.set_ylim(0, schedule.instance.memory * 1.05)
+        ax.set_ylim(0, max(schedule.instance.memory, schedule.peak_memory) * 1.05)
         ax.set_ylabel("tokens held, stacked by request")
     else:
         edges = [style.colour, style.tint]

@@ -94,7 +94,7 @@ def to_text(renderable: RenderableType, width: int = 110) -> str:
     >>> to_text("[bold]area[/bold]")
     'area'
     """
-    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
     with console.capture() as capture:
         console.print(renderable)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())

@@ -1,0 +1,146 @@
+"""What plots show is what the schedule is, however much of it is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optsched import Bound, Comparison, Instance, Schedule, run
+from optsched.comparison import PolicyResult
+from optsched.report import data
+from tests.literal import usage_at
+from tests.strategies import instances
+
+
+@st.composite
+def schedules(draw, **sizes):
+    """Draw a schedule, feasible or not."""
+    instance = draw(instances(**sizes))
+    waits = draw(st.lists(st.integers(0, 9), min_size=len(instance), max_size=len(instance)))
+    return Schedule(instance, instance.arrivals + waits)
+
+
+@given(schedules(), st.lists(st.integers(0, 40)))
+def test_tokens_held_equal_the_definition_at_any_step(schedule, steps):
+    instance = schedule.instance
+    starts, prompts, outputs = (
+        values.tolist() for values in (schedule.starts, instance.prompts, instance.outputs)
+    )
+    expected = [usage_at(step, starts, prompts, outputs) for step in steps]
+    assert data.tokens_held(schedule, steps).tolist() == expected
+
+
+@given(schedules(), st.integers(1, 40))
+def test_memory_curve_keeps_the_peak_of_every_bin(schedule, bins):
+    edges, peaks = data.memory_curve(schedule, bins)
+    profile = schedule.memory_profile()
+    assert len(peaks) <= bins
+    assert (edges[0], edges[-1]) == (schedule.starts.min(), schedule.makespan)
+    for low, high, peak in zip(edges[:-1], edges[1:], peaks, strict=True):
+        assert peak == profile[low + 1 : high + 1].max()
+    assert peaks.max() == schedule.peak_memory
+
+
+@given(schedules())
+def test_memory_curve_with_a_bin_per_step_is_the_memory_profile(schedule):
+    edges, peaks = data.memory_curve(schedule)
+    assert (schedule.memory_profile()[edges[0] + 1 :] == peaks).all()
+
+
+def test_memory_curve_does_not_count_through_a_trillion_steps():
+    schedule = run(Instance([1, 1], [5, 5], memory=9, arrivals=[0, 10**12]), "fcfs")
+    edges, peaks = data.memory_curve(schedule)
+    assert (len(peaks), peaks[0], peaks[-1]) == (2000, 6, 6)
+    assert edges[-1] == 10**12 + 5
+
+
+@given(schedules(), st.integers(2, 6))
+def test_thinned_latency_cdf_lies_on_the_exact_one_and_keeps_its_ends(schedule, points):
+    latencies, shares = data.latency_cdf(schedule, points)
+    assert len(latencies) <= points
+    for latency, share in zip(latencies, shares, strict=True):
+        assert share == np.mean(schedule.latencies <= latency)
+    assert (latencies[0], latencies[-1]) == (schedule.latencies.min(), schedule.latencies.max())
+    assert shares[-1] == 1
+    assert (np.diff(latencies) > 0).all()
+
+
+@given(schedules(max_requests=12), st.integers(2, 15))
+def test_sample_follows_the_order_of_starts_from_first_to_last(schedule, count):
+    requests, ranks = data.sample_by_start(schedule, count)
+    assert len(requests) == min(count, len(schedule.starts))
+    assert (ranks[0], ranks[-1]) == (0, len(schedule.starts) - 1)
+    assert (schedule.starts[requests] == np.sort(schedule.starts)[ranks]).all()
+
+
+@given(schedules(max_requests=10))
+def test_stacked_bands_sum_to_the_tokens_held(schedule):
+    bands = data.stacked_bands(schedule)
+    heights = (bands.prompts + bands.outputs).sum(axis=0)
+    begins, ends = bands.steps[::2], bands.steps[1::2]
+    profile = schedule.memory_profile()
+    assert (heights[1::2] == profile[ends]).all()
+    # The bars begin with their prompts, a token each before the step after.
+    assert (heights[::2] + bands.active[:, ::2].sum(axis=0) == profile[begins + 1]).all()
+    assert (begins[1:] == ends[:-1]).all()
+
+
+@given(schedules(max_requests=10))
+def test_stacked_bars_have_the_areas_of_growing_requests(schedule):
+    bars = data.growing_bars(schedule)
+    instance = schedule.instance
+    assert bars.stacked
+    for request, prompt, output, end in zip(
+        bars.requests, bars.prompts, bars.outputs, bars.ends, strict=True
+    ):
+        made = instance.outputs[request]
+        assert _area(prompt) == instance.prompts[request] * made
+        assert _area(output) == made * made / 2
+        assert end[0] == schedule.completions[request]
+        assert end[1] == output[:, 1][output[:, 0] == end[0]].max()
+
+
+def test_bars_in_rows_grow_from_prompt_to_prompt_plus_output_after_the_wait():
+    instance = Instance([4] * 80, [2] * 80, memory=12, arrivals=range(80))
+    schedule = run(instance, "fcfs")
+    bars = data.growing_bars(schedule, rows=10)
+    assert not bars.stacked
+    assert len(bars.requests) == 10
+    for request, prompt, output, wait in zip(
+        bars.requests, bars.prompts, bars.outputs, bars.waits, strict=True
+    ):
+        assert _area(prompt) == pytest.approx(
+            4 * _area(output)
+        )
+        assert wait[:, 0].tolist() == [request, schedule.starts[request]]
+        assert np.ptp(prompt[:, 1]) + np.ptp(output[:, 1]) < 80 / 10
+
+
+@given(st.floats(-2, 1))
+def test_percent_never_claims_a_smaller_gap(share):
+    assert float(data.percent(share)[:-1]) / 100 >= share
+    assert float(data.percent(share)[:-1]) / 100 < share + 0.0011
+
+
+def test_percent_keeps_a_round_share():
+    assert [data.percent(tenth / 1000) for tenth in (0, 70, 87)] == ["0.0%", "7.0%", "8.7%"]
+
+
+@given(st.floats(1, 1e15))
+def test_at_least_never_claims_a_larger_bound(value):
+    assert value - 1 < float(data.at_least(value).replace(",", "")) <= value
+
+
+def test_a_schedule_is_optimal_if_the_bound_leaves_less_than_a_step():
+    schedule = run(Instance([1, 1], [2, 2], memory=9), "fcfs")
+    results = (PolicyResult(schedule, 0.0),)
+    for value, optimal in ((3.01, True), (3.0, False)):
+        found = Comparison(schedule.instance, Bound(value, "closed-form", 0.0), results)
+        assert data.proven_optimal(found) is optimal
+
+
+def _area(corners):
+    x, y = corners.T
+    return abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2

@@ -1,0 +1,164 @@
+"""The report stands alone, says what is proven, and takes user text for nothing but text."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from optsched import Bound, Comparison, Instance, compare
+from optsched.policies import PriorityPolicy
+from optsched.report.figures import make_figures
+from optsched.report.html import render_report, write_report
+
+HOSTILE = '<script>alert("1")</script>'
+
+
+class Page(HTMLParser):
+    """Collects elements, and the texts of scripts, styles, table rows and everything else."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.scripts, self.styles, self.rows = [], [], [], []
+        self.text, self.inside = "", []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self.inside.append(tag)
+        if tag == "script":
+            self.scripts.append("")
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        while self.inside and self.inside.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        if "script" in self.inside:
+            self.scripts[-1] += data
+        elif "style" in self.inside:
+            self.styles.append(data)
+        else:
+            self.text += data
+            if {"th", "td"} & set(self.inside):
+                self.rows[-1][-1] += data
+
+    def count(self, tag):
+        return sum(name == tag for name, _ in self.elements)
+
+    def json(self, name):
+        scripts = [attributes for tag, attributes in self.elements if tag == "script"]
+        return json.loads(self.scripts[[each.get("id") for each in scripts].index(name)])
+
+
+@pytest.fixture(scope="module", params=["example", "stream"])
+def comparison(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def page(comparison):
+    return Page(render_report(comparison))
+
+
+def test_nothing_is_loaded_from_anywhere(page):
+    for _, attributes in page.elements:
+        assert not {"src", "href", "srcset", "data", "poster"} & set(attributes)
+    assert not re.search(r"@import|url\(", "".join(page.styles))
+    own = page.scripts[-1]
+    assert "://" not in own
+    assert "showSendToCloud: false" in own
+
+
+def test_there_is_one_table_with_a_row_per_policy_and_the_bound(page, comparison):
+    assert page.count("table") == 1
+    _, *rows, bound = page.rows
+    assert len(rows) == len(comparison.results)
+    for row, result in zip(rows, comparison.results, strict=True):
+        assert row[0].startswith(result.schedule.policy)
+        assert row[1] == f"{result.schedule.total_latency:,}"
+        assert ("(best)" in row[0]) == (result.schedule is comparison.best)
+    assert bound[0] == "proven bound"
+    assert page.count("thead") == page.count("tbody") == page.count("tfoot") == 1
+
+
+def test_the_answer_is_a_sentence_that_the_bound_proves(example):
+    text = " ".join(Page(render_report(example)).text.split())
+    assert "mc-sf-total is best with a total latency of 45 steps" in text
+    assert "No schedule can save more than 4.5% of it: every schedule takes at least 43.0" in text
+
+
+def test_a_proven_optimum_is_called_one(example):
+    proven = Comparison(example.instance, Bound(44.5, "closed-form", 0.0), example.results)
+    text = " ".join(Page(render_report(proven)).text.split())
+    assert "mc-sf-total is optimal: its total latency is 45 steps, and no schedule has less" in text
+    assert "closed-form" in text
+
+
+def test_the_footer_says_where_the_numbers_come_from(page, comparison):
+    assert comparison.instance.fingerprint in page.text
+    assert "optsched" in page.text
+    assert f"memory {comparison.instance.memory} tokens" in page.text
+
+
+def test_results_can_be_read_back(page, comparison):
+    assert page.json("comparison") == json.loads(json.dumps(comparison.to_dict()))
+    assert page.json("figures") == make_figures(comparison)
+
+
+def test_user_text_is_escaped_everywhere():
+    instance = Instance([1, 1], [2, 3], memory=9, name=HOSTILE, labels=[HOSTILE, "</script>"])
+    policy = PriorityPolicy(HOSTILE, HOSTILE, lambda given: given.areas)
+    comparison = compare(instance, [policy])
+    text = render_report(comparison)
+    page = Page(text)
+    assert "alert(" not in page.scripts[-1]
+    assert page.count("script") == 4
+    assert page.rows[1][0].startswith(HOSTILE)  # as text
+    assert HOSTILE not in text
+    details = page.json("figures")["schedule"]["data"][-1]["customdata"]
+    assert {row[0] for row in details} == {
+        "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;",
+        "&lt;/script&gt;",
+    }
+    assert page.json("figures")["schedule"]["data"][0]["meta"] == HOSTILE
+
+
+def test_figures_are_what_plotly_understands(comparison):
+    import plotly.graph_objects as go
+
+    for figure in make_figures(comparison).values():
+        go.Figure(figure)  # refuses what it does not know
+
+
+def test_the_schedule_shows_the_best_policy_and_knows_the_others(comparison):
+    traces = make_figures(comparison)["schedule"]["data"]
+    assert {trace["meta"] for trace in traces if trace["visible"]} == {comparison.best.policy}
+    assert {trace["meta"] for trace in traces} == {each.policy for each in comparison.schedules}
+
+
+def test_data_stay_below_a_megabyte_for_100_000_requests():
+    random = np.random.default_rng(1)
+    count = 100_000
+    instance = Instance(
+        random.integers(1, 1000, count),
+        random.integers(1, 500, count),
+        memory=16_492,
+        arrivals=np.sort(random.integers(0, 10**6, count)),
+        labels=[f"{'a very long label ' * 10}{request}" for request in range(count)],
+    )
+    figures = make_figures(compare(instance))
+    assert len(json.dumps(figures)) < 1_000_000
+
+
+def test_the_file_is_what_is_rendered(example, tmp_path):
+    write_report(example, tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render_report(example)

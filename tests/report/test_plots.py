@@ -1,0 +1,97 @@
+"""Plots draw on the axes they are given, label them with units, and can be rendered."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+from matplotlib import pyplot
+
+from optsched import Instance, Schedule, compare
+from optsched.policies import PriorityPolicy
+from optsched.report.plots import plot_comparison, plot_latency, plot_memory, plot_schedule
+
+PLOTS = {
+    "comparison": plot_comparison,
+    "memory": lambda comparison, ax=None: plot_memory(comparison.schedules, ax),
+    "one memory": lambda comparison, ax=None: plot_memory(comparison.best, ax),
+    "latency": lambda comparison, ax=None: plot_latency(comparison.schedules, ax),
+    "schedule": lambda comparison, ax=None: plot_schedule(comparison.best, ax),
+}
+
+
+@pytest.fixture(params=["example", "stream"])
+def comparison(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=PLOTS)
+def plot(request):
+    return PLOTS[request.param]
+
+
+def rendered(ax):
+    stream = io.BytesIO()
+    ax.figure.savefig(stream, dpi=40)
+    return stream.getvalue()
+
+
+def test_given_axes_are_used_and_returned(plot, comparison):
+    ax = pyplot.subplots()[1]
+    assert plot(comparison, ax) is ax
+    assert pyplot.get_fignums() == [ax.figure.number]
+
+
+def test_without_axes_a_figure_is_made_labelled_and_renders(plot, comparison):
+    ax = plot(comparison)
+    unit = "steps of 0.05 s" if comparison.instance.seconds_per_step else "steps"
+    assert ax.get_xlabel().endswith(f"({unit})")
+    assert ax.get_legend() is not None
+    assert rendered(ax)
+
+
+def test_comparison_has_a_bar_per_policy_best_on_top_with_its_gap(example):
+    ax = plot_comparison(example)
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == ["mc-sf-total", "area", "sorted-f", "fcfs", "mc-sf"]
+    gaps = [text.get_text() for text in ax.texts]
+    assert gaps == ["gap 4.5%"] * 3 + ["gap 32.9%"] * 2
+    bars = list(ax.patches)
+    for row, schedule in enumerate(sorted(example.schedules, key=lambda s: s.total_latency)):
+        assert bars[row].get_width() == example.bound.value
+        assert bars[row + 5].get_width() == schedule.total_latency - example.bound.value
+
+
+def test_memory_says_if_a_point_stands_for_several_steps(example, stream):
+    assert plot_memory(example.best).get_ylabel() == "tokens held"
+    assert "most of each" in plot_memory(stream.schedules).get_ylabel()
+
+
+def test_a_sample_of_requests_is_called_one(stream):
+    assert "40 of 300 drawn" in plot_schedule(stream.best).get_ylabel()
+
+
+def test_an_overfull_schedule_is_drawn_beyond_the_limit():
+    schedule = Schedule(Instance([4, 4], [2, 2], memory=6), [0, 0])
+    assert plot_schedule(schedule).get_ylim()[1] > schedule.peak_memory
+
+
+def test_a_name_with_dollar_signs_is_no_mathematics(plot):
+    policy = PriorityPolicy(r"$\frac{1}$", "", lambda instance: instance.areas)
+    assert rendered(plot(compare(Instance([1], [2], memory=3), [policy])))
+
+
+def test_objects_plot_themselves(example):
+    assert example.plot().get_xlabel() == plot_comparison(example).get_xlabel()
+    assert example.best.plot().get_ylabel() == plot_schedule(example.best).get_ylabel()
+
+
+def test_matplotlib_and_plotly_load_when_used():
+    code = (
+        "import sys, optsched.report.plots, optsched.report.html\n"
+        "print({'matplotlib', 'plotly', 'jinja2'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
