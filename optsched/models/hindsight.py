@@ -287,7 +287,8 @@ class HindsightProgram:
     Raises
     ------
     ModelError
-        If a choice is unknown, or a request cannot complete by the horizon or its deadline.
+        If a choice is unknown, the running requests do not fit, or a request cannot complete by
+        the horizon or its deadline.
 
     Examples
     --------
@@ -332,6 +333,13 @@ class HindsightProgram:
             if int(value) != value or value < least:
                 raise ModelError(f"{field} is {value}, but must be a whole number from {least} on")
             object.__setattr__(self, field, int(value))
+        load = self.running.load(self.running.last_step)
+        if load.max(initial=0) > self.instance.memory:
+            at = int(np.argmax(load > self.instance.memory))
+            raise ModelError(
+                f"the running requests alone hold {load[at]} tokens at step {self.now + 1 + at}, "
+                f"but the memory holds {self.instance.memory}"
+            )
         stuck = self._latest < self._earliest
         if stuck.any():
             request = int(np.argmax(stuck))

@@ -1,0 +1,99 @@
+"""Every schedule and every batch of tiny problems, from the definitions; and SciPy's own solver."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+from literal import usage_at
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+
+def schedules(instance, horizon, *, now=0, running=(), deadlines=None):
+    """Give the starts of every schedule that is feasible and completes by the horizon.
+
+    `running` holds pairs of tokens held and steps to go at `now`.
+    """
+    prompts, outputs = instance.prompts.tolist(), instance.outputs.tolist()
+    arrivals = instance.arrivals.tolist()
+    ends = [horizon] * len(prompts)
+    if deadlines is not None:
+        ends = [min(horizon, deadline) for deadline in deadlines]
+    choices = [
+        range(max(arrival, now), end - output + 1)
+        for arrival, output, end in zip(arrivals, outputs, ends, strict=True)
+    ]
+    for starts in itertools.product(*choices):
+        if all(
+            usage_at(step, starts, prompts, outputs) + held_by_running(step - now, running)
+            <= instance.memory
+            for step in range(now + 1, horizon + 1)
+            if usage_at(step, starts, prompts, outputs)
+        ):
+            yield starts
+
+
+def held_by_running(steps, running):
+    """Tokens that requests already running hold some steps from now."""
+    return sum(tokens + steps for tokens, remaining in running if steps <= remaining)
+
+
+def cost(starts, instance, objective="total-latency", lateness="forbidden", penalty=0.0):
+    """Cost of a schedule, term by term."""
+    total = 0.0
+    completions = []
+    for i, start in enumerate(starts):
+        completion = start + int(instance.outputs[i])
+        completions.append(completion)
+        latency = completion - int(instance.arrivals[i])
+        if objective == "total-latency":
+            total += latency
+        elif objective == "weighted-latency":
+            total += latency * (1 if instance.weights is None else float(instance.weights[i]))
+        if instance.deadlines is not None and lateness != "forbidden":
+            late = max(0, completion - int(instance.deadlines[i]))
+            total += penalty * (late if lateness == "per-step" else late > 0)
+    return total + max(completions) if objective == "makespan" else total
+
+
+def batches(selection):
+    """Give every batch that fits: usage is counted at each step of a common start."""
+    prompts, outputs = selection.prompts.tolist(), selection.outputs.tolist()
+    for size in range(1, len(prompts) + 1):
+        for batch in itertools.combinations(range(len(prompts)), size):
+            if selection.fit == "peak":
+                fits = sum(prompts[i] + outputs[i] for i in batch) <= selection.memory
+            else:
+                fits = all(
+                    sum(prompts[i] + step for i in batch if outputs[i] >= step) <= selection.memory
+                    for step in range(1, max(outputs) + 1)
+                )
+            if fits:
+                yield batch
+
+
+def ratio(batch, selection):
+    """F of a batch."""
+    return Fraction(sum(int(selection.outputs[i]) for i in batch), len(batch) ** 2)
+
+
+def solve(model):
+    """Give an optimal point of a linear model by SciPy, or None where there is none."""
+    sign = 1 if model.sense == "min" else -1
+    rows = LinearConstraint(model.matrix, model.row_lower, model.row_upper)
+    result = milp(
+        sign * model.cost,
+        constraints=rows if len(model.row_lower) else None,
+        bounds=Bounds(model.col_lower, model.col_upper),
+        integrality=model.integer.astype(np.int64),
+        options={"mip_rel_gap": 0},
+    )
+    assert result.status in (0, 2), result.message
+    return result.x
+
+
+def optimum(model):
+    """Give the optimum of a linear model by SciPy, or None where there is none."""
+    point = solve(model)
+    return None if point is None else model.objective(point)

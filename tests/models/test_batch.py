@@ -1,0 +1,85 @@
+"""Batch selection against every batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from brute_force import batches, ratio, solve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import instances
+
+from optsched import BatchSelection, InstanceError, ModelError
+from optsched.models.batch import FITS
+
+
+@st.composite
+def selections(draw):
+    instance = draw(instances(max_requests=7, max_memory=25))
+    return BatchSelection(
+        instance.prompts, instance.outputs, instance.memory, draw(st.sampled_from(FITS))
+    )
+
+
+@given(selections())
+@settings(max_examples=200)
+def test_rows_admit_exactly_the_batches_that_fit(selection):
+    fitting = set(batches(selection))
+    for number in range(1, 2 ** len(selection)):
+        batch = tuple(i for i in range(len(selection)) if number >> i & 1)
+        model = selection.lower(len(batch))
+        point = selection.write_point(batch)
+        assert (batch in fitting) == (not model.violations(point)) == selection.fits(batch)
+        assert model.objective(point) == selection.outputs[list(batch)].sum()
+        assert sorted(selection.read(point).tolist()) == list(batch)
+
+
+@given(selections())
+@settings(max_examples=100)
+def test_best_batch_is_the_best_of_all_and_the_largest_among_equals(selection):
+    sizes = []
+
+    def counted(model):
+        sizes.append(int(model.row_lower[0]))
+        return solve(model)
+
+    batch = selection.best(counted)
+    everything = [(ratio(b, selection), -len(b)) for b in batches(selection)]
+    assert (selection.ratio(batch), -len(batch)) == min(everything)
+    assert selection.fits(batch)
+    assert (np.diff(selection.outputs[batch]) >= 0).all()
+    assert len(sizes) == len(set(sizes)) <= len(selection)
+
+
+def test_a_size_that_does_not_fit_leaves_the_next_smaller_one_to_be_tried():
+    """All seven hold 30 tokens at step 5; F of six is 26/36, of five 21/25."""
+    selection = BatchSelection([0] * 7, [1] + [5] * 6, memory=25)
+    sizes = []
+    batch = selection.best(lambda model: (sizes.append(int(model.row_lower[0])), solve(model))[1])
+    assert (len(batch), sizes) == (6, [7, 6])
+
+
+def test_the_profile_admits_more_than_the_sum_of_peaks():
+    """Together 2 + 8 = 10 tokens at step 1; alone the second grows to 10 at step 5."""
+    prompts, outputs = [1, 5], [1, 5]
+    assert BatchSelection(prompts, outputs, 10, "profile").best(solve).tolist() == [0]
+    assert BatchSelection(prompts, outputs, 10, "profile").fits([0, 1])
+    assert not BatchSelection(prompts, outputs, 10, "peak").fits([0, 1])
+
+
+def test_pyomo_speaks_of_take_size_and_memory():
+    m = BatchSelection([1, 5], [1, 5], 10).to_pyomo(2)
+    assert str(m.memory[1].expr) == "2.0*take[0] + 6.0*take[1]  <=  10.0"
+    assert str(m.size.expr) == "take[0] + take[1]  ==  2.0"
+
+
+def test_what_is_wrong_is_refused_in_one_sentence():
+    with pytest.raises(ModelError, match="unknown fit 'both': known: peak, profile"):
+        BatchSelection([1], [1], 5, "both")
+    with pytest.raises(InstanceError, match="request 1: prompts 5 \\+ outputs 1 is more than fits"):
+        BatchSelection([1, 5], [1, 1], 5)
+    with pytest.raises(ModelError, match=r"take\[1\] is 0.5"):
+        BatchSelection([1, 1], [1, 1], 5).read([1, 0.5])
+    assert (
+        repr(BatchSelection([1], [1], 5)) == "<BatchSelection of 1 requests, memory 5, profile fit>"
+    )
