@@ -55,7 +55,9 @@ def make_figures(comparison: Comparison) -> dict[str, Figure]:
 
 
 def _latency(comparison: Comparison) -> Figure:
-    schedules = sorted(comparison.schedules, key=lambda schedule: schedule.total_latency)
+    # Looks are chosen before sorting: the other figures have the order of the comparison.
+    ranked = sorted(_styled(comparison.schedules), key=lambda pair: pair[0].total_latency)
+    schedules = [schedule for schedule, _ in ranked]
     names = [_text(schedule.policy) for schedule in schedules]
     totals = np.array([schedule.total_latency for schedule in schedules])
     unavoidable = comparison.bound.value
@@ -69,7 +71,7 @@ def _latency(comparison: Comparison) -> Figure:
     rest = {
         "name": "gap",
         "x": np.maximum(totals - unavoidable, 0).tolist(),
-        "marker": {"color": [style.colour for _, style in _styled(schedules)]},
+        "marker": {"color": [style.colour for _, style in ranked]},
         "text": gaps,
         "textposition": "outside",
         "cliponaxis": False,
@@ -84,7 +86,7 @@ def _latency(comparison: Comparison) -> Figure:
         "height": 130 + 38 * len(names),
         "xaxis": {
             "title": {"text": f"total latency ({data.step_unit(comparison.instance)})"},
-            "range": [0, int(totals.max()) * 1.15],
+            "range": [0, int(totals.max()) * 1.2],
             "nticks": 6,
         },
         "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},

@@ -50,12 +50,13 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     >>> ax.get_xlabel()
     'total latency (steps)'
     """
-    schedules = sorted(comparison.schedules, key=lambda schedule: schedule.total_latency)
+    # Looks are chosen before sorting: other plots of the comparison have this order.
+    ranked = sorted(_styled(comparison.schedules), key=lambda pair: pair[0].total_latency)
+    schedules = [schedule for schedule, _ in ranked]
     ax = prepare(ax, height=1.2 + 0.36 * len(schedules))
     unavoidable = comparison.bound.value
     totals = [schedule.total_latency for schedule in schedules]
     rows = np.arange(len(schedules))
-    styles = line_styles(schedule.policy for schedule in schedules)
     label = f"unavoidable: proven bound, {data.at_least(unavoidable)}"
     ax.barh(rows, unavoidable, height=0.68, color=UNAVOIDABLE, label=label)
     ax.barh(
@@ -63,7 +64,7 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
         np.maximum(np.array(totals) - unavoidable, 0),
         left=unavoidable,
         height=0.68,
-        color=[style.colour for style in styles],
+        color=[style.colour for _, style in ranked],
     )
     ax.axvline(unavoidable, color="black", linewidth=1)
     for row, schedule in enumerate(schedules):
@@ -80,7 +81,7 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     ax.set_xlim(0, max(totals) * 1.2)
     ax.grid(visible=False, axis="y")
     ax.tick_params(axis="y", length=0)
-    million = "million " if max(totals) >= 1e7 else ""
+    million = "million " if max(totals) >= 1e6 else ""
     ax.set_xlabel(f"total latency ({million}{data.step_unit(comparison.instance)})")
     _count(ax.xaxis, 1e-6 if million else 1)
     _legend(ax)
@@ -277,10 +278,11 @@ def _count_log(axis: Axis) -> None:
 
 def _legend(ax: Axes, title: str | None = None) -> None:
     """Put the legend above the axes, where it hides nothing."""
+    longest = max(len(label) for label in ax.get_legend_handles_labels()[1])
     ax.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1),
-        ncols=3,
+        ncols=3 if longest < 24 else 1,
         frameon=False,
         fontsize=_TEXT,
         borderpad=0,

@@ -111,9 +111,7 @@ def test_bars_in_rows_grow_from_prompt_to_prompt_plus_output_after_the_wait():
     for request, prompt, output, wait in zip(
         bars.requests, bars.prompts, bars.outputs, bars.waits, strict=True
     ):
-        assert _area(prompt) == pytest.approx(
-            4 * _area(output)
-        )
+        assert _area(prompt) == pytest.approx(4 * _area(output))
         assert wait[:, 0].tolist() == [request, schedule.starts[request]]
         assert np.ptp(prompt[:, 1]) + np.ptp(output[:, 1]) < 80 / 10
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from matplotlib import pyplot
+from matplotlib.colors import to_hex
 
 from optsched import Instance, Schedule, compare
 from optsched.policies import PriorityPolicy
@@ -62,6 +63,18 @@ def test_comparison_has_a_bar_per_policy_best_on_top_with_its_gap(example):
     for row, schedule in enumerate(sorted(example.schedules, key=lambda s: s.total_latency)):
         assert bars[row].get_width() == example.bound.value
         assert bars[row + 5].get_width() == schedule.total_latency - example.bound.value
+
+
+def test_a_policy_of_ones_own_looks_the_same_in_all_plots_of_a_comparison(stream):
+    names = ["slow", "fast"]
+    keys = (lambda instance: -instance.areas, lambda instance: instance.areas)
+    policies = [PriorityPolicy(name, "", key) for name, key in zip(names, keys, strict=True)]
+    comparison = compare(stream.instance, policies)
+    bars = plot_comparison(comparison).patches[2:]  # above the bound, best first
+    lines = plot_latency(comparison.schedules).lines
+    assert [to_hex(bar.get_facecolor()).upper() for bar in bars] == [
+        line.get_color() for line in reversed(lines)
+    ]
 
 
 def test_memory_says_if_a_point_stands_for_several_steps(example, stream):
