@@ -152,7 +152,9 @@ def refuse(model: LinearModel) -> None:
     if scaled is None:
         rest = np.abs(model.cost * 1e6 - np.rint(model.cost * 1e6)) > 1e-6
         rest = rest if rest.any() else np.abs(model.cost) == np.abs(model.cost).max()
-        refuse_column(rest, f"costs {model.cost[first(rest)]!r}, no number of up to 6 decimals")
+        refuse_column(
+            rest, f"costs {float(model.cost[first(rest)])!r}, no number of up to 6 decimals"
+        )
     if fractional.any():
         place = first(fractional)
         row = int(np.searchsorted(matrix.indptr, place, side="right")) - 1

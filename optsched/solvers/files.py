@@ -6,6 +6,7 @@ write every number so that reading it gives the same one.
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,8 +87,8 @@ def read_model(path: str | Path) -> LinearModel:
     Returns
     -------
     LinearModel
-        What `write_model` wrote, but for names of indices. Where the names in the file are no families
-        of ours, columns and rows are numbered instead.
+        What `write_model` wrote, but for names of indices. Where the names in the file are no
+        families of ours, columns and rows are numbered instead.
 
     Raises
     ------
@@ -233,7 +234,7 @@ def _number(value: float) -> str:
     """Write a number so that reading it gives the same one."""
     if value == int(value) and abs(value) < 2**53:
         return str(int(value))
-    return repr(value)
+    return repr(float(value))
 
 
 def _numbers(values: FloatArray) -> list[str]:
@@ -249,8 +250,10 @@ def _mps_lines(model: LinearModel) -> Iterable[str]:
         yield "OBJSENSE\n    MAX"
     yield "ROWS\n N objective"
     lower, upper = model.row_lower, model.row_upper
-    kinds = np.where(lower == upper, "E", np.where(np.isfinite(upper), "L", "G"))
-    kinds[~np.isfinite(lower) & ~np.isfinite(upper)] = "L"
+    ranged = np.isfinite(lower) & np.isfinite(upper) & (lower < upper)
+    kinds = np.where(np.isfinite(lower) & ~np.isfinite(upper), "G", "L")
+    kinds[lower == upper] = "E"
+    kinds[ranged & (np.abs(lower) < np.abs(upper))] = "G"
     for kind, name in zip(kinds.tolist(), rows, strict=True):
         yield f" {kind} {name}"
     yield "COLUMNS"
@@ -262,8 +265,9 @@ def _mps_lines(model: LinearModel) -> Iterable[str]:
     for at in np.flatnonzero(sides).tolist():
         yield f" RHS {rows[at]} {_number(sides[at])}"
     yield "RANGES"
-    for at in np.flatnonzero((kinds == "L") & np.isfinite(lower)).tolist():
-        yield f" RANGE {rows[at]} {_number(upper[at] - lower[at])}"
+    for at in np.flatnonzero(ranged).tolist():
+        width = _width(float(lower[at]), float(upper[at]), from_lower=kinds[at] == "G")
+        yield f" RANGE {rows[at]} {_number(width)}"
     yield "BOUNDS"
     for name, low, high in zip(
         columns, model.col_lower.tolist(), model.col_upper.tolist(), strict=True
@@ -271,6 +275,15 @@ def _mps_lines(model: LinearModel) -> Iterable[str]:
         yield f" MI BOUND {name}" if np.isinf(low) else f" LO BOUND {name} {_number(low)}"
         yield f" PL BOUND {name}" if np.isinf(high) else f" UP BOUND {name} {_number(high)}"
     yield "ENDATA"
+
+
+def _width(lower: float, upper: float, *, from_lower: bool) -> float:
+    """Give the number that leads a reader from the smaller bound to exactly the other one."""
+    width = upper - lower
+    for candidate in (width, math.nextafter(width, 0), math.nextafter(width, math.inf)):
+        if (lower + candidate == upper) if from_lower else (upper - candidate == lower):
+            return candidate
+    return width
 
 
 def _mps_columns(model: LinearModel, columns: list[str], rows: list[str]) -> Iterable[str]:

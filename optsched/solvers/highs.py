@@ -106,7 +106,7 @@ def new(model: LinearModel) -> Any:
     )
     if status == highspy.HighsStatus.kError:
         raise SolverError(
-            f"{model.name}: HiGHS does not take the model; look for numbers beyond 1e20 in it"
+            f"{model.name}: HiGHS does not take the model; look for coefficients beyond 1e15"
         )
     return highs
 

@@ -1,0 +1,53 @@
+"""A back end that misbehaves in the way its model is called."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+
+from optsched.errors import SolverError
+from optsched.solution import Stopped
+from optsched.solvers.base import Answer
+
+
+def load():
+    """There is nothing to import."""
+
+
+def solve(model, options, start, reporter):
+    """Report an answer worth 5 and a bound of 8, then do as told."""
+    reporter.report(5.0, 8.0, np.array([1.0, 0.0, 0.0]))
+    if model.name == "deaf":
+        time.sleep(60)
+    if model.name == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if model.name == "greedy":
+        blocks = []
+        while True:
+            blocks.append(np.ones(2**22))
+    if model.name == "aborting":
+        np.ones(2**24).sum()
+        os.abort()
+    if model.name == "refusing":
+        raise SolverError("not with me")
+    if model.name == "raising":
+        raise UnpicklableError
+    if model.name == "leaving":
+        os._exit(3)
+    if model.name == "lying":
+        return Answer(Stopped.OPTIMAL, "Fake", "", np.array([1.0, 1.0, 1.0]), 12.0)
+    if model.name == "contradicting":
+        return Answer(Stopped.OPTIMAL, "Fake", "", np.array([1.0, 0.0, 0.0]), 3.0)
+    if model.name == "denying":
+        return Answer(Stopped.INFEASIBLE, "Fake", "", None, None)
+    return Answer(Stopped.OPTIMAL, "Fake", "fine", np.array([0.0, 1.0, 1.0]), 7.0)
+
+
+class UnpicklableError(Exception):
+    """Cannot cross a process boundary."""
+
+    def __reduce__(self):
+        raise TypeError

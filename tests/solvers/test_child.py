@@ -1,0 +1,253 @@
+"""Child processes: whatever happens to them, nothing that was found is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import fake_back_end
+import numpy as np
+import pytest
+from tiny_models import knapsack, market_split
+
+from optsched import SolverError, Stopped, solve_linear
+from optsched.solvers import Options, child, prepare
+from optsched.solvers.child import GRACE, Job
+from optsched.solvers.driver import run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm():
+    """Let the first child's imports not count."""
+    prepare()
+    assert solve_linear(knapsack(), in_child=True).objective == 7
+
+
+def run_fake(behaviour, *, in_child=True, on_progress=None, start=None, **options):
+    model = dataclasses.replace(knapsack(), name=behaviour)
+    job = Job(fake_back_end.__name__, "Fake", model, Options(**options), start)
+    return run(job, model, on_progress, in_child=in_child)
+
+
+def assert_nothing_is_lost(solution):
+    assert solution.values.tolist() == [1, 0, 0]
+    assert solution.objective == 5
+    assert solution.bound == 8
+    assert not solution.proven_optimal
+
+
+@pytest.mark.parametrize("in_child", [False, True])
+def test_a_good_back_end(in_child):
+    solution = run_fake("good", in_child=in_child)
+    assert solution.stopped is Stopped.OPTIMAL
+    assert solution.proven_optimal
+    assert solution.words == "fine"
+
+
+def test_a_deaf_solver_is_ended_at_the_time_limit():
+    solution = run_fake("deaf", time_limit=0.2)
+    assert solution.stopped is Stopped.TIME_LIMIT
+    assert 0.2 <= solution.seconds < 0.2 + GRACE + 1
+    assert "did not stop when asked" in solution.words
+    assert_nothing_is_lost(solution)
+
+
+def test_a_killed_child_is_a_reported_event():
+    solution = run_fake("killed")
+    assert solution.stopped is Stopped.ERROR
+    assert "signal 9 (SIGKILL)" in solution.words
+    assert_nothing_is_lost(solution)
+
+
+def test_a_child_killed_from_outside_in_the_middle_of_a_solve(monkeypatch):
+    lines = []
+    begin = child.ChildLine.__init__
+
+    def note(self, *arguments):
+        lines.append(self)
+        begin(self, *arguments)
+
+    monkeypatch.setattr(child.ChildLine, "__init__", note)
+    pids = []
+
+    def kill(progress):
+        if progress.values is not None and not pids:
+            pids.append(lines[0].pid)
+            os.kill(pids[0], signal.SIGKILL)
+
+    for solver in ("highs", "cp-sat"):
+        lines.clear()
+        pids.clear()
+        solution = solve_linear(market_split(), solver, on_progress=kill, in_child=True)
+        assert solution.stopped is Stopped.ERROR
+        assert "SIGKILL" in solution.words
+        assert solution.has_answer
+
+
+def test_running_out_of_memory_is_reported():
+    solution = run_fake("greedy", memory_limit=300 * 2**20)
+    assert solution.stopped is Stopped.MEMORY_LIMIT
+    assert_nothing_is_lost(solution)
+
+
+def test_a_solver_that_aborts_near_its_limit_ran_out_of_memory():
+    solution = run_fake("aborting", memory_limit=150 * 2**20)
+    assert solution.stopped is Stopped.MEMORY_LIMIT
+    assert "SIGABRT" in solution.words
+    assert run_fake("aborting").stopped is Stopped.ERROR
+
+
+def test_other_ends_are_reported_or_raised():
+    solution = run_fake("leaving")
+    assert solution.stopped is Stopped.ERROR
+    assert "exit code 3" in solution.words
+    with pytest.raises(SolverError, match="not with me"):
+        run_fake("refusing")
+    with pytest.raises(SolverError, match="Unpicklable"):
+        run_fake("raising")
+
+
+@pytest.mark.parametrize("in_child", [False, True])
+def test_false_claims_are_found_out(in_child):
+    lying = run_fake("lying", in_child=in_child)
+    assert lying.stopped is Stopped.ERROR
+    assert "its answer is infeasible: weight is 9, but must be at most 5" in lying.words
+    assert lying.objective == 5  # what it had reported before was right
+    contradicting = run_fake("contradicting", in_child=in_child)
+    assert contradicting.stopped is Stopped.ERROR
+    assert contradicting.bound is None
+    assert "its bound 3 is beyond the answer 5" in contradicting.words
+    denying = run_fake("denying", in_child=in_child)
+    assert denying.stopped is Stopped.ERROR
+    assert "one is known" in denying.words
+
+
+def test_a_time_limit_of_a_millisecond():
+    for solver in ("highs", "cp-sat"):
+        solution = solve_linear(market_split(), solver, time_limit=1e-3, in_child=True)
+        assert solution.stopped is Stopped.TIME_LIMIT
+        assert solution.seconds < 1e-3 + GRACE + 1
+
+
+def test_a_start_survives_a_child_that_finds_nothing():
+    start = np.array([0.0, 0.0, 1.0])
+    model = dataclasses.replace(knapsack(), name="deaf")
+    job = Job("no_such_back_end", "Fake", model, Options(time_limit=5), start)
+    with pytest.raises(ModuleNotFoundError):
+        run(job, model, in_child=True)
+    solution = run_fake("deaf", start=np.array([0.0, 1.0, 1.0]), time_limit=0.1)
+    assert solution.objective == 7
+    assert solution.bound == 8
+
+
+@contextlib.contextmanager
+def interrupt_after(seconds):
+    """Press Ctrl-C in a while."""
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    yield
+    timer.join()
+
+
+@pytest.mark.parametrize("in_child", [False, True])
+@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+def test_ctrl_c_returns_what_is_known(solver, in_child):
+    with interrupt_after(1.0):
+        solution = solve_linear(market_split(), solver, in_child=in_child)
+    assert solution.stopped is Stopped.INTERRUPTED
+    assert solution.has_answer
+    assert solution.seconds < 10
+
+
+def test_ctrl_c_ends_a_deaf_child():
+    with interrupt_after(0.3):
+        solution = run_fake("deaf")
+    assert solution.stopped is Stopped.INTERRUPTED
+    assert solution.seconds < 0.3 + GRACE + 1
+    assert_nothing_is_lost(solution)
+
+
+def test_children_end_with_the_process_that_started_them(tmp_path):
+    script = textwrap.dedent(
+        f"""
+        import os, sys, threading, time
+        sys.path[:0] = {sys.path!r}
+        from optsched.solvers import solve_linear
+        from tiny_models import market_split
+
+        # A script without a main guard must not run twice.
+        print("script", flush=True)
+        from optsched.solvers import child
+
+        made = child.ChildLine.__init__
+        def note(self, *arguments):
+            made(self, *arguments)
+            print(self.pid, child._nursery._process.pid, flush=True)
+        child.ChildLine.__init__ = note
+        threading.Timer(1.0, os._exit, (0,)).start()
+        solve_linear(market_split(), in_child=True)
+        """
+    )
+    (tmp_path / "script.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.split("\n")
+    assert lines[0] == "script"
+    assert done.stdout.count("script") == 1
+    for pid in map(int, lines[1].split()):
+        for _ in range(50):
+            if not alive(pid):
+                break
+            time.sleep(0.1)
+        assert not alive(pid)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def test_a_killed_nursery_is_started_again():
+    assert solve_linear(knapsack(), in_child=True).objective == 7
+    nursery = child._nursery._process  # noqa: SLF001
+    nursery.kill()
+    nursery.wait()
+    for _ in range(2):
+        assert solve_linear(knapsack(), in_child=True).objective == 7
+    assert child._nursery._process.pid != nursery.pid  # noqa: SLF001
+
+
+def test_many_children_leave_nothing_behind():
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        run_fake("good")
+    threads = threading.active_count()
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert threads < 20
+
+
+def test_children_of_several_threads_do_not_mix():
+    found = {}
+
+    def solve(name):
+        solution = run_fake("good" if name % 2 else "killed")
+        found[name] = solution.objective
+
+    threads = [threading.Thread(target=solve, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {name: 7 if name % 2 else 5 for name in range(8)}

@@ -1,0 +1,96 @@
+"""CP-SAT: what it cannot represent, statuses, and the objective in our units."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+
+import numpy as np
+import pytest
+from ortools.sat import cp_model_pb2
+from tiny_models import knapsack, market_split
+
+from optsched import Family, LinearModel, SolverError, Stopped, solve_linear
+from optsched.models import Rows, Variables
+from optsched.solvers import Options, cpsat
+from optsched.solvers.base import Reporter
+
+
+def test_every_native_status_has_a_meaning():
+    assert set(cpsat.STATUS) == set(cp_model_pb2.CpSolverStatus.keys())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"integer": [True, False, True]}, r"column take\[1\] may be fractional"),
+        ({"col_upper": [1, np.inf, 1]}, r"column take\[1\] has no finite bounds"),
+        ({"cost": [5, 1 / 3, 3]}, r"column take\[1\] costs 0\.33.*, no number of up to 6 decimals"),
+        (
+            {"matrix": [[4, 2.5, 2]]},
+            r"row weight has the coefficient 2\.5 at column take\[1\], but CP-SAT takes whole",
+        ),
+    ],
+)
+def test_what_cannot_be_represented_is_refused_with_its_place(changes, message):
+    changes = {key: np.array(value) for key, value in changes.items()}
+    with pytest.raises(SolverError, match=message):
+        solve_linear(dataclasses.replace(knapsack(), **changes), "cp-sat")
+
+
+def test_costs_with_decimals_offset_and_sense_come_back_in_our_units():
+    model = knapsack(offset=0.25).with_objective([0.5, 0.4, 0.35], offset=0.25)
+    solution = solve_linear(model, "cp-sat").require(optimal=True)
+    assert solution.objective == pytest.approx(1.0)
+    assert solution.bound == pytest.approx(1.0)
+    assert solution.step == pytest.approx(0.05)
+
+
+def test_fractional_bounds_are_tightened_to_whole_ones():
+    x = Variables(Family.of("x"), cost=1, lower=0.5, upper=9.5, integer=True)
+    row = Rows(Family.of("row"), {"x": [[2]]}, lower=6.5)
+    assert solve_linear(LinearModel.build("one", [x], [row]), "cp-sat").objective == 4
+
+
+@pytest.mark.parametrize("place", ["column x", "row row"])
+def test_bounds_without_a_whole_number_between_them_are_infeasible(place):
+    at = {"lower": 0.3, "upper": 0.7}
+    x = Variables(Family.of("x"), upper=9, integer=True)
+    row = Rows(Family.of("row"), {"x": [[1]]}, upper=9)
+    if place == "column x":
+        x = dataclasses.replace(x, **at)
+    else:
+        row = dataclasses.replace(row, **at)
+    solution = solve_linear(LinearModel.build("one", [x], [row]), "cp-sat")
+    assert solution.stopped is Stopped.INFEASIBLE
+    assert place in solution.words
+
+
+def test_no_bound_is_claimed_where_none_is_known():
+    # CP-SAT prints a bound of 0 then, which would be false: the optimum is negative.
+    rng = np.random.default_rng(0)
+    x = Variables(Family.of("x", i=range(3000)), -rng.integers(1, 50, 3000), upper=5, integer=True)
+    use = rng.integers(0, 20, (800, 3000)) * (rng.random((800, 3000)) < 0.1)
+    rows = Rows(Family.of("row", i=range(800)), {"x": use}, upper=500)
+    model = LinearModel.build("wide", [x], [rows])
+    solution = solve_linear(model, "cp-sat", time_limit=0.05)
+    assert solution.stopped is Stopped.TIME_LIMIT
+    assert solution.bound is None
+
+
+def test_sums_that_would_overflow_are_an_error_in_its_own_words():
+    x = Variables(Family.of("x", i=[0, 1]), upper=2**61, integer=True)
+    row = Rows(Family.of("row"), {"x": [[2**40, 2**40]]}, upper=5)
+    solution = solve_linear(LinearModel.build("huge", [x], [row]), "cp-sat")
+    assert solution.stopped is Stopped.ERROR
+    assert "overflow" in solution.words
+
+
+def test_it_stops_when_asked():
+    stop = threading.Event()
+    reporter = Reporter("CP-SAT", lambda progress: None, stop, time.perf_counter())
+    threading.Timer(0.3, stop.set).start()
+    answer = cpsat.solve(market_split(), Options(), None, reporter)
+    assert answer.stopped is Stopped.INTERRUPTED
+    assert reporter.seconds < 10

@@ -1,0 +1,248 @@
+"""Every solver on every tiny model, and what `solve_linear` refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import brute_force
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from tiny_models import knapsack, market_split, models
+
+from optsched import (
+    EventProgram,
+    Family,
+    Instance,
+    LinearModel,
+    SolverError,
+    Stopped,
+    solve_events,
+    solve_linear,
+)
+from optsched.models import Rows, Variables
+from optsched.solvers import BACK_ENDS, capabilities
+
+SOLVERS = ["highs", "cp-sat", "appsi_highs"]
+
+
+@pytest.fixture(params=SOLVERS)
+def solver(request):
+    return request.param
+
+
+def check_against_scipy(model, solver):
+    optimum = brute_force.optimum(model)
+    solution = solve_linear(model, solver)
+    if optimum is None:
+        assert solution.stopped in (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED)
+        assert not solution.has_answer
+        return
+    assert solution.objective == pytest.approx(optimum, abs=1e-6)
+    assert model.violations(solution.values) == []
+    assert solution.objective == model.objective(solution.values)
+    if solver in BACK_ENDS:
+        assert solution.stopped is Stopped.OPTIMAL
+        assert solution.proven_optimal
+        assert solution.bound == pytest.approx(optimum, abs=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+@settings(max_examples=150)
+@given(model=models())
+def test_all_solvers_agree_with_scipy_on_whole_models(solver, model):
+    check_against_scipy(model, solver)
+
+
+@settings(max_examples=100)
+@given(model=models(whole=False))
+def test_highs_agrees_with_scipy_on_mixed_models(model):
+    check_against_scipy(model, "highs")
+
+
+@settings(max_examples=60)
+@given(model=models())
+def test_highs_agrees_with_scipy_on_relaxations(model):
+    relaxed = model.relax()
+    check_against_scipy(relaxed, "highs")
+    solution = solve_linear(relaxed, "highs")
+    if solution.has_answer:
+        assert len(solution.duals) == len(model.row_lower)
+
+
+@settings(max_examples=15)
+@given(model=models())
+def test_a_pyomo_solver_agrees_with_scipy(model):
+    assume(model.matrix.nnz > 0 and model.cost.any())  # Pyomo hands over no empty models
+    check_against_scipy(model, "appsi_highs")
+
+
+def test_a_known_optimum(solver):
+    solution = solve_linear(knapsack(), solver).require()
+    assert solution.values.tolist() == [0, 1, 1]
+    assert solution.objective == 7
+
+
+def test_a_child_process_gives_the_same(solver):
+    here, there = (solve_linear(knapsack(), solver, in_child=child) for child in (False, True))
+    assert here.values.tolist() == there.values.tolist()
+    assert (here.stopped, here.bound) == (there.stopped, there.bound)
+
+
+def test_infeasible_and_unbounded_models_are_told_apart(solver):
+    model = knapsack().with_rows(Family.of("many"), [[1, 1, 1]], lower=3)
+    solution = solve_linear(model, solver)
+    assert solution.stopped is Stopped.INFEASIBLE
+    assert solution.bound is None
+    if solver == "cp-sat":
+        return
+    x = Variables(Family.of("x"), cost=-1)
+    endless = LinearModel.build("endless", [x], [Rows(Family.of("row"), {"x": [[1]]}, lower=1)])
+    assert solve_linear(endless, solver).stopped is Stopped.UNBOUNDED
+
+
+@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+def test_an_infeasible_start_is_refused_with_the_row(solver):
+    with pytest.raises(
+        SolverError, match="start is infeasible: weight is 7, but must be at most 5"
+    ):
+        solve_linear(knapsack(), solver, start=[1, 1, 0])
+    with pytest.raises(SolverError, match=r"take\[1\] is 0\.5, but must be a whole number"):
+        solve_linear(knapsack(), solver, start=[0, 0.5, 0])
+
+
+@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+@pytest.mark.parametrize("in_child", [False, True])
+def test_a_start_is_never_lost(solver, in_child):
+    model = market_split()
+    start = np.zeros(len(model.cost))
+    start[-4:] = model.row_lower
+    solution = solve_linear(model, solver, start=start, time_limit=1e-3, in_child=in_child)
+    assert solution.stopped is Stopped.TIME_LIMIT
+    assert solution.objective <= model.objective(start)
+    assert solution.bound is None or solution.bound <= solution.objective
+
+
+@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+def test_two_solves_in_a_row_do_not_share_a_start(solver):
+    first = solve_linear(knapsack(), solver, start=[1, 0, 0])
+    assert first.objective == 7
+    smaller = knapsack(sense="min")
+    assert solve_linear(smaller, solver).values.tolist() == [0, 0, 0]
+    assert solve_linear(smaller.fix(0, 1), solver).values.tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+def test_one_thread_and_one_seed_give_one_answer(solver):
+    model = market_split(items=12, rows=2)
+    first, second = (solve_linear(model, solver, seed=7) for _ in range(2))
+    assert first.values.tolist() == second.values.tolist()
+    assert first.proven_optimal
+
+
+def test_progress_brings_answers_and_bounds_that_hold(solver):
+    messages = []
+    solution = solve_linear(market_split(12, 2), solver, on_progress=messages.append)
+    if not capabilities(solver).interrupts:
+        return
+    assert any(message.values is not None for message in messages)
+    for message in messages:
+        if message.bound is not None:
+            assert message.bound <= solution.objective + 1e-6
+        if message.values is not None:
+            assert message.objective >= solution.bound - 1e-6
+    assert "objective" in str(messages[-1])
+
+
+@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+@pytest.mark.parametrize("in_child", [False, True])
+def test_raising_stop_iteration_keeps_the_answer(solver, in_child):
+    def stop(progress):
+        if progress.values is not None:
+            raise StopIteration
+
+    solution = solve_linear(market_split(), solver, on_progress=stop, in_child=in_child)
+    assert solution.stopped is Stopped.INTERRUPTED
+    assert solution.has_answer
+    assert solution.seconds < 20
+
+
+@pytest.mark.parametrize("in_child", [False, True])
+def test_an_error_in_the_callback_is_the_callers(in_child):
+    def fail(progress):
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        solve_linear(market_split(), on_progress=fail, in_child=in_child)
+
+
+def test_a_gap_limit_is_no_proof():
+    model = market_split(items=20, rows=1, seed=3).with_objective(
+        np.r_[np.arange(1, 21), [100.0, 100.0]]
+    )
+    exact = solve_linear(model, "cp-sat").require(optimal=True)
+    for solver in ("highs", "cp-sat"):
+        loose = solve_linear(model, solver, gap_limit=0.5)
+        assert loose.bound <= exact.objective <= loose.objective
+        assert loose.proven_optimal is (loose.bound == loose.objective)
+        assert (loose.stopped is Stopped.OPTIMAL) is loose.proven_optimal
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"time_limit": 0}, "time_limit is 0, but must be a positive number of seconds"),
+        ({"time_limit": -1.5}, "time_limit is -1.5"),
+        ({"time_limit": float("nan")}, "time_limit is nan"),
+        ({"time_limit": "5"}, "time_limit is '5'"),
+        ({"threads": 0}, "threads is 0, but must be a whole number from 1"),
+        ({"threads": 1.5}, "threads is 1.5"),
+        ({"seed": -1}, "seed is -1"),
+        ({"gap_limit": -0.1}, "gap_limit is -0.1"),
+        ({"memory_limit": 0, "in_child": True}, "memory_limit is 0"),
+        ({"memory_limit": 10**9}, "only a child process can be limited; add in_child=True"),
+        ({"solver": "highz"}, "unknown solver 'highz': did you mean 'highs'"),
+        ({"solver": "glpk"}, "glpk is not installed: conda install -c conda-forge glpk"),
+        ({"solver": "glpk", "start": [0, 0, 0]}, "cannot begin from a start"),
+        ({"solver": "appsi_highs", "seed": 3}, "seed is 3, but does not reach Pyomo's appsi_highs"),
+    ],
+)
+def test_bad_options_are_refused_in_one_sentence(options, message):
+    with pytest.raises(SolverError) as caught:
+        solve_linear(knapsack(), **options)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_event_programs_are_refused_by_solvers_that_cannot():
+    program = EventProgram(Instance([1], [1], memory=2))
+    with pytest.raises(SolverError, match="HiGHS does not take event programs; use 'cp-sat'"):
+        solve_events(program, "highs")
+
+
+@pytest.mark.parametrize("first", ["highspy", "ortools.sat.python.cp_model"])
+def test_both_solvers_can_be_imported_in_either_order(first):
+    second = {"highspy": "ortools.sat.python.cp_model"}.get(first, "highspy")
+    code = f"import {first}, {second}; print('both')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "both", done.stderr
+
+
+def test_importing_the_driver_imports_no_solver():
+    code = (
+        "import sys, optsched.solvers.driver\n"
+        "print([name for name in ('highspy', 'ortools', 'pyomo') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("module", "solver"), [("highspy", "highs"), ("ortools", "cp-sat")])
+def test_a_solver_that_cannot_be_imported_names_the_pin(monkeypatch, module, solver):
+    for name in list(sys.modules):
+        if name.split(".")[0] == module:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(SolverError, match=r"pip install .*highspy>=1\.12,<1\.15"):
+        solve_linear(knapsack(), solver)

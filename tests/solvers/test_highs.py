@@ -1,0 +1,96 @@
+"""HiGHS: statuses, duals, and the bound that duals prove."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import highspy
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tiny_models import knapsack, models
+
+from optsched import Family, LinearModel, SolverError, Stopped, solve_linear
+from optsched.models import Rows, Variables
+from optsched.solvers import dual_bound, highs
+
+
+def test_every_native_status_has_a_meaning():
+    assert set(highs.STATUS) == set(highspy.HighsModelStatus.__members__)
+
+
+def fake_highs(status, *, point=None, feasible=True, bound=-np.inf):
+    """Make a HiGHS that has just ended in some way."""
+    info = SimpleNamespace(primal_solution_status=2 if feasible else 1, mip_dual_bound=bound)
+    solution = SimpleNamespace(value_valid=point is not None, col_value=point, dual_valid=False)
+    return SimpleNamespace(
+        getModelStatus=lambda: SimpleNamespace(name=status),
+        modelStatusToString=lambda status: f"words for {status.name}",
+        getInfo=lambda: info,
+        getSolution=lambda: solution,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(highs.STATUS))
+def test_why_it_stopped_and_whether_there_is_an_answer_are_two_facts(name):
+    for point in (None, [0.0, 1.0, 1.0]):
+        fake = fake_highs(name, point=point, bound=8.0)
+        answer = highs._read(fake, knapsack(), True, "Fake")  # noqa: SLF001
+        assert answer.stopped is highs.STATUS[name]
+        assert (answer.values is not None) is (point is not None or name == "kModelEmpty")
+        assert answer.words == f"words for {name}"
+
+
+def test_an_infeasible_point_and_an_unknown_status_are_not_trusted():
+    fake = fake_highs("kFuture", point=[1.0, 1.0, 1.0], feasible=False)
+    answer = highs._read(fake, knapsack(), True, "Fake")  # noqa: SLF001
+    assert answer.stopped is Stopped.UNKNOWN
+    assert answer.values is None
+
+
+@settings(max_examples=100)
+@given(model=models(), data=st.data())
+def test_any_prices_prove_a_bound(model, data):
+    solution = solve_linear(model)
+    assume(solution.has_answer)
+    prices = data.draw(
+        st.lists(st.floats(-3, 3), min_size=len(model.row_lower), max_size=len(model.row_lower))
+    )
+    bound = dual_bound(model, np.array(prices))
+    better = bound - solution.objective if model.sense == "min" else solution.objective - bound
+    assert better <= 1e-9
+
+
+def test_duals_are_the_change_of_the_optimum_per_unit():
+    make = Variables(Family.of("make", item=[0, 1]), cost=[3, 2])
+    use = np.array([[2, 1], [1, 1]])
+
+    def solve(hours):
+        rows = Rows(Family.of("hours", shop=[0, 1]), {"make": use}, upper=hours)
+        return solve_linear(LinearModel.build("shops", [make], [rows], sense="max"))
+
+    solution = solve([10, 6])
+    assert solution.proven_optimal
+    for shop in (0, 1):
+        hours = np.array([10.0, 6.0])
+        hours[shop] += 0.5
+        change = (solve(hours).objective - solution.objective) / 0.5
+        assert solution.duals[shop] == pytest.approx(change)
+
+
+def test_duals_are_given_for_linear_programs_only():
+    assert solve_linear(knapsack()).duals is None
+    assert solve_linear(knapsack().relax()).duals is not None
+
+
+def test_a_model_that_highs_does_not_take_is_an_error():
+    model = knapsack().with_rows(Family.of("row"), [[1e16, 1, 1]], upper=1)
+    with pytest.raises(SolverError, match="knapsack: HiGHS does not take the model"):
+        highs.new(model)
+
+
+def test_a_model_without_columns_has_the_offset_as_its_optimum():
+    model = LinearModel.build("nothing", [], [], offset=3.0)
+    for solver in ("highs", "cp-sat"):
+        assert solve_linear(model, solver).require(optimal=True).objective == 3

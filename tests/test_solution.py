@@ -1,0 +1,101 @@
+"""What a solution claims, and what it does not."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from optsched import InfeasibleError, Solution, SolverError, Stopped
+from optsched.solution import round_bound
+
+
+def answer(**changes):
+    parts = {
+        "stopped": Stopped.OPTIMAL,
+        "solver": "Fake 1.0",
+        "seconds": 0.5,
+        "values": [1.0, 2.0],
+        "objective": 22.0,
+        "bound": 22.0,
+        "step": 1.0,
+    }
+    return Solution(**(parts | changes))
+
+
+def test_an_answer_on_time_out_and_a_time_out_without_one_differ():
+    with_answer = answer(stopped=Stopped.TIME_LIMIT, bound=20.2)
+    without = answer(stopped=Stopped.TIME_LIMIT, values=None)
+    assert with_answer.has_answer
+    assert not without.has_answer
+    assert without.objective is None
+    assert without.gap is None
+    assert without.bound == 22
+
+
+@pytest.mark.parametrize("missing", [np.inf, -np.inf, np.nan, None])
+def test_missing_numbers_are_none(missing):
+    assert answer(bound=missing).bound is None
+    assert not answer(bound=missing).proven_optimal
+
+
+@pytest.mark.parametrize(
+    ("objective", "bound", "step", "sense", "proven"),
+    [
+        (22, 21.2, 1, "min", True),  # rounded up
+        (22, 21.0000001, 1, "min", False),  # that is 21 and a rounding error, not 22
+        (22, 21.2, None, "min", False),
+        (22, 22 - 1e-7, None, "min", True),
+        (22, 20.5, 2, "min", True),
+        (22, 22.7, 1, "max", True),
+        (22, 23.2, 1, "max", False),
+        (0.3, 0.25, 0.1, "min", True),
+        (10_000_000, 9_999_999.6, 1, "min", True),
+        (10_000_000, 9_999_999.4, 1, "min", False),  # rounding errors grow with the numbers
+    ],
+)
+def test_proof_follows_from_objective_bound_and_step(objective, bound, step, sense, proven):
+    solution = answer(objective=objective, bound=bound, step=step, sense=sense)
+    assert solution.proven_optimal is proven
+    assert (solution.gap == 0) >= (proven and step is not None)
+
+
+def test_bounds_are_rounded_towards_the_objective_but_never_beyond_a_rounding_error():
+    assert round_bound(21.3, 1) == 22
+    assert round_bound(22.0000001, 1) == 22
+    assert round_bound(21.3, 1, "max") == 21
+    assert round_bound(-0.5, 1) == 0
+
+
+def test_gap_is_a_share_of_the_objective():
+    assert answer(bound=11).gap == pytest.approx(0.5)
+    assert answer(objective=0, bound=-3).gap == np.inf
+    assert answer(objective=0, bound=0).gap == 0
+
+
+def test_require_gives_the_solution_or_raises_the_whole_summary():
+    assert answer().require() is not None
+    with pytest.raises(InfeasibleError, match=r"model: infeasible after 0\.50 s \(Fake 1\.0\)"):
+        answer(stopped=Stopped.INFEASIBLE, values=None, bound=None).require()
+    with pytest.raises(SolverError, match="time limit after"):
+        answer(stopped=Stopped.TIME_LIMIT, values=None).require()
+    with pytest.raises(SolverError, match="not proven optimal; allow more time"):
+        answer(bound=20).require(optimal=True)
+
+
+def test_arrays_are_read_only_and_survive_a_process_boundary():
+    solution = answer(duals=[0.5], words="Optimal")
+    assert pickle.loads(pickle.dumps(solution)) == solution
+    assert solution != answer()
+    with pytest.raises(ValueError, match="read-only"):
+        solution.values[0] = 3
+
+
+def test_it_prints_what_is_known_and_says_what_is_not():
+    assert str(answer(stopped="time limit", bound=11, words="Time limit reached")) == (
+        "model: time limit after 0.50 s (Fake 1.0)\n"
+        "  objective 22\n"
+        "  bound     11, gap 50.00%\n"
+        "  solver    Time limit reached"
+    )
