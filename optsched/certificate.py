@@ -17,6 +17,7 @@ integers. It shares no code with the module that makes certificates.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -36,7 +37,7 @@ _CHUNK = 8192
 
 @dataclass(frozen=True)
 class Certificate:
-    """Prices of memory that prove a lower bound on the total latency.
+    """Prices of memory that prove a lower bound on the total or the weighted latency.
 
     Parameters
     ----------
@@ -48,11 +49,13 @@ class Certificate:
         The instance it was made for (`Instance.fingerprint`).
     value
         The bound that its maker claims; `verify` finds the bound that it proves.
+    objective
+        What it bounds, "total-latency" or "weighted-latency".
 
     Raises
     ------
     CertificateError
-        If the denominator is not positive or a price is negative.
+        If the denominator is not positive, a price is negative or the objective is unknown.
 
     Examples
     --------
@@ -67,10 +70,13 @@ class Certificate:
     prices: tuple[int, ...]
     fingerprint: str
     value: Fraction = Fraction(0)
+    objective: str = "total-latency"
 
     def __post_init__(self) -> None:
         if self.denominator < 1:
             raise CertificateError(f"the denominator is {self.denominator}, but must be positive")
+        if self.objective not in ("total-latency", "weighted-latency"):
+            raise CertificateError(f"no certificate can prove anything about {self.objective!r}")
         if self.prices and min(self.prices) < 0:
             step = next(step for step, price in enumerate(self.prices, 1) if price < 0)
             raise CertificateError(
@@ -96,6 +102,7 @@ class Certificate:
             "denominator": self.denominator,
             "prices": list(self.prices),
             "value": [self.value.numerator, self.value.denominator],
+            "objective": self.objective,
         }
         text = json.dumps(content)
         if path is not None:
@@ -143,11 +150,17 @@ class Certificate:
         if claim[1] < 1:
             raise CertificateError(f"{where}: the denominator of the value is {claim[1]}")
         fingerprint = str(content["fingerprint"])
-        return cls(content["denominator"], tuple(prices), fingerprint, Fraction(*claim))
+        return cls(
+            content["denominator"],
+            tuple(prices),
+            fingerprint,
+            Fraction(*claim),
+            content.get("objective", "total-latency"),
+        )
 
 
 def verify(certificate: Certificate, instance: Instance) -> Fraction:
-    """Find the bound on the total latency that a certificate proves.
+    """Find the bound on the total or weighted latency that a certificate proves.
 
     The value that the certificate claims is not looked at.
 
@@ -161,7 +174,7 @@ def verify(certificate: Certificate, instance: Instance) -> Fraction:
     Returns
     -------
     Fraction
-        A lower bound on the total latency of every feasible schedule, exact.
+        A lower bound on the objective of every feasible schedule, exact.
 
     Raises
     ------
@@ -182,8 +195,13 @@ def verify(certificate: Certificate, instance: Instance) -> Fraction:
         )
     denominator, horizon = certificate.denominator, len(certificate.prices)
     spent = sum(certificate.prices)
+    weights = [1.0] * len(instance)
+    if certificate.objective == "weighted-latency" and instance.weights is not None:
+        weights = instance.weights.tolist()
+    # A step of latency costs its weight times the denominator, rounded down.
+    steps = [math.floor(Fraction(weight) * denominator) for weight in weights]
     # Everything below stays under `size`; beyond 64 bits numpy computes with Python's integers.
-    size = (instance.memory + horizon + 1) * (spent * 2 + denominator)
+    size = (instance.memory + horizon + 1) * (spent * 2 + max(steps))
     kind: npt.DTypeLike = np.int64 if size < 2**62 else object
     # before[t]: prices of steps 1..t; steps beyond the horizon are free. twice: sums of before.
     before = np.zeros(horizon + 1, dtype=kind)
@@ -191,17 +209,12 @@ def verify(certificate: Certificate, instance: Instance) -> Fraction:
     twice = np.zeros(horizon + 2, dtype=kind)
     twice[1:] = np.cumsum(before)
     total = 0
-    rows = zip(
-        instance.prompts.tolist(),
-        instance.outputs.tolist(),
-        instance.arrivals.tolist(),
-        strict=True,
-    )
-    for prompt, output, arrival in rows:
+    rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals]).tolist()
+    for (prompt, output, arrival), step in zip(rows, steps, strict=True):
         # From the horizon on nothing is paid, and starting later only costs more.
-        best = denominator * (max(horizon, arrival) + output - arrival)
+        best = step * (max(horizon, arrival) + output - arrival)
         for first in range(arrival, horizon, _CHUNK):
-            if denominator * (first + output - arrival) >= best:
+            if step * (first + output - arrival) >= best:
                 break  # prices are not negative
             start = np.arange(first, min(first + _CHUNK, horizon))
             end = np.minimum(start + output, horizon)
@@ -209,7 +222,7 @@ def verify(certificate: Certificate, instance: Instance) -> Fraction:
             # sum of u * p[start + u] by parts: end * before[end] minus the sums in between
             ramp = (end - start) * before[end] - (twice[end] - twice[start])
             latency = (start + output - arrival).astype(kind)
-            cost = denominator * latency + prompt * paid + ramp
+            cost = step * latency + prompt * paid + ramp
             best = min(best, int(cost.min()))
         total += best
     return Fraction(total - instance.memory * spent, denominator)

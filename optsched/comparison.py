@@ -231,8 +231,9 @@ def compare(
         began = time.perf_counter()
         schedule = run(instance, policy)
         result = PolicyResult(schedule, time.perf_counter() - began)
-        if violations := schedule.check():
-            raise ScheduleError(f"policy {policy.name!r} is infeasible: {violations[0]}")
+        # No policy knows of deadlines; metrics count those that were missed.
+        if broken := [v for v in schedule.check() if v.kind != "deadline"]:
+            raise ScheduleError(f"policy {policy.name!r} is infeasible: {broken[0]}")
         results.append(result)
         if on_result is not None:
             on_result(result)

@@ -313,14 +313,15 @@ class Schedule:
         Returns
         -------
         dict
-            Latencies in steps, memory in tokens, utilisation as a share.
+            Latencies in steps, memory in tokens, utilisation as a share; weighted latency and
+            missed deadlines where the instance has weights and deadlines.
 
         Examples
         --------
         >>> Schedule(Instance([1], [2], memory=9), [0]).metrics()["makespan"]
         2
         """
-        return {
+        metrics = {
             "total_latency": self.total_latency,
             "mean_latency": self.mean_latency,
             **{f"{key}_latency": value for key, value in self.latency_percentiles().items()},
@@ -329,6 +330,12 @@ class Schedule:
             "peak_memory": self.peak_memory,
             "utilisation": self.utilisation,
         }
+        if self.instance.weights is not None:
+            metrics["weighted_latency"] = self.weighted_latency
+        if self.instance.deadlines is not None:
+            late = self.completions > self.instance.deadlines
+            metrics["missed_deadlines"] = int(late.sum())
+        return metrics
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot the requests as bars that grow from their prompts to prompts plus outputs.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from literal import usage_at
 from strategies import instances
 
-from optsched import Instance, Schedule, ScheduleError
+from optsched import Instance, Schedule, ScheduleError, compare
 
 
 @st.composite
@@ -93,6 +93,13 @@ def test_round_trip(schedule):
 def test_weights_count_in_weighted_latency():
     instance = Instance([1, 1], [1, 2], 9, weights=[2, 0.5])
     assert Schedule(instance, [0, 3]).weighted_latency == 2 * 1 + 0.5 * 5
+
+
+def test_missed_deadlines_are_counted_and_do_not_stop_a_comparison():
+    instance = Instance([4, 4], [2, 2], 9, deadlines=[2, 3], weights=[1, 2])
+    comparison = compare(instance, ["fcfs"])
+    metrics = comparison.best.metrics()
+    assert (metrics["missed_deadlines"], metrics["weighted_latency"]) == (1, 2 + 2 * 4)
 
 
 def test_print_says_whether_it_is_feasible():

@@ -29,11 +29,13 @@ import numpy as np
 
 from optsched._compiled import compiled
 from optsched.certificate import Certificate
-from optsched.errors import OptschedError
+from optsched.errors import OptschedError, nearest
 
 if TYPE_CHECKING:
     from optsched.instance import FloatArray, Instance, IntArray
 
+Objective = Literal["total-latency", "weighted-latency", "makespan"]
+OBJECTIVES: tuple[Objective, ...] = ("total-latency", "weighted-latency", "makespan")
 BoundMethod = Literal["auto", "closed-form", "lagrangian"]
 BOUND_METHODS: tuple[BoundMethod, ...] = ("auto", "closed-form", "lagrangian")
 
@@ -44,7 +46,7 @@ _EXACT = 2**62
 
 @dataclass(frozen=True)
 class Bound:
-    """A proven lower bound on the total latency of every feasible schedule.
+    """A proven lower bound on the objective of every feasible schedule.
 
     Attributes
     ----------
@@ -65,8 +67,10 @@ class Bound:
     certificate: Certificate | None = None
 
 
-def bound(instance: Instance, method: BoundMethod = "auto") -> Bound:
-    """Bound the total latency of every feasible schedule from below.
+def bound(
+    instance: Instance, method: BoundMethod = "auto", objective: Objective = "total-latency"
+) -> Bound:
+    """Bound the total latency of every feasible schedule from below, or another objective.
 
     Parameters
     ----------
@@ -74,6 +78,10 @@ def bound(instance: Instance, method: BoundMethod = "auto") -> Bound:
         The requests.
     method
         "closed-form", "lagrangian" (with a certificate), or "auto": the better of the two.
+    objective
+        "total-latency", "weighted-latency", or "makespan", for which there is only the closed
+        form: the memory-time that arrives from some step on over the memory, and the longest
+        request.
 
     Returns
     -------
@@ -83,7 +91,8 @@ def bound(instance: Instance, method: BoundMethod = "auto") -> Bound:
     Raises
     ------
     OptschedError
-        If the method is unknown, or "lagrangian" would need more prices than fit.
+        If the method or the objective is unknown, or "lagrangian" is asked for the makespan or
+        would need more prices than fit.
 
     Examples
     --------
@@ -94,11 +103,19 @@ def bound(instance: Instance, method: BoundMethod = "auto") -> Bound:
     """
     if method not in BOUND_METHODS:
         raise OptschedError(f"unknown bound {method!r}: known: {', '.join(BOUND_METHODS)}")
+    if objective not in OBJECTIVES:
+        raise OptschedError(f"unknown objective {objective!r}: {nearest(objective, OBJECTIVES)}")
     began = time.perf_counter()
-    relaxation = _relax(instance)
-    value = _closed_form(instance, relaxation)
-    simple = Bound(value, "closed-form", time.perf_counter() - began)
+    weights = weights_of(instance, objective)
+    relaxation = _relax(instance, weights)
     horizon = relaxation.horizon(instance.memory)
+    if objective == "makespan":
+        if method == "lagrangian":
+            raise OptschedError("the makespan has no Lagrangian bound; use the closed form")
+        last = max(horizon, int((instance.arrivals + instance.outputs).max()))
+        return Bound(float(last), "closed-form", time.perf_counter() - began)
+    value = _closed_form(instance, weights, relaxation)
+    simple = Bound(value, "closed-form", time.perf_counter() - began)
     if method == "closed-form" or (method == "auto" and horizon > _MAX_PRICES):
         return simple
     if horizon > _MAX_PRICES:
@@ -106,20 +123,43 @@ def bound(instance: Instance, method: BoundMethod = "auto") -> Bound:
             f"the Lagrangian bound would need a price for each of {horizon} steps (at most "
             f"{_MAX_PRICES}); use the closed form or longer steps"
         )
-    certificate = certify(
-        instance, _dual_prices(instance, relaxation), relaxation.last_starts(instance)
-    )
-    free = Fraction(int(instance.outputs.sum()))  # what the Lagrangian gives at prices of zero
-    if certificate.value < free:
-        certificate = Certificate(1, (), instance.fingerprint, free)
-    value = _round_down(certificate.value)
+    guesses = relaxation.last_starts(instance)
+    certificate = certify(instance, dual_prices(instance, weights, relaxation), guesses, objective)
+    free = certify(instance, np.zeros(0), guesses, objective)
+    certificate = max(certificate, free, key=lambda candidate: candidate.value)
+    value = round_down(certificate.value)
     proven = Bound(value, "lagrangian", time.perf_counter() - began, certificate)
-    # Latencies are whole numbers, so the certificate is preferred unless it loses a whole step.
-    weaker = math.ceil(value) < math.ceil(simple.value)
+    # The certificate is preferred unless it loses more than what rounding the prices costs.
+    weaker = value < simple.value - 1e-6 * abs(simple.value)
     return simple if method == "auto" and weaker else proven
 
 
-def certify(instance: Instance, prices: FloatArray, guesses: IntArray) -> Certificate:
+def weights_of(instance: Instance, objective: Objective) -> FloatArray:
+    """Give the weight of each request's latency in an objective, shape (n,).
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    objective
+        With "weighted-latency" the instance's weights count, if it has any.
+
+    Returns
+    -------
+    FloatArray
+        Ones where nothing is weighted.
+    """
+    if objective == "weighted-latency" and instance.weights is not None:
+        return instance.weights
+    return np.ones(len(instance))
+
+
+def certify(
+    instance: Instance,
+    prices: FloatArray,
+    guesses: IntArray,
+    objective: Objective = "total-latency",
+) -> Certificate:
     """Round prices to integers and evaluate the Lagrangian at them exactly.
 
     Parameters
@@ -130,23 +170,31 @@ def certify(instance: Instance, prices: FloatArray, guesses: IntArray) -> Certif
         Non-negative price of a token-step for steps 1 to T, shape (T,); later steps are free.
     guesses
         Starts to try first, as for `cheapest_starts`.
+    objective
+        "total-latency" or "weighted-latency".
 
     Returns
     -------
     Certificate
         With the value that it proves.
     """
-    denominator = _denominator(instance, prices)
+    weights = weights_of(instance, objective)
+    denominator = common_denominator(instance, prices, weights)
     integers = np.rint(prices * denominator).astype(np.int64)
-    _, costs = cheapest_starts(instance, integers, denominator, guesses)
+    scaled = np.floor(weights * denominator).astype(np.int64)
+    _, costs = cheapest_starts(instance, integers, scaled, guesses)
     total = int(costs.sum()) - instance.memory * int(integers.sum())
     return Certificate(
-        denominator, tuple(integers.tolist()), instance.fingerprint, Fraction(total, denominator)
+        denominator,
+        tuple(integers.tolist()),
+        instance.fingerprint,
+        Fraction(total, denominator),
+        objective,
     )
 
 
 def cheapest_starts(
-    instance: Instance, prices: IntArray, denominator: int, guesses: IntArray
+    instance: Instance, prices: IntArray, weights: IntArray, guesses: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Find for each request the start that is cheapest at given prices of memory.
 
@@ -156,15 +204,15 @@ def cheapest_starts(
         The requests.
     prices
         Non-negative integer prices of steps 1 to T, shape (T,).
-    denominator
-        What the prices are to be divided by.
+    weights
+        Price of a step of latency of each request, in the same unit, shape (n,).
     guesses
         Starts to try first, shape (n,): the better they are, the less is searched.
 
     Returns
     -------
     tuple of IntArray
-        The starts, and the least latency plus price paid, times the denominator; shape (n,) each.
+        The starts, and the least sum of weighted latency and price paid; shape (n,) each.
     """
     sums = list(_prefix_sums(prices))
     # With the least price of the next steps in place of each price, the cost of a start bounds
@@ -177,7 +225,7 @@ def cheapest_starts(
         if reach in (_NEAR, _FAR):
             sums += _prefix_sums(lowest[: len(prices)])
     return _cheapest_starts(
-        instance.prompts, instance.outputs, instance.arrivals, denominator, guesses, *sums
+        instance.prompts, instance.outputs, instance.arrivals, weights, guesses, *sums
     )
 
 
@@ -205,7 +253,7 @@ class _Relaxation:
         return starts
 
 
-def _relax(instance: Instance) -> _Relaxation:
+def _relax(instance: Instance, weights: FloatArray) -> _Relaxation:
     areas = instance.areas
     extent = instance.memory * (int(instance.arrivals[-1]) + 1) + areas.sum(dtype=np.float64)
     if extent >= _EXACT:
@@ -213,11 +261,11 @@ def _relax(instance: Instance) -> _Relaxation:
             "the arrivals or outputs are too large to be counted in token-steps of 64 bits; "
             "use longer steps"
         )
-    priority = np.argsort(areas, kind="stable")
+    priority = np.argsort(areas / weights, kind="stable")
     return _Relaxation(*_serve_smallest(areas, instance.arrivals * instance.memory, priority))
 
 
-def _closed_form(instance: Instance, relaxation: _Relaxation) -> float:
+def _closed_form(instance: Instance, weights: FloatArray, relaxation: _Relaxation) -> float:
     memory = float(instance.memory)
     begin, end = relaxation.begin.astype(np.float64), relaxation.end.astype(np.float64)
     first = (relaxation.begin // instance.memory + 1).astype(np.float64)
@@ -233,17 +281,21 @@ def _closed_form(instance: Instance, relaxation: _Relaxation) -> float:
     areas = instance.areas.astype(np.float64)
     prompts, outputs = instance.prompts.astype(np.float64), instance.outputs.astype(np.float64)
     offset = outputs * (outputs + 1) * (prompts / 2 + (2 * outputs + 1) / 6) / areas
-    busy = math.fsum(steps / areas[relaxation.request])
-    shift = math.fsum(offset)
-    rest = int(instance.outputs.sum()) - int(instance.arrivals.sum())
-    # All terms are positive and made by fewer than 16 roundings of relative size 2**-53.
-    value = busy - shift + rest - 2**-49 * (busy + shift + abs(rest))
-    return max(value, float(instance.outputs.sum()))
+    terms = [
+        math.fsum(weights[relaxation.request] * steps / areas[relaxation.request]),
+        -math.fsum(weights * offset),
+        math.fsum(weights * outputs),
+        -math.fsum(weights * instance.arrivals),
+    ]
+    # Sums of numbers of one sign, each made by fewer than 16 roundings of relative size 2**-53.
+    value = math.fsum(terms) - 2**-49 * math.fsum(map(abs, terms))
+    return max(value, terms[2] * (1 - 2**-49))
 
 
-def _dual_prices(instance: Instance, relaxation: _Relaxation) -> FloatArray:
+def dual_prices(instance: Instance, weights: FloatArray, relaxation: _Relaxation) -> FloatArray:
+    """Give optimal prices of the memory-time relaxation for the steps up to its end."""
     return _sweep_prices(
-        instance.areas,
+        instance.areas / weights,
         relaxation.request,
         relaxation.begin,
         relaxation.end,
@@ -252,13 +304,13 @@ def _dual_prices(instance: Instance, relaxation: _Relaxation) -> FloatArray:
     )
 
 
-def _denominator(instance: Instance, prices: FloatArray) -> int:
+def common_denominator(instance: Instance, prices: FloatArray, weights: FloatArray) -> int:
     """Choose the largest power of two for which no 64-bit sum of `cheapest_starts` overflows."""
     horizon, spent = len(prices) + 1.0, float(prices.sum()) + 1.0
     reach = horizon + float(instance.arrivals[-1]) + float(instance.outputs.max())
     largest = max(
-        (horizon + instance.memory) * spent * 2 + reach,
-        len(instance) * reach,
+        (horizon + instance.memory) * spent * 2 + float(weights.max()) * reach,
+        float(weights.sum()) * reach,
         instance.memory * spent,
     )
     if largest >= _EXACT / 2:
@@ -276,9 +328,10 @@ def _prefix_sums(prices: IntArray) -> tuple[IntArray, IntArray]:
     return first, second
 
 
-def _round_down(value: Fraction) -> float:
-    nearest = float(value)
-    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
+def round_down(value: Fraction) -> float:
+    """Turn a fraction into the largest double that is not above it."""
+    close = float(value)
+    return close if Fraction(close) <= value else math.nextafter(close, -math.inf)
 
 
 @compiled
@@ -325,7 +378,7 @@ def _serve_smallest(
 
 @compiled
 def _sweep_prices(
-    areas: IntArray,
+    areas: FloatArray,
     request: IntArray,
     begin: IntArray,
     end: IntArray,
@@ -368,7 +421,7 @@ def _cheapest_starts(
     prompts: IntArray,
     outputs: IntArray,
     arrivals: IntArray,
-    denominator: int,
+    weights: IntArray,
     guesses: IntArray,
     first: IntArray,
     second: IntArray,
@@ -383,26 +436,27 @@ def _cheapest_starts(
     costs = np.empty(count, dtype=np.int64)
     for request in range(count):
         prompt, output, arrival = prompts[request], outputs[request], arrivals[request]
+        weight = weights[request]
         # At the horizon nothing is paid any more, so that no later start is cheaper.
         start = max(arrival, horizon)
-        best = denominator * (start + output - arrival)
+        best = weight * (start + output - arrival)
         guess = min(max(guesses[request], arrival), start)
-        cost = denominator * (guess + output - arrival)
+        cost = weight * (guess + output - arrival)
         cost += _paid(prompt, output, guess, horizon, first, second)
         if cost < best:
             start, best = guess, cost
         for far in range(arrival, horizon, _FAR):
-            latency = denominator * (far + output - arrival)
+            latency = weight * (far + output - arrival)
             if latency >= best:
                 break  # later starts are dearer still
             if latency + _paid(prompt, output, far, horizon, far_first, far_second) >= best:
                 continue
             for near in range(far, min(far + _FAR, horizon), _NEAR):
-                latency = denominator * (near + output - arrival)
+                latency = weight * (near + output - arrival)
                 if latency + _paid(prompt, output, near, horizon, near_first, near_second) >= best:
                     continue
                 for at in range(near, min(near + _NEAR, horizon)):
-                    cost = denominator * (at + output - arrival)
+                    cost = weight * (at + output - arrival)
                     cost += _paid(prompt, output, at, horizon, first, second)
                     if cost < best:
                         start, best = at, cost

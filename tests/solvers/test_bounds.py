@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -16,6 +17,7 @@ from optsched import (
     CertificateError,
     Instance,
     OptschedError,
+    Schedule,
     bound,
     family,
     run,
@@ -69,7 +71,7 @@ def test_verifier_and_maker_equal_the_definition_for_any_prices(case):
     starts, costs = cheapest_starts(
         instance,
         np.array(certificate.prices, dtype=np.int64),
-        certificate.denominator,
+        np.full(len(instance), certificate.denominator),
         instance.arrivals,
     )
     spent = instance.memory * sum(certificate.prices)
@@ -157,9 +159,45 @@ def test_certificate_file_without_an_object_is_refused(tmp_path):
         Certificate.from_json(path)
 
 
+@given(instances(max_requests=4, max_memory=12, max_arrival=5, max_output=4), st.data())
+def test_bounds_of_other_objectives_hold_for_every_schedule(instance, data):
+    weight = st.sampled_from([0.25, 1, 1.1, 3])
+    weights = [data.draw(weight) for _ in range(len(instance))]
+    instance = instance.replace(weights=weights)
+    best = optimum(instance)
+    weighted = best_of(instance, lambda schedule: schedule.weighted_latency)
+    for method in ("closed-form", "lagrangian", "auto"):
+        proven = bound(instance, method, "weighted-latency")
+        assert proven.value <= weighted
+        if proven.certificate is not None:
+            assert verify(proven.certificate, instance) == proven.certificate.value
+            assert Certificate.from_json(proven.certificate.to_json()) == proven.certificate
+    makespan = best_of(instance, lambda schedule: schedule.makespan)
+    assert bound(instance, objective="makespan").value <= makespan
+    equal = instance.replace(weights=[2] * len(instance))
+    assert bound(equal, objective="weighted-latency").value <= 2 * best
+
+
+def best_of(instance, cost):
+    """Least cost over all start vectors of a tiny instance that end before a safe horizon."""
+    latest = int(instance.arrivals.max() + instance.outputs.sum())
+    choices = [
+        range(arrival, latest - output + 1)
+        for arrival, output in zip(instance.arrivals, instance.outputs, strict=True)
+    ]
+    schedules = (Schedule(instance, starts) for starts in itertools.product(*choices))
+    return min(cost(schedule) for schedule in schedules if not schedule.check())
+
+
 def test_unknown_bound_is_refused():
     with pytest.raises(OptschedError, match="unknown bound 'tight': known: auto, closed-form"):
         bound(Instance([1], [1], memory=2), "tight")
+    with pytest.raises(OptschedError, match="unknown objective 'latency': did you mean"):
+        bound(Instance([1], [1], memory=2), objective="latency")
+    with pytest.raises(OptschedError, match="makespan has no Lagrangian bound"):
+        bound(Instance([1], [1], memory=2), "lagrangian", "makespan")
+    with pytest.raises(CertificateError, match="prove anything about 'makespan'"):
+        Certificate(1, (), "", objective="makespan")
 
 
 def test_horizons_too_long_for_prices_fall_back_to_the_closed_form():
