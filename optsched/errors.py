@@ -62,6 +62,10 @@ class PolicyError(OptschedError):
     """A policy is unknown or cannot run on this instance."""
 
 
+class ModelError(OptschedError):
+    """A model, or a point of one, is not valid."""
+
+
 class CertificateError(OptschedError):
     """A certificate is malformed or was made for another instance."""
 

@@ -14,284 +14,30 @@ asks for them.
 from __future__ import annotations
 
 import dataclasses
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy import sparse
 
-from optsched.errors import OptschedError
+from optsched.errors import ModelError as ModelError
+from optsched.models.blocks import Rows as Rows
+from optsched.models.blocks import Variables as Variables
+from optsched.models.blocks import canonical, join_blocks, spread, stack
+from optsched.models.families import Family as Family
+from optsched.models.families import member_name, member_positions, read_only
+from optsched.models.points import Breach as Breach
+from optsched.models.points import breaches
+from optsched.models.points import whole_numbers as whole_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
     from optsched.instance import BoolArray, FloatArray, IntArray
 
 Sense = Literal["min", "max"]
-
-_FAMILY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MEMBER_NAME = re.compile(r"(?P<family>[A-Za-z_]\w*)(?:[\[(](?P<keys>-?\d+(?:,-?\d+)*)[\])])?")
-
-
-class ModelError(OptschedError):
-    """A model, or a point of one, is not valid."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Family:
-    """Columns or rows of one kind, told apart by integer indices.
-
-    Parameters
-    ----------
-    name
-        Letters, digits and underscores.
-    index_names
-        What the indices count; empty for a single column or row.
-    keys
-        The indices of each member, shape (count, len(index_names)).
-
-    Raises
-    ------
-    ModelError
-        If the name could not stand in a file or the keys have another shape.
-
-    Examples
-    --------
-    >>> start = Family.of("start", request=[0, 0, 1], step=[0, 1, 0])
-    >>> start
-    start[request,step]
-    >>> len(start), start.label(1), start.names("()")
-    (3, 'start[0,1]', ['start(0,0)', 'start(0,1)', 'start(1,0)'])
-    """
-
-    name: str
-    index_names: tuple[str, ...]
-    keys: IntArray
-
-    def __post_init__(self) -> None:
-        if not _FAMILY_NAME.fullmatch(self.name):
-            raise ModelError(
-                f"a family is called {self.name!r}, but only letters, digits and underscores "
-                "survive in every file format"
-            )
-        keys = np.asarray(self.keys, dtype=np.int64)
-        if keys.ndim != 2 or keys.shape[1] != len(self.index_names):
-            raise ModelError(
-                f"family {self.name}: the keys have shape {keys.shape}, but there are "
-                f"{len(self.index_names)} index names; give one column per index"
-            )
-        object.__setattr__(self, "index_names", tuple(self.index_names))
-        object.__setattr__(self, "keys", _read_only(keys))
-
-    @classmethod
-    def of(cls, name: str, **indices: npt.ArrayLike) -> Family:
-        """Make a family from one array per index; without any, a family of one.
-
-        Parameters
-        ----------
-        name
-            Letters, digits and underscores.
-        **indices
-            The values of each index, by its name, of one length.
-
-        Returns
-        -------
-        Family
-            The family.
-
-        Examples
-        --------
-        >>> Family.of("makespan").names()
-        ['makespan']
-        """
-        columns = [np.asarray(values, dtype=np.int64) for values in indices.values()]
-        keys = np.stack(columns, axis=1) if columns else np.empty((1, 0), dtype=np.int64)
-        return cls(name, tuple(indices), keys)
-
-    @classmethod
-    def parse(cls, names: Sequence[str]) -> tuple[Family, ...]:
-        """Find the families in a list of member names, as read back from a file.
-
-        Parameters
-        ----------
-        names
-            Names such as ``start[3,17]`` or ``start(3,17)``; any other name is refused.
-
-        Returns
-        -------
-        tuple of Family
-            Runs of members of one name; the indices are called i, j, k, ...
-
-        Raises
-        ------
-        ModelError
-            If a name is no family name followed by whole numbers.
-
-        Examples
-        --------
-        >>> Family.parse(["start[0,0]", "start[0,1]", "makespan"])
-        (start[i,j], makespan)
-        """
-        runs: list[tuple[str, list[tuple[int, ...]]]] = []
-        for name in names:
-            match = _MEMBER_NAME.fullmatch(name)
-            if match is None:
-                raise ModelError(f"{name!r} is not a name such as 'start[3,17]'")
-            key = tuple(map(int, match["keys"].split(","))) if match["keys"] else ()
-            same = runs and runs[-1][0] == match["family"] and len(runs[-1][1][0]) == len(key)
-            if not same:
-                runs.append((match["family"], []))
-            runs[-1][1].append(key)
-        return tuple(
-            cls(family, tuple("ijklmn"[: len(keys[0])]), np.array(keys).reshape(len(keys), -1))
-            for family, keys in runs
-        )
-
-    def __len__(self) -> int:
-        """Give the number of members."""
-        return len(self.keys)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Family):
-            return NotImplemented
-        return (
-            self.name == other.name
-            and self.index_names == other.index_names
-            and np.array_equal(self.keys, other.keys)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.index_names, len(self)))
-
-    def __repr__(self) -> str:
-        return self.name + (f"[{','.join(self.index_names)}]" if self.index_names else "")
-
-    def names(self, brackets: str = "[]") -> list[str]:
-        """Give the names of all members.
-
-        Parameters
-        ----------
-        brackets
-            What to put around the indices; LP files know only "()".
-
-        Returns
-        -------
-        list of str
-            One name per member.
-        """
-        if not self.index_names:
-            return [self.name] * len(self)
-        indices = ",".join(["%d"] * len(self.index_names))
-        pattern = f"{self.name}{brackets[0]}{indices}{brackets[1]}"
-        return [pattern % tuple(key) for key in self.keys.tolist()]
-
-    def label(self, position: int) -> str:
-        """Give the name of one member."""
-        return dataclasses.replace(self, keys=self.keys[position : position + 1]).names()[0]
-
-    def positions(self, **indices: int) -> IntArray:
-        """Find the members with given values of some indices.
-
-        Parameters
-        ----------
-        **indices
-            Values by index name; none finds all members.
-
-        Returns
-        -------
-        IntArray
-            Positions within the family.
-
-        Raises
-        ------
-        ModelError
-            If there is no such index.
-
-        Examples
-        --------
-        >>> Family.of("start", request=[0, 0, 1], step=[0, 1, 0]).positions(step=0)
-        array([0, 2])
-        """
-        if unknown := sorted(set(indices) - set(self.index_names)):
-            raise ModelError(f"{self!r} has no index {unknown[0]!r}")
-        wanted = [indices.get(name) for name in self.index_names]
-        found = np.ones(len(self), dtype=bool)
-        for axis, value in enumerate(wanted):
-            if value is not None:
-                found &= self.keys[:, axis] == value
-        return np.flatnonzero(found)
-
-
-@dataclass(frozen=True, eq=False)
-class Variables:
-    """A family of columns for `LinearModel.build`; numbers hold for every member.
-
-    Parameters
-    ----------
-    family
-        Their names.
-    cost
-        Objective coefficients.
-    lower, upper
-        Bounds.
-    integer
-        Whether they take whole values only.
-    """
-
-    family: Family
-    cost: npt.ArrayLike = 0.0
-    lower: npt.ArrayLike = 0.0
-    upper: npt.ArrayLike = np.inf
-    integer: npt.ArrayLike = False
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """A family of rows for `LinearModel.build`; numbers hold for every member.
-
-    Parameters
-    ----------
-    family
-        Their names.
-    blocks
-        Coefficients by name of a variable family, each of shape (rows, columns of that family).
-        Families that are left out have none.
-    lower, upper
-        Bounds.
-    """
-
-    family: Family
-    blocks: Mapping[str, Any]
-    lower: npt.ArrayLike = -np.inf
-    upper: npt.ArrayLike = np.inf
-
-
-class Breach(NamedTuple):
-    """A row or column whose value at some point is not allowed.
-
-    Attributes
-    ----------
-    name
-        The row or column.
-    activity
-        Its value.
-    bound
-        The bound it breaks; the nearest whole number where only that is wrong.
-    kind
-        What it ought to be: "at least" or "at most" the bound, or "whole".
-    """
-
-    name: str
-    activity: float
-    bound: float
-    kind: Literal["at least", "at most", "whole"]
-
-    def __str__(self) -> str:
-        wish = "a whole number" if self.kind == "whole" else f"{self.kind} {self.bound:.12g}"
-        return f"{self.name} is {self.activity:.12g}, but must be {wish}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -354,7 +100,7 @@ class LinearModel:
     name: str = "model"
 
     def __post_init__(self) -> None:
-        matrix = _canonical(self.matrix)
+        matrix = canonical(self.matrix)
         object.__setattr__(self, "matrix", matrix)
         row_count, column_count = matrix.shape
         object.__setattr__(self, "offset", float(self.offset))
@@ -372,7 +118,7 @@ class LinearModel:
                     f"{self.name}: {field} has shape {values.shape}, but the matrix "
                     f"({row_count} x {column_count}) asks for ({length},)"
                 )
-            object.__setattr__(self, field, _read_only(values))
+            object.__setattr__(self, field, read_only(values))
         for field, word, length in (
             ("variables", "column", column_count),
             ("rows", "row", row_count),
@@ -459,15 +205,15 @@ class LinearModel:
             If a block names no variable family or has another shape than its families.
         """
         families = tuple(group.family for group in variables)
-        parts = [_join_blocks(group, families) for group in rows]
+        parts = [join_blocks(group, families) for group in rows]
         return cls(
-            cost=_spread([group.cost for group in variables], families),
-            matrix=_stack(parts, sum(map(len, families))),
-            row_lower=_spread([group.lower for group in rows], [group.family for group in rows]),
-            row_upper=_spread([group.upper for group in rows], [group.family for group in rows]),
-            col_lower=_spread([group.lower for group in variables], families),
-            col_upper=_spread([group.upper for group in variables], families),
-            integer=_spread([group.integer for group in variables], families).astype(np.bool_),
+            cost=spread([group.cost for group in variables], families),
+            matrix=stack(parts, sum(map(len, families))),
+            row_lower=spread([group.lower for group in rows], [group.family for group in rows]),
+            row_upper=spread([group.upper for group in rows], [group.family for group in rows]),
+            col_lower=spread([group.lower for group in variables], families),
+            col_upper=spread([group.upper for group in variables], families),
+            integer=spread([group.integer for group in variables], families).astype(np.bool_),
             offset=offset,
             sense=sense,
             variables=families,
@@ -526,11 +272,11 @@ class LinearModel:
 
     def column_name(self, column: int) -> str:
         """Give the name of one column, such as ``start[3,17]``."""
-        return _member_name(self.variables, column)
+        return member_name(self.variables, column)
 
     def row_name(self, row: int) -> str:
         """Give the name of one row, such as ``memory[17]``."""
-        return _member_name(self.rows, row)
+        return member_name(self.rows, row)
 
     def column_names(self, brackets: str = "[]") -> list[str]:
         """Give the names of all columns; LP files need the brackets "()"."""
@@ -566,7 +312,7 @@ class LinearModel:
         >>> LinearModel.build("tiny", [start], []).columns_of("start", request=0)
         array([0, 1])
         """
-        return _positions(self.variables, family, indices)
+        return member_positions(self.variables, family, indices)
 
     def rows_of(self, family: str, **indices: int) -> IntArray:
         """Find the rows of a family, or those of them with given indices.
@@ -588,7 +334,7 @@ class LinearModel:
         ModelError
             If there is no such family or index.
         """
-        return _positions(self.rows, family, indices)
+        return member_positions(self.rows, family, indices)
 
     def objective(self, point: npt.ArrayLike) -> float:
         """Evaluate the objective at a point of shape (n,)."""
@@ -616,13 +362,13 @@ class LinearModel:
             If the point has another shape or a value is missing.
         """
         values = self._point(point)
-        found = _breaches(values, self.col_lower, self.col_upper, tolerance, self.column_name)
+        found = breaches(values, self.col_lower, self.col_upper, tolerance, self.column_name)
         whole = np.rint(values)
         for column in np.flatnonzero(self.integer & (np.abs(values - whole) > tolerance)).tolist():
             name = self.column_name(column)
             found.append(Breach(name, float(values[column]), float(whole[column]), "whole"))
         activities: Any = self.matrix @ values
-        return found + _breaches(
+        return found + breaches(
             activities, self.row_lower, self.row_upper, tolerance, self.row_name
         )
 
@@ -684,9 +430,9 @@ class LinearModel:
             )
         return dataclasses.replace(
             self,
-            matrix=_stack([self.matrix, block], len(self.cost)),
-            row_lower=np.concatenate([self.row_lower, _spread([lower], [family])]),
-            row_upper=np.concatenate([self.row_upper, _spread([upper], [family])]),
+            matrix=stack([self.matrix, block], len(self.cost)),
+            row_lower=np.concatenate([self.row_lower, spread([lower], [family])]),
+            row_upper=np.concatenate([self.row_upper, spread([upper], [family])]),
             rows=(*self.rows, family),
         )
 
@@ -804,149 +550,6 @@ class LinearModel:
             )
             and difference.nnz == 0
         )
-
-
-def whole_numbers(values: npt.ArrayLike, family: Family, tolerance: float = 1e-5) -> IntArray:
-    """Round the values of a family of columns to whole numbers.
-
-    Parameters
-    ----------
-    values
-        One value per member.
-    family
-        The columns.
-    tolerance
-        How far a value may lie from a whole number.
-
-    Returns
-    -------
-    IntArray
-        The whole numbers.
-
-    Raises
-    ------
-    ModelError
-        If there is another number of values, or one is missing or fractional.
-
-    Examples
-    --------
-    >>> whole_numbers([1.0000001, 0], Family.of("take", item=[4, 5]))
-    array([1, 0])
-    """
-    point = np.asarray(values, dtype=np.float64)
-    if point.shape != (len(family),):
-        raise ModelError(f"{family!r} has {len(family)} columns, but the point has {point.shape}")
-    nearby = np.rint(point)
-    off = ~(np.abs(point - nearby) <= tolerance)  # true for NaN
-    if off.any():
-        column = int(np.argmax(off))
-        raise ModelError(
-            f"the point is fractional: {family.label(column)} is {point[column]:g}; an answer can "
-            "be read from whole numbers only"
-        )
-    return nearby.astype(np.int64)
-
-
-def _read_only(array: Any) -> Any:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _canonical(matrix: Any) -> sparse.csr_array[np.float64]:
-    """Sort, merge and thin out the entries; the input stays as it is."""
-    result = sparse.csr_array(matrix, dtype=np.float64)
-    if not result.has_canonical_format or not result.data.all():
-        result = result.copy()
-        result.sum_duplicates()
-        result.eliminate_zeros()
-    index = np.int32 if max(result.nnz, *result.shape) < 2**31 else np.int64
-    return sparse.csr_array(
-        (
-            _read_only(result.data),
-            _read_only(result.indices.astype(index, copy=False)),
-            _read_only(result.indptr.astype(index, copy=False)),
-        ),
-        shape=result.shape,
-    )
-
-
-def _spread(values: Sequence[npt.ArrayLike], families: Sequence[Family]) -> FloatArray:
-    """Lay numbers per family out over its members."""
-    parts = []
-    for value, family in zip(values, families, strict=True):
-        numbers = np.asarray(value, dtype=np.float64)
-        if numbers.shape not in ((), (len(family),)):
-            raise ModelError(
-                f"family {family!r}: {numbers.size} numbers of shape {numbers.shape} were given "
-                f"for its {len(family)} members"
-            )
-        parts.append(np.broadcast_to(numbers, (len(family),)))
-    return np.concatenate(parts) if parts else np.zeros(0)
-
-
-def _join_blocks(group: Rows, families: tuple[Family, ...]) -> sparse.csr_array[np.float64]:
-    """Put the blocks of one family of rows side by side."""
-    known = [family.name for family in families]
-    begins = dict(zip(known, np.cumsum([0, *map(len, families)]).tolist(), strict=False))
-    width = sum(map(len, families))
-    joined = sparse.csr_array((len(group.family), width))
-    for name, block in group.blocks.items():
-        if name not in begins:
-            raise ModelError(
-                f"rows {group.family!r}: there are no variables {name!r}, only {', '.join(known)}"
-            )
-        part = sparse.csr_array(block, dtype=np.float64)
-        expected = (len(group.family), len(families[known.index(name)]))
-        if part.shape != expected:
-            raise ModelError(
-                f"rows {group.family!r}: the block of {name} has shape {part.shape}, "
-                f"but should have {expected}"
-            )
-        indices = part.indices + begins[name]
-        shifted = sparse.csr_array(
-            (part.data, indices, part.indptr), shape=(len(group.family), width)
-        )
-        joined = shifted if joined.nnz == 0 else joined + shifted
-    return joined
-
-
-def _stack(parts: Sequence[Any], width: int) -> sparse.csr_array[np.float64]:
-    if not parts:
-        return sparse.csr_array((0, width))
-    return sparse.csr_array(sparse.vstack(parts, format="csr"))
-
-
-def _member_name(families: tuple[Family, ...], position: int) -> str:
-    for family in families:
-        if position < len(family):
-            return family.label(position)
-        position -= len(family)
-    raise IndexError(position)
-
-
-def _positions(families: tuple[Family, ...], name: str, indices: dict[str, int]) -> IntArray:
-    begin = 0
-    for family in families:
-        if family.name == name:
-            return begin + family.positions(**indices)
-        begin += len(family)
-    known = ", ".join(family.name for family in families)
-    raise ModelError(f"there is no family {name!r}; known: {known}")
-
-
-def _breaches(
-    values: FloatArray, lower: FloatArray, upper: FloatArray, tolerance: float, name: Any
-) -> list[Breach]:
-    found = []
-    slack_lower = tolerance * np.maximum(1, np.abs(np.where(np.isfinite(lower), lower, 0)))
-    slack_upper = tolerance * np.maximum(1, np.abs(np.where(np.isfinite(upper), upper, 0)))
-    below, above = values < lower - slack_lower, values > upper + slack_upper
-    for at in np.flatnonzero(below | above).tolist():
-        bound = float(lower[at] if below[at] else upper[at])
-        kind: Literal["at least", "at most"] = "at least" if below[at] else "at most"
-        found.append(Breach(name(at), float(values[at]), bound, kind))
-    return found
 
 
 def _count(number: int, noun: str) -> str:
