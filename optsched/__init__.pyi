@@ -36,3 +36,7 @@ from .solvers.files import read_model as read_model
 from .solvers.files import write_model as write_model
 from .solvers.pyomo_models import from_pyomo as from_pyomo
 from .solvers.pyomo_models import solve_pyomo as solve_pyomo
+from .solving import Hindsight as Hindsight
+from .solving import solve as solve
+from .models.conflict import Conflict as Conflict
+from .solvers.conflict import explain_infeasibility as explain_infeasibility

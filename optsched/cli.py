@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 import optsched
-from optsched.errors import OptschedError
+from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -287,6 +288,119 @@ def check_certificate(instance: Instance, output: Output, certificate: str) -> i
         output.say(f"but the certificate claims {float(claimed.value):,.3f}")
     output.result({"valid": valid, "value": float(proven), "claimed": float(claimed.value)})
     return DONE if valid else NO
+
+
+@cli.command()
+@shared_options
+@trace_options
+@click.option("--objective", default="total-latency", show_default=True, help="What to minimise.")
+@click.option("--method", default="auto", show_default=True, help="auto, highs, cp-sat or search.")
+@click.option("--time-limit", type=float, default=60.0, show_default=True, metavar="S")
+@click.option("--threads", type=int, default=1, show_default=True, metavar="K")
+@click.option("--horizon", type=int, metavar="T", help="Only schedules complete by step T.")
+@click.option(
+    "--lateness",
+    default="forbidden",
+    show_default=True,
+    help="Deadlines: forbidden to miss, or a penalty per-step or per-request.",
+)
+@click.option("--penalty", type=float, default=0.0, metavar="P", help="Price of being late.")
+@click.pass_context
+def solve(
+    context: click.Context, instance: Instance, output: Output, time_limit: float, **options: Any
+) -> int:
+    """Find the best schedule in hindsight, and prove how good it is."""
+    seed = context.params["seed"]
+    with output.progress("solving") as update:
+        try:
+            result = optsched.solve(
+                instance,
+                time_limit=time_limit,
+                seed=seed,
+                on_progress=lambda progress: update(str(progress)),
+                **options,
+            )
+        except InfeasibleError as error:
+            output.say(str(error))
+            output.result({"status": "infeasible", "message": str(error), "starts": None})
+            return NO
+    output.say(str(result))
+    output.result(result.to_dict())
+    return INTERRUPTED if result.status == "interrupted" else DONE
+
+
+@cli.command()
+@shared_options
+@trace_options
+@click.option(
+    "--method", default="dp", show_default=True, help="dp, scaled-dp, swap, quantile, mip."
+)
+@click.option("--fit", default="peak", show_default=True, help="peak, or profile (mip only).")
+@click.option("--epsilon", type=float, default=0.1, show_default=True, help="For scaled-dp.")
+@click.option("--time-limit", type=float, metavar="S", help="For mip.")
+@click.pass_context
+def select(context: click.Context, instance: Instance, output: Output, **options: Any) -> int:
+    """Select the batch of least F (sum of outputs over squared size) that fits."""
+    seed = context.params["seed"]
+    began = time.perf_counter()
+    with output.progress("selecting"):
+        batch = optsched.select(instance, seed=seed, **options)
+    seconds = time.perf_counter() - began
+    labels = [instance.label(request) for request in batch.requests.tolist()]
+    ratio = float(batch.ratio)
+    output.say(
+        f"F = {ratio:.6g} with {len(batch)} requests in {seconds:.3f} s: {', '.join(labels)}"
+    )
+    content = {"requests": batch.requests.tolist(), "F": ratio, "seconds": seconds}
+    output.result({**content, "factor": batch.factor})
+    return DONE
+
+
+@cli.command()
+@shared_options
+@trace_options
+@click.option(
+    "--model",
+    "name",
+    type=click.Choice(["hindsight", "relaxation", "batch"]),
+    default="hindsight",
+    show_default=True,
+    help="OPT-IP, Relax-LP, or the selection of a batch.",
+)
+@click.option("--objective", default="total-latency", show_default=True, help="For hindsight.")
+@click.option("--horizon", type=int, metavar="T", help="Last step (default: one that is proven).")
+@click.option("--size", type=int, metavar="K", help="Requests of the batch.")
+@click.option("--out", required=True, type=click.Path(), help="File that ends in .mps or .lp.")
+def export(
+    instance: Instance,
+    output: Output,
+    name: str,
+    objective: Any,
+    horizon: int | None,
+    size: int | None,
+    out: str,
+) -> int:
+    """Write a model for another solver, with readable names of rows and columns."""
+    from optsched.models import BatchSelection, HindsightProgram, LatencyRelaxation
+    from optsched.solving import proven_horizon
+
+    check_writable(out)
+    if name == "batch":
+        if size is None:
+            raise OptschedError("a batch is selected for a given size; add --size K")
+        model = BatchSelection(instance.prompts, instance.outputs, instance.memory).lower(size)
+    else:
+        end = proven_horizon(instance, objective) if horizon is None else horizon
+        if name == "relaxation":
+            model = LatencyRelaxation(instance, end).lower()
+        else:
+            model = HindsightProgram(instance, end, objective).lower()
+    with output.progress(f"writing {out}"):
+        optsched.write_model(model, out)
+    output.say(f"{model}\nwritten to {out}")
+    rows, columns = model.matrix.shape
+    output.result({"out": out, "rows": rows, "columns": columns, "nonzeros": int(model.matrix.nnz)})
+    return DONE
 
 
 def main() -> NoReturn:

@@ -32,6 +32,8 @@ from optsched.certificate import Certificate
 from optsched.errors import OptschedError, nearest
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from optsched.instance import FloatArray, Instance, IntArray
 
 Objective = Literal["total-latency", "weighted-latency", "makespan"]
@@ -132,6 +134,81 @@ def bound(
     # The certificate is preferred unless it loses more than what rounding the prices costs.
     weaker = value < simple.value - 1e-6 * abs(simple.value)
     return simple if method == "auto" and weaker else proven
+
+
+@dataclass(frozen=True)
+class Fixing:
+    """Starts that no schedule has which costs at most as much as one that is known.
+
+    A schedule that starts request i at k costs at least the bound plus the regret of this start:
+    what it costs at the certificate's prices beyond the cheapest start. All numbers are those of
+    the certificate times its denominator.
+
+    Attributes
+    ----------
+    latest
+        Step after which each request need not start, shape (n,).
+    """
+
+    instance: Instance
+    sums: tuple[IntArray, IntArray]
+    weights: IntArray
+    least: IntArray
+    room: int
+    latest: IntArray
+
+    def too_dear(self, requests: IntArray, steps: IntArray) -> npt.NDArray[np.bool_]:
+        """Say which of some starts can be left out.
+
+        Parameters
+        ----------
+        requests, steps
+            Request and step of each start, shape (m,).
+
+        Returns
+        -------
+        ndarray of bool
+            Shape (m,); true where every schedule with this start costs more than the known one.
+        """
+        prompts, outputs = self.instance.prompts[requests], self.instance.outputs[requests]
+        latency = steps + outputs - self.instance.arrivals[requests]
+        first, second = self.sums
+        begin = np.minimum(steps, len(first) - 1)
+        end = np.minimum(steps + outputs, len(first) - 1)
+        paid = (prompts - begin) * (first[end] - first[begin]) + second[end] - second[begin]
+        regret = self.weights[requests] * latency + paid - self.least[requests]
+        return np.asarray(regret > self.room)
+
+
+def fixable(instance: Instance, certificate: Certificate, cost: float) -> Fixing:
+    """Find the starts that a certificate rules out, given the cost of a known schedule.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    certificate
+        A certificate of `certify` for them.
+    cost
+        Cost of a feasible schedule, under the certificate's objective.
+
+    Returns
+    -------
+    Fixing
+        The known schedule itself is never ruled out.
+    """
+    prices = np.array(certificate.prices, dtype=np.int64)
+    objective: Objective = (
+        "weighted-latency" if certificate.objective == "weighted-latency" else "total-latency"
+    )
+    scaled = weights_of(instance, objective) * certificate.denominator
+    weights = np.floor(scaled).astype(np.int64)
+    _, least = cheapest_starts(instance, prices, weights, instance.arrivals)
+    # Costs are sums in floating point; a little more room errs on the safe side.
+    known = Fraction(math.nextafter(cost * (1 + 2**-40), math.inf))
+    room = math.floor((known - certificate.value) * certificate.denominator)
+    latest = (least + room) // weights - instance.outputs + instance.arrivals
+    return Fixing(instance, _prefix_sums(prices), weights, least, room, latest)
 
 
 def weights_of(instance: Instance, objective: Objective) -> FloatArray:

@@ -1,0 +1,503 @@
+"""The best schedule in hindsight: the best that was found, and a bound that was proven."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from optsched.errors import InfeasibleError, OptschedError, nearest
+from optsched.models import EventProgram, HindsightProgram, latest_starts
+from optsched.models.hindsight import schedule_cost
+from optsched.policies import POLICIES, PriorityPolicy
+from optsched.simulate import run
+from optsched.solvers import Progress, solve_events, solve_linear
+from optsched.solvers.bounds import Bound, bound, fixable, weights_of
+from optsched.solvers.search import WORK_PER_SECOND, search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from optsched.instance import Instance, IntArray
+    from optsched.models.hindsight import Lateness, ScheduleObjective
+    from optsched.schedule import Schedule
+    from optsched.solution import Solution
+
+Method = Literal["auto", "highs", "cp-sat", "search"]
+METHODS: tuple[Method, ...] = ("auto", "highs", "cp-sat", "search")
+OBJECTIVES: tuple[ScheduleObjective, ...] = ("total-latency", "weighted-latency", "makespan")
+
+_EVENTS_MOST = 12  # requests up to which the event program is the faster one
+_LINEAR_MOST = 20_000_000  # nonzeros up to which a time-indexed program is built
+_PROOF_MARGIN = 1e-9  # relative; bounds are rounded down by more
+
+
+@dataclass(frozen=True, eq=False)
+class Hindsight:
+    """The best schedule known and the best bound proven.
+
+    Attributes
+    ----------
+    schedule
+        The best feasible schedule found.
+    objective
+        What is minimised: "total-latency", "weighted-latency" or "makespan".
+    cost
+        Its cost, evaluated from its start steps.
+    bound
+        No feasible schedule costs less.
+    proof
+        Who proved the bound: "closed-form", "lagrangian" (then with a certificate) or a solver.
+    status
+        "optimal", "time limit", "interrupted", "search ended", or what else ended the work.
+    seconds
+        Wall time of everything.
+    horizon
+        If given by the user, schedules that complete later were not considered.
+    history
+        (seconds, cost, bound) after each improvement; cost is None while there is no schedule.
+    steps
+        One line for each thing that was done, and what it gained.
+    certificate
+        The proof of the bound in exact integers, where there is one.
+
+    Examples
+    --------
+    >>> from optsched import Instance, solve
+    >>> print(solve(Instance([4] * 4, [1, 1, 6, 6], memory=13, name="four"), method="cp-sat"))
+    four: total-latency 21, proven optimal (...)
+      bound     21 by CP-SAT ...
+    """
+
+    schedule: Schedule
+    objective: ScheduleObjective
+    cost: float
+    bound: float
+    proof: str
+    status: str
+    seconds: float
+    horizon: int | None
+    history: tuple[tuple[float, float | None, float], ...]
+    steps: tuple[str, ...]
+    certificate: Any = None
+
+    @property
+    def gap(self) -> float:
+        """Share of the cost that the bound does not account for."""
+        return max(0.0, (self.cost - self.bound) / self.cost)
+
+    @property
+    def proven_optimal(self) -> bool:
+        """Whether no feasible schedule costs less (within the horizon, if one was given)."""
+        return self.bound >= self.cost
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as plain data, ready for JSON; starts in the order of the instance."""
+        return {
+            "status": self.status,
+            "objective": self.cost,
+            "bound": self.bound,
+            "gap": self.gap,
+            "proven_optimal": self.proven_optimal,
+            "seconds": self.seconds,
+            "proof": self.proof,
+            "horizon": self.horizon,
+            "history": [list(entry) for entry in self.history],
+            "steps": list(self.steps),
+            "starts": self.schedule.starts.tolist(),
+        }
+
+    def __str__(self) -> str:
+        within = f" within horizon {self.horizon}" if self.horizon is not None else ""
+        verdict = (
+            f"proven optimal{within}" if self.proven_optimal else f"gap {self.gap:.2%}{within}"
+        )
+        return (
+            f"{self.schedule.instance.name}: {self.objective} {self.cost:,.10g}, {verdict} "
+            f"({self.status}, {self.seconds:.2f} s)\n"
+            f"  bound     {self.bound:,.10g} by {self.proof}\n"
+            + "\n".join(f"  {step}" for step in self.steps)
+        )
+
+
+def solve(
+    instance: Instance,
+    objective: ScheduleObjective = "total-latency",
+    method: Method = "auto",
+    time_limit: float = 60.0,
+    *,
+    horizon: int | None = None,
+    lateness: Lateness = "forbidden",
+    penalty: float = 0.0,
+    threads: int = 1,
+    seed: int = 0,
+    memory_limit: int | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> Hindsight:
+    """Find the best schedule in hindsight and prove how good it is.
+
+    Whatever happens - time out, Ctrl-C, a solver that crashes - the best schedule and the best
+    proven bound so far are returned.
+
+    Parameters
+    ----------
+    instance
+        The requests. Deadlines, if there are any, are hard unless `lateness` says otherwise.
+    objective
+        "total-latency", "weighted-latency" or "makespan".
+    method
+        "highs": the time-indexed program. "cp-sat": the event program, or the time-indexed one
+        for more requests. "search": no proof beyond the bound, any size. "auto": search, then
+        what suits the size.
+    time_limit
+        Seconds for everything.
+    horizon
+        Consider only schedules that complete by this step. None considers all: the steps that
+        have to be modelled are then proven, not guessed.
+    lateness, penalty
+        With "per-step" or "per-request" a deadline may be missed at this price.
+    threads, seed
+        For the solvers.
+    memory_limit
+        Bytes a solver's process may take.
+    on_progress
+        Called with what is known, now and then.
+
+    Returns
+    -------
+    Hindsight
+        Schedule, bound, and how they came about.
+
+    Raises
+    ------
+    InfeasibleError
+        If it is proven that no schedule meets the deadlines or the horizon.
+    OptschedError
+        If an argument makes no sense, or no schedule was found in time.
+
+    Examples
+    --------
+    >>> from optsched import Instance, solve
+    >>> result = solve(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
+    >>> result.cost, result.proven_optimal
+    (45.0, True)
+    """
+    for name, value, known in (
+        ("objective", objective, OBJECTIVES),
+        ("method", method, METHODS),
+    ):
+        if value not in known:
+            raise OptschedError(f"unknown {name} {value!r}: {nearest(str(value), known)}")
+    if not time_limit > 0:
+        raise OptschedError(f"time_limit is {time_limit}, but must be a positive number of seconds")
+    plain = objective != "makespan" and instance.deadlines is None and horizon is None
+    if method == "search" and not plain:
+        raise OptschedError(
+            "search minimises latency without deadlines or a horizon; use highs or cp-sat"
+        )
+    task = _Task(instance, objective, lateness, penalty, horizon, time_limit, on_progress)
+    options = {"threads": threads, "seed": seed, "memory_limit": memory_limit}
+    try:
+        task.begin()
+        if not task.proven and plain and method in ("auto", "search"):
+            task.search(seed, share=1.0 if method == "search" else 0.1)
+        if not task.proven and method != "search":
+            task.solve_exactly(method, options)
+        if not task.proven and plain and method == "auto":
+            task.search(seed + 1, share=1.0)
+    except KeyboardInterrupt:
+        task.status = "interrupted"
+    return task.result()
+
+
+def proven_horizon(instance: Instance, objective: ScheduleObjective = "total-latency") -> int:
+    """Find a step within which some optimal schedule completes, from a schedule and a bound.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    objective
+        What is minimised.
+
+    Returns
+    -------
+    int
+        Usually much smaller than `optsched.models.safe_horizon`, which needs no schedule.
+
+    Examples
+    --------
+    >>> from optsched import Instance
+    >>> proven_horizon(Instance([63, 1, 1], [1, 2, 2], memory=64))
+    3
+    """
+    task = _Task(instance, objective, "forbidden", 0.0, None, math.inf, None)
+    task.begin()
+    return int((task.latest_starts() + instance.outputs).max())
+
+
+@dataclass
+class _Task:
+    """What is known so far."""
+
+    instance: Instance
+    objective: ScheduleObjective
+    lateness: Lateness
+    penalty: float
+    horizon: int | None
+    time_limit: float
+    on_progress: Callable[[Progress], object] | None
+    status: str = ""
+    best: Schedule | None = None
+    cost: float = math.inf
+    bound: Bound = field(default_factory=lambda: Bound(-math.inf, "nothing", 0.0))
+    history: list[tuple[float, float | None, float]] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.began
+
+    @property
+    def left(self) -> float:
+        return self.time_limit - self.elapsed
+
+    @property
+    def whole(self) -> bool:
+        """Whether every schedule costs a whole number."""
+        numbers: list[float] = []
+        if self.objective == "weighted-latency" and self.instance.weights is not None:
+            numbers += self.instance.weights.tolist()
+        if self.instance.deadlines is not None and self.lateness != "forbidden":
+            numbers.append(self.penalty)
+        return all(float(number).is_integer() for number in numbers)
+
+    @property
+    def lowest(self) -> float:
+        """The bound, moved to the next cost that a schedule can have."""
+        value = self.bound.value
+        if self.whole and math.isfinite(value):
+            return float(math.ceil(value))
+        # Costs that are not whole are compared up to rounding errors of their sums.
+        return self.cost if value >= self.cost * (1 - _PROOF_MARGIN) else value
+
+    @property
+    def proven(self) -> bool:
+        return self.lowest >= self.cost
+
+    def offer(self, schedule: Schedule) -> None:
+        """Keep a schedule if it is feasible and better."""
+        cost = schedule_cost(schedule, self.objective, self.lateness, self.penalty)
+        soft = self.lateness != "forbidden"
+        if cost >= self.cost or (self.horizon is not None and schedule.makespan > self.horizon):
+            return
+        if [v for v in schedule.check() if not (soft and v.kind == "deadline")]:
+            return
+        self.best, self.cost = schedule, cost
+        self.note()
+
+    def raise_bound(self, proven: Bound) -> None:
+        """Keep a bound if it is better."""
+        if proven.value > self.bound.value:
+            self.bound = proven
+            self.note()
+
+    def note(self, who: str = "") -> None:
+        """Record where things stand."""
+        cost = self.cost if self.best is not None else None
+        self.history.append((self.elapsed, cost, self.lowest))
+        self.report(who)
+
+    def report(self, who: str) -> None:
+        if self.on_progress is not None:
+            cost = self.cost if self.best is not None else None
+            self.on_progress(Progress(self.elapsed, who, cost, self.lowest))
+
+    def begin(self) -> None:
+        """Take what milliseconds give: the policies, and the bound at the relaxation's prices."""
+        instance = self.instance
+        self.raise_bound(bound(instance, objective=self.objective))
+        policies = [*POLICIES.values()]
+        if self.objective == "weighted-latency":
+            weights = weights_of(instance, self.objective)
+            policies.append(PriorityPolicy("area-weighted", "", lambda i: i.areas / weights))
+        if self.objective == "makespan":
+            policies.append(PriorityPolicy("largest", "", lambda i: -i.areas))
+            policies.append(PriorityPolicy("longest", "", lambda i: -i.outputs))
+        if instance.deadlines is not None:
+            due = instance.deadlines
+            policies.append(PriorityPolicy("earliest-deadline", "", lambda _: due))
+            policies.append(PriorityPolicy("least-slack", "", lambda i: due - i.outputs))
+        for policy in policies:
+            self.offer(run(instance, policy))
+        found = f"{self.cost:,.10g} ({self.best.policy})" if self.best is not None else "none"
+        self.steps.append(
+            f"{self.elapsed:7.2f} s  policies: {found}; bound {self.lowest:,.10g} "
+            f"({self.bound.method})"
+        )
+
+    def search(self, seed: int, share: float) -> None:
+        """Improve the best schedule, for a share of the time that is left."""
+        assert self.best is not None
+        seconds = self.left * share
+        if share < 1 and len(self.instance) <= 50:
+            seconds = min(seconds, 0.3)  # small enough to be solved exactly
+        if seconds <= 0:
+            return
+        before = self.cost
+
+        def improved(cost: float) -> None:
+            if self.on_progress is not None:
+                self.on_progress(Progress(self.elapsed, "search", cost, self.lowest))
+            if cost <= self.lowest:
+                raise StopIteration
+
+        found = search(
+            self.best,
+            weights_of(self.instance, self.objective),
+            work=seconds * WORK_PER_SECOND,
+            seed=seed,
+            deadline=self.began + self.time_limit,
+            on_progress=improved,
+        )
+        self.offer(found.schedule)
+        self.steps.append(
+            f"{self.elapsed:7.2f} s  search: {self.cost:,.10g}, gained {before - self.cost:,.10g}"
+        )
+        self.status = "time limit" if self.left <= 0 else "search ended"
+        if found.interrupted:
+            raise KeyboardInterrupt
+
+    def solve_exactly(self, method: Method, options: dict[str, Any]) -> None:
+        """Hand the program to a solver, without the starts that are proven to be too dear."""
+        few = len(self.instance) <= _EVENTS_MOST
+        hard = self.lateness == "forbidden" or self.instance.deadlines is None
+        if self.left <= 0:
+            self.status = "time limit"
+            return
+        latest = self.latest_starts()
+        events = hard and method != "highs" and few
+        program = None if events else self._program(latest)
+        if program is not None and program.nonzeros > _LINEAR_MOST:
+            if method == "auto":
+                self.status = "too large to be solved exactly"
+                return
+            if method == "highs" or not hard:
+                raise OptschedError(
+                    f"the time-indexed program would have {program.nonzeros:,} nonzeros (at most "
+                    f"{_LINEAR_MOST:,}); use the method search, or fewer requests"
+                )
+            events = True
+        if events:
+            solution, read = self._events(latest, options)
+        else:
+            assert program is not None
+            solver = "cp-sat" if method == "cp-sat" else "highs"
+            solution, read = self._linear(program, solver, options)
+        if solution.values is not None:
+            self.offer(read(solution.values))
+        elif solution.stopped == "infeasible" and self.best is None:
+            raise InfeasibleError(self._infeasible())
+        if solution.bound is not None:
+            # Starts that were left out cost more than the best known before.
+            self.raise_bound(Bound(solution.bound, solution.solver, solution.seconds))
+        self.status = str(solution.stopped)
+        words = f" ({solution.words})" if solution.words and solution.stopped == "error" else ""
+        self.steps.append(
+            f"{self.elapsed:7.2f} s  {solution.solver}, {'events' if events else 'time-indexed'}: "
+            f"{solution.stopped}{words}, {self.cost:,.10g}, bound {self.lowest:,.10g}"
+        )
+        if solution.stopped == "interrupted":
+            raise KeyboardInterrupt
+
+    def latest_starts(self) -> IntArray:
+        """Bound the start of every request in some schedule that is optimal."""
+        instance = self.instance
+        latest = latest_starts(instance)
+        if self.horizon is not None:
+            latest = np.minimum(latest, self.horizon - instance.outputs)
+        if instance.deadlines is not None and self.lateness == "forbidden":
+            latest = np.minimum(latest, instance.deadlines - instance.outputs)
+        if (latest < instance.arrivals).any():
+            raise InfeasibleError(self._infeasible())
+        if self.best is None:
+            return latest
+        if self.objective == "makespan":
+            return np.minimum(latest, int(self.cost) - instance.outputs)
+        if self.bound.certificate is not None:
+            return np.minimum(latest, fixable(instance, self.bound.certificate, self.cost).latest)
+        return latest
+
+    def _program(self, latest: IntArray) -> HindsightProgram:
+        end = int((latest + self.instance.outputs).max())
+        return HindsightProgram(
+            self.instance, end, self.objective, lateness=self.lateness, penalty=self.penalty
+        )
+
+    def _linear(
+        self, program: HindsightProgram, solver: str, options: dict[str, Any]
+    ) -> tuple[Solution, Callable[[Any], Schedule]]:
+        model = program.lower()
+        if self.bound.certificate is not None and self.best is not None:
+            starts = model.variables[0].keys
+            dear = fixable(self.instance, self.bound.certificate, self.cost).too_dear(
+                starts[:, 0], starts[:, 1]
+            )
+            model = model.fix(np.flatnonzero(dear), np.zeros(int(dear.sum())))
+        solution = solve_linear(
+            model,
+            solver,
+            start=None if self.best is None else program.write_point(self.best),
+            time_limit=max(self.left, 1e-3),
+            on_progress=self.on_progress,
+            in_child=True,
+            **options,
+        )
+        return solution, program.read
+
+    def _events(
+        self, latest: IntArray, options: dict[str, Any]
+    ) -> tuple[Solution, Callable[[Any], Schedule]]:
+        program = EventProgram(self.instance, self.objective, latest)
+        solution = solve_events(
+            program,
+            start=None if self.best is None else program.write_point(self.best),
+            bound=self.lowest,
+            time_limit=max(self.left, 1e-3),
+            on_progress=self.on_progress,
+            in_child=True,
+            **options,
+        )
+        return solution, program.read
+
+    def _infeasible(self) -> str:
+        limit = f" by step {self.horizon}" if self.horizon is not None else ""
+        due = " within their deadlines" if self.instance.deadlines is not None else ""
+        return (
+            f"{self.instance.name}: not all requests can complete{limit}{due}; "
+            "optsched.explain_infeasibility names those in conflict"
+        )
+
+    def result(self) -> Hindsight:
+        if self.best is None:
+            raise OptschedError(
+                f"no schedule was found in {self.elapsed:.1f} s ({self.status}); allow more time"
+            )
+        within = f" within horizon {self.horizon}" if self.horizon is not None else ""
+        return Hindsight(
+            schedule=self.best,
+            objective=self.objective,
+            cost=self.cost,
+            bound=min(self.lowest, self.cost),
+            proof=self.bound.method,
+            status=f"optimal{within}" if self.proven else self.status or "time limit",
+            seconds=self.elapsed,
+            horizon=self.horizon,
+            history=tuple(self.history),
+            steps=tuple(self.steps),
+            certificate=self.bound.certificate,
+        )

@@ -1,0 +1,80 @@
+"""Search: never worse, always feasible, the same for the same seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from literal import optimum
+from strategies import instances
+
+from optsched import Instance, OptschedError, Schedule, family, run
+from optsched.solvers.search import search
+
+
+@given(instances(max_requests=9, max_memory=30, max_arrival=20), st.integers(0, 99), st.data())
+@settings(max_examples=200)
+def test_search_is_feasible_and_never_worse(instance, seed, data):
+    weight = st.sampled_from([0.5, 1, 3])
+    weights = np.array([data.draw(weight) for _ in range(len(instance))], dtype=float)
+    start = run(instance, data.draw(st.sampled_from(["fcfs", "area"])))
+    found = search(start, weights, work=2e4, seed=seed)
+    assert found.schedule.check() == []
+    cost = float(weights @ found.schedule.latencies)
+    assert cost <= float(weights @ start.latencies)
+    assert found.history[-1][1] == pytest.approx(cost)
+    again = search(start, weights, work=2e4, seed=seed)
+    assert np.array_equal(again.schedule.starts, found.schedule.starts)
+
+
+def test_search_reaches_most_optima_of_small_instances():
+    rng = np.random.default_rng(5)
+    reached = 0
+    for _ in range(40):
+        outputs = rng.integers(1, 5, 5)
+        instance = Instance(rng.integers(0, 9, 5), outputs, 13, np.sort(rng.integers(0, 4, 5)))
+        found = search(run(instance, "area"), np.ones(5), work=3e5)
+        best = optimum(instance)
+        assert found.schedule.total_latency >= best
+        reached += found.schedule.total_latency == best
+    assert reached >= 36
+
+
+def test_delays_find_what_no_order_decodes_to():
+    """The optimum 21 needs a request to wait although it would fit."""
+    instance = Instance([4] * 4, [1, 1, 6, 6], memory=13)
+    assert run(instance, "mc-sf").total_latency == 22
+    found = search(run(instance, "mc-sf"), np.ones(4), work=1e6)
+    assert found.schedule.total_latency == 21
+
+
+def test_search_gains_at_real_scale():
+    instance = family("chat-and-summaries", n=2000, seed=2)
+    start = run(instance, "area")
+    found = search(start, np.ones(2000), work=1e8)
+    assert found.schedule.total_latency < 0.98 * start.total_latency
+    assert found.schedule.check() == []
+
+
+def test_interrupt_and_stop_keep_the_best():
+    start = run(family("uniform", n=30, seed=1), "fcfs")
+
+    def stop_with(error):
+        def stop(cost):
+            raise error
+
+        return search(start, np.ones(30), work=1e12, on_progress=stop)
+
+    for error, interrupted in ((KeyboardInterrupt, True), (StopIteration, False)):
+        found = stop_with(error)
+        assert found.interrupted is interrupted
+        assert found.schedule.total_latency < start.total_latency
+    late = search(start, np.ones(30), work=1e12, deadline=0.0)
+    assert late.schedule.check() == []
+
+
+def test_schedules_too_long_for_dense_usage_are_refused():
+    instance = Instance([1, 1], [1, 1], 4, arrivals=[0, 10**9])
+    with pytest.raises(OptschedError, match="usage of 1000000001 steps"):
+        search(Schedule(instance, instance.arrivals), np.ones(2), work=1e3)

@@ -1,0 +1,212 @@
+"""`solve`: the best schedule and a bound that is proven, whatever happens on the way."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from literal import optimum
+from strategies import instances
+
+import optsched.solving
+from optsched import (
+    InfeasibleError,
+    Instance,
+    OptschedError,
+    Schedule,
+    Solution,
+    bound,
+    family,
+    run,
+    solve,
+)
+from optsched.models.hindsight import schedule_cost
+from optsched.solvers.bounds import fixable
+from optsched.solving import METHODS, proven_horizon
+
+
+def random_instances(count, seed, **fields):
+    """Tiny instances, half of them with arrivals."""
+    rng = np.random.default_rng(seed)
+    for index in range(count):
+        requests = int(rng.integers(2, 5))
+        outputs = rng.integers(1, 5, requests)
+        prompts = rng.integers(0, 8, requests)
+        arrivals = np.sort(rng.integers(0, 4, requests)) * (index % 2)
+        more = {name: make(rng, requests) for name, make in fields.items()}
+        yield Instance(prompts, outputs, 12, arrivals, **more)
+
+
+def schedules(instance):
+    """All feasible schedules that end by a step within which one optimal schedule ends."""
+    latest = int(instance.arrivals.max() + instance.outputs.sum())
+    choices = [
+        range(arrival, latest - output + 1)
+        for arrival, output in zip(instance.arrivals, instance.outputs, strict=True)
+    ]
+    for starts in itertools.product(*choices):
+        schedule = Schedule(instance, starts)
+        if not [v for v in schedule.check() if v.kind != "deadline"]:
+            yield schedule
+
+
+def test_every_method_finds_and_proves_the_optimum():
+    for instance in random_instances(24, seed=1):
+        best = optimum(instance)
+        for method in ("auto", "highs", "cp-sat"):
+            result = solve(instance, method=method, time_limit=30)
+            assert (result.cost, result.bound, result.status) == (best, best, "optimal")
+            assert result.proven_optimal
+            assert result.schedule.check() == []
+            assert result.schedule.total_latency == best
+        found = solve(instance, method="search", time_limit=0.02)
+        assert found.bound <= best <= found.cost
+
+
+@pytest.mark.parametrize("objective", ["weighted-latency", "makespan"])
+def test_other_objectives(objective):
+    weights = {"weights": lambda rng, n: rng.choice([0.5, 1, 2.25], n)}
+    for instance in random_instances(10, seed=2, **weights):
+        best = min(schedule_cost(schedule, objective) for schedule in schedules(instance))
+        for method in ("auto", "highs"):
+            result = solve(instance, objective, method, time_limit=30)
+            assert result.cost == pytest.approx(best)
+            assert result.proven_optimal
+            assert result.bound <= result.cost
+
+
+def test_deadlines_hard_and_soft():
+    due = {"deadlines": lambda rng, n: rng.integers(3, 12, n)}
+    infeasible = 0
+    for instance in random_instances(16, seed=3, **due):
+        feasible = [schedule for schedule in schedules(instance) if not schedule.check()]
+        if not feasible:
+            infeasible += 1
+            with pytest.raises(InfeasibleError, match="not all requests can complete within their"):
+                solve(instance, time_limit=30)
+        else:
+            result = solve(instance, time_limit=30)
+            assert result.cost == min(schedule.total_latency for schedule in feasible)
+            assert result.schedule.check() == []
+        for lateness in ("per-step", "per-request"):
+            soft = solve(instance, time_limit=30, lateness=lateness, penalty=3.0)
+            costs = (
+                schedule_cost(schedule, "total-latency", lateness, 3.0)
+                for schedule in schedules(instance)
+            )
+            assert soft.cost == min(costs)
+            assert soft.proven_optimal
+    assert 0 < infeasible < 16
+
+
+def test_horizon_is_said_and_may_be_too_short():
+    instance = Instance([4] * 4, [1, 1, 6, 6], memory=13)
+    result = solve(instance, horizon=12, time_limit=30)
+    assert (result.cost, result.status) == (21, "optimal within horizon 12")
+    assert "within horizon 12" in str(result)
+    with pytest.raises(InfeasibleError, match="not all requests can complete by step 8"):
+        solve(instance, horizon=8, time_limit=30)
+    with pytest.raises(InfeasibleError, match="by step 3"):
+        solve(instance, horizon=3, time_limit=30)
+
+
+@given(instances(max_requests=4, max_memory=12, max_arrival=5, max_output=4))
+@settings(max_examples=60)
+def test_no_optimal_schedule_uses_a_start_that_is_ruled_out(instance):
+    best = optimum(instance)
+    certificate = bound(instance, "lagrangian").certificate
+    fixing = fixable(instance, certificate, float(run(instance, "fcfs").total_latency))
+    optimal = [s for s in schedules(instance) if s.total_latency == best]
+    requests = np.arange(len(instance))
+    for schedule in optimal:
+        assert not fixing.too_dear(requests, schedule.starts).any()
+        assert (schedule.starts <= fixing.latest).all()
+    assert proven_horizon(instance) >= min(schedule.makespan for schedule in optimal)
+
+
+def test_a_time_limit_of_a_millisecond_gives_a_valid_interval():
+    instance = family("uniform", n=12, seed=4)
+    for method in METHODS:
+        result = solve(instance, method=method, time_limit=0.001)
+        assert result.schedule.check() == []
+        assert 0 < result.bound < result.cost
+        assert result.status in ("time limit", "search ended")
+
+
+def test_interrupts_keep_what_is_known():
+    instance = family("uniform", n=14, seed=1)
+    for after in range(1, 12, 3):
+        calls = itertools.count(1)
+
+        def interrupt(progress, after=after, calls=calls):
+            if next(calls) == after:
+                raise KeyboardInterrupt
+
+        if after == 1:  # before the first schedule
+            with pytest.raises(OptschedError, match="no schedule was found"):
+                solve(instance, time_limit=3, on_progress=interrupt)
+            continue
+        result = solve(instance, time_limit=3, on_progress=interrupt)
+        assert result.schedule.check() == []
+        assert result.bound <= result.cost
+
+
+def test_a_solver_that_crashes_costs_only_the_proof(monkeypatch):
+    def crash(*arguments, **options):
+        return Solution("error", "HiGHS", 0.1, words="killed by signal 9")
+
+    monkeypatch.setattr(optsched.solving, "solve_linear", crash)
+    result = solve(family("exponential", n=20, seed=1), method="highs", time_limit=5)
+    assert result.status == "error"
+    assert "killed by signal 9" in str(result)
+    assert result.bound < result.cost
+
+
+def test_infeasibility_on_the_solver_s_word_needs_no_schedule(monkeypatch):
+    """With a feasible schedule at hand the word of a solver is not believed."""
+
+    def deny(*arguments, **options):
+        return Solution("infeasible", "HiGHS", 0.1)
+
+    monkeypatch.setattr(optsched.solving, "solve_linear", deny)
+    result = solve(family("exponential", n=20, seed=1), method="highs", time_limit=5)
+    assert not result.proven_optimal
+
+
+def test_history_only_improves_and_result_survives_pickling():
+    result = solve(family("uniform", n=8, seed=0), time_limit=20)
+    costs = [cost for _, cost, _ in result.history if cost is not None]
+    bounds = [value for _, _, value in result.history]
+    assert costs == sorted(costs, reverse=True)
+    assert bounds == sorted(bounds)
+    assert pickle.loads(pickle.dumps(result)).cost == result.cost
+    assert replace(result, status="x").status == "x"
+
+
+def test_large_instances_are_searched():
+    result = solve(family("chat-and-summaries", n=2000, seed=1), time_limit=1)
+    assert 0 < result.gap < 0.08
+    with pytest.raises(OptschedError, match="nonzeros"):
+        solve(family("chat-and-summaries", n=2000, seed=1), method="highs", time_limit=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "latency"}, "unknown objective 'latency': did you mean"),
+        ({"method": "cpsat"}, "unknown method 'cpsat': did you mean 'cp-sat'"),
+        ({"time_limit": 0}, "time_limit is 0, but must be a positive number"),
+        ({"time_limit": float("nan")}, "time_limit is nan"),
+        ({"objective": "makespan", "method": "search"}, "search minimises latency"),
+        ({"lateness": "never"}, "unknown lateness 'never'"),
+        ({"penalty": -1.0, "lateness": "per-step"}, "penalty is -1.0"),
+        ({"threads": 0}, "threads is 0"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(OptschedError, match=message):
+        solve(family("uniform", n=14, seed=0), **({"time_limit": 1} | options))
