@@ -305,12 +305,9 @@ def check_certificate(instance: Instance, output: Output, certificate: str) -> i
     help="Deadlines: forbidden to miss, or a penalty per-step or per-request.",
 )
 @click.option("--penalty", type=float, default=0.0, metavar="P", help="Price of being late.")
-@click.pass_context
-def solve(
-    context: click.Context, instance: Instance, output: Output, time_limit: float, **options: Any
-) -> int:
+def solve(instance: Instance, output: Output, time_limit: float, **options: Any) -> int:
     """Find the best schedule in hindsight, and prove how good it is."""
-    seed = context.params["seed"]
+    seed = click.get_current_context().params["seed"]
     with output.progress("solving") as update:
         try:
             result = optsched.solve(
@@ -338,10 +335,9 @@ def solve(
 @click.option("--fit", default="peak", show_default=True, help="peak, or profile (mip only).")
 @click.option("--epsilon", type=float, default=0.1, show_default=True, help="For scaled-dp.")
 @click.option("--time-limit", type=float, metavar="S", help="For mip.")
-@click.pass_context
-def select(context: click.Context, instance: Instance, output: Output, **options: Any) -> int:
+def select(instance: Instance, output: Output, **options: Any) -> int:
     """Select the batch of least F (sum of outputs over squared size) that fits."""
-    seed = context.params["seed"]
+    seed = click.get_current_context().params["seed"]
     began = time.perf_counter()
     with output.progress("selecting"):
         batch = optsched.select(instance, seed=seed, **options)

@@ -135,6 +135,79 @@ def test_check_prints_ten_violations_and_counts_the_rest(optsched_command, tmp_p
     assert "and 10 more" in out
 
 
+def test_solve_proves_an_optimum(optsched_command, trace):
+    code, out, _ = optsched_command("solve", trace, "--memory", 64, "--json", "-")
+    content = json.loads(out)
+    assert code == 0
+    assert (content["status"], content["objective"], content["bound"]) == ("optimal", 45, 45)
+    assert (content["gap"], content["proven_optimal"]) == (0, True)
+    instance = optsched.read_trace(trace, 64)
+    schedule = Schedule(instance, content["starts"])
+    assert (schedule.total_latency, schedule.check()) == (45, [])
+    code, out, _ = optsched_command(
+        *("solve", trace, "--memory", 64, "--objective", "makespan", "--method", "highs")
+    )
+    assert code == 0
+    assert "makespan 3, proven optimal" in out
+
+
+def test_solve_says_no_to_impossible_deadlines(optsched_command, tmp_path):
+    path = tmp_path / "due.csv"
+    path.write_text("prompt_tokens,output_tokens,deadline\n5,2,2\n5,2,3\n")
+    code, out, _ = optsched_command("solve", path, "--memory", 9, "--json", "-")
+    content = json.loads(out)
+    assert (code, content["status"], content["starts"]) == (1, "infeasible", None)
+    code, out, _ = optsched_command("solve", path, "--memory", 9)
+    assert (code, "not all requests can complete" in out) == (1, True)
+    code, out, _ = optsched_command(
+        *("solve", path, "--memory", 9, "--lateness", "per-step", "--penalty", 2, "--json", "-")
+    )
+    assert (code, json.loads(out)["objective"]) == (0, 2 + 4 + 2)
+
+
+def test_interrupted_solve_keeps_what_it_has(optsched_command, trace, monkeypatch):
+    from optsched import solving
+
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(solving, "solve_events", interrupted)
+    code, out, _ = optsched_command(
+        *("solve", "family:uniform,n=11", "--method", "cp-sat", "--json", "-")
+    )
+    content = json.loads(out)
+    assert (code, content["status"]) == (130, "interrupted")
+    assert content["bound"] < content["objective"]
+
+
+@pytest.mark.parametrize("method", ["dp", "scaled-dp", "swap", "quantile", "mip"])
+def test_select_names_a_batch(optsched_command, trace, method):
+    code, out, _ = optsched_command(
+        *("select", trace, "--memory", 64, "--method", method, "--json", "-")
+    )
+    content = json.loads(out)
+    assert code == 0
+    assert content["F"] == pytest.approx(2 * 21 / 21**2)
+    assert content["requests"] == list(range(1, 22))
+    code, out, _ = optsched_command("select", trace, "--memory", 64, "--method", method)
+    assert "F = 0.0952381 with 21 requests" in out
+
+
+@pytest.mark.parametrize("ending", ["mps", "lp"])
+@pytest.mark.parametrize("model", ["hindsight", "relaxation", "batch"])
+def test_export_writes_what_can_be_read_again(optsched_command, trace, tmp_path, model, ending):
+    path = tmp_path / f"model.{ending}"
+    code, out, _ = optsched_command(
+        *("export", trace, "--memory", 64, "--model", model, "--size", 3, "--out", path),
+        *("--json", "-"),
+    )
+    content = json.loads(out)
+    assert code == 0
+    again = optsched.read_model(path)
+    assert again.matrix.shape == (content["rows"], content["columns"])
+    assert again.matrix.nnz == content["nonzeros"]
+
+
 def test_seed_seeds_a_family(optsched_command):
     def total(*arguments):
         code, out, _ = optsched_command(
@@ -238,6 +311,13 @@ def test_truncated_gzip_is_refused(optsched_command, tmp_path):
             ["bound", "{trace}", "--memory=64", "--method=closed-form", "--certificate={dir}/c"],
             "no certificate",
         ),
+        (["solve", "{trace}", "--memory", "64", "--method", "milp"], "unknown method 'milp'"),
+        (["solve", "{trace}", "--memory", "64", "--objective", "tel"], "unknown objective 'tel'"),
+        (["solve", "{trace}", "--memory", "64", "--time-limit", "0"], "time_limit is 0.0"),
+        (["select", "{trace}", "--memory", "64", "--method", "greedy"], "unknown method 'greedy'"),
+        (["select", "{trace}", "--memory", "64", "--fit", "profile"], "use method='mip'"),
+        (["export", "{trace}", "--memory", "64", "--out", "{dir}/x.txt"], ".mps or .lp"),
+        (["export", "{trace}", "--memory", "64", "--model=batch", "--out={dir}/x.lp"], "--size K"),
         (["comapre"], "No such command 'comapre'"),
         (["compare", "{trace}", "--memry", "64"], "--memory"),
     ],
