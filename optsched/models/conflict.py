@@ -1,0 +1,389 @@
+r"""Requests that cannot all complete in time: windows, and the conflicts that arithmetic finds.
+
+Request :math:`i` has to run within its window: it starts from :math:`e_i = a_i` on and completes by
+its due step :math:`f_i`, the earlier of its deadline and the horizon. Requests *conflict* if no
+starts keep them all within their windows and the memory. Four facts about conflicts that are
+irreducible, that is, vanish without any one of their requests:
+
+- *One request* conflicts exactly if :math:`e_i + o_i > f_i`.
+- *Two requests* that can each run alone conflict exactly if :math:`f_j - o_j - e_i < D_{ij}` and
+  :math:`f_i - o_i - e_j < D_{ji}`, where
+  :math:`D_{ij} = \min\{o_i, \max\{o_i - o_j,\, 2 o_i + s_i + s_j - M\}\}` is the least
+  :math:`p_j - p_i` with which :math:`i` may complete first (Eq. 6 at :math:`c_i`).
+- *Memory-time.* Requests whose windows lie within the steps :math:`b + 1, \dots, f` conflict if
+  :math:`\sum A_i > M (f - b)`.
+- *No part in any conflict* have requests that can be added to whatever the others do: those whose
+  last start :math:`f_i - o_i` is at least that of `latest_starts`. Its proof holds here as well:
+  it bounds the first step at which request :math:`i` fits in, and leaves the others where they are
+  or moves them to earlier steps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from optsched.errors import ModelError
+from optsched.models.hindsight import HindsightProgram, latest_starts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from optsched.instance import Instance, IntArray
+    from optsched.models.linear import LinearModel
+
+#: How a conflict is proven: by the arithmetic of one, two or many requests, or by a search.
+Proof = Literal["window", "pair", "memory-time", "search"]
+
+_LISTED = 12  # requests that a sentence names
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Requests that cannot all complete in time, and the steps whose memory they would overfill.
+
+    Attributes
+    ----------
+    requests
+        Their labels.
+    indices
+        Their indices in the instance, ascending.
+    steps
+        Steps at which the limit of memory is needed for the conflict: without it elsewhere they
+        conflict all the same. Empty where time alone is too short.
+    proof
+        How the conflict is proven: by the arithmetic of one "window", of a "pair" or of
+        "memory-time", or by the "search" of a solver.
+    irreducible
+        Whether it vanishes without any one of the requests.
+    smallest
+        Whether no conflict has fewer requests.
+    tight
+        Whether it vanishes with endless memory at any one of the steps.
+    reason
+        The contradiction.
+
+    Examples
+    --------
+    >>> from optsched import Instance, explain_infeasibility
+    >>> instance = Instance([4, 4, 1], [2, 2, 2], 9, deadlines=[3, 3, 9], labels=["a", "b", "c"])
+    >>> conflict = explain_infeasibility(instance)
+    >>> conflict.requests, conflict.steps
+    (('a', 'b'), (range(2, 3),))
+    >>> print(conflict)
+    requests a and b cannot both complete in time: whatever their starts, they hold more than the
+    memory of 9 tokens at step 2; no smaller set of requests conflicts
+    """
+
+    requests: tuple[str, ...]
+    indices: tuple[int, ...]
+    steps: tuple[range, ...]
+    proof: Proof
+    irreducible: bool
+    smallest: bool
+    tight: bool
+    reason: str
+
+    def __str__(self) -> str:
+        count = len(self.requests)
+        if count == 1:
+            return f"request {self.requests[0]} cannot complete in time: {self.reason}"
+        named = list(self.requests[:_LISTED])
+        more = [f"{count - _LISTED:,} more"] if count > _LISTED else []
+        everyone = "both" if count == 2 else "all"
+        claim = "; without any one of them the others can" if self.irreducible else ""
+        if self.smallest:
+            claim = "; no smaller set of requests conflicts"
+        elif not self.irreducible:
+            claim = "; a part of them may conflict already, which more time would tell"
+        return (
+            f"requests {_and([*named, *more])} cannot {everyone} complete in time: "
+            f"{self.reason}{claim}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """The steps within which each request of an instance has to run.
+
+    Parameters
+    ----------
+    instance
+        The requests; deadlines are hard.
+    horizon
+        Last step of all; None leaves the deadlines alone.
+
+    Raises
+    ------
+    ModelError
+        If the horizon is no whole number from 1, or there is neither a horizon nor a deadline.
+
+    Examples
+    --------
+    >>> from optsched import Instance
+    >>> windows = Windows(Instance([1, 1], [2, 3], 9, arrivals=[0, 4]), horizon=6)
+    >>> windows.earliest, windows.due, windows.too_narrow
+    (array([0, 4]), array([6, 6]), array([1]))
+    """
+
+    instance: Instance
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        horizon = self.horizon
+        if horizon is not None and (int(horizon) != horizon or horizon < 1):
+            raise ModelError(f"horizon is {horizon}, but must be a whole number from 1 on")
+        if horizon is None and self.instance.deadlines is None:
+            raise ModelError("there are no deadlines and no horizon, so that nothing can be late")
+
+    @property
+    def earliest(self) -> IntArray:
+        """First start of each request, shape (n,)."""
+        return self.instance.arrivals
+
+    @cached_property
+    def due(self) -> IntArray:
+        """Step by which each request has to complete, shape (n,)."""
+        due = self.instance.deadlines
+        if due is None:
+            return np.full(len(self.instance), self.horizon, dtype=np.int64)
+        return due if self.horizon is None else np.minimum(due, self.horizon)
+
+    @property
+    def latest(self) -> IntArray:
+        """Last start of each request, shape (n,)."""
+        return np.asarray(self.due - self.instance.outputs)
+
+    @property
+    def too_narrow(self) -> IntArray:
+        """Requests that could not complete in time even alone."""
+        return np.flatnonzero(self.latest < self.earliest)
+
+    def contested(self) -> IntArray:
+        """Find the requests that can be part of an irreducible conflict of two or more.
+
+        Returns
+        -------
+        IntArray
+            Indices, ascending; without any, all requests can complete in time.
+        """
+        kept = np.flatnonzero(self.latest >= self.earliest)
+        while len(kept):
+            free = self.latest[kept] >= latest_starts(self.instance.take(kept))
+            if not free.any():
+                break
+            kept = kept[~free]
+        return kept
+
+    def clashing_pair(self, requests: IntArray) -> tuple[int, int] | None:
+        """Find two requests that cannot both complete in time.
+
+        Parameters
+        ----------
+        requests
+            Indices among which to look; each can complete alone.
+
+        Returns
+        -------
+        tuple of int or None
+            The first pair in the order of `requests`.
+        """
+        instance = self.instance
+        prompts, outputs = instance.prompts[requests], instance.outputs[requests]
+        earliest, latest = self.earliest[requests], self.latest[requests]
+
+        def apart(first: Any, second: Any) -> Any:
+            """Give the least distance of starts with which the first may complete first."""
+            together = prompts[first] + prompts[second] - instance.memory
+            overlap = np.maximum(outputs[first] - outputs[second], 2 * outputs[first] + together)
+            return np.minimum(outputs[first], overlap)
+
+        for one in range(len(requests) - 1):
+            this, others = one, np.arange(one + 1, len(requests))
+            clash = latest[others] - earliest[this] < apart(this, others)
+            clash &= latest[this] - earliest[others] < apart(others, this)
+            if clash.any():
+                return int(requests[one]), int(requests[others[np.argmax(clash)]])
+        return None
+
+    def overload(self, requests: IntArray) -> IntArray | None:
+        """Find requests that hold more memory-time than there is within their windows.
+
+        Parameters
+        ----------
+        requests
+            Indices among which to look.
+
+        Returns
+        -------
+        IntArray or None
+            Few of them: of the overloaded span of steps with the fewest requests in it, the
+            requests of most memory-time.
+        """
+        order = requests[np.argsort(-self.earliest[requests], kind="stable")]
+        begin, due = self.earliest[order], self.due[order]
+        areas = self.instance.areas[order].astype(np.float64)
+        fewest: tuple[int, int, int] | None = None
+        for end in np.unique(due).tolist():
+            inside = due <= end
+            held = np.cumsum(np.where(inside, areas, 0.0))
+            room = float(self.instance.memory) * (end - begin)
+            over = np.flatnonzero(inside & (held > room * (1 + 1e-12)))
+            if len(over):
+                members = int(np.count_nonzero(inside[: over[0] + 1]))
+                if fewest is None or members < fewest[0]:
+                    fewest = members, int(over[0]), end
+        if fewest is None:
+            return None
+        _, last, end = fewest
+        inside = np.flatnonzero(due[: last + 1] <= end)
+        heaviest = inside[np.argsort(-areas[inside], kind="stable")]
+        room = float(self.instance.memory) * (end - int(begin[last]))
+        needed = int(np.argmax(np.cumsum(areas[heaviest]) > room)) + 1
+        return np.sort(order[heaviest[:needed]])
+
+    def program(self, requests: IntArray, *, aggregate: bool = True) -> HindsightProgram:
+        """Give the hindsight program of some requests that can each complete alone.
+
+        Parameters
+        ----------
+        requests
+            Their indices, ascending.
+        aggregate
+            Whether equal requests share their columns.
+
+        Returns
+        -------
+        HindsightProgram
+            Over the steps of their windows.
+        """
+        part = self.instance.take(requests).replace(deadlines=self.due[requests])
+        return HindsightProgram(
+            part,
+            horizon=int(self.due[requests].max()),
+            now=int(self.earliest[requests].min()),
+            aggregate=aggregate,
+        )
+
+    def lower(
+        self,
+        requests: IntArray,
+        *,
+        steps: IntArray | None = None,
+        optional: IntArray | None = None,
+    ) -> LinearModel:
+        """Write "all of these complete in time" as arrays.
+
+        Parameters
+        ----------
+        requests
+            Indices, ascending.
+        steps
+            Steps at which the memory is limited; None for all.
+        optional
+            Indices of those among `requests` that may be left out. As many as possible run.
+
+        Returns
+        -------
+        LinearModel
+            The families of `HindsightProgram`, without aggregation if some are optional.
+        """
+        model = self.program(requests, aggregate=optional is None).lower()
+        row_lower, row_upper = model.row_lower.copy(), model.row_upper.copy()
+        if steps is not None:
+            keys = next(family for family in model.rows if family.name == "memory").keys[:, 0]
+            row_upper[model.rows_of("memory")[~np.isin(keys, steps)]] = np.inf
+        cost = 0.0
+        if optional is not None:
+            row_lower[model.rows_of("once")[np.isin(requests, optional)]] = 0
+            cost = 1.0
+        limited = dataclasses.replace(model, row_lower=row_lower, row_upper=row_upper)
+        return limited.with_objective(cost, sense="min" if optional is None else "max")
+
+    def describe(
+        self,
+        requests: Sequence[int],
+        steps: IntArray,
+        *,
+        irreducible: bool = True,
+        smallest: bool = True,
+        tight: bool = True,
+    ) -> Conflict:
+        """Put a conflict into words.
+
+        Parameters
+        ----------
+        requests
+            Indices of requests that conflict.
+        steps
+            Steps whose limits of memory are needed for that, ascending.
+        irreducible, smallest, tight
+            What is known of the conflict.
+
+        Returns
+        -------
+        Conflict
+            With the simplest proof there is.
+        """
+        instance, members = self.instance, np.sort(np.asarray(requests, dtype=np.int64))
+        first = int(members[0])
+        begin, end = int(self.earliest[members].min()), int(self.due[members].max())
+        span = _steps(range(begin + 1, end + 1))
+        held = sum(instance.areas[members].tolist())
+        room = instance.memory * (end - begin)
+        proof: Proof = "search"
+        if len(members) == 1:
+            proof = "window"
+            limit = "its deadline" if end != self.horizon else "the horizon"
+            reason = (
+                f"it arrives at step {begin} and makes {instance.outputs[first]} tokens, so it "
+                f"completes at step {begin + instance.outputs[first]} at the earliest, but "
+                f"{limit} is step {end}"
+            )
+        elif held > room:
+            proof = "memory-time"
+            reason = (
+                f"they hold {held:,} token-steps, all of them within {span}, "
+                f"where the memory of {instance.memory:,} tokens offers {room:,}"
+            )
+        else:
+            proof = "pair" if len(members) == 2 else "search"
+            reason = (
+                "whatever their starts, they hold more than the memory of "
+                f"{instance.memory:,} tokens at {'' if len(steps) == 1 else 'one of the '}"
+                f"{_steps(*_ranges(steps))}"
+            )
+        return Conflict(
+            requests=tuple(instance.label(request) for request in members.tolist()),
+            indices=tuple(members.tolist()),
+            steps=_ranges(steps),
+            proof=proof,
+            irreducible=irreducible,
+            smallest=smallest,
+            tight=tight,
+            reason=reason,
+        )
+
+
+def _ranges(steps: IntArray) -> tuple[range, ...]:
+    """Join consecutive steps."""
+    if not len(steps):
+        return ()
+    runs = np.split(steps, np.flatnonzero(np.diff(steps) > 1) + 1)
+    return tuple(range(int(run[0]), int(run[-1]) + 1) for run in runs)
+
+
+def _steps(*ranges: range) -> str:
+    parts = [
+        str(part.start) if len(part) == 1 else f"{part.start}..{part.stop - 1}" for part in ranges
+    ]
+    alone = len(ranges) == 1 and len(ranges[0]) == 1
+    return f"step{'' if alone else 's'} {', '.join(parts)}"
+
+
+def _and(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,233 @@
+"""Conflicts against brute force: nothing of them can be spared, and none is smaller."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from literal import usage_at
+from strategies import instances
+
+from optsched import (
+    Instance,
+    ModelError,
+    Solution,
+    SolverError,
+    Stopped,
+    explain_infeasibility,
+    family,
+)
+from optsched.models.conflict import Windows
+from optsched.solvers import conflict as conflicts
+from optsched.solvers.conflict import fewest, reduce
+
+
+def can_complete(windows, requests, steps=None):
+    """Try all starts, with the memory limited at some steps or at all."""
+    instance = windows.instance
+    prompts = [int(instance.prompts[i]) for i in requests]
+    outputs = [int(instance.outputs[i]) for i in requests]
+    choices = [
+        range(int(windows.earliest[i]), int(windows.due[i] - instance.outputs[i]) + 1)
+        for i in requests
+    ]
+    if steps is None:
+        steps = range(1, int(windows.due.max()) + 1)
+    return any(
+        all(usage_at(step, starts, prompts, outputs) <= instance.memory for step in steps)
+        for starts in itertools.product(*choices)
+    )
+
+
+@st.composite
+def tight(draw, max_requests=5):
+    """Draw windows with little time to spare, so that about half of the instances conflict."""
+    instance = draw(instances(max_requests, max_memory=12, max_arrival=3, max_output=4))
+    count = len(instance)
+    spare = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    deadlines = np.maximum(1, instance.arrivals + instance.outputs + spare)
+    late = int((instance.arrivals + instance.outputs).max())
+    return Windows(
+        instance.replace(deadlines=draw(st.sampled_from([None, deadlines]))),
+        late + draw(st.integers(-1, 3)) if late > 1 else late,
+    )
+
+
+@given(tight())
+@settings(max_examples=300)
+def test_a_conflict_is_one_and_nothing_of_it_can_be_spared(windows):
+    everyone = range(len(windows.instance))
+    found = explain_infeasibility(windows.instance, windows.horizon)
+    assert (found is None) == can_complete(windows, everyone)
+    if found is None:
+        return
+    steps = [step for part in found.steps for step in part]
+    assert not can_complete(windows, found.indices, steps)
+    for request in found.indices:
+        assert can_complete(windows, [i for i in found.indices if i != request])
+    for step in steps:
+        assert can_complete(windows, found.indices, [s for s in steps if s != step])
+    assert found.irreducible
+    assert found.smallest
+    assert found.tight
+    for size in range(1, len(found.indices)):
+        assert all(can_complete(windows, part) for part in itertools.combinations(everyone, size))
+
+
+@given(tight())
+@settings(max_examples=200)
+def test_pairs_that_clash_are_found_by_arithmetic(windows):
+    contested = windows.contested()
+    clashing = [
+        pair
+        for pair in itertools.combinations(contested.tolist(), 2)
+        if not can_complete(windows, pair)
+    ]
+    assert windows.clashing_pair(contested) == (clashing[0] if clashing else None)
+
+
+@given(tight())
+@settings(max_examples=200)
+def test_who_is_not_contested_can_always_be_added(windows):
+    assume(not len(windows.too_narrow))
+    everyone, contested = range(len(windows.instance)), windows.contested().tolist()
+    assert can_complete(windows, everyone) == can_complete(windows, contested)
+    for size in range(2, len(everyone) + 1):
+        for part in itertools.combinations(everyone, size):
+            smaller = itertools.combinations(part, size - 1)
+            if not can_complete(windows, part) and all(can_complete(windows, s) for s in smaller):
+                assert set(part) <= set(contested)
+
+
+@given(tight())
+@settings(max_examples=200)
+def test_requests_that_overload_a_span_conflict(windows):
+    assume(not len(windows.too_narrow))
+    overload = windows.overload(np.arange(len(windows.instance)))
+    if overload is not None:
+        assert not can_complete(windows, overload)
+        begin, end = windows.earliest[overload].min(), windows.due[overload].max()
+        held = windows.instance.areas[overload].sum()
+        assert held > windows.instance.memory * (end - begin)
+
+
+@given(
+    groups=st.lists(st.sets(st.integers(0, 8), min_size=1), min_size=1, max_size=4),
+    cannot_tell=st.sets(st.integers(0, 8), max_size=2),
+)
+@settings(max_examples=200)
+def test_filter_and_hitting_sets_on_any_family_of_conflicts(groups, cannot_tell):
+    def feasible(members):
+        return not any(group <= set(members) for group in groups)
+
+    def grow(members):
+        for member in range(9):
+            if feasible([*members, member]):
+                members = {*members, member}
+        return set(members)
+
+    left, known = reduce(range(9), feasible)
+    assert known
+    assert not feasible(left)
+    assert all(feasible([other for other in left if other != member]) for member in left)
+    best, proven = fewest(range(9), left, feasible, grow)
+    assert proven
+    assert not feasible(best)
+    assert len(best) == min(map(len, groups))
+
+    def unsure(members):
+        return None if len(members) == 8 and not cannot_tell <= set(members) else feasible(members)
+
+    left, known = reduce(range(9), unsure)
+    assert not feasible(left)
+    if known:
+        assert all(feasible([other for other in left if other != member]) for member in left)
+    assert fewest(range(9), left, lambda _: None, grow) == (left, len(left) <= 1)
+
+
+NAMES = {"labels": ["ann", "bob", "cyd"], "memory": 9}
+
+
+@pytest.mark.parametrize(
+    ("instance", "horizon", "sentence"),
+    [
+        (
+            Instance([1, 1, 1], [1, 5, 1], arrivals=[0, 3, 3], deadlines=[9, 6, 9], **NAMES),
+            None,
+            "request bob cannot complete in time: it arrives at step 3 and makes 5 tokens, so it "
+            "completes at step 8 at the earliest, but its deadline is step 6",
+        ),
+        (
+            Instance([1, 1, 1], [1, 5, 1], arrivals=[0, 3, 3], **NAMES),
+            7,
+            "request bob cannot complete in time: it arrives at step 3 and makes 5 tokens, so it "
+            "completes at step 8 at the earliest, but the horizon is step 7",
+        ),
+        (
+            Instance([4, 1, 4], [2, 1, 2], deadlines=[3, 9, 3], **NAMES),
+            None,
+            "requests ann and cyd cannot both complete in time: whatever their starts, they hold "
+            "more than the memory of 9 tokens at step 2; no smaller set of requests conflicts",
+        ),
+        (
+            Instance([4, 4, 4], [1, 1, 1], **NAMES),
+            1,
+            "requests ann and bob cannot both complete in time: they hold 10 token-steps, all of "
+            "them within step 1, where the memory of 9 tokens offers 9; no smaller set of "
+            "requests conflicts",
+        ),
+    ],
+)
+def test_it_speaks_in_the_user_s_words(instance, horizon, sentence):
+    assert str(explain_infeasibility(instance, horizon)) == sentence
+
+
+def test_without_deadlines_and_horizon_nothing_conflicts():
+    assert explain_infeasibility(Instance([1, 1], [2, 2], memory=3)) is None
+
+
+def test_a_large_overload_is_told_at_once_and_called_what_it_is():
+    instance = family("chat-and-summaries", n=2000, seed=1)
+    found = explain_infeasibility(instance, horizon=15_000, time_limit=1)
+    assert found.proof == "memory-time"
+    assert not found.irreducible
+    assert not found.smallest
+    assert "more cannot all complete in time: they hold" in str(found)
+    assert "a part of them may conflict already" in str(found)
+    assert explain_infeasibility(instance, horizon=30_000, time_limit=1) is None
+
+
+def test_what_cannot_be_decided_is_said():
+    instance = family("uniform", n=150, seed=0)
+    horizon = int(instance.areas.sum() / instance.memory) + 25
+    with pytest.raises(SolverError, match=r"whether all requests can .* not decided after"):
+        explain_infeasibility(instance, horizon, time_limit=0.1)
+
+
+def test_ctrl_c_ends_the_search_with_what_is_known(monkeypatch):
+    instance = Instance([3, 3, 3, 9], [3, 3, 3, 1], memory=12)
+    interrupted = Solution(Stopped.INTERRUPTED, "solver", 0.1)
+    monkeypatch.setattr(conflicts, "solve_events", lambda *_, **__: interrupted)
+    with pytest.raises(SolverError, match="is not decided"):
+        explain_infeasibility(instance, horizon=5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"horizon": 0}, ModelError, "horizon is 0, but must be a whole number from 1 on"),
+        ({"horizon": 2.5}, ModelError, "horizon is 2.5, but must be a whole number from 1 on"),
+        ({"time_limit": 0}, SolverError, "time_limit is 0, but must be a positive number"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_sentence(arguments, error, message):
+    with pytest.raises(error, match=message):
+        explain_infeasibility(Instance([1], [1], memory=2), **arguments)
+
+
+def test_windows_need_something_to_be_late_for():
+    with pytest.raises(ModelError, match="there are no deadlines and no horizon"):
+        Windows(Instance([1], [1], memory=2))
