@@ -42,6 +42,10 @@ STATUS = {
     "kHighsInterrupt": Stopped.INTERRUPTED,
 }
 
+# Presolve of 1.14.0 calls wrong answers optimal where a row has integer and continuous columns
+# (ERGO-Code/HiGHS issues 2957, 3043, 3094; 1.13 and 1.15 are right): "min 2x - y, y <= x".
+_WRONG_ON_MIXED = "1.14.0"
+
 _FEASIBLE_POINT = 2  # SolutionStatus.kSolutionStatusFeasible
 
 
@@ -142,6 +146,8 @@ def solve(
         "mip_rel_gap": options.gap_limit,
         "mip_abs_gap": 0.0 if options.gap_limit else 1e-6,
     }
+    if integers and not model.integer.all() and highs.version() == _WRONG_ON_MIXED:
+        settings["presolve"] = "off"
     if (remaining := reporter.remaining(options.time_limit)) is not None:
         settings["time_limit"] = remaining
     for key, value in settings.items():
@@ -210,7 +216,7 @@ def dual_bound(model: LinearModel, duals: FloatArray) -> float:
     model
         The model; whole columns may be fractional.
     duals
-        Price of each row, shape (m,).
+        Price of each row, shape (m,); one against a bound that the row does not have counts as 0.
 
     Returns
     -------
@@ -228,6 +234,9 @@ def dual_bound(model: LinearModel, duals: FloatArray) -> float:
     """
     sign = 1.0 if model.sense == "min" else -1.0
     prices = sign * np.asarray(duals, dtype=np.float64)
+    prices = np.where(
+        np.isfinite(np.where(prices > 0, model.row_lower, model.row_upper)), prices, 0
+    )
     reduced = sign * model.cost - model.matrix.T @ prices
     total = sum(
         _least(slopes, lower, upper)
