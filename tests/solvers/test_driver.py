@@ -59,13 +59,14 @@ def check(model, solver, optimum):
         assert solution.stopped in (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED)
         assert not solution.has_answer
         return
-    assert solution.objective == pytest.approx(optimum, abs=1e-6)
+    # A whole column of HiGHS may be off by 1e-6, which continuous ones then make use of.
+    assert solution.objective == pytest.approx(optimum, abs=1e-5)
     assert model.violations(solution.values) == []
     assert solution.objective == model.objective(solution.values)
     if solver in BACK_ENDS:
         assert solution.stopped is Stopped.OPTIMAL
         assert solution.proven_optimal
-        assert solution.bound == pytest.approx(optimum, abs=1e-6)
+        assert solution.bound == pytest.approx(optimum, abs=1e-5)
 
 
 @pytest.mark.parametrize("solver", ["highs", "cp-sat"])
