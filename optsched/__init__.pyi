@@ -40,3 +40,5 @@ from .solving import Hindsight as Hindsight
 from .solving import solve as solve
 from .models.conflict import Conflict as Conflict
 from .solvers.conflict import explain_infeasibility as explain_infeasibility
+from .gap import GapExplanation as GapExplanation
+from .gap import explain_gap as explain_gap

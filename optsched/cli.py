@@ -168,7 +168,7 @@ def compare(
     schedules: str | None,
 ) -> int:
     """Compare policies with each other and with a proven lower bound."""
-    from optsched.comparison import Comparison
+    from optsched.comparison import Comparison, load_kernels
     from optsched.policies import get_policies
 
     chosen = get_policies(None if policies is None else policies.split(","))
@@ -182,7 +182,9 @@ def compare(
         check_writable(folder / "schedule.json")
     results: list[PolicyResult] = []
     code = DONE
-    with output.progress("finding a lower bound") as update:
+    with output.progress("loading kernels (compiling them, the first time)") as update:
+        load_kernels(chosen)
+        update("finding a lower bound")
         proven = optsched.bound(instance)
 
         def keep(result: PolicyResult) -> None:

@@ -223,7 +223,7 @@ def compare(
     ...
     """
     chosen = get_policies(policies)
-    _load_kernels(chosen)
+    load_kernels(chosen)
     if bound is None:
         bound = find_bound(instance)
     results = []
@@ -240,8 +240,16 @@ def compare(
     return Comparison(instance, bound, tuple(results))
 
 
-def _load_kernels(policies: Iterable[Policy]) -> None:
-    """Load or compile the kernels, so that this does not count as anybody's time."""
+def load_kernels(policies: Iterable[Policy]) -> None:
+    """Load the kernels, so that this does not count as anybody's time.
+
+    The first time ever they are compiled, which takes some ten seconds.
+
+    Parameters
+    ----------
+    policies
+        The policies to be run.
+    """
     tiny = Instance([1, 1], [1, 1], memory=2, arrivals=[0, 1])
     find_bound(tiny)
     for policy in policies:

@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from optsched.errors import InfeasibleError, OptschedError, nearest
+from optsched.gap import GapExplanation, explain_gap
 from optsched.models import EventProgram, HindsightProgram, latest_starts
 from optsched.models.hindsight import schedule_cost
 from optsched.policies import POLICIES, PriorityPolicy
 from optsched.simulate import run
 from optsched.solvers import Progress, solve_events, solve_linear
-from optsched.solvers.bounds import Bound, bound, fixable, weights_of
+from optsched.solvers.bounds import OBJECTIVES, Bound, bound
+from optsched.solvers.lagrangian import PricedStarts, weights_of
 from optsched.solvers.search import WORK_PER_SECOND, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from matplotlib.axes import Axes
 
     from optsched.instance import Instance, IntArray
     from optsched.models.hindsight import Lateness, ScheduleObjective
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
 
 Method = Literal["auto", "highs", "cp-sat", "search"]
 METHODS: tuple[Method, ...] = ("auto", "highs", "cp-sat", "search")
-OBJECTIVES: tuple[ScheduleObjective, ...] = ("total-latency", "weighted-latency", "makespan")
 
 _EVENTS_MOST = 12  # requests up to which the event program is the faster one
 _LINEAR_MOST = 20_000_000  # nonzeros up to which a time-indexed program is built
@@ -93,6 +96,37 @@ class Hindsight:
     def proven_optimal(self) -> bool:
         """Whether no feasible schedule costs less (within the horizon, if one was given)."""
         return self.bound >= self.cost
+
+    def explain(self) -> GapExplanation:
+        """Take the gap to the certified bound apart, by request and by step.
+
+        Returns
+        -------
+        GapExplanation
+            Of the certified part of the bound, which a solver may have exceeded.
+        """
+        certificate = self.certificate
+        if certificate is None:
+            certificate = bound(self.schedule.instance, "lagrangian").certificate
+        assert certificate is not None
+        return explain_gap(self.schedule, certificate)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot how the interval between bound and best schedule closed over time.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn on.
+        """
+        from optsched.report.plots import plot_history
+
+        return plot_history(self, ax)
 
     def to_dict(self) -> dict[str, Any]:
         """Give everything as plain data, ready for JSON; starts in the order of the instance."""
@@ -429,7 +463,9 @@ class _Task:
         if self.objective == "makespan":
             return np.minimum(latest, int(self.cost) - instance.outputs)
         if self.bound.certificate is not None:
-            return np.minimum(latest, fixable(instance, self.bound.certificate, self.cost).latest)
+            return np.minimum(
+                latest, PricedStarts(instance, self.bound.certificate).latest(self.cost)
+            )
         return latest
 
     def _program(self, latest: IntArray) -> HindsightProgram:
@@ -443,11 +479,11 @@ class _Task:
     ) -> tuple[Solution, Callable[[Any], Schedule]]:
         model = program.lower()
         if self.bound.certificate is not None and self.best is not None:
+            priced = PricedStarts(self.instance, self.bound.certificate)
             starts = model.variables[0].keys
-            dear = fixable(self.instance, self.bound.certificate, self.cost).too_dear(
-                starts[:, 0], starts[:, 1]
-            )
-            model = model.fix(np.flatnonzero(dear), np.zeros(int(dear.sum())))
+            regrets = priced.regrets(starts[:, 0], starts[:, 1])
+            dear = np.flatnonzero(regrets > priced.room(self.cost))
+            model = model.fix(dear, np.zeros(len(dear)))
         solution = solve_linear(
             model,
             solver,

@@ -25,7 +25,7 @@ from optsched import (
     solve,
 )
 from optsched.models.hindsight import schedule_cost
-from optsched.solvers.bounds import fixable
+from optsched.solvers.lagrangian import PricedStarts
 from optsched.solving import METHODS, proven_horizon
 
 
@@ -119,12 +119,13 @@ def test_horizon_is_said_and_may_be_too_short():
 def test_no_optimal_schedule_uses_a_start_that_is_ruled_out(instance):
     best = optimum(instance)
     certificate = bound(instance, "lagrangian").certificate
-    fixing = fixable(instance, certificate, float(run(instance, "fcfs").total_latency))
+    priced = PricedStarts(instance, certificate)
+    cost = float(run(instance, "fcfs").total_latency)
     optimal = [s for s in schedules(instance) if s.total_latency == best]
     requests = np.arange(len(instance))
     for schedule in optimal:
-        assert not fixing.too_dear(requests, schedule.starts).any()
-        assert (schedule.starts <= fixing.latest).all()
+        assert (priced.regrets(requests, schedule.starts) <= priced.room(cost)).all()
+        assert (schedule.starts <= priced.latest(cost)).all()
     assert proven_horizon(instance) >= min(schedule.makespan for schedule in optimal)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from optsched.comparison import Comparison
+    from optsched.gap import GapExplanation
     from optsched.instance import FloatArray, Instance, IntArray
     from optsched.schedule import Schedule
 
@@ -397,3 +398,29 @@ def proven_optimal(comparison: Comparison) -> bool:
     True
     """
     return math.ceil(comparison.bound.value) >= comparison.best.total_latency
+
+
+def gap_curves(explanation: GapExplanation, most: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Add a gap up over the steps.
+
+    Parameters
+    ----------
+    explanation
+        The gap, taken apart.
+    most
+        Number of points to give at most.
+
+    Returns
+    -------
+    tuple of FloatArray
+        Steps from 0 to the makespan, and the waste and the order regret of everything up to each;
+        a start counts at its step.
+    """
+    schedule = explanation.schedule
+    last = max(schedule.makespan, len(explanation.waste))
+    steps = np.unique(np.linspace(0, last, most).round().astype(np.int64))
+    waste = np.concatenate([[0.0], np.cumsum(explanation.waste)])
+    order = np.argsort(schedule.starts, kind="stable")
+    regret = np.concatenate([[0.0], np.cumsum(explanation.regrets[order])])
+    begun = np.searchsorted(schedule.starts[order], steps, side="right")
+    return steps.astype(np.float64), waste[np.minimum(steps, len(waste) - 1)], regret[begun]

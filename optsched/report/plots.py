@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched.report import data
-from optsched.report.style import LIMIT, UNAVOIDABLE, LineStyle, line_styles, prepare
+from optsched.report.style import (
+    BLUE,
+    LIMIT,
+    ORANGE,
+    UNAVOIDABLE,
+    LineStyle,
+    line_styles,
+    prepare,
+)
 from optsched.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -20,6 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
     from optsched.comparison import Comparison
+    from optsched.gap import GapExplanation
+    from optsched.solving import Hindsight
 
 # One curve may be as fine as print; several would hide each other.
 _BINS, _SHARED_BINS = 2000, 250
@@ -244,6 +254,82 @@ def plot_schedule(schedule: Schedule, ax: Axes | None = None) -> Axes:
 
 def _as_list(schedules: Schedule | Iterable[Schedule]) -> list[Schedule]:
     return [schedules] if isinstance(schedules, Schedule) else list(schedules)
+
+
+def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:
+    """Plot how a gap adds up over the steps: starts that cost more, and memory that lies idle.
+
+    Parameters
+    ----------
+    explanation
+        The gap, taken apart.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on; the upper edge at the right is the whole gap.
+
+    Examples
+    --------
+    >>> from optsched import Instance, bound, explain_gap, run
+    >>> instance = Instance([63] + 21 * [1], [1] + 21 * [2], memory=64)
+    >>> certificate = bound(instance, "lagrangian").certificate
+    >>> plot_gap(explain_gap(run(instance, "mc-sf"), certificate)).get_ylabel()
+    'gap so far (steps of latency)'
+    """
+    ax = prepare(ax)
+    steps, waste, regret = data.gap_curves(explanation, _BINS)
+    ax.fill_between(steps, 0, waste, color=ORANGE, linewidth=0, label="wasted memory")
+    label = "order regret of the starts"
+    ax.fill_between(steps, waste, waste + regret, color=BLUE, linewidth=0, label=label)
+    ax.set_xlim(0, steps[-1])
+    ax.set_ylim(0, max(1.0, 1.05 * float((waste + regret)[-1])))
+    ax.set_xlabel(f"time ({data.step_unit(explanation.schedule.instance)})")
+    ax.set_ylabel("gap so far (steps of latency)")
+    _count(ax.xaxis)
+    _count(ax.yaxis)
+    _legend(ax)
+    return ax
+
+
+def plot_history(result: Hindsight, ax: Axes | None = None) -> Axes:
+    """Plot how the interval between the bound and the best schedule closed.
+
+    Parameters
+    ----------
+    result
+        What `solve` gave.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on; no schedule costs less than the lower edge.
+
+    Examples
+    --------
+    >>> from optsched import Instance, solve
+    >>> plot_history(solve(Instance([4] * 4, [1, 1, 6, 6], memory=13))).get_xlabel()
+    'time (seconds)'
+    """
+    ax = prepare(ax)
+    known = [entry for entry in result.history if entry[1] is not None]
+    seconds = np.array([entry[0] for entry in known] + [result.seconds])
+    costs = np.array([entry[1] for entry in known] + [result.cost], dtype=float)
+    bounds = np.array([entry[2] for entry in known] + [result.bound], dtype=float)
+    ax.fill_between(seconds, bounds, costs, step="post", color=UNAVOIDABLE, alpha=0.4, linewidth=0)
+    ax.step(seconds, costs, where="post", color=BLUE, label="best schedule")
+    label = f"proven bound; gap {data.percent(result.gap)} at the end"
+    ax.step(seconds, bounds, where="post", color="black", linestyle=(0, (4, 2)), label=label)
+    ax.set_xlim(0, seconds[-1])
+    ax.set_xlabel("time (seconds)")
+    ax.set_ylabel(f"{result.objective.replace('-', ' ')} (steps)")
+    _count(ax.yaxis)
+    _legend(ax)
+    return ax
 
 
 def _styled(schedules: Sequence[Schedule]) -> Iterable[tuple[Schedule, LineStyle]]:

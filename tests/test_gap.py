@@ -1,0 +1,76 @@
+"""The gap is the sum of its parts, exactly."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from strategies import instances
+
+from optsched import (
+    Certificate,
+    Instance,
+    OptschedError,
+    Schedule,
+    bound,
+    explain_gap,
+    family,
+    run,
+    verify,
+)
+from optsched.report.data import gap_curves
+from optsched.report.plots import plot_gap
+from optsched.solvers.lagrangian import PricedStarts
+
+
+@given(instances(max_requests=8, max_arrival=20))
+@settings(max_examples=200)
+def test_regrets_and_waste_sum_to_the_gap_in_exact_integers(instance):
+    certificate = bound(instance, "lagrangian").certificate
+    schedule = run(instance, "fcfs")
+    priced = PricedStarts(instance, certificate)
+    regrets = priced.regrets(np.arange(len(instance)), schedule.starts)
+    profile = schedule.memory_profile().tolist()
+    held = [profile[t] if t < len(profile) else 0 for t in range(1, len(priced.prices) + 1)]
+    waste = [int(p) * (instance.memory - m) for p, m in zip(priced.prices, held, strict=True)]
+    assert min([*regrets.tolist(), *waste]) >= 0
+    gap = Fraction(sum(regrets.tolist()) + sum(waste), certificate.denominator)
+    assert gap == schedule.total_latency - verify(certificate, instance)
+    explained = explain_gap(schedule, certificate)
+    parts = explained.order_regret + explained.wasted_memory
+    assert parts == pytest.approx(explained.gap) == pytest.approx(float(gap))
+    _, waste_curve, regret_curve = gap_curves(explained, 50)
+    assert waste_curve[-1] + regret_curve[-1] == pytest.approx(explained.gap, abs=1e-9)
+
+
+def test_the_request_to_blame_is_named():
+    instance = family("chat-and-summaries", n=300, seed=1)
+    certificate = bound(instance, "lagrangian").certificate
+    explained = explain_gap(run(instance, "fcfs"), certificate)
+    frame = explained.to_pandas()
+    assert frame["regret"].is_monotonic_decreasing
+    assert frame["share"].sum() + explained.wasted_memory / explained.gap == pytest.approx(1)
+    assert f"the start of request {frame.index[0]} (prompt" in str(explained)
+    ax = plot_gap(explained)
+    assert ax.get_ylim()[1] >= explained.gap
+
+
+def test_no_gap_is_said():
+    instance = Instance([5, 5], [3, 4], memory=30)
+    explained = explain_gap(run(instance, "area"), bound(instance, "lagrangian").certificate)
+    assert str(explained) == "area has no gap: it is optimal"
+    assert explained.to_pandas()["share"].tolist() == [0, 0]
+
+
+def test_what_does_not_belong_together_is_refused():
+    instance = Instance([4, 4], [2, 2], memory=9, weights=[1, 2])
+    certificate = bound(instance, "lagrangian").certificate
+    with pytest.raises(OptschedError, match="belongs to another instance"):
+        explain_gap(run(instance.replace(memory=10), "fcfs"), certificate)
+    weighted = Certificate(1, (), instance.fingerprint, objective="weighted-latency")
+    with pytest.raises(OptschedError, match="bounds the weighted-latency"):
+        explain_gap(run(instance, "fcfs"), weighted)
+    with pytest.raises(OptschedError, match="the schedule is infeasible: steps 1"):
+        explain_gap(Schedule(instance, [0, 0]), certificate)
