@@ -331,6 +331,49 @@ def solve(instance: Instance, output: Output, time_limit: float, **options: Any)
 @cli.command()
 @shared_options
 @trace_options
+@click.option("--time-limit", type=float, default=60.0, show_default=True, metavar="S")
+@click.option("--threads", type=int, default=1, show_default=True, metavar="K")
+@click.option("--certificate", type=click.Path(), help="Write the proof of the certified bound.")
+def hindsight(
+    instance: Instance, output: Output, time_limit: float, threads: int, certificate: str | None
+) -> int:
+    """Close in on the least total latency, and explain the gap that is left."""
+    if certificate is not None:
+        check_writable(certificate)
+    seed = click.get_current_context().params["seed"]
+    with output.progress("solving") as update:
+        result = optsched.solve(
+            instance,
+            time_limit=time_limit,
+            threads=threads,
+            seed=seed,
+            on_progress=lambda progress: update(str(progress)),
+        )
+    proof = result.certificate or optsched.bound(instance, "lagrangian").certificate
+    assert proof is not None
+    if certificate is not None:
+        proof.to_json(certificate)
+    explanation = optsched.explain_gap(result.schedule, proof)
+    heaviest = explanation.to_pandas().head(LISTED).reset_index()
+    output.say(f"{result}\n{explanation}")
+    output.result(
+        {
+            **result.to_dict(),
+            "explanation": {
+                "gap": explanation.gap,
+                "order_regret": explanation.order_regret,
+                "waste": explanation.wasted_memory,
+                "heaviest": heaviest.to_dict("records"),
+                "sentence": str(explanation),
+            },
+        }
+    )
+    return INTERRUPTED if result.status == "interrupted" else DONE
+
+
+@cli.command()
+@shared_options
+@trace_options
 @click.option(
     "--method", default="dp", show_default=True, help="dp, scaled-dp, swap, quantile, mip."
 )

@@ -332,24 +332,19 @@ class _Task:
         if [v for v in schedule.check() if not (soft and v.kind == "deadline")]:
             return
         self.best, self.cost = schedule, cost
-        self.note()
 
     def raise_bound(self, proven: Bound) -> None:
         """Keep a bound if it is better."""
         if proven.value > self.bound.value:
             self.bound = proven
-            self.note()
 
-    def note(self, who: str = "") -> None:
-        """Record where things stand."""
+    def note(self, step: str) -> None:
+        """Record where things stand after a step."""
         cost = self.cost if self.best is not None else None
         self.history.append((self.elapsed, cost, self.lowest))
-        self.report(who)
-
-    def report(self, who: str) -> None:
+        self.steps.append(f"{self.elapsed:7.2f} s  {step}")
         if self.on_progress is not None:
-            cost = self.cost if self.best is not None else None
-            self.on_progress(Progress(self.elapsed, who, cost, self.lowest))
+            self.on_progress(Progress(self.elapsed, step.split(":")[0], cost, self.lowest))
 
     def begin(self) -> None:
         """Take what milliseconds give: the policies, and the bound at the relaxation's prices."""
@@ -369,10 +364,7 @@ class _Task:
         for policy in policies:
             self.offer(run(instance, policy))
         found = f"{self.cost:,.10g} ({self.best.policy})" if self.best is not None else "none"
-        self.steps.append(
-            f"{self.elapsed:7.2f} s  policies: {found}; bound {self.lowest:,.10g} "
-            f"({self.bound.method})"
-        )
+        self.note(f"policies: {found}; bound {self.lowest:,.10g} ({self.bound.method})")
 
     def search(self, seed: int, share: float) -> None:
         """Improve the best schedule, for a share of the time that is left."""
@@ -382,7 +374,7 @@ class _Task:
             seconds = min(seconds, 0.3)  # small enough to be solved exactly
         if seconds <= 0:
             return
-        before = self.cost
+        before, began = self.cost, self.elapsed
 
         def improved(cost: float) -> None:
             if self.on_progress is not None:
@@ -399,9 +391,8 @@ class _Task:
             on_progress=improved,
         )
         self.offer(found.schedule)
-        self.steps.append(
-            f"{self.elapsed:7.2f} s  search: {self.cost:,.10g}, gained {before - self.cost:,.10g}"
-        )
+        self.history += [(began + at, cost, self.lowest) for at, cost in found.history[1:]]
+        self.note(f"search: {self.cost:,.10g}, gained {before - self.cost:,.10g}")
         self.status = "time limit" if self.left <= 0 else "search ended"
         if found.interrupted:
             raise KeyboardInterrupt
@@ -441,8 +432,8 @@ class _Task:
             self.raise_bound(Bound(solution.bound, solution.solver, solution.seconds))
         self.status = str(solution.stopped)
         words = f" ({solution.words})" if solution.words and solution.stopped == "error" else ""
-        self.steps.append(
-            f"{self.elapsed:7.2f} s  {solution.solver}, {'events' if events else 'time-indexed'}: "
+        self.note(
+            f"{solution.solver}, {'events' if events else 'time-indexed'}: "
             f"{solution.stopped}{words}, {self.cost:,.10g}, bound {self.lowest:,.10g}"
         )
         if solution.stopped == "interrupted":

@@ -103,6 +103,9 @@ def _add_rows(result: Any, model: LinearModel, columns: Any) -> None:
         for row in range(begin, begin := begin + len(family)):
             part = slice(matrix.indptr[row], matrix.indptr[row + 1])
             body = _linear(matrix.data[part], variables[part])
+            if lower[row] is None and upper[row] is None:
+                bodies.append(pyo.Constraint.Feasible)
+                continue
             equal = lower[row] == upper[row] and part.start < part.stop
             bodies.append(body == lower[row] if equal else (lower[row], body, upper[row]))
         if family.index_names:

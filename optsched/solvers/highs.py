@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from optsched.instance import FloatArray
     from optsched.models.linear import LinearModel
 
-PIN = "highspy>=1.12,<1.15"
+PIN = "highspy>=1.12,<1.15,!=1.14.0"
 
 CAPABILITIES = Capabilities(name="highs", title="HiGHS", duals=True, install=f'pip install "{PIN}"')
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 #: How to install solvers that Pyomo runs.
 INSTALL = {
-    "appsi_highs": 'pip install "highspy>=1.12,<1.15"',
-    "highs": 'pip install "highspy>=1.12,<1.15"',
+    "appsi_highs": 'pip install "highspy>=1.12,<1.15,!=1.14.0"',
+    "highs": 'pip install "highspy>=1.12,<1.15,!=1.14.0"',
     "cbc": "conda install -c conda-forge coin-or-cbc",
     "cplex": "pip install cplex",
     "cplex_direct": "pip install cplex",

@@ -123,3 +123,12 @@ def test_the_garbage_collector_is_left_as_it_was(enabled):
         assert gc.isenabled() == enabled
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_rows_without_bounds_become_constraints_that_always_hold():
+    """None == None once made an equality of them."""
+    column = Variables(Family.of("x", i=[0, 1]), [1, 1], upper=1)
+    free = Rows(Family.of("free"), {"x": [[1, 2]]}, lower=-np.inf, upper=np.inf)
+    model = LinearModel.build("free", [column], [free]).to_pyomo()
+    assert model.free.active
+    assert pyo.value(model.free.body) == 0

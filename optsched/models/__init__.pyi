@@ -1,0 +1,13 @@
+from .batch import BatchSelection as BatchSelection
+from .events import EventProgram as EventProgram
+from .hindsight import HindsightProgram as HindsightProgram
+from .hindsight import LatencyRelaxation as LatencyRelaxation
+from .hindsight import Running as Running
+from .hindsight import latest_starts as latest_starts
+from .hindsight import safe_horizon as safe_horizon
+from .linear import Breach as Breach
+from .linear import Family as Family
+from .linear import LinearModel as LinearModel
+from .linear import ModelError as ModelError
+from .linear import Rows as Rows
+from .linear import Variables as Variables
