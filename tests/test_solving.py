@@ -147,13 +147,18 @@ def test_interrupts_keep_what_is_known():
             if next(calls) == after:
                 raise KeyboardInterrupt
 
-        if after == 1:  # before the first schedule
-            with pytest.raises(OptschedError, match="no schedule was found"):
-                solve(instance, time_limit=3, on_progress=interrupt)
-            continue
         result = solve(instance, time_limit=3, on_progress=interrupt)
         assert result.schedule.check() == []
         assert result.bound <= result.cost
+
+
+def test_an_interrupt_before_the_first_schedule_is_said(monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(optsched.solving, "run", interrupt)
+    with pytest.raises(OptschedError, match="no schedule was found"):
+        solve(family("uniform", n=14, seed=1))
 
 
 def test_a_solver_that_crashes_costs_only_the_proof(monkeypatch):
