@@ -1,0 +1,127 @@
+"""Five hundred random instances: every solver finds what trying all schedules finds.
+
+HiGHS, CP-SAT on rows and CP-SAT on events must give that number, no bound may be above it and no
+policy below. The brute force takes nothing from the package but the fields of the instance.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from optsched import (
+    EventProgram,
+    HindsightProgram,
+    Instance,
+    LatencyRelaxation,
+    bound,
+    run,
+    solve_events,
+    solve_linear,
+    verify,
+)
+from optsched.models.hindsight import safe_horizon, schedule_cost
+from optsched.policies import POLICIES
+from optsched.solvers.lagrangian import certify
+
+BATCHES, EACH = 20, 25
+OBJECTIVES = ("total-latency", "weighted-latency", "makespan")
+
+
+def draw(seed):
+    """Draw an instance: offline or with arrivals, with equal or unequal prompts or requests."""
+    rng = np.random.default_rng(seed)
+    count, memory = int(rng.integers(2, 6)), int(rng.integers(4, 13))
+    outputs = rng.integers(1, min(4, memory), count)
+    prompts = rng.integers(0, memory - outputs + 1)
+    kind = seed % 3
+    if kind == 1:  # equal prompts, as Jaillet has them
+        prompts[:] = min(rng.integers(0, 5), memory - outputs.max())
+    if kind == 2:  # equal requests
+        twin = rng.integers(0, 2, count)
+        prompts, outputs = prompts[twin], outputs[twin]
+    last = 0 if seed % 2 else 4
+    return Instance(
+        prompts,
+        outputs,
+        memory,
+        arrivals=np.sort(rng.integers(0, last + 1, count)),
+        weights=rng.choice([0.5, 1, 2, 3.25], count),
+        name=f"seed {seed}",
+    )
+
+
+def optima(instance):
+    """Try all starts within which one request after the other completes."""
+    horizon = int(instance.arrivals[-1] + instance.outputs.sum())
+    steps = np.arange(1, horizon + 1)
+    count = len(instance)
+    usage = np.zeros((1,) * count + (horizon,), dtype=np.int16)
+    costs = dict.fromkeys(OBJECTIVES, np.zeros((1,) * count))
+    for i in range(count):
+        prompt, output, arrival = (
+            int(values[i]) for values in (instance.prompts, instance.outputs, instance.arrivals)
+        )
+        axis = [1] * count
+        axis[i] = -1
+        starts = np.arange(arrival, horizon - output + 1)
+        age = steps - starts[:, None]
+        held = np.where((age >= 1) & (age <= output), prompt + age, 0).astype(np.int16)
+        usage = usage + held.reshape([*axis, horizon])
+        end = (starts + output).reshape(axis)
+        costs["total-latency"] = costs["total-latency"] + end - arrival
+        weighted = instance.weights[i] * (end - arrival)
+        costs["weighted-latency"] = costs["weighted-latency"] + weighted
+        costs["makespan"] = np.maximum(costs["makespan"], end)
+    feasible = usage.max(axis=-1) <= instance.memory
+    return {name: cost[feasible].min() for name, cost in costs.items()}
+
+
+def answers(instance, objective):
+    """Solve in four ways; give name, claimed optimum and schedule of each."""
+    program = HindsightProgram(instance, objective=objective)
+    for solver in ("highs", "cp-sat"):
+        solution = solve_linear(program.lower(), solver).require(optimal=True)
+        yield solver, solution, program.read(solution.values)
+    events = EventProgram(instance, objective)
+    solution = solve_events(events).require(optimal=True)
+    yield "cp-sat events", solution, events.read(solution.values)
+
+
+def bounds(instance, objective, least):
+    """Give all lower bounds there are, by name; certified ones are compared exactly."""
+    # The longest output more than is safe: else starts beyond the horizon may escape the prices.
+    horizon = safe_horizon(instance) + int(instance.outputs.max())
+    relaxation = LatencyRelaxation(instance, horizon, objective)
+    relaxed = solve_linear(relaxation.lower(), "highs").require(optimal=True)
+    yield "relaxation", relaxed.bound
+    yield "without prices", bound(instance, objective=objective).value
+    if objective == "total-latency":
+        yield "closed form", bound(instance, "closed-form").value
+    if objective != "makespan":
+        prices = relaxation.prices(relaxed.duals)
+        certificate = certify(instance, prices, instance.arrivals, objective)
+        assert verify(certificate, instance) == certificate.value
+        assert certificate.value <= Fraction(least)
+        assert certificate.value == pytest.approx(relaxed.objective, abs=1e-6)  # nothing is lost
+        yield "certified prices", float(certificate.value)
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_solvers_agree_with_brute_force_and_bounds_stay_below(batch):
+    for seed in range(batch * EACH, (batch + 1) * EACH):
+        instance = draw(seed)
+        least = optima(instance)
+        for objective in OBJECTIVES:
+            where = (seed, objective)
+            for solver, solution, schedule in answers(instance, objective):
+                assert solution.objective == pytest.approx(least[objective]), (*where, solver)
+                assert schedule_cost(schedule, objective) == solution.objective, (*where, solver)
+                assert not schedule.check(), (*where, solver)
+            for name, value in bounds(instance, objective, least[objective]):
+                assert value <= least[objective] + 1e-6, (*where, name)
+            for policy in POLICIES:
+                cost = schedule_cost(run(instance, policy), objective)
+                assert cost >= least[objective] - 1e-6, (*where, policy)
