@@ -125,3 +125,9 @@ def test_solvers_agree_with_brute_force_and_bounds_stay_below(batch):
             for policy in POLICIES:
                 cost = schedule_cost(run(instance, policy), objective)
                 assert cost >= least[objective] - 1e-6, (*where, policy)
+
+
+def test_prices_prove_the_relaxation_where_its_safe_horizon_is_too_short_for_them():
+    """Within the safe horizon of 6 HiGHS gave prices that prove 0: all start at step 6 for free."""
+    instance = Instance([8, 8, 8], [2, 2, 2], memory=10)
+    assert dict(bounds(instance, "total-latency", 12))["certified prices"] > 11.999
