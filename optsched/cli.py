@@ -333,7 +333,7 @@ def solve(instance: Instance, output: Output, time_limit: float, **options: Any)
 @trace_options
 @click.option("--time-limit", type=float, default=60.0, show_default=True, metavar="S")
 @click.option("--threads", type=int, default=1, show_default=True, metavar="K")
-@click.option("--certificate", type=click.Path(), help="Write the proof of the certified bound.")
+@click.option("--certificate", type=click.Path(), help="Write the Lagrangian's proof.")
 def hindsight(
     instance: Instance, output: Output, time_limit: float, threads: int, certificate: str | None
 ) -> int:
@@ -349,11 +349,11 @@ def hindsight(
             seed=seed,
             on_progress=lambda progress: update(str(progress)),
         )
-    proof = result.certificate or optsched.bound(instance, "lagrangian").certificate
-    assert proof is not None
     if certificate is not None:
+        proof = optsched.bound(instance, "lagrangian").certificate
+        assert proof is not None
         proof.to_json(certificate)
-    explanation = optsched.explain_gap(result.schedule, proof)
+    explanation = result.explain()
     heaviest = explanation.to_pandas().head(LISTED).reset_index()
     output.say(f"{result}\n{explanation}")
     output.result(

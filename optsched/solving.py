@@ -12,11 +12,12 @@ import numpy as np
 from optsched.errors import InfeasibleError, OptschedError, nearest
 from optsched.gap import GapExplanation, explain_gap
 from optsched.models import EventProgram, HindsightProgram, latest_starts
-from optsched.models.hindsight import schedule_cost
+from optsched.models.hindsight import LATENESS, schedule_cost
 from optsched.policies import POLICIES, PriorityPolicy
 from optsched.simulate import run
-from optsched.solvers import Progress, solve_events, solve_linear
+from optsched.solvers import Options, Progress, solve_events, solve_linear
 from optsched.solvers.bounds import OBJECTIVES, Bound, bound
+from optsched.solvers.configuration import ConfigurationBound, configuration_bound
 from optsched.solvers.lagrangian import PricedStarts, weights_of
 from optsched.solvers.search import WORK_PER_SECOND, search
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from optsched.certificate import Certificate
+    from optsched.configuration_certificate import ConfigurationCertificate
     from optsched.instance import Instance, IntArray
     from optsched.models.hindsight import Lateness, ScheduleObjective
     from optsched.schedule import Schedule
@@ -34,6 +37,7 @@ Method = Literal["auto", "highs", "cp-sat", "search"]
 METHODS: tuple[Method, ...] = ("auto", "highs", "cp-sat", "search")
 
 _EVENTS_MOST = 12  # requests up to which the event program is the faster one
+_LARGE_GAP = 0.04  # above which a gap is the bound's fault, as large requests do not pack
 _LINEAR_MOST = 20_000_000  # nonzeros up to which a time-indexed program is built
 _PROOF_MARGIN = 1e-9  # relative; bounds are rounded down by more
 
@@ -53,7 +57,7 @@ class Hindsight:
     bound
         No feasible schedule costs less.
     proof
-        Who proved the bound: "closed-form", "lagrangian" (then with a certificate) or a solver.
+        Who proved the bound: "closed-form", "lagrangian", "configuration" or a solver.
     status
         "optimal", "time limit", "interrupted", "search ended", or what else ended the work.
     seconds
@@ -65,7 +69,7 @@ class Hindsight:
     steps
         One line for each thing that was done, and what it gained.
     certificate
-        The proof of the bound in exact integers, where there is one.
+        The proof of the bound in exact integers, for "lagrangian" and "configuration".
 
     Examples
     --------
@@ -85,7 +89,7 @@ class Hindsight:
     horizon: int | None
     history: tuple[tuple[float, float | None, float], ...]
     steps: tuple[str, ...]
-    certificate: Any = None
+    certificate: Certificate | ConfigurationCertificate | None = None
 
     @property
     def gap(self) -> float:
@@ -105,9 +109,7 @@ class Hindsight:
         GapExplanation
             Of the certified part of the bound, which a solver may have exceeded.
         """
-        certificate = self.certificate
-        if certificate is None:
-            certificate = bound(self.schedule.instance, "lagrangian").certificate
+        certificate = bound(self.schedule.instance, "lagrangian").certificate
         assert certificate is not None
         return explain_gap(self.schedule, certificate)
 
@@ -222,11 +224,13 @@ def solve(
     for name, value, known in (
         ("objective", objective, OBJECTIVES),
         ("method", method, METHODS),
+        ("lateness", lateness, LATENESS),
     ):
         if value not in known:
             raise OptschedError(f"unknown {name} {value!r}: {nearest(str(value), known)}")
-    if not time_limit > 0:
-        raise OptschedError(f"time_limit is {time_limit}, but must be a positive number of seconds")
+    if not penalty >= 0:
+        raise OptschedError(f"penalty is {penalty}, but cannot be negative")
+    Options(time_limit, threads, seed, memory_limit=memory_limit)  # refuses what makes no sense
     plain = objective != "makespan" and instance.deadlines is None and horizon is None
     if method == "search" and not plain:
         raise OptschedError(
@@ -238,7 +242,11 @@ def solve(
         task.begin()
         if not task.proven and plain and method in ("auto", "search"):
             task.search(seed, share=1.0 if method == "search" else 0.1)
-        if not task.proven and method != "search":
+        if not task.proven and plain and method == "auto":
+            task.price_configurations()
+        # Where sizes gained on prices, a time-indexed program would not get as far.
+        priced = method == "auto" and task.bound.method == "configuration"
+        if not task.proven and method != "search" and not priced:
             task.solve_exactly(method, options)
         if not task.proven and plain and method == "auto":
             task.search(seed + 1, share=1.0)
@@ -287,9 +295,12 @@ class _Task:
     status: str = ""
     best: Schedule | None = None
     cost: float = math.inf
-    bound: Bound = field(default_factory=lambda: Bound(-math.inf, "nothing", 0.0))
+    bound: Bound | ConfigurationBound = field(
+        default_factory=lambda: Bound(-math.inf, "nothing", 0.0)
+    )
     history: list[tuple[float, float | None, float]] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
+    certificate: Certificate | None = None  # of the first bound: what it proves of starts
     began: float = field(default_factory=time.perf_counter)
 
     @property
@@ -333,7 +344,7 @@ class _Task:
             return
         self.best, self.cost = schedule, cost
 
-    def raise_bound(self, proven: Bound) -> None:
+    def raise_bound(self, proven: Bound | ConfigurationBound) -> None:
         """Keep a bound if it is better."""
         if proven.value > self.bound.value:
             self.bound = proven
@@ -349,7 +360,9 @@ class _Task:
     def begin(self) -> None:
         """Take what milliseconds give: the policies, and the bound at the relaxation's prices."""
         instance = self.instance
-        self.raise_bound(bound(instance, objective=self.objective))
+        first = bound(instance, objective=self.objective)
+        self.certificate = first.certificate
+        self.raise_bound(first)
         policies = [*POLICIES.values()]
         if self.objective == "weighted-latency":
             weights = weights_of(instance, self.objective)
@@ -396,6 +409,26 @@ class _Task:
         self.status = "time limit" if self.left <= 0 else "search ended"
         if found.interrupted:
             raise KeyboardInterrupt
+
+    def price_configurations(self) -> None:
+        """Raise the bound where large requests leave memory empty that nothing could use."""
+        gap = (self.cost - self.lowest) / self.cost
+        few = len(self.instance) <= _EVENTS_MOST
+        if few or gap < _LARGE_GAP or self.objective != "total-latency" or self.left <= 0:
+            return
+        before = self.lowest
+
+        def report(_: float, value: float) -> None:
+            if self.on_progress is not None:
+                self.on_progress(Progress(self.elapsed, "configurations", self.cost, value))
+
+        try:
+            found = configuration_bound(self.instance, time_limit=self.left / 2, on_progress=report)
+        except OptschedError as error:
+            self.note(f"configurations: left out, {error}")
+            return
+        self.raise_bound(found)
+        self.note(f"configurations: bound {self.lowest:,.10g}, gained {self.lowest - before:,.10g}")
 
     def solve_exactly(self, method: Method, options: dict[str, Any]) -> None:
         """Hand the program to a solver, without the starts that are proven to be too dear."""
@@ -453,10 +486,8 @@ class _Task:
             return latest
         if self.objective == "makespan":
             return np.minimum(latest, int(self.cost) - instance.outputs)
-        if self.bound.certificate is not None:
-            return np.minimum(
-                latest, PricedStarts(instance, self.bound.certificate).latest(self.cost)
-            )
+        if self.certificate is not None:
+            return np.minimum(latest, PricedStarts(instance, self.certificate).latest(self.cost))
         return latest
 
     def _program(self, latest: IntArray) -> HindsightProgram:
@@ -469,8 +500,8 @@ class _Task:
         self, program: HindsightProgram, solver: str, options: dict[str, Any]
     ) -> tuple[Solution, Callable[[Any], Schedule]]:
         model = program.lower()
-        if self.bound.certificate is not None and self.best is not None:
-            priced = PricedStarts(self.instance, self.bound.certificate)
+        if self.certificate is not None and self.best is not None:
+            priced = PricedStarts(self.instance, self.certificate)
             starts = model.variables[0].keys
             regrets = priced.regrets(starts[:, 0], starts[:, 1])
             dear = np.flatnonzero(regrets > priced.room(self.cost))

@@ -24,6 +24,7 @@ from optsched import (
     run,
     solve,
 )
+from optsched.configuration_certificate import verify_configuration
 from optsched.models.hindsight import schedule_cost
 from optsched.solvers.lagrangian import PricedStarts
 from optsched.solving import METHODS, proven_horizon
@@ -209,10 +210,19 @@ def test_large_instances_are_searched():
         ({"time_limit": float("nan")}, "time_limit is nan"),
         ({"objective": "makespan", "method": "search"}, "search minimises latency"),
         ({"lateness": "never"}, "unknown lateness 'never'"),
-        ({"penalty": -1.0, "lateness": "per-step"}, "penalty is -1.0"),
+        ({"penalty": -1.0, "lateness": "per-step"}, "penalty is -1.0, but cannot be negative"),
         ({"threads": 0}, "threads is 0"),
     ],
 )
 def test_bad_arguments(options, message):
     with pytest.raises(OptschedError, match=message):
         solve(family("uniform", n=14, seed=0), **({"time_limit": 1} | options))
+
+
+def test_configurations_raise_the_bound_where_large_requests_do_not_pack():
+    instance = family("uniform", n=16, seed=3)
+    result = solve(instance, time_limit=6)
+    assert result.proof == "configuration"
+    assert result.bound > bound(instance).value
+    assert verify_configuration(result.certificate, instance) <= result.cost
+    assert result.schedule.check() == []
