@@ -31,7 +31,7 @@ from .solvers.batch import Batch as Batch
 from .solvers.batch import select as select
 from .solvers.bounds import Bound as Bound
 from .solvers.bounds import bound as bound
-from .solvers.conflict import explain_infeasibility as explain_infeasibility
+from .conflict import explain_infeasibility as explain_infeasibility
 from .solvers.driver import solve_events as solve_events
 from .solvers.driver import solve_linear as solve_linear
 from .solvers.files import read_model as read_model

@@ -320,12 +320,38 @@ def solve(instance: Instance, output: Output, time_limit: float, **options: Any)
                 **options,
             )
         except InfeasibleError as error:
-            output.say(str(error))
-            output.result({"status": "infeasible", "message": str(error), "starts": None})
-            return NO
+            update("looking for the smallest conflict")
+            return _say_infeasible(instance, output, error, options["horizon"], time_limit)
     output.say(str(result))
     output.result(result.to_dict())
     return INTERRUPTED if result.status == "interrupted" else DONE
+
+
+def _say_infeasible(
+    instance: Instance,
+    output: Output,
+    error: InfeasibleError,
+    horizon: int | None,
+    time_limit: float,
+) -> int:
+    """Name the requests and steps in conflict, as far as they are found in time."""
+    content: dict[str, Any] = {"status": "infeasible", "message": str(error), "starts": None}
+    output.say(str(error))
+    try:
+        conflict = optsched.explain_infeasibility(instance, horizon, time_limit=time_limit)
+    except OptschedError as undecided:
+        output.note(str(undecided))
+    else:
+        if conflict is not None:
+            output.say(str(conflict))
+            content["conflict"] = {
+                "requests": list(conflict.requests),
+                "steps": [[steps.start, steps.stop - 1] for steps in conflict.steps],
+                "smallest": conflict.smallest,
+                "message": str(conflict),
+            }
+    output.result(content)
+    return NO
 
 
 @cli.command()

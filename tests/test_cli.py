@@ -157,6 +157,7 @@ def test_solve_says_no_to_impossible_deadlines(optsched_command, tmp_path):
     code, out, _ = optsched_command("solve", path, "--memory", 9, "--json", "-")
     content = json.loads(out)
     assert (code, content["status"], content["starts"]) == (1, "infeasible", None)
+    assert content["conflict"]["requests"] == ["0", "1"]
     code, out, _ = optsched_command("solve", path, "--memory", 9)
     assert (code, "not all requests can complete" in out) == (1, True)
     code, out, _ = optsched_command(

@@ -21,8 +21,8 @@ from optsched import (
     family,
 )
 from optsched.models.conflict import Windows
-from optsched.solvers import conflict as conflicts
-from optsched.solvers.conflict import fewest, reduce
+from optsched import conflict as conflicts
+from optsched.conflict import fewest, reduce
 
 
 def can_complete(windows, requests, steps=None):
