@@ -22,6 +22,7 @@ format: .venv/ready
 	$(BIN)/ruff format .
 
 benchmarks: .venv/ready  ## ratios measured side by side, a table per script
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[benchmarks]'
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 .venv/ready: pyproject.toml

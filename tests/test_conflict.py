@@ -20,9 +20,9 @@ from optsched import (
     explain_infeasibility,
     family,
 )
-from optsched.models.conflict import Windows
 from optsched import conflict as conflicts
 from optsched.conflict import fewest, reduce
+from optsched.models.conflict import Windows
 
 
 def can_complete(windows, requests, steps=None):
