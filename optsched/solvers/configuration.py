@@ -30,7 +30,7 @@ from optsched.solvers.configuration_kernels import (
     Problem,
     State,
     ascend,
-    largest_set,
+    largest_sets,
     start_costs,
     too_large,
 )
@@ -242,16 +242,4 @@ def certify_configuration(
         tuple(map(tuple, sizes.tolist())),
         instance.fingerprint,
         Fraction(total, price_unit * size_unit),
-    )
-
-
-def largest_sets(problem: Problem, sizes: IntArray, copies: IntArray) -> IntArray:
-    """Give the largest total size of items that can run together in each phase, exactly."""
-    chosen = np.zeros(problem.width, dtype=np.int64)
-    return np.array(
-        [
-            largest_set(problem, row, times, chosen)
-            for row, times in zip(sizes, copies, strict=True)
-        ],
-        dtype=np.int64,
     )

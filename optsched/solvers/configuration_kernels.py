@@ -65,9 +65,17 @@ class Problem(NamedTuple):
         return cls(instance.memory, width, tokens, left, outputs, arrivals, counts, first, place)
 
     def copies(self, ends: IntArray) -> IntArray:
-        """Count how many requests can be each item by the end of each phase."""
-        token = np.arange(len(self.place)) - np.repeat(self.first, self.outputs) + 1
-        reached = np.repeat(self.arrivals, self.outputs) + token
+        """Count how many requests can be each item by the end of each phase, or fit as such."""
+        return self.available(np.repeat(self.arrivals, self.outputs) + self.token, ends)
+
+    @property
+    def token(self) -> IntArray:
+        """Number of the step in which a request is the item of `place`."""
+        token: IntArray = np.arange(len(self.place)) - np.repeat(self.first, self.outputs) + 1
+        return token
+
+    def available(self, reached: IntArray, ends: IntArray) -> IntArray:
+        """Count how many requests can be each item if their states are reached at given steps."""
         counts = np.zeros((len(ends), len(self.tokens)), dtype=np.int64)
         for phase, end in enumerate(ends.tolist()):
             there = np.repeat(self.counts, self.outputs) * (reached <= end)
@@ -112,6 +120,18 @@ class State(NamedTuple):
             sizes.copy(),
             np.full(1, -np.inf),
         )
+
+
+def largest_sets(problem: Problem, sizes: IntArray, copies: IntArray) -> IntArray:
+    """Give the largest total size of items that can run together in each phase, exactly."""
+    chosen = np.zeros(problem.width, dtype=np.int64)
+    return np.array(
+        [
+            largest_set(problem, row, times, chosen)
+            for row, times in zip(sizes, copies, strict=True)
+        ],
+        dtype=np.int64,
+    )
 
 
 @compiled

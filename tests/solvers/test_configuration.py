@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from literal import optimum
+from priced_instances import TINY, certificates
 from strategies import instances
 
 from optsched import CertificateError, Instance, OptschedError, bound, family
@@ -26,8 +27,6 @@ from optsched.solvers.configuration import (
     certify_configuration,
     configuration_bound,
 )
-
-TINY = {"max_requests": 4, "max_memory": 12, "max_arrival": 5, "max_output": 4}
 
 
 def largest_together(instance, size, end):
@@ -83,24 +82,6 @@ def literal_value(certificate, instance, capacities):
         )
     return total - sum(
         (price * capacities[p] for price, p in zip(prices, phase, strict=True)), Fraction(0)
-    )
-
-
-@st.composite
-def certificates(draw, **limits):
-    """Draw an instance and any prices, phases and sizes for it."""
-    instance = draw(instances(**limits))
-    prices = draw(st.lists(st.integers(0, 20), min_size=1, max_size=15))
-    ends = draw(st.sets(st.integers(1, len(prices)), max_size=3)) | {len(prices)}
-    count = len(items(instance))
-    row = st.lists(st.integers(0, 9), min_size=count, max_size=count)
-    return instance, ConfigurationCertificate(
-        draw(st.integers(1, 8)),
-        draw(st.integers(1, 8)),
-        tuple(prices),
-        tuple(sorted(ends)),
-        tuple(tuple(draw(row)) for _ in ends),
-        instance.fingerprint,
     )
 
 
