@@ -3,6 +3,7 @@ from .certificate import Certificate as Certificate
 from .certificate import verify as verify
 from .comparison import Comparison as Comparison
 from .comparison import compare as compare
+from .conflict import explain_infeasibility as explain_infeasibility
 from .errors import CertificateError as CertificateError
 from .errors import InfeasibleError as InfeasibleError
 from .errors import InstanceError as InstanceError
@@ -31,7 +32,6 @@ from .solvers.batch import Batch as Batch
 from .solvers.batch import select as select
 from .solvers.bounds import Bound as Bound
 from .solvers.bounds import bound as bound
-from .conflict import explain_infeasibility as explain_infeasibility
 from .solvers.driver import solve_events as solve_events
 from .solvers.driver import solve_linear as solve_linear
 from .solvers.files import read_model as read_model
