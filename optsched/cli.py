@@ -296,7 +296,9 @@ def check_certificate(instance: Instance, output: Output, certificate: str) -> i
 @shared_options
 @trace_options
 @click.option("--objective", default="total-latency", show_default=True, help="What to minimise.")
-@click.option("--method", default="auto", show_default=True, help="auto, highs, cp-sat or search.")
+@click.option(
+    "--method", default="auto", show_default=True, help="auto, highs, cp-sat, exact, search."
+)
 @click.option("--time-limit", type=float, default=60.0, show_default=True, metavar="S")
 @click.option("--threads", type=int, default=1, show_default=True, metavar="K")
 @click.option("--horizon", type=int, metavar="T", help="Only schedules complete by step T.")

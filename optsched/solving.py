@@ -18,6 +18,7 @@ from optsched.simulate import run
 from optsched.solvers import Options, Progress, solve_events, solve_linear
 from optsched.solvers.bounds import OBJECTIVES, Bound, bound
 from optsched.solvers.configuration import ConfigurationBound, configuration_bound
+from optsched.solvers.exact import solve_exact
 from optsched.solvers.lagrangian import PricedStarts, weights_of
 from optsched.solvers.search import WORK_PER_SECOND, search
 
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
     from optsched.schedule import Schedule
     from optsched.solution import Solution
 
-Method = Literal["auto", "highs", "cp-sat", "search"]
-METHODS: tuple[Method, ...] = ("auto", "highs", "cp-sat", "search")
+Method = Literal["auto", "highs", "cp-sat", "search", "exact"]
+METHODS: tuple[Method, ...] = ("auto", "highs", "cp-sat", "search", "exact")
 
 _EVENTS_MOST = 12  # requests up to which the event program is the faster one
+_EXACT_MOST = 24  # requests up to which branch and bound is worth the time
 _LARGE_GAP = 0.04  # above which a gap is the bound's fault, as large requests do not pack
 _LINEAR_MOST = 20_000_000  # nonzeros up to which a time-indexed program is built
 _PROOF_MARGIN = 1e-9  # relative; bounds are rounded down by more
@@ -57,7 +59,8 @@ class Hindsight:
     bound
         No feasible schedule costs less.
     proof
-        Who proved the bound: "closed-form", "lagrangian", "configuration" or a solver.
+        Who proved the bound: "closed-form", "lagrangian", "configuration", "branch and bound" or
+        a solver.
     status
         "optimal", "time limit", "interrupted", "search ended", or what else ended the work.
     seconds
@@ -186,8 +189,8 @@ def solve(
         "total-latency", "weighted-latency" or "makespan".
     method
         "highs": the time-indexed program. "cp-sat": the event program, or the time-indexed one
-        for more requests. "search": no proof beyond the bound, any size. "auto": search, then
-        what suits the size.
+        for more requests. "exact": the configuration bound, then branch and bound. "search": no
+        proof beyond the bound, any size. "auto": search, then what suits size and gap.
     time_limit
         Seconds for everything.
     horizon
@@ -232,21 +235,25 @@ def solve(
         raise OptschedError(f"penalty is {penalty}, but cannot be negative")
     Options(time_limit, threads, seed, memory_limit=memory_limit)  # refuses what makes no sense
     plain = objective != "makespan" and instance.deadlines is None and horizon is None
-    if method == "search" and not plain:
+    if method in ("search", "exact") and not plain:
         raise OptschedError(
-            "search minimises latency without deadlines or a horizon; use highs or cp-sat"
+            f"{method} minimises latency without deadlines or a horizon; use highs or cp-sat"
         )
+    if method == "exact" and objective != "total-latency":
+        raise OptschedError(f"exact minimises total latency, not {objective}; use highs or cp-sat")
     task = _Task(instance, objective, lateness, penalty, horizon, time_limit, on_progress)
     options = {"threads": threads, "seed": seed, "memory_limit": memory_limit}
     try:
         task.begin()
-        if not task.proven and plain and method in ("auto", "search"):
+        if not task.proven and plain and method in ("auto", "search", "exact"):
             task.search(seed, share=1.0 if method == "search" else 0.1)
-        if not task.proven and plain and method == "auto":
+        if not task.proven and plain and (method == "exact" or (method == "auto" and task.large)):
             task.price_configurations()
         # Where sizes gained on prices, a time-indexed program would not get as far.
-        priced = method == "auto" and task.bound.method == "configuration"
-        if not task.proven and method != "search" and not priced:
+        priced = task.sizes is not None
+        if not task.proven and priced and (method == "exact" or len(instance) <= _EXACT_MOST):
+            task.branch_and_bound(memory_limit)
+        if not task.proven and not priced and method in ("auto", "highs", "cp-sat"):
             task.solve_exactly(method, options)
         if not task.proven and plain and method == "auto":
             task.search(seed + 1, share=1.0)
@@ -301,6 +308,7 @@ class _Task:
     history: list[tuple[float, float | None, float]] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
     certificate: Certificate | None = None  # of the first bound: what it proves of starts
+    sizes: ConfigurationCertificate | None = None  # of the configuration bound
     began: float = field(default_factory=time.perf_counter)
 
     @property
@@ -410,11 +418,43 @@ class _Task:
         if found.interrupted:
             raise KeyboardInterrupt
 
+    @property
+    def large(self) -> bool:
+        """Whether the gap suggests that large requests leave memory empty."""
+        if self.objective != "total-latency":
+            return False
+        return (self.cost - self.lowest) / self.cost >= _LARGE_GAP
+
+    def branch_and_bound(self, memory_limit: int | None) -> None:
+        """Search in time order; stopped early it still narrows the interval."""
+        if self.left <= 0:
+            return
+
+        def report(_: float, lower: int, upper: int) -> None:
+            if self.on_progress is not None:
+                self.on_progress(Progress(self.elapsed, "branch and bound", upper, lower))
+
+        found = solve_exact(
+            self.instance,
+            upper=self.best,
+            certificate=self.sizes,
+            time_limit=0.9 * self.left,  # its last layer takes a while to put away
+            memory_limit=2**30 if memory_limit is None else memory_limit,
+            on_progress=report,
+        )
+        self.offer(found.schedule)
+        self.raise_bound(Bound(float(found.lower), "branch and bound", found.seconds))
+        self.status = str(found.stopped)
+        self.note(
+            f"branch and bound: {found.stopped}, {self.cost:,.10g}, bound {self.lowest:,.10g}, "
+            f"{found.nodes:,} nodes"
+        )
+        if found.stopped == "interrupted":
+            raise KeyboardInterrupt
+
     def price_configurations(self) -> None:
         """Raise the bound where large requests leave memory empty that nothing could use."""
-        gap = (self.cost - self.lowest) / self.cost
-        few = len(self.instance) <= _EVENTS_MOST
-        if few or gap < _LARGE_GAP or self.objective != "total-latency" or self.left <= 0:
+        if self.left <= 0:
             return
         before = self.lowest
 
@@ -427,6 +467,7 @@ class _Task:
         except OptschedError as error:
             self.note(f"configurations: left out, {error}")
             return
+        self.sizes = found.certificate
         self.raise_bound(found)
         self.note(f"configurations: bound {self.lowest:,.10g}, gained {self.lowest - before:,.10g}")
 

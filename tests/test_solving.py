@@ -58,7 +58,7 @@ def schedules(instance):
 def test_every_method_finds_and_proves_the_optimum():
     for instance in random_instances(24, seed=1):
         best = optimum(instance)
-        for method in ("auto", "highs", "cp-sat"):
+        for method in ("auto", "highs", "cp-sat", "exact"):
             result = solve(instance, method=method, time_limit=30)
             assert (result.cost, result.bound, result.status) == (best, best, "optimal")
             assert result.proven_optimal
@@ -209,6 +209,8 @@ def test_large_instances_are_searched():
         ({"time_limit": 0}, "time_limit is 0, but must be a positive number"),
         ({"time_limit": float("nan")}, "time_limit is nan"),
         ({"objective": "makespan", "method": "search"}, "search minimises latency"),
+        ({"objective": "makespan", "method": "exact"}, "exact minimises latency"),
+        ({"objective": "weighted-latency", "method": "exact"}, "exact minimises total latency"),
         ({"lateness": "never"}, "unknown lateness 'never'"),
         ({"penalty": -1.0, "lateness": "per-step"}, "penalty is -1.0, but cannot be negative"),
         ({"threads": 0}, "threads is 0"),
@@ -220,7 +222,7 @@ def test_bad_arguments(options, message):
 
 
 def test_configurations_raise_the_bound_where_large_requests_do_not_pack():
-    instance = family("uniform", n=16, seed=3)
+    instance = family("uniform", n=30, seed=3)
     result = solve(instance, time_limit=6)
     assert result.proof == "configuration"
     assert result.bound > bound(instance).value
