@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _TERMS = 50_000_000  # of one evaluation of all starts
 _CHUNK = 8  # iterations between two looks at the clock
 _EXACT = 2**61
+_PRICE_STEP, _SIZE_STEP = 0.3, 0.12  # lengths of Adam's first steps, as shares of the means
 _LONGER = 1.25  # horizon of the prices over that of the Lagrangian bound
 
 
@@ -133,12 +134,15 @@ def configuration_bound(
         )
     problem = Problem.of(instance)
     point = _first_point(instance, problem, phases, start)
+    lengths = _PRICE_STEP * float(point.prices.mean()), _SIZE_STEP * float(point.sizes.mean())
     state = State.at(point.prices, point.sizes)
     done, complete = 0, not point.prices.any()  # where nothing is charged, nothing competes
     try:
         while not complete:
             chunk = min(_CHUNK, iterations - done)
-            best = ascend(problem, point.ends, point.copies, state, done, chunk, iterations)
+            best = ascend(
+                problem, point.ends, point.copies, state, done, chunk, iterations, *lengths
+            )
             done += chunk
             complete = done == iterations
             seconds = time.perf_counter() - began

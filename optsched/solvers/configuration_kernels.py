@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optsched.instance import FloatArray, Instance, IntArray
 
 _CELLS = 100_000_000  # of one dynamic program
-_PRICE_STEP, _SIZE_STEP, _LAST_STEP = 0.5, 0.05, 0.005  # lengths of Adam's steps
+_LAST_STEP = 0.005  # what is left of the lengths of the steps in the end
 _MEAN, _SQUARE = 0.9, 0.999  # Adam's memories
 
 
@@ -216,6 +216,8 @@ def ascend(
     done: int,
     chunk: int,
     planned: int,
+    price_step: float,
+    size_step: float,
 ) -> float:
     """Take some steps of projected ascent from the state on; give the best value met so far."""
     prices, sizes = state.prices, state.sizes
@@ -259,14 +261,14 @@ def ascend(
             state.best_prices[:] = prices
             state.best_sizes[:] = sizes
         shrink = _LAST_STEP ** (iteration / planned)
-        _move(prices, state.price_mean, state.price_square, sold, iteration, _PRICE_STEP * shrink)
+        _move(prices, state.price_mean, state.price_square, sold, iteration, price_step * shrink)
         _move(
             sizes.ravel(),
             state.size_mean.ravel(),
             state.size_square.ravel(),
             pushed.ravel(),
             iteration,
-            _SIZE_STEP * shrink,
+            size_step * shrink,
         )
     return float(state.best[0])
 
