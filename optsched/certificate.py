@@ -16,18 +16,19 @@ integers. It shares no code with the module that makes certificates.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._json import read_object, write_object
 from optsched.errors import CertificateError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy.typing as npt
 
     from optsched.instance import Instance
@@ -104,10 +105,7 @@ class Certificate:
             "value": [self.value.numerator, self.value.denominator],
             "objective": self.objective,
         }
-        text = json.dumps(content)
-        if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
+        return write_object(content, path)
 
     @classmethod
     def from_json(cls, source: str | Path) -> Certificate:
@@ -128,15 +126,7 @@ class Certificate:
         CertificateError
             If a key is missing or a number is not a whole number.
         """
-        inline = isinstance(source, str) and source.lstrip().startswith("{")
-        where = "the JSON text" if inline else str(source)
-        text = str(source) if inline else Path(source).read_text(encoding="utf-8")
-        try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise CertificateError(f"{where} is not valid JSON: {error}") from None
-        if not isinstance(content, dict):
-            raise CertificateError(f"{where} holds no JSON object with denominator and prices")
+        content, where = read_object(source, CertificateError, "denominator and prices")
         for key in ("denominator", "prices", "fingerprint"):
             if key not in content:
                 raise CertificateError(f"{where}: the key {key!r} is missing")

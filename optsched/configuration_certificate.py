@@ -36,17 +36,18 @@ module that makes certificates.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._json import read_object, write_object
 from optsched.errors import CertificateError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy.typing as npt
 
     from optsched.instance import Instance, IntArray
@@ -142,10 +143,7 @@ class ConfigurationCertificate:
             "sizes": self.sizes,
             "value": [self.value.numerator, self.value.denominator],
         }
-        text = json.dumps(content)
-        if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
+        return write_object(content, path)
 
     @classmethod
     def from_json(cls, source: str | Path) -> ConfigurationCertificate:
@@ -166,14 +164,8 @@ class ConfigurationCertificate:
         CertificateError
             If a key is missing or a number is not a whole number.
         """
-        inline = isinstance(source, str) and source.lstrip().startswith("{")
-        where = "the JSON text" if inline else str(source)
-        text = str(source) if inline else Path(source).read_text(encoding="utf-8")
-        try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise CertificateError(f"{where} is not valid JSON: {error}") from None
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
+        content, where = read_object(source, CertificateError, "prices and sizes")
+        if content.get("format") != FORMAT:
             raise CertificateError(f"{where} is not a certificate of the configuration bound")
 
         def whole(key: str, depth: int) -> Any:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from optsched._json import read_object, write_object
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -314,10 +314,7 @@ class Instance:
         content |= {field: values.tolist() for field, values in self.columns().items()}
         if self.labels is not None:
             content["labels"] = list(self.labels)
-        text = json.dumps(content)
-        if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
+        return write_object(content, path)
 
     @classmethod
     def from_json(cls, source: str | Path) -> Instance:
@@ -343,15 +340,7 @@ class Instance:
         >>> Instance.from_json('{"prompts": [1], "outputs": [2], "memory": 8}').memory
         8
         """
-        inline = isinstance(source, str) and source.lstrip().startswith("{")
-        where = "the JSON text" if inline else str(source)
-        text = str(source) if inline else Path(source).read_text(encoding="utf-8")
-        try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InstanceError(f"{where} is not valid JSON: {error}") from None
-        if not isinstance(content, dict):
-            raise InstanceError(f"{where} holds no JSON object with prompts, outputs and memory")
+        content, where = read_object(source, InstanceError, "prompts, outputs and memory")
         if content.pop("format", "optsched-instance") != "optsched-instance":
             raise InstanceError(f"{where} is not an optsched instance")
         known = {field.name for field in dataclasses.fields(cls)}

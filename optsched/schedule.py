@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from optsched._json import read_object, write_object
 from optsched.errors import InstanceError, ScheduleError
 from optsched.instance import Instance, IntArray, as_integers
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy.typing as npt
     from matplotlib.axes import Axes
 
@@ -378,10 +379,7 @@ class Schedule:
             "policy": self.policy,
             "starts": self.starts.tolist(),
         }
-        text = json.dumps(content)
-        if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
+        return write_object(content, path)
 
     @classmethod
     def from_json(cls, source: str | Path, instance: Instance) -> Schedule:
@@ -409,13 +407,7 @@ class Schedule:
         >>> Schedule.from_json('{"starts": [4]}', Instance([1], [2], memory=8)).makespan
         6
         """
-        inline = isinstance(source, str) and source.lstrip().startswith("{")
-        where = "the JSON text" if inline else str(source)
-        text = str(source) if inline else Path(source).read_text(encoding="utf-8")
-        try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ScheduleError(f"{where} is not valid JSON: {error}") from None
-        if not isinstance(content, dict) or "starts" not in content:
+        content, where = read_object(source, ScheduleError, "the key 'starts'")
+        if "starts" not in content:
             raise ScheduleError(f"{where} holds no JSON object with the key 'starts'")
         return cls(instance, content["starts"], str(content.get("policy", "schedule")))

@@ -140,3 +140,10 @@ def test_negative_start_is_a_violation_but_has_no_profile():
 def test_bad_json_is_refused(text, message):
     with pytest.raises(ScheduleError, match=message):
         Schedule.from_json(text, Instance([1], [1], 4))
+
+
+def test_a_binary_file_is_refused_in_one_sentence(tmp_path):
+    path = tmp_path / "binary.json"
+    path.write_bytes(b"\xff\xfe\x00{")
+    with pytest.raises(ScheduleError, match=r"binary\.json is not valid JSON"):
+        Schedule.from_json(path, Instance([1], [1], 4))

@@ -1,0 +1,51 @@
+"""Reading and writing one JSON object per file, or as text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from optsched.errors import OptschedError
+
+
+def write_object(content: dict[str, Any], path: str | Path | None) -> str:
+    """Give an object as JSON text, and write it to a file if there is a path."""
+    text = json.dumps(content)
+    if path is not None:
+        Path(path).write_text(text + "\n", encoding="utf-8")
+    return text
+
+
+def read_object(
+    source: str | Path, error: type[OptschedError], holding: str
+) -> tuple[dict[str, Any], str]:
+    """Read an object from a file, or from text that starts with a brace.
+
+    Parameters
+    ----------
+    source
+        A path, or the text itself.
+    error
+        What to raise.
+    holding
+        What the object should hold, for the message.
+
+    Returns
+    -------
+    content
+        The object.
+    where
+        What to call its place in messages.
+    """
+    inline = isinstance(source, str) and source.lstrip().startswith("{")
+    where = "the JSON text" if inline else str(source)
+    try:
+        text = str(source) if inline else Path(source).read_text(encoding="utf-8")
+        content = json.loads(text)
+    except (UnicodeDecodeError, json.JSONDecodeError) as reason:
+        raise error(f"{where} is not valid JSON: {reason}") from None
+    if not isinstance(content, dict):
+        raise error(f"{where} holds no JSON object with {holding}")
+    return content, where
