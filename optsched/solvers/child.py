@@ -20,7 +20,7 @@ import threading
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from optsched.errors import SolverError
 from optsched.solution import Stopped
@@ -69,7 +69,7 @@ class Job:
         return answer
 
 
-class Line:
+class Line(Protocol):
     """The connection to a running job, in a thread or in a child process.
 
     Messages are `Progress`, at last an `Answer`, or an exception that is to be raised.
@@ -77,15 +77,15 @@ class Line:
 
     def receive(self, timeout: float | None) -> Progress | Answer | BaseException | None:
         """Wait for a message; None if none came in time."""
-        raise NotImplementedError
+        ...
 
     def stop(self) -> None:
         """Ask the solver to stop."""
-        raise NotImplementedError
+        ...
 
     def end(self) -> None:
         """Leave: nothing more is received."""
-        raise NotImplementedError
+        ...
 
 
 class ThreadLine(Line):
