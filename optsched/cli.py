@@ -377,25 +377,26 @@ def hindsight(
             seed=seed,
             on_progress=lambda progress: update(str(progress)),
         )
-    if certificate is not None:
-        proof = optsched.bound(instance, "lagrangian").certificate
-        assert proof is not None
-        proof.to_json(certificate)
-    explanation = result.explain()
-    heaviest = explanation.to_pandas().head(LISTED).reset_index()
-    output.say(f"{result}\n{explanation}")
-    output.result(
-        {
-            **result.to_dict(),
-            "explanation": {
-                "gap": explanation.gap,
-                "order_regret": explanation.order_regret,
-                "waste": explanation.wasted_memory,
-                "heaviest": heaviest.to_dict("records"),
-                "sentence": str(explanation),
-            },
+    output.say(str(result))
+    content = {**result.to_dict(), "explanation": None}
+    try:
+        if certificate is not None:
+            proof = optsched.bound(instance, "lagrangian").certificate
+            assert proof is not None
+            proof.to_json(certificate)
+        explanation = result.explain()
+    except OptschedError as error:  # too many steps for prices; the answer stands
+        output.note(str(error))
+    else:
+        output.say(str(explanation))
+        content["explanation"] = {
+            "gap": explanation.gap,
+            "order_regret": explanation.order_regret,
+            "waste": explanation.wasted_memory,
+            "heaviest": explanation.to_pandas().head(LISTED).reset_index().to_dict("records"),
+            "sentence": str(explanation),
         }
-    )
+    output.result(content)
     return INTERRUPTED if result.status == "interrupted" else DONE
 
 
@@ -486,7 +487,7 @@ def main() -> NoReturn:
         code = BAD_INPUT
     except OptschedError as error:
         click.echo(f"optsched: {error}", err=True)
-        code = BAD_INPUT
+        code = NO if isinstance(error, InfeasibleError) else BAD_INPUT
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE

@@ -41,7 +41,7 @@ _EVENTS_MOST = 12  # requests up to which the event program is the faster one
 _EXACT_MOST = 24  # requests up to which branch and bound is worth the time
 _LARGE_GAP = 0.04  # above which a gap is the bound's fault, as large requests do not pack
 _LINEAR_MOST = 20_000_000  # nonzeros up to which a time-indexed program is built
-_PROOF_MARGIN = 1e-9  # relative; bounds are rounded down by more
+_ROUNDING = 1e-9  # by which costs may differ, relatively, that are sums of fractions
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +58,9 @@ class Hindsight:
         Its cost, evaluated from its start steps.
     bound
         No feasible schedule costs less.
+    proven_optimal
+        Whether no feasible schedule costs less than this one (within the horizon, if one was
+        given). Where weights or the penalty are fractions, up to 1e-9 of the cost.
     proof
         Who proved the bound: "closed-form", "lagrangian", "configuration", "branch and bound" or
         a solver.
@@ -86,6 +89,7 @@ class Hindsight:
     objective: ScheduleObjective
     cost: float
     bound: float
+    proven_optimal: bool
     proof: str
     status: str
     seconds: float
@@ -98,11 +102,6 @@ class Hindsight:
     def gap(self) -> float:
         """Share of the cost that the bound does not account for."""
         return max(0.0, (self.cost - self.bound) / self.cost)
-
-    @property
-    def proven_optimal(self) -> bool:
-        """Whether no feasible schedule costs less (within the horizon, if one was given)."""
-        return self.bound >= self.cost
 
     def explain(self) -> GapExplanation:
         """Take the gap to the certified bound apart, by request and by step.
@@ -333,14 +332,11 @@ class _Task:
     def lowest(self) -> float:
         """The bound, moved to the next cost that a schedule can have."""
         value = self.bound.value
-        if self.whole and math.isfinite(value):
-            return float(math.ceil(value))
-        # Costs that are not whole are compared up to rounding errors of their sums.
-        return self.cost if value >= self.cost * (1 - _PROOF_MARGIN) else value
+        return float(math.ceil(value)) if self.whole and math.isfinite(value) else value
 
     @property
     def proven(self) -> bool:
-        return self.lowest >= self.cost
+        return self.lowest >= self.cost * (1 if self.whole else 1 - _ROUNDING)
 
     def offer(self, schedule: Schedule) -> None:
         """Keep a schedule if it is feasible and better."""
@@ -403,14 +399,19 @@ class _Task:
             if cost <= self.lowest:
                 raise StopIteration
 
-        found = search(
-            self.best,
-            weights_of(self.instance, self.objective),
-            work=seconds * WORK_PER_SECOND,
-            seed=seed,
-            deadline=self.began + self.time_limit,
-            on_progress=improved,
-        )
+        try:
+            found = search(
+                self.best,
+                weights_of(self.instance, self.objective),
+                work=seconds * WORK_PER_SECOND,
+                seed=seed,
+                deadline=self.began + self.time_limit,
+                on_progress=improved,
+            )
+        except OptschedError as error:
+            self.status = "too long to be searched"
+            self.note(f"search: left out, {error}")
+            return
         self.offer(found.schedule)
         self.history += [(began + at, cost, self.lowest) for at, cost in found.history[1:]]
         self.note(f"search: {self.cost:,.10g}, gained {before - self.cost:,.10g}")
@@ -434,14 +435,18 @@ class _Task:
             if self.on_progress is not None:
                 self.on_progress(Progress(self.elapsed, "branch and bound", upper, lower))
 
-        found = solve_exact(
-            self.instance,
-            upper=self.best,
-            certificate=self.sizes,
-            time_limit=0.9 * self.left,  # its last layer takes a while to put away
-            memory_limit=2**30 if memory_limit is None else memory_limit,
-            on_progress=report,
-        )
+        try:
+            found = solve_exact(
+                self.instance,
+                upper=self.best,
+                certificate=self.sizes,
+                time_limit=0.9 * self.left,  # its last layer takes a while to put away
+                memory_limit=2**30 if memory_limit is None else memory_limit,
+                on_progress=report,
+            )
+        except OptschedError as error:
+            self.note(f"branch and bound: left out, {error}")
+            return
         self.offer(found.schedule)
         self.raise_bound(Bound(float(found.lower), "branch and bound", found.seconds))
         self.status = str(found.stopped)
@@ -592,6 +597,7 @@ class _Task:
             objective=self.objective,
             cost=self.cost,
             bound=min(self.lowest, self.cost),
+            proven_optimal=self.proven,
             proof=self.bound.method,
             status=f"optimal{within}" if self.proven else self.status or "time limit",
             seconds=self.elapsed,

@@ -410,3 +410,25 @@ def test_python_and_command_line_agree(optsched_command, trace):
     comparison = optsched.compare(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
     from_cli = {e["policy"]: e["total_latency"] for e in json.loads(out)["policies"]}
     assert from_cli == comparison.to_pandas()["total_latency"].to_dict()
+
+
+def test_hindsight_explains_the_gap_or_says_why_not(optsched_command, tmp_path):
+    proof = tmp_path / "proof.json"
+    code, out, _ = optsched_command(
+        *("hindsight", "family:uniform,n=8", "--time-limit", 5),
+        *("--certificate", proof, "--json", "-"),
+    )
+    content = json.loads(out)
+    assert (code, content["proven_optimal"]) == (0, True)
+    explained = content["explanation"]
+    parts = explained["order_regret"] + explained["waste"]
+    assert parts == pytest.approx(explained["gap"])
+    assert content["history"][-1][1] == content["objective"]
+    assert optsched_command("check-certificate", "family:uniform,n=8", proof)[0] == 0
+    path = tmp_path / "far.csv"
+    path.write_text("prompt_tokens,output_tokens,arrival\n4,6,0\n4,6,0\n4,6,1000000000\n")
+    code, out, err = optsched_command(
+        *("hindsight", path, "--memory", 13, "--time-limit", 2, "--json", "-")
+    )
+    assert (code, json.loads(out)["explanation"]) == (0, None)
+    assert "use the closed form or longer steps" in err

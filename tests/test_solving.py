@@ -228,3 +228,12 @@ def test_configurations_raise_the_bound_where_large_requests_do_not_pack():
     assert result.bound > bound(instance).value
     assert verify_configuration(result.certificate, instance) <= result.cost
     assert result.schedule.check() == []
+
+
+@pytest.mark.parametrize("method", ["auto", "search", "cp-sat", "exact"])
+def test_what_a_stage_refuses_costs_no_answer(method):
+    """A billion steps are too many for a search, which once lost the schedules already found."""
+    instance = Instance([4] * 14, [1, 1, 6, 6, 3] * 2 + [2] * 4, 13, [0] * 13 + [10**9])
+    result = solve(instance, method=method, time_limit=2)
+    assert result.schedule.check() == []
+    assert result.bound <= result.cost
