@@ -1,0 +1,58 @@
+"""The command line: one command per question, JSON for machines, sentences for people."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+import optsched
+from optsched.cli import optima, policies
+from optsched.cli.common import BAD_INPUT, DONE, INTERRUPTED, NO
+from optsched.errors import InfeasibleError, OptschedError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(optsched.__version__, prog_name="optsched")
+def cli() -> None:
+    """Scheduling of LLM inference: policies, bounds and optima.
+
+    TRACE is a CSV with prompt_tokens,output_tokens and optionally arrival (steps) or arrival_s
+    (seconds); a public trace (Azure, BurstGPT, Vidur, Mooncake); a JSON instance; or
+    family:NAME,n=..,seed=.. for a synthetic workload.
+
+    Exit codes: 0 done, 1 the answer is no, 2 bad input, 130 interrupted.
+    """
+
+
+for module in (policies, optima):
+    for command in vars(module).values():
+        if isinstance(command, click.Command):
+            cli.add_command(command)
+
+
+def main() -> NoReturn:
+    """Run the command line and end the process with one of the four exit codes."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("optsched: interrupted", err=True)
+        code = INTERRUPTED
+    except click.ClickException as error:
+        click.echo(f"optsched: {error.format_message()}", err=True)
+        code = BAD_INPUT
+    except OptschedError as error:
+        click.echo(f"optsched: {error}", err=True)
+        code = NO if isinstance(error, InfeasibleError) else BAD_INPUT
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = DONE
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        click.echo(f"optsched: cannot use{where}: {error.strerror or error}", err=True)
+        code = BAD_INPUT
+    sys.exit(code)

@@ -1,0 +1,136 @@
+"""What all commands share: where output goes, and how a trace is given."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from optsched.errors import OptschedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DONE, NO, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+LISTED = 10  # rows left out or violations that are printed; JSON has all violations
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Output:
+    """Where results go: JSON to a file or to standard output, sentences to the terminal."""
+
+    def __init__(self, json_path: str | None, quiet: bool) -> None:
+        self._json = json_path
+        self._quiet = quiet
+        if json_path not in (None, "-"):
+            check_writable(json_path)
+
+    def say(self, text: str) -> None:
+        """Print for a person, unless standard output belongs to JSON or quiet was asked for."""
+        if self._json != "-" and not self._quiet:
+            click.echo(text)
+
+    def note(self, text: str) -> None:
+        """Print beside the result, on standard error."""
+        if not self._quiet:
+            click.echo(f"optsched: {text}", err=True)
+
+    def result(self, content: dict[str, Any]) -> None:
+        """Write the result as JSON where it was asked for."""
+        if self._json == "-":
+            click.echo(json.dumps(content))
+        elif self._json is not None:
+            Path(self._json).write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+    @contextmanager
+    def progress(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Show what is running while it runs, on a terminal only; gives a function to change it."""
+        if self._quiet or not sys.stderr.isatty():
+            yield lambda _: None
+            return
+        from rich.console import Console
+
+        with Console(stderr=True).status(text) as status:
+            yield status.update
+
+
+def check_writable(path: str | Path) -> None:
+    """Refuse a path that cannot be written before any work is done for it."""
+    path = Path(path)
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise OptschedError(f"cannot write {path}: it is a folder; name a file in it")
+    if not folder.is_dir():
+        raise OptschedError(f"cannot write {path}: there is no folder {folder}; make it first")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise OptschedError(f"cannot write {path}: no permission; choose another place")
+
+
+def shared_options(function: Command) -> Command:
+    """Add the options that all commands have, and pass on an `Output`."""
+
+    @click.option(
+        "--json", "json_path", metavar="OUT", help="Write JSON to OUT ('-': stdout only)."
+    )
+    @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all randomness.")
+    @click.option("--quiet", is_flag=True, help="Print no table and no notes.")
+    @functools.wraps(function)
+    def command(*args: Any, json_path: str | None, quiet: bool, **options: Any) -> Any:
+        return function(*args, output=Output(json_path, quiet), **options)
+
+    return command  # type: ignore[return-value]
+
+
+def trace_options(function: Command) -> Command:
+    """Add TRACE and how to read it, and pass on the instance."""
+
+    @click.argument("trace")
+    @click.option("--memory", type=int, metavar="M", help="Tokens that the worker holds.")
+    @click.option("--limit", type=int, metavar="N", help="Take only the first N requests.")
+    @click.option(
+        "--seconds-per-step",
+        type=float,
+        default=0.05,
+        show_default=True,
+        help="Length of a step where arrivals are in seconds.",
+    )
+    @click.option("--skip-invalid", is_flag=True, help="Leave bad rows out, and list them.")
+    @functools.wraps(function)
+    def command(
+        *args: Any,
+        output: Output,
+        trace: str,
+        memory: int | None,
+        limit: int | None,
+        seconds_per_step: float,
+        skip_invalid: bool,
+        seed: int,
+        **options: Any,
+    ) -> Any:
+        from optsched.workloads import read_trace, read_trace_skipping
+
+        if trace.startswith("family:") and "seed=" not in trace:
+            trace += f",seed={seed}"
+        with output.progress(f"reading {trace}"):
+            if skip_invalid:
+                instance, skipped = read_trace_skipping(
+                    trace, memory, limit=limit, seconds_per_step=seconds_per_step
+                )
+                for row in skipped[:LISTED]:
+                    output.note(f"left out {row}")
+                output.note(f"left out {len(skipped)} rows, kept {len(instance)}")
+            else:
+                instance = read_trace(trace, memory, limit=limit, seconds_per_step=seconds_per_step)
+        if instance.seconds_per_step is not None:
+            output.note(f"arrivals in seconds became steps of {instance.seconds_per_step:g} s")
+        return function(*args, instance=instance, output=output, **options)
+
+    return command  # type: ignore[return-value]

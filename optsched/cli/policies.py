@@ -1,0 +1,163 @@
+"""Commands that compare policies, bound them, and check what others claim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import optsched
+from optsched.cli.common import (
+    DONE,
+    INTERRUPTED,
+    LISTED,
+    NO,
+    Output,
+    check_writable,
+    shared_options,
+    trace_options,
+)
+from optsched.errors import OptschedError
+
+if TYPE_CHECKING:
+    from optsched.comparison import PolicyResult
+    from optsched.instance import Instance
+
+
+@click.command()
+@shared_options
+@trace_options
+@click.option("--policies", metavar="A,B", help="Names of policies (default: all).")
+@click.option("--html", type=click.Path(), help="Write a report that needs no network.")
+@click.option("--schedules", type=click.Path(), help="Write POLICY.json for each into this folder.")
+def compare(
+    instance: Instance,
+    output: Output,
+    policies: str | None,
+    html: str | None,
+    schedules: str | None,
+) -> int:
+    """Compare policies with each other and with a proven lower bound."""
+    from optsched.comparison import Comparison, load_kernels
+    from optsched.policies import get_policies
+
+    chosen = get_policies(None if policies is None else policies.split(","))
+    if html is not None:
+        check_writable(html)
+    if schedules is not None:
+        folder = Path(schedules)
+        if folder.exists() and not folder.is_dir():
+            raise OptschedError(f"cannot write schedules into {folder}: it is no folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        check_writable(folder / "schedule.json")
+    results: list[PolicyResult] = []
+    code = DONE
+    with output.progress("loading kernels (compiling them, the first time)") as update:
+        load_kernels(chosen)
+        update("finding a lower bound")
+        proven = optsched.bound(instance)
+
+        def keep(result: PolicyResult) -> None:
+            results.append(result)
+            update(f"ran {len(results)} of {len(chosen)} policies")
+
+        try:
+            optsched.compare(instance, chosen, bound=proven, on_result=keep)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+            output.note(f"interrupted after {len(results)} of {len(chosen)} policies")
+            if not results:
+                return code
+    comparison = Comparison(instance, proven, tuple(results))
+    if schedules is not None:
+        for schedule in comparison.schedules:
+            schedule.to_json(folder / f"{schedule.policy}.json")
+    if html is not None:
+        comparison.to_html(html)
+    output.say(str(comparison))
+    output.result(comparison.to_dict())
+    return code
+
+
+@click.command()
+@shared_options
+@trace_options
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "closed-form", "lagrangian"]),
+    default="auto",
+    show_default=True,
+    help="How to find it.",
+)
+@click.option("--certificate", type=click.Path(), help="Write the proof, in exact integers.")
+def bound(instance: Instance, output: Output, method: Any, certificate: str | None) -> int:
+    """Prove a lower bound on the total latency of any schedule."""
+    if certificate is not None:
+        check_writable(certificate)
+        if method == "closed-form":
+            raise OptschedError("the closed form has no certificate; use --method lagrangian")
+        method = "lagrangian"
+    with output.progress("finding a lower bound"):
+        proven = optsched.bound(instance, method)
+    if certificate is not None and proven.certificate is not None:
+        proven.certificate.to_json(certificate)
+    output.say(
+        f"no schedule of {instance.name} has a total latency below {proven.value:,.1f} steps "
+        f"({proven.value / len(instance):,.1f} per request; {proven.method}, "
+        f"{proven.seconds:.3f} s)"
+    )
+    content = {"value": proven.value, "method": proven.method, "seconds": proven.seconds}
+    output.result(content)
+    return DONE
+
+
+@click.command()
+@shared_options
+@trace_options
+@click.argument("schedule")
+def check(instance: Instance, output: Output, schedule: str) -> int:
+    """Check a schedule: a JSON file with the start steps under "starts"."""
+    plan = optsched.Schedule.from_json(Path(schedule), instance)
+    violations = plan.check()
+    output.say(str(plan))
+    for violation in violations[:LISTED]:
+        output.say(f"  {violation}")
+    if len(violations) > LISTED:
+        output.say(f"  ... and {len(violations) - LISTED} more (--json lists them all)")
+    output.result(
+        {
+            "feasible": not violations,
+            "violations": [
+                {
+                    "kind": violation.kind,
+                    "request": violation.request,
+                    "label": violation.label,
+                    "step": violation.step,
+                    "usage": violation.usage,
+                    "limit": violation.limit,
+                    "last_step": violation.last_step,
+                }
+                for violation in violations
+            ],
+            **plan.metrics(),
+        }
+    )
+    return NO if violations else DONE
+
+
+@click.command("check-certificate")
+@shared_options
+@trace_options
+@click.argument("certificate")
+def check_certificate(instance: Instance, output: Output, certificate: str) -> int:
+    """Check a certificate in exact integers, trusting nothing it claims."""
+    claimed = optsched.Certificate.from_json(Path(certificate))
+    with output.progress("verifying the certificate"):
+        proven = optsched.verify(claimed, instance)
+    valid = proven >= claimed.value
+    output.say(f"the prices prove that no schedule has a total latency below {float(proven):,.3f}")
+    if not valid:
+        output.say(f"but the certificate claims {float(claimed.value):,.3f}")
+    output.result({"valid": valid, "value": float(proven), "claimed": float(claimed.value)})
+    return DONE if valid else NO
