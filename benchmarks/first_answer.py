@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from optsched import bound, family, run
-from optsched.policies import POLICIES
+from optsched.policies import BASIC
 
 CLOSED_FORM = partial(bound, method="closed-form")
 CERTIFICATE = partial(bound, method="lagrangian")
@@ -41,12 +41,12 @@ def lengths(n, seed=0, **parameters):
 
 def policies_at_real_scale(console):
     instance = lengths(2000)
-    total = {name: run(instance, name).total_latency for name in POLICIES}
+    total = {name: run(instance, name).total_latency for name in BASIC}
     table = Table(title="n = 2,000, M = 16,492, offline", title_justify="left")
     for column in ("policy", "ms", "plain Python, ms", "ratio", "total latency", "to sorted-f"):
         table.add_column(column, justify="right")
     plain_lists = instance.prompts.tolist(), instance.outputs.tolist(), instance.memory
-    for name, policy in POLICIES.items():
+    for name, policy in BASIC.items():
         fast = seconds(lambda name=name: run(instance, name), 15)
         if name == "sorted-f":
             order = plain_python.sorted_f_order(*plain_lists)

@@ -193,7 +193,7 @@ def compare(
     instance
         The requests.
     policies
-        Names or policy objects; None means all that optsched knows.
+        Names or policy objects; None means the basic ones, which take milliseconds.
     bound
         A bound that was found before; None finds one.
     on_result

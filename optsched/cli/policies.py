@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.command()
 @shared_options
 @trace_options
-@click.option("--policies", metavar="A,B", help="Names of policies (default: all).")
+@click.option("--policies", metavar="A,B", help="Names of policies (default: the basic ones).")
 @click.option("--html", type=click.Path(), help="Write a report that needs no network.")
 @click.option("--schedules", type=click.Path(), help="Write POLICY.json for each into this folder.")
 def compare(

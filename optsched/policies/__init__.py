@@ -12,12 +12,23 @@ from optsched.policies.sorted_f import SORTED_F
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["POLICIES", "BatchPolicy", "Policy", "PriorityPolicy", "get_policies", "get_policy"]
+__all__ = [
+    "BASIC",
+    "POLICIES",
+    "BatchPolicy",
+    "Policy",
+    "PriorityPolicy",
+    "get_policies",
+    "get_policy",
+]
 
 Policy = PriorityPolicy | BatchPolicy
 
+#: The quick ones, which take milliseconds: what is run where nobody names policies.
+BASIC: dict[str, Policy] = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
+
 #: All policies by the name that the command line knows.
-POLICIES: dict[str, Policy] = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
+POLICIES: dict[str, Policy] = {**BASIC}
 
 
 def get_policy(policy: str | Policy) -> Policy:
@@ -56,7 +67,7 @@ def get_policy(policy: str | Policy) -> Policy:
 
 
 def get_policies(policies: Iterable[str | Policy] | None) -> list[Policy]:
-    """Look several policies up; None means all of them.
+    """Look several policies up; None means the basic ones.
 
     Parameters
     ----------
@@ -69,7 +80,7 @@ def get_policies(policies: Iterable[str | Policy] | None) -> list[Policy]:
         The policies, in the order given.
     """
     if policies is None:
-        return list(POLICIES.values())
+        return list(BASIC.values())
     found = [get_policy(policy) for policy in policies]
     names = [policy.name for policy in found]
     if not found:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.errors import CertificateError, OptschedError, ScheduleError
-from optsched.policies import POLICIES
+from optsched.policies import BASIC
 from optsched.schedule import Schedule
 from optsched.simulate import run
 from optsched.solution import Stopped
@@ -152,7 +152,7 @@ def solve_exact(
             f"{needed * _NARROWEST} for this instance"
         )
     if upper is None:
-        schedules = [run(instance, policy) for policy in POLICIES]
+        schedules = [run(instance, policy) for policy in BASIC]
         upper = min(schedules, key=lambda schedule: schedule.total_latency)
     elif upper.instance.fingerprint != instance.fingerprint or upper.check():
         raise ScheduleError("the schedule to improve is infeasible or of another instance")

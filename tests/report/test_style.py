@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from optsched.policies import POLICIES
+from optsched.policies import BASIC
 from optsched.report.style import line_styles
 
 
 def test_policies_keep_their_look_whatever_stands_beside_them():
-    together = dict(zip(POLICIES, line_styles(POLICIES), strict=True))
-    for name in POLICIES:
+    together = dict(zip(BASIC, line_styles(BASIC), strict=True))
+    for name in BASIC:
         assert line_styles(["mine", name])[1] == together[name]
 
 
 def test_policies_differ_in_colour_and_in_grey_print():
-    styles = line_styles([*POLICIES, "mine"])
+    styles = line_styles([*BASIC, "mine"])
     for part in ("colour", "dash", "marker"):
         assert len({getattr(style, part) for style in styles}) == len(styles)
 
