@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from optsched.errors import PolicyError, nearest
-from optsched.policies.base import BatchPolicy, PriorityPolicy
+from optsched.policies.base import RULES, BatchPolicy, PriorityPolicy, Rule, with_rule
 from optsched.policies.priorities import PRIORITIES
 from optsched.policies.sorted_f import SORTED_F
 
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 __all__ = [
     "BASIC",
     "POLICIES",
+    "RULES",
     "BatchPolicy",
     "Policy",
     "PriorityPolicy",
+    "Rule",
     "get_policies",
     "get_policy",
+    "with_rule",
 ]
 
 Policy = PriorityPolicy | BatchPolicy
@@ -37,7 +40,7 @@ def get_policy(policy: str | Policy) -> Policy:
     Parameters
     ----------
     policy
-        A name out of `POLICIES`, or a policy of your own.
+        A name out of `POLICIES`, perhaps with a rule as in "area+backfill", or a policy object.
 
     Returns
     -------
@@ -47,7 +50,7 @@ def get_policy(policy: str | Policy) -> Policy:
     Raises
     ------
     PolicyError
-        If there is no policy of that name; the message offers the nearest.
+        If there is no policy of that name, or no rule; the message offers the nearest.
 
     Examples
     --------
@@ -61,9 +64,10 @@ def get_policy(policy: str | Policy) -> Policy:
     """
     if not isinstance(policy, str):
         return policy
-    if policy not in POLICIES:
-        raise PolicyError(f"unknown policy {policy!r}: {nearest(policy, POLICIES)}")
-    return POLICIES[policy]
+    name, plus, rule = policy.partition("+")
+    if name not in POLICIES:
+        raise PolicyError(f"unknown policy {name!r}: {nearest(name, POLICIES)}")
+    return with_rule(POLICIES[name], cast("Rule", rule)) if plus else POLICIES[name]
 
 
 def get_policies(policies: Iterable[str | Policy] | None) -> list[Policy]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import numpy as np
+
+from optsched.errors import PolicyError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,6 +15,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched.instance import Instance, IntArray
+
+#: What happens when a waiting request does not fit: nobody after it is tried at this step, the
+#: others are, or they may start only into room that no more urgent one is planned to use.
+Rule = Literal["prefix", "skip", "backfill"]
+RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,8 @@ class PriorityPolicy:
         What the policy does, in a few words.
     key
         Gives one number per request, shape (n,); smaller is more urgent.
+    rule
+        What happens when a request does not fit: `with_rule` says more.
 
     Examples
     --------
@@ -39,6 +48,7 @@ class PriorityPolicy:
     name: str
     title: str
     key: Callable[[Instance], npt.NDArray[np.number]]
+    rule: Rule = "prefix"
 
     def order(self, instance: Instance) -> IntArray:
         """Give all request indices, most urgent first."""
@@ -69,8 +79,49 @@ class BatchPolicy:
         What the policy does, in a few words.
     selector
         Makes, for an instance, the object that chooses the batches.
+    rule
+        What happens when a request does not fit: `with_rule` says more.
     """
 
     name: str
     title: str
     selector: Callable[[Instance], BatchSelector]
+    rule: Rule = "prefix"
+
+
+def with_rule(policy: PriorityPolicy | BatchPolicy, rule: Rule) -> PriorityPolicy | BatchPolicy:
+    """Give a policy another rule of admission.
+
+    Parameters
+    ----------
+    policy
+        A policy under the prefix rule.
+    rule
+        At each step the waiting requests are tried in order. "prefix": the first that does not fit
+        ends the step. "skip": the others are tried all the same, so that a large request may wait
+        forever. "backfill": all are planned, each at its earliest feasible start given who runs
+        and who was planned before, and whoever is planned for this step starts.
+
+    Returns
+    -------
+    PriorityPolicy or BatchPolicy
+        Under the name "policy+rule"; for "prefix" the policy itself.
+
+    Raises
+    ------
+    PolicyError
+        If the rule is unknown, or the policy has another already.
+
+    Examples
+    --------
+    >>> from optsched.policies import get_policy
+    >>> with_rule(get_policy("area"), "backfill").name
+    'area+backfill'
+    """
+    if rule not in RULES:
+        raise PolicyError(f"unknown rule {rule!r}: {nearest(str(rule), RULES)}")
+    if rule == "prefix" or policy.rule == rule:
+        return policy
+    if policy.rule != "prefix":
+        raise PolicyError(f"the policy {policy.name!r} has a rule already; leave {rule!r} out")
+    return replace(policy, name=f"{policy.name}+{rule}", rule=rule)

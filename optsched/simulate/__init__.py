@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from optsched.policies import BatchPolicy, get_policy
+from optsched.policies import get_policy, with_rule
 from optsched.schedule import Schedule
-from optsched.simulate.unit import admit_batches, admit_by_priority
+from optsched.simulate.rules import admit
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
-    from optsched.policies import Policy
+    from optsched.policies import Policy, Rule
 
 
-def run(instance: Instance, policy: str | Policy) -> Schedule:
+def run(instance: Instance, policy: str | Policy, rule: Rule = "prefix") -> Schedule:
     """Run a policy on an instance, one step per batch, outputs known.
 
     Parameters
@@ -21,7 +21,9 @@ def run(instance: Instance, policy: str | Policy) -> Schedule:
     instance
         The requests.
     policy
-        A name such as "area", or a policy object.
+        A name such as "area" or "area+backfill", or a policy object.
+    rule
+        What happens when a request does not fit: "prefix", "skip" or "backfill" (`with_rule`).
 
     Returns
     -------
@@ -31,7 +33,7 @@ def run(instance: Instance, policy: str | Policy) -> Schedule:
     Raises
     ------
     PolicyError
-        If there is no policy of that name.
+        If there is no policy or rule of that name.
 
     Examples
     --------
@@ -42,9 +44,5 @@ def run(instance: Instance, policy: str | Policy) -> Schedule:
     >>> run(instance, "mc-sf").total_latency, run(instance, "sorted-f").total_latency
     (64, 45)
     """
-    policy = get_policy(policy)
-    if isinstance(policy, BatchPolicy):
-        starts = admit_batches(instance, policy.selector(instance))
-    else:
-        starts = admit_by_priority(instance, policy.order(instance))
-    return Schedule(instance, starts, policy.name)
+    policy = with_rule(get_policy(policy), rule)
+    return Schedule(instance, admit(instance, policy), policy.name)

@@ -1,0 +1,95 @@
+"""Skip and backfill against literal simulators, and what tells the rules apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from literal import SortedF, by_key
+from literal_orders import Batches, simulate_backfill, simulate_skip
+from strategies import instances
+
+from optsched import Instance, PolicyError, compare, family, run
+from optsched.policies import BASIC, RULES, PriorityPolicy, get_policy, with_rule
+
+SIMULATORS = {"skip": simulate_skip, "backfill": simulate_backfill}
+small = instances(max_requests=8, max_memory=25, max_arrival=15, max_output=10)
+
+
+@pytest.mark.parametrize("rule", SIMULATORS)
+@given(instance=small, random=st.randoms(use_true_random=False))
+@settings(max_examples=500)
+def test_any_order_equals_the_literal_simulator(rule, instance, random):
+    key = list(range(len(instance)))
+    random.shuffle(key)
+    policy = PriorityPolicy("shuffled", "", lambda _: np.array(key))
+    schedule = run(instance, policy, rule)
+    assert schedule.starts.tolist() == SIMULATORS[rule](instance, by_key(key))
+    assert schedule.check() == []
+
+
+@pytest.mark.parametrize("rule", SIMULATORS)
+@given(instance=small)
+@settings(max_examples=300)
+def test_batches_equal_the_literal_simulator(rule, instance):
+    literal = Batches(instance, SortedF(instance).select)
+    schedule = run(instance, "sorted-f", rule)
+    assert schedule.starts.tolist() == SIMULATORS[rule](instance, literal)
+    assert schedule.check() == []
+
+
+@pytest.mark.parametrize("rule", SIMULATORS)
+def test_long_runs_with_arrivals_are_feasible_and_see_nothing_of_the_future(rule):
+    rng = np.random.default_rng(1)
+    count = 400
+    outputs = rng.integers(1, 40, count)
+    prompts, arrivals = rng.integers(0, 50, count), np.sort(rng.integers(0, 1500, count))
+    instance = Instance(prompts, outputs, 100, arrivals)
+    half = instance.take(np.arange(count // 2))
+    before = int(arrivals[count // 2])
+    for name in ("fcfs", "area", "sorted-f"):
+        starts = run(instance, name, rule).starts
+        assert run(instance, name, rule).check() == []
+        alone = run(half, name, rule).starts
+        early = (alone < before) | (starts[: count // 2] < before)
+        assert early.any()
+        assert np.array_equal(alone[early], starts[: count // 2][early]), name
+
+
+def test_far_apart_arrivals_cost_no_memory():
+    instance = Instance([1, 1, 1], [2, 2, 2], 3, arrivals=[0, 10**11, 10**12])
+    for rule in RULES:
+        for name in BASIC:
+            assert run(instance, name, rule).starts.tolist() == [0, 10**11, 10**12]
+
+
+def test_backfill_never_delays_the_most_urgent_request_and_skip_may_starve_it():
+    # A large request comes first in the order, small ones keep coming.
+    arrivals = [0, 1, *range(2, 40)]
+    instance = Instance([0, 9, *[0] * 38], [4, 1, *[4] * 38], 10, arrivals)
+    large_first = PriorityPolicy("large", "largest prompt first", lambda i: -i.prompts)
+    at = {rule: int(run(instance, large_first, rule).starts[1]) for rule in RULES}
+    assert at["backfill"] == at["prefix"] == 4
+    assert at["skip"] > 30
+
+
+def test_rules_by_name_and_by_argument_are_the_same():
+    instance = family("uniform", n=40, seed=1)
+    named = run(instance, "area+backfill")
+    assert named == run(instance, "area", rule="backfill")
+    assert named.policy == "area+backfill"
+    assert run(instance, "area", "prefix").policy == "area"
+    results = compare(instance, ["area", "area+skip", "area+backfill"]).schedules
+    assert [schedule.policy for schedule in results] == ["area", "area+skip", "area+backfill"]
+    # With room planned for the more urgent ones, nothing is lost here.
+    assert results[2].total_latency < results[0].total_latency
+
+
+def test_unknown_rules_are_refused():
+    with pytest.raises(PolicyError, match="unknown rule 'backfil': did you mean 'backfill'"):
+        get_policy("area+backfil")
+    with pytest.raises(PolicyError, match="unknown policy 'aera': did you mean 'area'"):
+        get_policy("aera+skip")
+    with pytest.raises(PolicyError, match=r"'area\+skip' has a rule already; leave 'backfill' out"):
+        with_rule(get_policy("area+skip"), "backfill")
