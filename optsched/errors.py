@@ -62,6 +62,10 @@ class PolicyError(OptschedError):
     """A policy is unknown or cannot run on this instance."""
 
 
+class ClockError(OptschedError):
+    """A clock is unknown, or would let a batch take no time or a negative one."""
+
+
 class ModelError(OptschedError):
     """A model, or a point of one, is not valid."""
 
