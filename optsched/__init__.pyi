@@ -27,8 +27,15 @@ from .errors import OptschedError as OptschedError
 from .errors import PolicyError as PolicyError
 from .errors import ScheduleError as ScheduleError
 from .errors import SolverError as SolverError
+from .execution import Execution as Execution
+from .execution import Loop as Loop
+from .execution import Stall as Stall
+from .forecast import Forecast as Forecast
+from .forecast import forecast as forecast
 from .gap import GapExplanation as GapExplanation
 from .gap import explain_gap as explain_gap
+from .hardware import ModelFacts as ModelFacts
+from .hardware import memory_tokens as memory_tokens
 from .instance import Instance as Instance
 from .models.batch import BatchSelection as BatchSelection
 from .models.conflict import Conflict as Conflict
@@ -43,6 +50,7 @@ from .schedule import Schedule as Schedule
 from .schedule import Violation as Violation
 from .simulate import run as run
 from .simulate.cluster import run_cluster as run_cluster
+from .simulate.execute import execute as execute
 from .solution import Solution as Solution
 from .solution import Stopped as Stopped
 from .solvers.batch import Batch as Batch

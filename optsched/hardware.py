@@ -1,0 +1,137 @@
+"""How many tokens fit: KV memory from the facts of a model and of its GPUs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from optsched.errors import InstanceError
+
+#: The limit M of Jaillet, Sorted-F and Robust for Llama-2-70B on two A100. It follows from no
+#: reading of the formula printed there, which gives 7,629 tokens (8,192 with GB as 2^30 bytes).
+PAPER_MEMORY = 16_492
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the memory of a model depends on.
+
+    Parameters
+    ----------
+    name
+        What to call it.
+    parameters
+        Number of weights.
+    layers
+        Number of transformer layers.
+    kv_heads
+        Key-value heads per layer; fewer than query heads where queries share them.
+    head_size
+        Numbers per head.
+    bytes_per_number
+        Bytes of a weight and of a number in the KV cache: 2 for 16-bit formats.
+
+    Raises
+    ------
+    InstanceError
+        If a number is not above 0.
+
+    Examples
+    --------
+    >>> MODELS["llama-2-70b"].kv_bytes_per_token
+    327680
+    """
+
+    name: str
+    parameters: int
+    layers: int
+    kv_heads: int
+    head_size: int
+    bytes_per_number: float = 2
+
+    def __post_init__(self) -> None:
+        for field in ("parameters", "layers", "kv_heads", "head_size", "bytes_per_number"):
+            value = getattr(self, field)
+            if not 0 < value < math.inf:
+                raise InstanceError(f"model {self.name}: {field} is {value!r}, but must be above 0")
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of the key and the value of one token in all layers."""
+        numbers = 2 * self.layers * self.kv_heads * self.head_size
+        return math.ceil(numbers * self.bytes_per_number)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights."""
+        return math.ceil(self.parameters * self.bytes_per_number)
+
+
+#: Published facts of some models, by name.
+MODELS = {
+    facts.name: facts
+    for facts in (
+        ModelFacts("llama-2-7b", 6_738_415_616, 32, 32, 128),
+        ModelFacts("llama-2-13b", 13_015_864_320, 40, 40, 128),
+        ModelFacts("llama-2-70b", 68_976_648_192, 80, 8, 128),
+        ModelFacts("llama-3-8b", 8_030_261_248, 32, 8, 128),
+        ModelFacts("llama-3-70b", 70_553_706_496, 80, 8, 128),
+    )
+}
+
+#: Bytes of memory of some GPUs, by name.
+GPU_BYTES = {
+    "a100-40gb": 40 * 2**30,
+    "a100-80gb": 80 * 2**30,
+    "h100-80gb": 80 * 2**30,
+}
+
+
+def memory_tokens(model: ModelFacts, gpu_bytes: int, gpus: int = 1, share: float = 1.0) -> int:
+    """Compute the tokens that fit beside the weights of a model.
+
+    Parameters
+    ----------
+    model
+        Facts of the model.
+    gpu_bytes
+        Bytes of memory of one GPU, such as ``GPU_BYTES["a100-80gb"]``.
+    gpus
+        Number of GPUs that share the model.
+    share
+        Share of the memory that weights and KV cache may take; the rest is for activations.
+
+    Returns
+    -------
+    int
+        Tokens of KV cache.
+
+    Raises
+    ------
+    InstanceError
+        If the weights alone do not fit, or a number makes no sense.
+
+    Examples
+    --------
+    >>> memory_tokens(MODELS["llama-2-70b"], GPU_BYTES["a100-80gb"], gpus=2, share=0.9)
+    50859
+
+    The formula printed in the papers: 20 GB left, 80 layers of 8192 numbers, none shared.
+
+    >>> printed = ModelFacts("printed", 70_000_000_000, 80, 64, 128)
+    >>> memory_tokens(printed, 80_000_000_000, gpus=2), PAPER_MEMORY
+    (7629, 16492)
+    """
+    if not (gpu_bytes > 0 and gpus >= 1 and 0 < share <= 1):
+        raise InstanceError(
+            f"{gpus} GPUs with {gpu_bytes} bytes and a share of {share}: bytes must be above 0, "
+            "GPUs at least 1 and the share above 0 and at most 1"
+        )
+    free = int(gpus * gpu_bytes * share) - model.weight_bytes
+    tokens = free // model.kv_bytes_per_token
+    if tokens < 1:
+        raise InstanceError(
+            f"{model.name} does not fit: its weights take {model.weight_bytes:,} of "
+            f"{int(gpus * gpu_bytes * share):,} bytes; use more or larger GPUs"
+        )
+    return tokens
