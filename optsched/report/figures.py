@@ -58,7 +58,7 @@ def _latency(comparison: Comparison) -> Figure:
     # Looks are chosen before sorting: the other figures have the order of the comparison.
     ranked = sorted(_styled(comparison.schedules), key=lambda pair: pair[0].total_latency)
     schedules = [schedule for schedule, _ in ranked]
-    names = [_text(schedule.policy) for schedule in schedules]
+    names = [escaped(schedule.policy) for schedule in schedules]
     totals = np.array([schedule.total_latency for schedule in schedules])
     unavoidable = comparison.bound.value
     gaps = [data.percent(comparison.gap(schedule)) for schedule in schedules]
@@ -198,7 +198,7 @@ def _details(schedule: Schedule, bars: Bars) -> Figure:
     """Make invisible points that tell about each request."""
     instance = schedule.instance
     columns = (instance.prompts, instance.outputs, instance.arrivals, schedule.starts)
-    labels = [_text(instance.label(request)) for request in bars.requests.tolist()]
+    labels = [escaped(instance.label(request)) for request in bars.requests.tolist()]
     numbers = np.stack(columns, axis=1)[bars.requests].tolist()
     return {
         "type": "scatter",
@@ -230,7 +230,7 @@ def _line(schedule: Schedule, style: LineStyle) -> Figure:
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": _text(schedule.policy),
+        "name": escaped(schedule.policy),
         "line": {"color": style.colour, "dash": dash, "width": 1.7, "shape": "hv"},
     }
 
@@ -239,7 +239,7 @@ def _time(instance: Instance) -> Figure:
     return {"title": {"text": f"time ({data.step_unit(instance)})"}, "nticks": 7}
 
 
-def _text(name: str) -> str:
+def escaped(name: str) -> str:
     """Keep plotly.js from reading a user's text as markup, and the file from growing with it."""
     shown = name if len(name) <= _LONGEST_LABEL else name[: _LONGEST_LABEL - 1] + "…"
     return html.escape(shown)

@@ -67,7 +67,7 @@ def render_report(comparison: Comparison) -> str:
     """
     from plotly.offline import get_plotlyjs
 
-    return _template().render(
+    return page_template("report.html.j2").render(
         comparison=comparison,
         best=comparison.best,
         optimal=data.proven_optimal(comparison),
@@ -83,7 +83,8 @@ def render_report(comparison: Comparison) -> str:
 
 
 @cache
-def _template() -> Template:
+def page_template(name: str) -> Template:
+    """Load a template of a page."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -97,7 +98,7 @@ def _template() -> Template:
     }
     environment.filters.update(filters)
     environment.trim_blocks = environment.lstrip_blocks = True
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)
 
 
 def _json(content: object) -> Markup:

@@ -5,7 +5,7 @@ matplotlib loads when the first plot is drawn, and nothing is shown or saved her
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +14,14 @@ from optsched.report.style import (
     BLUE,
     LIMIT,
     ORANGE,
+    TEXT_SIZE,
     UNAVOIDABLE,
     LineStyle,
+    count_axis,
+    legend_above,
+    line_of,
     line_styles,
+    plain,
     prepare,
 )
 from optsched.schedule import Schedule
@@ -33,8 +38,6 @@ if TYPE_CHECKING:
 
 # One curve may be as fine as print; several would hide each other.
 _BINS, _SHARED_BINS = 2000, 250
-
-_TEXT = 9
 
 
 def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
@@ -84,17 +87,17 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
             xytext=(4, 0),
             textcoords="offset points",
             va="center",
-            fontsize=_TEXT,
+            fontsize=TEXT_SIZE,
         )
-    ax.set_yticks(rows, [_plain(schedule.policy) for schedule in schedules])
+    ax.set_yticks(rows, [plain(schedule.policy) for schedule in schedules])
     ax.set_ylim(len(schedules) - 0.45, -0.55)
     ax.set_xlim(0, max(totals) * 1.2)
     ax.grid(visible=False, axis="y")
     ax.tick_params(axis="y", length=0)
     million = "million " if max(totals) >= 1e6 else ""
     ax.set_xlabel(f"total latency ({million}{data.step_unit(comparison.instance)})")
-    _count(ax.xaxis, 1e-6 if million else 1)
-    _legend(ax)
+    count_axis(ax.xaxis, 1e-6 if million else 1)
+    legend_above(ax)
     return ax
 
 
@@ -131,17 +134,17 @@ def plot_memory(schedules: Schedule | Iterable[Schedule], ax: Axes | None = None
             np.append(peaks, 0),
             drawstyle="steps-post",
             linewidth=1.3,
-            label=_plain(schedule.policy),
-            **_line(style),
+            label=plain(schedule.policy),
+            **line_of(style),
         )
     _limit(ax, instance.memory)
     ax.set_xlabel(f"time ({data.step_unit(instance)})")
     ax.set_ylabel("tokens held" + (f" (most of each {widest:,} steps)" if widest > 1 else ""))
     ax.set_xlim(min(int(schedule.starts.min()) for schedule in chosen), None)
     ax.set_ylim(0, None)
-    _count(ax.xaxis)
-    _count(ax.yaxis)
-    _legend(ax)
+    count_axis(ax.xaxis)
+    count_axis(ax.yaxis)
+    legend_above(ax)
     return ax
 
 
@@ -181,8 +184,8 @@ def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = Non
             marker=style.marker,
             markersize=5,
             markevery=(0.06 + 0.02 * index, 0.25),
-            label=_plain(schedule.policy),
-            **_line(style),
+            label=plain(schedule.policy),
+            **line_of(style),
         )
     ax.set_xscale("log")
     ax.set_ylim(0, 1.02)
@@ -190,7 +193,7 @@ def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = Non
     ax.set_xlabel(f"latency ({data.step_unit(chosen[0].instance)})")
     ax.set_ylabel("requests completed")
     _count_log(ax.xaxis)
-    _legend(ax)
+    legend_above(ax)
     return ax
 
 
@@ -246,9 +249,9 @@ def plot_schedule(schedule: Schedule, ax: Axes | None = None) -> Axes:
         )
     ax.set_xlim(first, schedule.makespan + 0.01 * (schedule.makespan - first))
     ax.set_xlabel(f"time ({data.step_unit(schedule.instance)})")
-    _count(ax.xaxis)
-    _count(ax.yaxis)
-    _legend(ax, title=_plain(schedule.policy))
+    count_axis(ax.xaxis)
+    count_axis(ax.yaxis)
+    legend_above(ax, title=plain(schedule.policy))
     return ax
 
 
@@ -288,9 +291,9 @@ def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:
     ax.set_ylim(0, max(1.0, 1.05 * float((waste + regret)[-1])))
     ax.set_xlabel(f"time ({data.step_unit(explanation.schedule.instance)})")
     ax.set_ylabel("gap so far (steps of latency)")
-    _count(ax.xaxis)
-    _count(ax.yaxis)
-    _legend(ax)
+    count_axis(ax.xaxis)
+    count_axis(ax.yaxis)
+    legend_above(ax)
     return ax
 
 
@@ -327,8 +330,8 @@ def plot_history(result: Hindsight, ax: Axes | None = None) -> Axes:
     ax.set_xlim(0, seconds[-1])
     ax.set_xlabel("time (seconds)")
     ax.set_ylabel(f"{result.objective.replace('-', ' ')} (steps)")
-    _count(ax.yaxis)
-    _legend(ax)
+    count_axis(ax.yaxis)
+    legend_above(ax)
     return ax
 
 
@@ -336,20 +339,8 @@ def _styled(schedules: Sequence[Schedule]) -> Iterable[tuple[Schedule, LineStyle
     return zip(schedules, line_styles(schedule.policy for schedule in schedules), strict=True)
 
 
-def _line(style: LineStyle) -> dict[str, Any]:
-    return {"color": style.colour, "linestyle": (0, style.dash) if style.dash else "-"}
-
-
 def _limit(ax: Axes, memory: int) -> None:
     ax.axhline(memory, color=LIMIT, linewidth=1, label=f"memory limit, {memory:,}")
-
-
-def _count(axis: Axis, scale: float = 1) -> None:
-    """Write the numbers of an axis, which are counts, in full with thousands separators."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    axis.set_major_locator(MaxNLocator(6, integer=True))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * scale:,.10g}"))
 
 
 def _count_log(axis: Axis) -> None:
@@ -360,24 +351,3 @@ def _count_log(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(subs=(1,) if high > 300 * low else (1, 2, 3, 5)))
     axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def _legend(ax: Axes, title: str | None = None) -> None:
-    """Put the legend above the axes, where it hides nothing."""
-    longest = max(len(label) for label in ax.get_legend_handles_labels()[1])
-    ax.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=3 if longest < 24 else 1,
-        frameon=False,
-        fontsize=_TEXT,
-        borderpad=0,
-        handlelength=2.8,
-        title=title,
-        alignment="left",
-    )
-
-
-def _plain(name: str) -> str:
-    """Keep a user's dollar signs from being read as mathematics."""
-    return name.replace("$", r"\$")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart. Its black and its yellow are
 # left out: each vanishes on one of the two backgrounds.
@@ -17,6 +18,8 @@ VERMILLION, PURPLE, SKY = "#D55E00", "#CC79A7", "#56B4E9"
 
 UNAVOIDABLE = "#B3B3B3"  # what the bound proves that no schedule can save
 LIMIT = "#5C5C5C"  # the memory limit
+
+TEXT_SIZE = 9  # points
 
 
 @dataclass(frozen=True)
@@ -110,5 +113,39 @@ def prepare(ax: Axes | None, width: float = 6.4, height: float = 3.6) -> Axes:
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(visible=True, color="#E3E3E3", linewidth=0.6)
     ax.set_axisbelow(True)
-    ax.tick_params(labelsize=9)
+    ax.tick_params(labelsize=TEXT_SIZE)
     return ax
+
+
+def line_of(style: LineStyle) -> dict[str, Any]:
+    """Give colour and dashes as matplotlib takes them."""
+    return {"color": style.colour, "linestyle": (0, style.dash) if style.dash else "-"}
+
+
+def count_axis(axis: Axis, scale: float = 1) -> None:
+    """Write the numbers of an axis, which are counts, in full with thousands separators."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(6, integer=True))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * scale:,.10g}"))
+
+
+def legend_above(ax: Axes, title: str | None = None) -> None:
+    """Put the legend above the axes, where it hides nothing."""
+    longest = max(len(label) for label in ax.get_legend_handles_labels()[1])
+    ax.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=3 if longest < 24 else 1,
+        frameon=False,
+        fontsize=TEXT_SIZE,
+        borderpad=0,
+        handlelength=2.8,
+        title=title,
+        alignment="left",
+    )
+
+
+def plain(name: str) -> str:
+    """Keep a user's dollar signs from being read as mathematics."""
+    return name.replace("$", r"\$")
