@@ -1,0 +1,198 @@
+"""Simulators with a clock against literal ones, event by event."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from literal_clocked import admission, engine, requests_of, run, thresholds
+
+import optsched
+from optsched.clock import UNIT, FunctionClock, LinearClock, affine, get_clock
+from optsched.policies import get_policy
+from optsched.simulate.clocked import run_batches, run_by_priority
+from optsched.simulate.serving import CHUNKED, MIXED, PREFILL_FIRST, serve
+from optsched.simulate.waiting import serve_waiting
+
+CLOCKS = [
+    UNIT,
+    affine(0.01, 0.002),
+    LinearClock("all", 0.02, 0.001, 0.003, 0.0005, 0.0001, 0.0002),
+    FunctionClock(lambda batch: 0.01 + 0.001 * max(batch.held_tokens, 20)),
+    get_clock("llama-2-70b-2xa100"),
+]
+
+
+def draw(rng):
+    """Requests that sometimes fit and sometimes do not, with continuous or tied arrivals."""
+    count = int(rng.integers(1, 9))
+    memory = int(rng.integers(4, 40))
+    outputs = rng.integers(1, min(memory, 9) + 1, count)
+    prompts = np.array([rng.integers(0, memory - output + 1) for output in outputs])
+    if rng.random() < 0.3:
+        arrivals = np.sort(rng.integers(0, 4, count) * 1.0)
+    else:
+        arrivals = np.cumsum(rng.exponential(rng.choice([0.01, 0.1, 2.0]), count))
+    return prompts, outputs, arrivals, memory
+
+
+def assert_same_batches(log, outcome):
+    assert len(log.spans) == len(outcome.batches)
+    for row, (begin, end, content, usage) in enumerate(outcome.batches):
+        assert log.spans[row] == pytest.approx([begin, end], rel=1e-12)
+        assert log.contents[row].tolist() == list(content)
+        assert log.usage[row] == usage
+
+
+def ends(log, rows):
+    return [None if row < 0 else float(log.spans[row, 1]) for row in rows]
+
+
+def assert_same_times(log, first, last, outcome):
+    assert_same_batches(log, outcome)
+    requests = outcome.requests
+    for mine, literal in (
+        (ends(log, first), [r.first for r in requests]),
+        (ends(log, last), [r.last for r in requests]),
+    ):
+        assert mine == [None if time is None else pytest.approx(time) for time in literal]
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_admission_agrees_with_the_literal_simulator(skip):
+    rng = np.random.default_rng(1)
+    for case in range(150):
+        prompts, outputs, arrivals, memory = draw(rng)
+        clock = CLOCKS[case % len(CLOCKS)]
+        priority = rng.permutation(len(prompts))
+        until = np.inf if rng.random() < 0.7 else float(arrivals.mean())
+        starts, log = run_by_priority(
+            prompts, outputs, arrivals, memory, priority, clock, skip=skip, until=until
+        )
+        requests = requests_of(prompts, outputs, arrivals)
+        outcome = run(requests, clock, admission(requests, memory, priority, skip), until)
+        last = np.where(starts < 0, -1, starts + outputs - 1)
+        last[last >= len(log.spans)] = -1
+        first = np.where(starts < len(log.spans), starts, -1)
+        assert_same_times(log, first, last, outcome)
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "mc-sf", "area", "sorted-f"])
+def test_the_unit_clock_gives_the_schedule_in_steps(policy):
+    for seed in range(25):
+        instance = optsched.family("mixed", n=30, seed=seed, memory=100, rate=0.3)
+        chosen = get_policy(policy)
+        arguments = (instance.prompts, instance.outputs, instance.arrivals * 1.0, instance.memory)
+        if policy == "sorted-f":
+            starts, log = run_batches(*arguments, chosen.selector(instance), UNIT)
+        else:
+            starts, log = run_by_priority(*arguments, chosen.order(instance), UNIT)
+        assert np.array_equal(log.spans[starts, 0], optsched.run(instance, policy).starts)
+
+
+@pytest.mark.parametrize(
+    ("how", "name"), [(MIXED, "mixed"), (PREFILL_FIRST, "prefill first"), (CHUNKED, "chunked")]
+)
+def test_engines_agree_with_the_literal_simulator(how, name):
+    rng = np.random.default_rng(2)
+    returned = 0
+    for case in range(150):
+        prompts, outputs, arrivals, memory = draw(rng)
+        clock = CLOCKS[case % len(CLOCKS)]
+        most = int(rng.integers(1, 6))
+        tokens = int(rng.integers(most, 30))
+        state = serve(
+            prompts,
+            outputs,
+            arrivals,
+            memory,
+            clock,
+            how,
+            requests_most=most,
+            tokens_most=tokens,
+        )
+        requests = requests_of(prompts, outputs, arrivals)
+        outcome = run(requests, clock, engine(requests, memory, name, most, tokens))
+        assert_same_times(state.log, state.first, state.last, outcome)
+        assert state.preempted.tolist() == [r.returns for r in requests]
+        assert state.recomputed.tolist() == [r.lost for r in requests]
+        assert state.log.usage.max() <= memory
+        assert (state.last >= 0).all()
+        returned += int(state.preempted.sum())
+    assert returned > 20
+
+
+def draw_segments(rng, count, longest):
+    """Chains of segments: WAIT has several of one, Nested WAIT one of several."""
+    before, length, first = [], [], []
+    for _ in range(int(rng.integers(1, 4))):
+        chain = int(rng.integers(1, 4))
+        first.append(len(before))
+        for position in range(chain):
+            before.append(-1 if position == 0 else len(before) - 1)
+            length.append(longest if position == chain - 1 else int(rng.integers(1, 5)))
+    entrance = rng.choice(first, count)
+    return np.array(before), np.minimum(length, longest), entrance
+
+
+def test_thresholds_agree_with_the_literal_simulator():
+    rng = np.random.default_rng(3)
+    returned = 0
+    for case in range(300):
+        prompts, outputs, arrivals, memory = draw(rng)
+        clock = CLOCKS[case % len(CLOCKS)]
+        before, length, entrance = draw_segments(rng, len(prompts), int(outputs.max()))
+        levels = rng.integers(1, 4, (2, len(before)))
+        if rng.random() < 0.7:
+            levels[1] = levels[0]
+        changes = np.array([0.0, float(arrivals.mean())])
+        state = serve_waiting(
+            prompts,
+            outputs,
+            arrivals,
+            memory,
+            clock,
+            entrance=entrance,
+            before=before,
+            length=length,
+            changes=changes,
+            thresholds=levels,
+        )
+        requests = requests_of(prompts, outputs, arrivals)
+        decide = thresholds(
+            requests,
+            memory,
+            entrance.tolist(),
+            before.tolist(),
+            length.tolist(),
+            lambda now, levels=levels, change=changes[1]: levels[int(now >= change)].tolist(),
+        )
+        outcome = run(requests, clock, decide)
+        assert_same_times(state.log, state.first, state.last, outcome)
+        assert state.evicted.tolist() == [r.returns for r in requests]
+        assert state.wasted.tolist() == [r.lost for r in requests]
+        assert (state.last >= 0).all()
+        returned += int(state.evicted.sum())
+    assert returned > 20
+
+
+def test_the_example_of_nested_wait():
+    """Figure 6 of Ao et al.: both thresholds 3; requests 1, 2, 4 and 9 need one step."""
+    arrivals = np.array([0, 0, 1, 5, 5, 7, 7, 11, 14, 14], dtype=float)
+    outputs = np.array([1, 1, 2, 1, 2, 3, 2, 2, 1, 2])
+    prompts = np.ones(10, dtype=np.int64)
+    state = serve_waiting(
+        prompts,
+        outputs,
+        arrivals,
+        100,
+        UNIT,
+        entrance=np.zeros(10, dtype=np.int64),
+        before=np.array([-1, 0]),
+        length=np.array([1, 3]),
+        changes=np.zeros(1),
+        thresholds=np.array([[3, 3]]),
+        until=15,
+    )
+    assert state.log.spans[:, 0].tolist() == [1, 7, 14]
+    served = {row: (np.flatnonzero(state.last == row) + 1).tolist() for row in range(3)}
+    assert served == {0: [1, 2], 1: [4], 2: [3, 5, 9]}
