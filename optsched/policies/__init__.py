@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, cast
 from optsched.errors import PolicyError, nearest
 from optsched.policies.base import RULES, BatchPolicy, PriorityPolicy, Rule, with_rule
 from optsched.policies.priorities import PRIORITIES
-from optsched.policies.sorted_f import SORTED_F
+from optsched.policies.robust import ROBUST, IntervalPolicy
+from optsched.policies.sorted_f import SELECTED, SORTED_F
+from optsched.policies.sorted_lp import SORTED_LP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,6 +19,8 @@ __all__ = [
     "POLICIES",
     "RULES",
     "BatchPolicy",
+    "IntervalPolicy",
+    "OrderPolicy",
     "Policy",
     "PriorityPolicy",
     "Rule",
@@ -25,13 +29,18 @@ __all__ = [
     "with_rule",
 ]
 
-Policy = PriorityPolicy | BatchPolicy
+#: Policies that know the outputs and never cancel: they are a matter of order alone.
+OrderPolicy = PriorityPolicy | BatchPolicy
+
+Policy = OrderPolicy | IntervalPolicy
 
 #: The quick ones, which take milliseconds: what is run where nobody names policies.
-BASIC: dict[str, Policy] = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
+BASIC: dict[str, OrderPolicy] = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
 
 #: All policies by the name that the command line knows.
-POLICIES: dict[str, Policy] = {**BASIC}
+POLICIES: dict[str, Policy] = {
+    policy.name: policy for policy in (*BASIC.values(), *SELECTED, *SORTED_LP, *ROBUST)
+}
 
 
 def get_policy(policy: str | Policy) -> Policy:
@@ -59,15 +68,22 @@ def get_policy(policy: str | Policy) -> Policy:
     >>> get_policy("aera")
     Traceback (most recent call last):
         ...
-    optsched.errors.PolicyError: unknown policy 'aera': did you mean 'area'?
-    Known: area, fcfs, mc-sf, mc-sf-total, sorted-f
+    optsched.errors.PolicyError: unknown policy 'aera': did you mean 'area'? Known: a-l, ...
     """
     if not isinstance(policy, str):
         return policy
     name, plus, rule = policy.partition("+")
     if name not in POLICIES:
         raise PolicyError(f"unknown policy {name!r}: {nearest(name, POLICIES)}")
-    return with_rule(POLICIES[name], cast("Rule", rule)) if plus else POLICIES[name]
+    found = POLICIES[name]
+    if not plus:
+        return found
+    if not isinstance(found, OrderPolicy):
+        raise PolicyError(
+            f"policy {name!r} admits by rules of its own; the rule {rule!r} is for policies that "
+            "order requests by their outputs"
+        )
+    return with_rule(found, cast("Rule", rule))
 
 
 def get_policies(policies: Iterable[str | Policy] | None) -> list[Policy]:

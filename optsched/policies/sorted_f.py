@@ -1,4 +1,4 @@
-r"""Sorted-F with local swap search (Wang et al., Alg. 1 phase 1 with the selection of Alg. 4).
+r"""Sorted-F (Wang et al., Alg. 1) with local swap search (Alg. 4) and other selections.
 
 A batch :math:`X` should have a small :math:`F(X) = \sum_{i \in X} o_i / |X|^2` and fit:
 :math:`\sum_{i \in X} (s_i + o_i) \le M`. Alg. 4 fills a batch by ascending peak :math:`s_i + o_i`
@@ -17,7 +17,7 @@ look unless the swap freed memory: suppose `out` was swapped for `in` and the ea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from optsched.policies.base import BatchPolicy
 
 if TYPE_CHECKING:
     from optsched.instance import Instance, IntArray
+    from optsched.solvers.batch import BatchMethod
 
 ABSENT = np.iinfo(np.int64).max
 
@@ -49,12 +50,88 @@ class LocalSwap:
 
     def next_batch(self) -> IntArray:
         """Take the next batch out of those waiting, by ascending output."""
-        members = _swap_batch(self._tree, self._peaks, self._outputs, self._memory)
+        return self.improve(_fill(self._tree, self._peaks, self._memory))
+
+    def take(self, members: IntArray) -> IntArray:
+        """Take a batch, given by ranks, out of those waiting."""
+        for rank in members:
+            _put(self._tree, rank, ABSENT)
+        return members
+
+    def improve(self, members: IntArray) -> IntArray:
+        """Swap members of a batch, ranks by ascending peak; gives requests by ascending output."""
+        _swap(self._tree, self._peaks, self._outputs, self._memory, members)
         order = np.argsort(self._outputs[members], kind="stable")
         return self._by_peak[members[order]]
 
 
+class Selected:
+    """Batch selection by `optsched.select` among the requests released so far."""
+
+    def __init__(self, instance: Instance, method: BatchMethod, options: dict[str, Any]) -> None:
+        self._instance, self._method, self._options = instance, method, options
+        self._waiting = np.zeros(0, dtype=np.int64)
+
+    def release(self, requests: IntArray) -> None:
+        """Learn of requests that have arrived, given by index."""
+        self._waiting = np.concatenate([self._waiting, requests])
+
+    def next_batch(self) -> IntArray:
+        """Take the next batch out of those waiting, by ascending output."""
+        from optsched.solvers.batch import select
+
+        waiting = self._waiting
+        batch = select(self._instance.take(waiting), self._method, **self._options).requests
+        self._waiting = np.delete(waiting, batch)
+        return waiting[batch]
+
+
+def sorted_f(method: BatchMethod, **options: Any) -> BatchPolicy:
+    """Make Sorted-F with a selection of batches and options of its own.
+
+    Parameters
+    ----------
+    method
+        As for `optsched.select`: "dp", "scaled-dp", "swap", "quantile" or "mip".
+    **options
+        As for `optsched.select`, for instance `fit`, `epsilon`, `seed` or `time_limit`.
+
+    Returns
+    -------
+    BatchPolicy
+        Named "sorted-f-method", with "-profile" for that fit.
+
+    Examples
+    --------
+    >>> from optsched import family, run
+    >>> rough = sorted_f("scaled-dp", epsilon=0.5)
+    >>> run(family("sorted-f-example-1"), rough).total_latency
+    45
+    """
+    profile = "-profile" if options.get("fit") == "profile" else ""
+    fit = "at every step" if profile else "by their peaks"
+    title = f"batches of least F that fit {fit}, {_TITLES.get(method, method)}"
+    return BatchPolicy(
+        f"sorted-f-{method}{profile}", title, lambda instance: Selected(instance, method, options)
+    )
+
+
+_TITLES = {
+    "dp": "by exact dynamic program",
+    "scaled-dp": "within 10 % by scaled dynamic program",
+    "swap": "by local swap",
+    "quantile": "by quantiles of a sample",
+    "mip": "by integer programs",
+}
+
 SORTED_F = BatchPolicy("sorted-f", "batches of least F, by local swap", LocalSwap)
+SELECTED = (
+    sorted_f("dp"),
+    sorted_f("scaled-dp"),
+    sorted_f("quantile"),
+    sorted_f("mip"),
+    sorted_f("mip", fit="profile"),
+)
 
 
 @compiled
@@ -87,23 +164,30 @@ def _leftmost_below(tree: IntArray, bound: int) -> int:
 
 
 @compiled
-def _swap_batch(tree: IntArray, peaks: IntArray, outputs: IntArray, memory: int) -> IntArray:
-    # Fill by ascending peak: once a request does not fit, no later one does.
+def _fill(tree: IntArray, peaks: IntArray, memory: int) -> IntArray:
+    """Take waiting requests by ascending peak: once one does not fit, no later one does."""
     members = np.empty(64, dtype=np.int64)
     count = 0
     slack = memory
     while True:
         rank = _leftmost_below(tree, ABSENT)
         if rank < 0 or peaks[rank] > slack:
-            break
+            return members[:count]
         if count == len(members):
             members = np.concatenate((members, np.empty_like(members)))
         members[count] = rank
         count += 1
         slack -= peaks[rank]
         _put(tree, rank, ABSENT)
-    members = members[:count]
-    # Swap; `members` stays ascending.
+
+
+@compiled
+def _swap(
+    tree: IntArray, peaks: IntArray, outputs: IntArray, memory: int, members: IntArray
+) -> None:
+    """Swap in place; `members` stays ascending."""
+    count = len(members)
+    slack = memory - peaks[members].sum()
     position = 0
     while position < count:
         leaving = members[position]
@@ -124,4 +208,3 @@ def _swap_batch(tree: IntArray, peaks: IntArray, outputs: IntArray, memory: int)
         members[place] = entering
         freed = peaks[entering] < peaks[leaving]  # then any member may have found a partner
         position = 0 if freed else min(position, place)
-    return members

@@ -10,7 +10,7 @@ from literal import SortedF, by_key, optimum, simulate
 from strategies import instances
 
 from optsched import Instance, Schedule, bound, run
-from optsched.policies import POLICIES
+from optsched.policies import BASIC
 from optsched.simulate.unit import admit_by_priority
 
 
@@ -28,7 +28,7 @@ def literal_walk(name, instance):
     return by_key(keys[name])
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", sorted(BASIC))
 @given(instance=instances(max_requests=9, max_memory=30, max_arrival=20, max_output=12))
 @settings(max_examples=400)
 def test_every_policy_equals_the_literal_simulator(name, instance):
@@ -58,7 +58,7 @@ def test_bound_optimum_and_policies_are_ordered_on_2000_random_instances():
         best = optimum(instance)
         proven = max(bound(instance, method).value for method in ("closed-form", "lagrangian"))
         assert proven <= best, instance.to_json()
-        for name in POLICIES:
+        for name in BASIC:
             schedule = run(instance, name)
             assert schedule.check() == [], instance.to_json()
             assert schedule.total_latency >= best, instance.to_json()
@@ -110,11 +110,11 @@ def test_window_of_usage_slides_over_long_runs():
     instance = Instance(
         rng.integers(0, 50, 3000), outputs, 100, np.sort(rng.integers(0, 9000, 3000))
     )
-    for name in POLICIES:
+    for name in BASIC:
         assert run(instance, name).check() == []
 
 
 def test_far_apart_arrivals_cost_no_memory():
     instance = Instance([1, 1, 1], [2, 2, 2], 3, arrivals=[0, 10**11, 10**12])
-    for name in POLICIES:
+    for name in BASIC:
         assert run(instance, name).starts.tolist() == [0, 10**11, 10**12]

@@ -1,0 +1,183 @@
+"""Every policy that knows the outputs: feasible, deterministic, and equal to its literal twin."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from literal import SortedF, simulate
+from literal_orders import (
+    Served,
+    by_output,
+    exact_selection,
+    local_swap,
+    lp_swap_selection,
+    quantile_selection,
+    simulate_backfill,
+    simulate_skip,
+)
+from strategies import instances
+
+from optsched import Instance, PolicyError, SolverError, compare, family, run, select
+from optsched.policies import BASIC, POLICIES, BatchPolicy, PriorityPolicy
+from optsched.policies.sorted_f import sorted_f
+from optsched.solvers.expected_starts import expected_starts
+
+KNOW_OUTPUTS = [
+    name for name, policy in POLICIES.items() if isinstance(policy, PriorityPolicy | BatchPolicy)
+]
+BY_SOLVER = {"sorted-f-mip", "sorted-f-mip-profile", "sorted-lp", "lp-swap"}
+small = instances(max_requests=8, max_memory=24, max_arrival=15, max_output=10)
+
+
+def selection(instance, method, **options):
+    """Select by optsched what tests/solvers/test_batch.py holds against all batches."""
+
+    def choose(waiting):
+        batch = select(instance.take(waiting), method, **options)
+        return [waiting[place] for place in batch.requests]
+
+    return choose
+
+
+class Expected:
+    """Expected starts of those waiting, computed when somebody is new."""
+
+    def __init__(self, instance):
+        self.instance, self.known = instance, {}
+
+    def __call__(self, waiting):
+        if not set(waiting) <= set(self.known):
+            y = expected_starts(self.instance.take(waiting)).tolist()
+            self.known = dict(zip(waiting, y, strict=True))
+        return self.known
+
+
+def by_expected_start(instance):
+    """Alg. 6, in batches whose peaks fit together."""
+    expected = Expected(instance)
+
+    def choose(waiting):
+        y = expected(waiting)
+        order = sorted(waiting, key=lambda i: (y[i], i))
+        held = np.cumsum(instance.peaks[order])
+        return order[: int((held <= instance.memory).sum())]
+
+    return choose
+
+
+def literal_walk(name, instance):
+    """Give the walk of a policy by its definition."""
+    return Served(
+        {
+            "sorted-f-dp": exact_selection(instance),
+            "sorted-f-scaled-dp": selection(instance, "scaled-dp"),
+            "sorted-f-quantile": quantile_selection(instance),
+            "sorted-f-mip": selection(instance, "mip"),
+            "sorted-f-mip-profile": selection(instance, "mip", fit="profile"),
+            "sorted-lp": by_expected_start(instance),
+            "lp-swap": lp_swap_selection(instance, Expected(instance)),
+        }[name]
+    )
+
+
+def test_all_of_them_are_here():
+    assert set(KNOW_OUTPUTS) >= BY_SOLVER | set(BASIC) | {"sorted-f-dp", "sorted-f-quantile"}
+
+
+@pytest.mark.parametrize("name", ["sorted-f-dp", "sorted-f-scaled-dp", "sorted-f-quantile"])
+@given(instance=small)
+@settings(max_examples=150)
+def test_selections_equal_the_literal_simulator(name, instance):
+    schedule = run(instance, name)
+    assert schedule.starts.tolist() == simulate(instance, literal_walk(name, instance))
+
+
+@pytest.mark.parametrize("name", sorted(BY_SOLVER))
+@given(instance=small)
+@settings(max_examples=40)
+def test_policies_with_a_solver_equal_the_literal_simulator(name, instance):
+    schedule = run(instance, name)
+    assert schedule.starts.tolist() == simulate(instance, literal_walk(name, instance))
+
+
+@given(instance=instances(max_requests=9, max_memory=40, max_output=20))
+@settings(max_examples=300)
+def test_the_fast_swap_gives_the_batches_of_algorithm_4(instance):
+    everybody = list(range(len(instance)))
+    by_peak = sorted(everybody, key=lambda i: (instance.peaks[i], i))
+    filled = [i for i, held in zip(by_peak, np.cumsum(instance.peaks[by_peak]), strict=True)
+              if held <= instance.memory]  # fmt: skip
+    batch = local_swap(instance, filled, everybody)
+    assert batch == SortedF(instance).select(everybody)
+    policy = POLICIES["sorted-f"].selector(instance)
+    policy.release(np.arange(len(instance)))
+    assert policy.next_batch().tolist() == batch
+    assert select(instance, "swap").requests.tolist() == by_output(instance, batch)
+
+
+@pytest.mark.parametrize("name", KNOW_OUTPUTS)
+def test_feasible_and_deterministic_on_1000_random_instances(name):
+    rng = np.random.default_rng(5)
+    for _ in range(1000):
+        memory = int(rng.integers(4, 16))
+        count = int(rng.integers(1, 4 if name in BY_SOLVER else 8))
+        outputs = rng.integers(1, min(memory, 6) + 1, count)
+        prompts = rng.integers(0, memory - outputs + 1)
+        arrivals = np.sort(rng.integers(0, 6, count)) * int(rng.integers(0, 2))
+        instance = Instance(prompts, outputs, memory, arrivals)
+        schedule = run(instance, name)
+        assert schedule.check() == [], instance.to_json()
+        if rng.random() < 0.1:
+            assert run(instance, name) == schedule
+
+
+@pytest.mark.parametrize("name", ["sorted-f-dp", "sorted-f-quantile", "sorted-lp", "lp-swap"])
+def test_nothing_of_the_future_is_used(name):
+    rng = np.random.default_rng(2)
+    outputs = rng.integers(1, 12, 60)
+    arrivals = np.sort(rng.integers(0, 200, 60))
+    instance = Instance(rng.integers(0, 15, 60), outputs, 40, arrivals)
+    half = instance.take(np.arange(30))
+    together, alone = run(instance, name).starts[:30], run(half, name).starts
+    early = np.minimum(together, alone) < arrivals[30]
+    assert early.sum() > 10
+    assert np.array_equal(together[early], alone[early])
+
+
+@pytest.mark.parametrize("rule", ["skip", "backfill"])
+@pytest.mark.parametrize("name", ["sorted-f-dp", "lp-swap"])
+def test_rules_apply_to_all_of_them(name, rule):
+    instance = family("mixed", n=30, seed=2)
+    order = []
+    left = list(range(30))
+    choose = literal_walk(name, instance).select
+    while left:
+        batch = choose(left)
+        order += batch
+        left = [i for i in left if i not in batch]
+    simulator = {"skip": simulate_skip, "backfill": simulate_backfill}[rule]
+    literal = simulator(instance, lambda waiting, _: [i for i in order if i in waiting])
+    assert run(instance, name, rule).starts.tolist() == literal
+
+
+def test_sorted_f_with_options_of_its_own():
+    instance = family("uniform", n=30, seed=1)
+    policies = [sorted_f("quantile", seed=seed) for seed in range(4)]
+    assert len({run(instance, policy).total_latency for policy in policies}) > 1
+    assert policies[0].name == "sorted-f-quantile"
+    assert sorted_f("mip", fit="profile").name == "sorted-f-mip-profile"
+
+
+def test_selections_that_cannot_be_made_say_what_to_use():
+    instance = family("chat-and-summaries", n=2000, seed=1)
+    with pytest.raises(SolverError, match=r"would take 2\.\d GB; use 'scaled-dp', 'swap' or 'mip'"):
+        run(instance, "sorted-f-dp")
+    with pytest.raises(SolverError, match="knows only fit='peak'"):
+        run(instance, sorted_f("swap", fit="profile"))
+    with pytest.raises(PolicyError, match="did you mean 'sorted-f-dp'"):
+        run(instance, "sorted-f-pd")
+
+
+def test_only_the_basic_ones_are_compared_unless_named():
+    assert [s.policy for s in compare(family("uniform", n=5)).schedules] == list(BASIC)
