@@ -13,7 +13,7 @@ from optsched.errors import InfeasibleError, OptschedError, nearest
 from optsched.gap import GapExplanation, explain_gap
 from optsched.models import EventProgram, HindsightProgram, latest_starts
 from optsched.models.hindsight import LATENESS, schedule_cost
-from optsched.policies import POLICIES, PriorityPolicy
+from optsched.policies import BASIC, PriorityPolicy
 from optsched.simulate import run
 from optsched.solvers import Options, Progress, solve_events, solve_linear
 from optsched.solvers.bounds import OBJECTIVES, Bound, bound
@@ -367,7 +367,7 @@ class _Task:
         first = bound(instance, objective=self.objective)
         self.certificate = first.certificate
         self.raise_bound(first)
-        policies = [*POLICIES.values()]
+        policies = [*BASIC.values()]
         if self.objective == "weighted-latency":
             weights = weights_of(instance, self.objective)
             policies.append(PriorityPolicy("area-weighted", "", lambda i: i.areas / weights))

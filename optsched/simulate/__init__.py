@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from optsched.policies import get_policy, with_rule
-from optsched.schedule import Schedule
-from optsched.simulate.rules import admit
+from optsched.simulate.dispatch import execute
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.policies import Policy, Rule
+    from optsched.schedule import Schedule
+
+__all__ = ["execute", "run"]
 
 
-def run(instance: Instance, policy: str | Policy, rule: Rule = "prefix") -> Schedule:
-    """Run a policy on an instance, one step per batch, outputs known.
+def run(
+    instance: Instance,
+    policy: str | Policy,
+    rule: Rule = "prefix",
+    *,
+    intervals: str | None = None,
+    seed: int = 0,
+) -> Schedule:
+    """Run a policy on an instance, one step per batch, and give the start of each request.
+
+    This is the schedule of `execute`, which also knows what was cancelled on the way.
 
     Parameters
     ----------
@@ -24,6 +34,10 @@ def run(instance: Instance, policy: str | Policy, rule: Rule = "prefix") -> Sche
         A name such as "area" or "area+backfill", or a policy object.
     rule
         What happens when a request does not fit: "prefix", "skip" or "backfill" (`with_rule`).
+    intervals
+        What the policy may know of the outputs, as for `forecast`; None: the outputs.
+    seed
+        Of all randomness in the policy.
 
     Returns
     -------
@@ -33,7 +47,8 @@ def run(instance: Instance, policy: str | Policy, rule: Rule = "prefix") -> Sche
     Raises
     ------
     PolicyError
-        If there is no policy or rule of that name.
+        If there is no policy or rule of that name, the policy is told too little or too much, or
+        it does not complete all requests.
 
     Examples
     --------
@@ -44,5 +59,4 @@ def run(instance: Instance, policy: str | Policy, rule: Rule = "prefix") -> Sche
     >>> run(instance, "mc-sf").total_latency, run(instance, "sorted-f").total_latency
     (64, 45)
     """
-    policy = with_rule(get_policy(policy), rule)
-    return Schedule(instance, admit(instance, policy), policy.name)
+    return execute(instance, policy, intervals=intervals, rule=rule, seed=seed).schedule

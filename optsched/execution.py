@@ -1,0 +1,362 @@
+"""What a run really did: every attempt to process a request, those cancelled on the way included.
+
+A `Schedule` knows the start of the attempt that completed each request, which is all that latency
+depends on. An `Execution` also knows the attempts that were cancelled, whose tokens were wasted,
+and says so when a policy never completes all requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched.errors import OptschedError, PolicyError
+from optsched.instance import Instance
+from optsched.schedule import Schedule
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+    from optsched.instance import BoolArray, IntArray
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Proof that a run never completes: it came back to a state that it had been in.
+
+    Attributes
+    ----------
+    step
+        When the state was there for the first time.
+    period
+        Steps until it was there again.
+    requests
+        Requests that are processed in vain in each period, ascending; they never complete.
+    """
+
+    step: int
+    period: int
+    requests: tuple[int, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(str, self.requests[:5]))
+        more = f" and {len(self.requests) - 5} more" if len(self.requests) > 5 else ""
+        return (
+            f"repeats itself from step {self.step:,} on, every {self.period:,} steps, "
+            f"with requests {shown}{more}"
+        )
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A run that was given up because nothing completed for long; no proof that nothing ever will.
+
+    Attributes
+    ----------
+    step
+        When the run was given up.
+    idle_steps
+        Steps without a completion until then.
+    """
+
+    step: int
+    idle_steps: int
+
+    def __str__(self) -> str:
+        return (
+            f"was given up at step {self.step:,} after {self.idle_steps:,} steps without a "
+            "completion"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Execution:
+    """All attempts of a run: what was processed when, and what of it was lost.
+
+    Attributes
+    ----------
+    instance
+        The requests, with their true outputs.
+    policy
+        Who decided, for tables and plots.
+    requests, starts, tokens
+        One entry per attempt: the request, its start step, and the tokens it had made in the end.
+        The attempt is complete if these are all.
+    intervals
+        What the policy knew of the outputs; None if it needed no forecast.
+    loop, stall
+        Why the run did not complete all requests, if it did not.
+
+    Examples
+    --------
+    >>> from optsched import Instance, execute
+    >>> execution = execute(Instance([0] * 4, [1, 4, 4, 4], 8), "a-min", intervals="common:1,4")
+    >>> execution.evictions, execution.wasted_tokens, execution.schedule.check()
+    (2, 5, [])
+    """
+
+    instance: Instance
+    policy: str
+    requests: IntArray
+    starts: IntArray
+    tokens: IntArray
+    intervals: str | None = None
+    loop: Loop | None = None
+    stall: Stall | None = None
+
+    def __repr__(self) -> str:
+        return f"<Execution {self.policy!r}: {len(self.requests)} attempts>"
+
+    @property
+    def completed(self) -> BoolArray:
+        """Whether each attempt completed its request; if not it was evicted, shape (attempts,)."""
+        return np.equal(self.tokens, self.instance.outputs[self.requests])
+
+    @property
+    def evictions(self) -> int:
+        """Attempts that were cancelled."""
+        return int((~self.completed).sum())
+
+    @property
+    def wasted_tokens(self) -> int:
+        """Tokens made in attempts that were cancelled."""
+        return int(self.tokens[~self.completed].sum())
+
+    @property
+    def all_complete(self) -> bool:
+        """Whether every request was completed."""
+        return self.loop is None and self.stall is None
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The start of each request's last, completing attempt.
+
+        Raises
+        ------
+        PolicyError
+            If the run did not complete all requests.
+        """
+        if (why := self.loop or self.stall) is not None:
+            done = int(self.completed.sum())
+            raise PolicyError(
+                f"policy {self.policy!r} completes {done} of {len(self.instance)} requests: "
+                f"its run {why}"
+            )
+        starts = np.empty(len(self.instance), dtype=np.int64)
+        starts[self.requests[self.completed]] = self.starts[self.completed]
+        return Schedule(self.instance, starts, self.policy)
+
+    @property
+    def total_latency(self) -> int:
+        """Sum of the latencies of all requests in steps."""
+        return self.schedule.total_latency
+
+    @cached_property
+    def _work(self) -> Schedule:
+        """All attempts as if each were a request of its own."""
+        attempts = Instance(self.instance.prompts[self.requests], self.tokens, self.instance.memory)
+        return Schedule(attempts, self.starts, self.policy)
+
+    def memory_profile(self) -> IntArray:
+        """Give the tokens held at every step until the last attempt ended, evicted ones included.
+
+        Returns
+        -------
+        IntArray
+            Entry t is the usage at step t.
+        """
+        return self._work.memory_profile()
+
+    @property
+    def peak_memory(self) -> int:
+        """Largest number of tokens held at any step."""
+        return self._work.peak_memory if len(self.requests) else 0
+
+    def check(self) -> list[str]:
+        """List everything that is wrong with the attempts, rebuilt from them alone.
+
+        Returns
+        -------
+        list of str
+            Empty if at every step the attempts fit the memory, nobody starts early, attempts of
+            one request do not overlap and exactly one is complete (none where the run did not
+            complete all requests).
+        """
+        return _wrong(self) + [str(violation) for violation in self._work.check()]
+
+    def metrics(self) -> dict[str, Any]:
+        """Give everything `optsched simulate` reports, ready for a table or for JSON.
+
+        Returns
+        -------
+        dict
+            Latencies and times to first token in steps (of the attempt that completed, and None
+            where the run did not complete), throughput in output tokens per step, memory in
+            tokens, evictions, wasted tokens, and loop or stall where there is one.
+        """
+        content: dict[str, Any] = {
+            "policy": self.policy,
+            "intervals": self.intervals,
+            "requests": len(self.instance),
+            "completed": int(self.completed.sum()),
+        }
+        latency = [f"{of}_latency" for of in ("total", "mean", "p50", "p90", "p99")]
+        first_token = [f"{of}_ttft" for of in ("mean", "p50", "p90", "p99")]
+        if self.all_complete:
+            schedule = self.schedule
+            first = np.percentile(schedule.first_token_latencies, [50, 90, 99]).tolist()
+            content |= schedule.metrics()
+            content |= dict(zip(first_token[1:], first, strict=True))
+            content["throughput"] = float(self.instance.outputs.sum()) / schedule.makespan
+        else:
+            content |= dict.fromkeys([*latency, *first_token, "makespan", "throughput"])
+        content |= {
+            "peak_memory": self.peak_memory,
+            "evictions": self.evictions,
+            "wasted_tokens": self.wasted_tokens,
+            "loop": None,
+            "stall": None,
+        }
+        if self.loop is not None:
+            content["loop"] = {
+                "step": self.loop.step,
+                "period": self.loop.period,
+                "requests": list(self.loop.requests),
+            }
+        if self.stall is not None:
+            content["stall"] = {"step": self.stall.step, "idle_steps": self.stall.idle_steps}
+        return content
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Give one row per attempt, in the order in which they ended.
+
+        Returns
+        -------
+        pandas.DataFrame
+            request, label, arrival, start, end, tokens, completed.
+
+        Examples
+        --------
+        >>> from optsched import Instance, execute
+        >>> execute(Instance([1], [2], memory=3), "area").to_pandas()["end"].tolist()
+        [2]
+        """
+        import pandas as pd
+
+        instance = self.instance
+        frame = pd.DataFrame(
+            {
+                "request": self.requests,
+                "label": [instance.label(request) for request in self.requests.tolist()],
+                "arrival": instance.arrivals[self.requests],
+                "start": self.starts,
+                "end": self.starts + self.tokens,
+                "tokens": self.tokens,
+                "completed": self.completed,
+            }
+        )
+        return frame.sort_values(["end", "request"], ignore_index=True)
+
+    def to_log(self, path: str | Path) -> None:
+        """Write one row per attempt to a CSV or Parquet file.
+
+        Parameters
+        ----------
+        path
+            Ends in .csv, .csv.gz or .parquet.
+
+        Raises
+        ------
+        OptschedError
+            If the path ends in none of these.
+        """
+        check_log_name(path)
+        frame = self.to_pandas()
+        if str(path).endswith(".parquet"):
+            frame.to_parquet(path, index=False)
+        else:
+            frame.to_csv(path, index=False)
+
+    def __str__(self) -> str:
+        known = f" ({self.intervals})" if self.intervals is not None else ""
+        lost = (
+            f"  evicted   {self.evictions:,} attempts, {self.wasted_tokens:,} tokens wasted, "
+            f"peak {self.peak_memory:,} tokens of all attempts"
+        )
+        why = self.loop or self.stall
+        if why is None:
+            schedule = str(self.schedule)
+            if known:
+                schedule = schedule.replace(":", f"{known}:", 1)
+            return schedule if not self.evictions else f"{schedule}\n{lost}"
+        done = int(self.completed.sum())
+        return (
+            f"{self.policy}{known}: {done:,} of {len(self.instance):,} requests complete\n"
+            f"  the run {why}\n{lost}"
+        )
+
+
+def check_log_name(path: str | Path) -> None:
+    """Refuse a log whose format cannot be told from its name.
+
+    Parameters
+    ----------
+    path
+        Where a log is to be written.
+
+    Raises
+    ------
+    OptschedError
+        If it ends in neither .csv, .csv.gz nor .parquet.
+    """
+    if not str(path).endswith((".csv", ".csv.gz", ".parquet")):
+        raise OptschedError(f"cannot write {path}: a log ends in .csv, .csv.gz or .parquet")
+
+
+def of_schedule(schedule: Schedule, intervals: str | None = None) -> Execution:
+    """Make the execution of a schedule in which nothing is cancelled.
+
+    Parameters
+    ----------
+    schedule
+        Start steps of all requests.
+    intervals
+        What the policy knew of the outputs.
+
+    Returns
+    -------
+    Execution
+        One attempt per request.
+    """
+    instance = schedule.instance
+    every = np.arange(len(instance))
+    return Execution(instance, schedule.policy, every, schedule.starts, instance.outputs, intervals)
+
+
+def _wrong(execution: Execution) -> list[str]:
+    instance, requests = execution.instance, execution.requests
+    found = []
+
+    def name(at: int) -> str:
+        return instance.label(int(requests[at]))
+
+    for at in np.flatnonzero(execution.starts < instance.arrivals[requests]).tolist():
+        found.append(f"request {name(at)} starts before it arrives")
+    for at in np.flatnonzero(execution.tokens > instance.outputs[requests]).tolist():
+        found.append(f"request {name(at)} makes more tokens than its output")
+    ends = execution.starts + execution.tokens
+    order = np.lexsort((execution.starts, requests))
+    same = requests[order][1:] == requests[order][:-1]
+    overlap = same & (execution.starts[order][1:] < ends[order][:-1])
+    for at in order[1:][overlap].tolist():
+        found.append(f"request {name(at)} has attempts that overlap")
+    times = np.bincount(requests[execution.completed], minlength=len(instance))
+    limit = times != 1 if execution.all_complete else times > 1
+    for request in np.flatnonzero(limit).tolist():
+        found.append(f"request {instance.label(request)} is completed {times[request]} times")
+    return found

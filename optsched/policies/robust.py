@@ -1,0 +1,102 @@
+"""Policies that know an interval for each output (Robust), and interval-aware memory-time orders.
+
+Each is a few rules for one loop (`optsched.simulate.eviction`): what a request is planned with, in
+which order requests wait, what happens to one that outlives its plan, and who is cancelled first
+when the memory runs out. A policy looks at a `Forecast`, never at an instance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from optsched.policies.base import PriorityPolicy
+
+if TYPE_CHECKING:
+    from optsched.intervals import Forecast
+    from optsched.instance import IntArray
+
+
+@dataclass(frozen=True)
+class IntervalPolicy:
+    """Plan with a bound of each output, and cancel what turns out longer than fits.
+
+    A cancelled request loses its tokens and waits again; from then on it is planned with the
+    tokens it had made where these are more than its bound. Waiting requests are admitted in order
+    as long as the plan fits (prefix rule); ties are random, from the seed of the run.
+
+    Parameters
+    ----------
+    name
+        Short name for tables and the command line.
+    title
+        What the policy does, in a few words.
+    plan
+        Bound that a request is planned with at first.
+    order
+        Waiting requests by ascending "bound", "area" of that bound, or "mean-area" over all
+        outputs from that bound to the upper one.
+    outlived
+        A running request that has outlived its plan is planned to end with the next step
+        ("ends-next"), counts as nothing at admission ("holds-nothing", after which what is too
+        much is cancelled), or is cancelled at once and planned with its upper bound ("restarts").
+    cancel
+        Who is cancelled first when the memory runs out: the least "bound", or the least of the
+        larger of bound and "tokens" made.
+    slack
+        Share of the memory that admission leaves free unless the worker is idle.
+
+    Examples
+    --------
+    Robust Algorithm 2 with a reserve of a quarter of the memory:
+
+    >>> from optsched import Instance, execute
+    >>> careful = IntervalPolicy("careful", "a-min with a reserve", slack=0.25)
+    >>> execute(Instance([1] * 5, [1] * 5, 10), careful, intervals="common:1,4").total_latency
+    6
+    """
+
+    name: str
+    title: str
+    plan: Literal["lower", "upper"] = "lower"
+    order: Literal["bound", "area", "mean-area"] = "bound"
+    outlived: Literal["ends-next", "holds-nothing", "restarts"] = "ends-next"
+    cancel: Literal["bound", "tokens"] = "bound"
+    slack: float = 0.0
+
+    def planned(self, forecast: Forecast) -> IntArray:
+        """Give the output that each request is planned with at first, shape (n,)."""
+        return forecast.lower if self.plan == "lower" else forecast.upper
+
+
+class Hindsight(PriorityPolicy):
+    """Knows the outputs even where the policies beside it only know intervals: a reference."""
+
+
+ROBUST = (
+    Hindsight("h-sf", "shortest true output first, in hindsight", lambda given: given.outputs),
+    IntervalPolicy("a-max", "smallest upper bound first, planned with it", plan="upper"),
+    IntervalPolicy("a-min", "smallest lower bound first, planned with it; cancels"),
+    IntervalPolicy(
+        "a-min-overcommit",
+        "a-min where a request that outlived its bound counts as nothing at admission",
+        outlived="holds-nothing",
+    ),
+    IntervalPolicy(
+        "a-l", "lower bound first; who outlives it restarts with the upper", outlived="restarts"
+    ),
+    IntervalPolicy(
+        "area-lower",
+        "smallest memory-time at the lower bound first; cancels the fewest tokens",
+        order="area",
+        cancel="tokens",
+        slack=0.1,
+    ),
+    IntervalPolicy(
+        "area-posterior",
+        "smallest mean memory-time over the interval first; cancels the fewest tokens",
+        order="mean-area",
+        cancel="tokens",
+        slack=0.1,
+    ),
+)
