@@ -18,6 +18,7 @@ from optsched.report.style import (
     UNAVOIDABLE,
     LineStyle,
     count_axis,
+    count_log_axis,
     legend_above,
     line_of,
     line_styles,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
 
     from optsched.comparison import Comparison
     from optsched.gap import GapExplanation
@@ -192,7 +192,7 @@ def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = Non
     ax.yaxis.set_major_formatter(PercentFormatter(1))
     ax.set_xlabel(f"latency ({data.step_unit(chosen[0].instance)})")
     ax.set_ylabel("requests completed")
-    _count_log(ax.xaxis)
+    count_log_axis(ax.xaxis)
     legend_above(ax)
     return ax
 
@@ -341,13 +341,3 @@ def _styled(schedules: Sequence[Schedule]) -> Iterable[tuple[Schedule, LineStyle
 
 def _limit(ax: Axes, memory: int) -> None:
     ax.axhline(memory, color=LIMIT, linewidth=1, label=f"memory limit, {memory:,}")
-
-
-def _count_log(axis: Axis) -> None:
-    """Write the powers of ten of an axis in full, and numbers between where there are few."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1,) if high > 300 * low else (1, 2, 3, 5)))
-    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axis.set_minor_formatter(NullFormatter())

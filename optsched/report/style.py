@@ -53,6 +53,9 @@ _KNOWN = {
     "mc-sf-total": LineStyle(GREEN, (7, 2, 1.5, 2), "^"),
     "mc-sf": LineStyle(ORANGE, (3.5, 1.5), "D"),
     "fcfs": LineStyle(VERMILLION, (1.5, 1.5), "v"),
+    "bf-io": LineStyle(BLUE, (), "o"),
+    "lpt": LineStyle(GREEN, (7, 2, 1.5, 2), "^"),
+    "jsq": LineStyle(ORANGE, (3.5, 1.5), "D"),
 }
 _COLOURS = (SKY, BLUE, VERMILLION, GREEN, ORANGE, PURPLE)
 _DASHES: tuple[tuple[float, ...], ...] = ((5, 1), (9, 2, 2, 2, 2, 2), (2, 3), (), (12, 3))
@@ -149,3 +152,13 @@ def legend_above(ax: Axes, title: str | None = None) -> None:
 def plain(name: str) -> str:
     """Keep a user's dollar signs from being read as mathematics."""
     return name.replace("$", r"\$")
+
+
+def count_log_axis(axis: Axis) -> None:
+    """Write the powers of ten of an axis in full, and numbers between where there are few."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1,) if high > 300 * low else (1, 2, 3, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())
