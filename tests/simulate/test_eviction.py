@@ -1,0 +1,142 @@
+"""Runs under prediction intervals: equal to a literal simulator, feasible, deterministic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from literal_attempts import planned_run, random_rank
+from strategies import instances
+
+from optsched import Instance, execute, forecast, run
+from optsched.policies import IntervalPolicy
+from optsched.policies.robust import ROBUST
+from optsched.simulate.eviction import random_rank as compiled_rank
+
+POLICIES = [policy for policy in ROBUST if isinstance(policy, IntervalPolicy)]
+MAKERS = ["exact", "common:1,40", "classes:3", "relative:0.6"]
+
+
+def attempts_of(execution):
+    return sorted(
+        zip(
+            execution.requests.tolist(),
+            execution.starts.tolist(),
+            execution.tokens.tolist(),
+            strict=True,
+        )
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@given(
+    instance=instances(max_requests=9, max_memory=30, max_arrival=20, max_output=12),
+    intervals=st.sampled_from(MAKERS),
+    seed=st.integers(0, 2**63 - 1),
+)
+@settings(max_examples=250)
+def test_every_policy_equals_the_literal_simulator(policy, instance, intervals, seed):
+    execution = execute(instance, policy, intervals=intervals, seed=seed)
+    known = forecast(instance, intervals)
+    literal = planned_run(
+        instance,
+        policy.planned(known).tolist(),
+        known.upper.tolist(),
+        policy.order,
+        policy.outlived,
+        policy.cancel,
+        int(policy.slack * instance.memory),
+        seed,
+    )
+    assert attempts_of(execution) == sorted(literal)
+    assert execution.check() == []
+    assert execution.schedule.check() == []
+
+
+def test_every_policy_is_feasible_on_1000_random_instances_and_repeats_itself():
+    rng = np.random.default_rng(5)
+    for _ in range(1000):
+        count, memory = int(rng.integers(1, 40)), int(rng.integers(5, 120))
+        outputs = rng.integers(1, min(memory, 30) + 1, count)
+        prompts = rng.integers(0, memory - outputs + 1)
+        arrivals = np.sort(rng.integers(0, 100, count)) * int(rng.integers(0, 2))
+        instance = Instance(prompts, outputs, memory, arrivals)
+        intervals = MAKERS[int(rng.integers(len(MAKERS)))]
+        for policy in POLICIES:
+            execution = execute(instance, policy, intervals=intervals, seed=3)
+            assert execution.check() == [], instance.to_json()
+            assert execution.peak_memory == execution.memory_profile().max() <= memory
+            again = execute(instance, policy, intervals=intervals, seed=3)
+            assert attempts_of(again) == attempts_of(execution)
+
+
+@given(instances(max_requests=9, max_memory=30, max_arrival=20, max_output=12))
+@settings(max_examples=100)
+def test_with_exact_intervals_nothing_is_cancelled(instance):
+    for policy in POLICIES:
+        assert execute(instance, policy, intervals="exact").evictions == 0
+
+
+def test_with_exact_intervals_and_distinct_outputs_all_shortest_first_policies_are_one():
+    rng = np.random.default_rng(2)
+    for _ in range(100):
+        outputs = rng.permutation(np.arange(1, 21))
+        instance = Instance(rng.integers(0, 30, 20), outputs, 60, np.sort(rng.integers(0, 99, 20)))
+        expected = run(instance, "mc-sf").starts.tolist()
+        for name in ("h-sf", "a-max", "a-min", "a-min-overcommit", "a-l"):
+            assert run(instance, name, intervals="exact").starts.tolist() == expected, name
+
+
+def test_a_max_never_cancels_and_needs_no_seed_but_for_ties():
+    rng = np.random.default_rng(4)
+    for _ in range(200):
+        instance = Instance(rng.integers(0, 9, 30), rng.integers(1, 20, 30), 40)
+        assert execute(instance, "a-max", intervals="common:1,60").evictions == 0
+
+
+def test_ties_depend_on_the_seed_alone():
+    instance = Instance([1] * 30, list(range(1, 31)), 60)
+    first = [execute(instance, "a-min", intervals="common:1,40", seed=s) for s in range(5)]
+    assert len({execution.total_latency for execution in first}) > 1
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 10**6), st.integers(0, 10**6), st.booleans())
+def test_ranks_equal_their_definition(seed, request, attempt, role):
+    assert compiled_rank(seed, request, attempt, int(role)) == random_rank(
+        seed, request, attempt, int(role)
+    )
+
+
+def test_ranks_are_uniform():
+    ranks = np.array([[compiled_rank(s, r, 0, 0) for r in range(50)] for s in range(400)])
+    first = np.bincount(ranks.argmin(axis=1), minlength=50)
+    assert ((first - 8) ** 2 / 8).sum() < 90  # chi-square with 49 degrees of freedom
+
+
+def test_far_apart_arrivals_cost_no_time():
+    instance = Instance([1, 1, 1], [2, 2, 2], 3, arrivals=[0, 10**11, 10**12])
+    for policy in POLICIES:
+        execution = execute(instance, policy, intervals="common:1,2")
+        late = 1 if policy.outlived == "restarts" else 0  # after the one token of the lower bound
+        assert execution.schedule.starts.tolist() == [late, 10**11 + late, 10**12 + late]
+
+
+def test_a_restart_keeps_what_was_learned():
+    """Three requests without prompts, M = 10, outputs 10, 10 and 2, by hand.
+
+    Step 2: the short one is done. Step 5: the other two fill the memory; one, B, loses 5 tokens and
+    starts again at once, planned with 5. Step 7: 8 + 3 tokens are too much; A, planned with 1, is
+    cancelled with 7 and starts again, planned with 7. Step 11: B, planned with 5, loses 6.
+    """
+    instance = Instance([0, 0, 0], [10, 10, 2], 10)
+    evicted = execute(instance, "a-min", intervals="common:1,10").to_pandas().query("not completed")
+    assert evicted[["start", "tokens"]].values.tolist()[:3] == [[0, 5], [0, 7], [5, 6]]
+    assert evicted["request"].tolist()[1] != evicted["request"].tolist()[0]
+    guarded = IntervalPolicy("guarded", "cancels the fewest tokens", cancel="tokens")
+    kept = execute(instance, guarded, intervals="common:1,10")
+    assert (
+        kept.schedule.completions.max()
+        < execute(instance, "a-min", intervals="common:1,10").schedule.completions.max()
+    )
+    assert 0 in kept.starts[kept.completed & (kept.tokens == 10)]
