@@ -11,3 +11,5 @@ from .linear import LinearModel as LinearModel
 from .linear import ModelError as ModelError
 from .linear import Rows as Rows
 from .linear import Variables as Variables
+from .thresholds import WaitPlan as WaitPlan
+from .thresholds import WaitThresholds as WaitThresholds
