@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._compiled import compiled
+from optsched.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.policies.base import BatchPolicy
 
 if TYPE_CHECKING:
     from optsched.instance import Instance, IntArray
     from optsched.solvers.batch import BatchMethod
-
-ABSENT = np.iinfo(np.int64).max
 
 
 class LocalSwap:
@@ -41,8 +40,7 @@ class LocalSwap:
         self._peaks = instance.peaks[self._by_peak]
         self._outputs = instance.outputs[self._by_peak]
         self._memory = instance.memory
-        leaves = 1 << (len(instance) - 1).bit_length()
-        self._tree = np.full(2 * leaves, ABSENT)
+        self._tree = new_tree(len(instance))
 
     def release(self, requests: IntArray) -> None:
         """Learn of requests that have arrived, given by index."""
@@ -55,7 +53,7 @@ class LocalSwap:
     def take(self, members: IntArray) -> IntArray:
         """Take a batch, given by ranks, out of those waiting."""
         for rank in members:
-            _put(self._tree, rank, ABSENT)
+            put(self._tree, rank, ABSENT)
         return members
 
     def improve(self, members: IntArray) -> IntArray:
@@ -135,32 +133,9 @@ SELECTED = (
 
 
 @compiled
-def _put(tree: IntArray, leaf: int, value: int) -> None:
-    node = len(tree) // 2 + leaf
-    tree[node] = value
-    while node > 1:
-        node //= 2
-        tree[node] = min(tree[2 * node], tree[2 * node + 1])
-
-
-@compiled
 def _insert(tree: IntArray, outputs: IntArray, ranks: IntArray) -> None:
     for rank in ranks:
-        _put(tree, rank, outputs[rank])
-
-
-@compiled
-def _leftmost_below(tree: IntArray, bound: int) -> int:
-    """Find the first leaf with a value below `bound`, or -1."""
-    if tree[1] >= bound:
-        return -1
-    node = 1
-    leaves = len(tree) // 2
-    while node < leaves:
-        node *= 2
-        if tree[node] >= bound:
-            node += 1
-    return node - leaves
+        put(tree, rank, outputs[rank])
 
 
 @compiled
@@ -170,7 +145,7 @@ def _fill(tree: IntArray, peaks: IntArray, memory: int) -> IntArray:
     count = 0
     slack = memory
     while True:
-        rank = _leftmost_below(tree, ABSENT)
+        rank = leftmost_below(tree, ABSENT)
         if rank < 0 or peaks[rank] > slack:
             return members[:count]
         if count == len(members):
@@ -178,7 +153,7 @@ def _fill(tree: IntArray, peaks: IntArray, memory: int) -> IntArray:
         members[count] = rank
         count += 1
         slack -= peaks[rank]
-        _put(tree, rank, ABSENT)
+        put(tree, rank, ABSENT)
 
 
 @compiled
@@ -191,13 +166,13 @@ def _swap(
     position = 0
     while position < count:
         leaving = members[position]
-        entering = _leftmost_below(tree, outputs[leaving])
+        entering = leftmost_below(tree, outputs[leaving])
         if entering < 0 or peaks[entering] > peaks[leaving] + slack:
             position += 1
             continue
         slack += peaks[leaving] - peaks[entering]
-        _put(tree, entering, ABSENT)
-        _put(tree, leaving, outputs[leaving])
+        put(tree, entering, ABSENT)
+        put(tree, leaving, outputs[leaving])
         place = position
         while place > 0 and members[place - 1] > entering:
             members[place] = members[place - 1]

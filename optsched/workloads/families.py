@@ -15,6 +15,7 @@ import numpy as np
 
 from optsched.errors import InstanceError, nearest
 from optsched.instance import FloatArray, Instance, IntArray, checked_memory
+from optsched.workloads import adversarial
 from optsched.workloads.arrivals import poisson
 
 if TYPE_CHECKING:
@@ -250,79 +251,36 @@ def _chat_and_summaries(
     return _rounded(prompts, 4096)[order], _rounded(outputs, 4096)[order]
 
 
-def _two_types(
-    n: int | None, first: tuple[int, int, int], second: tuple[int, int, int]
+def _lognormal(
+    rng: np.random.Generator,
+    n: int,
+    memory: int,
+    prompt_mean: float = 900,
+    prompt_cv: float = 1.4,
+    prompt_most: int = 16384,
+    output_mean: float = 300,
+    output_cv: float = 0.9,
+    output_most: int = 4096,
 ) -> Requests:
-    """Repeat two types (prompt, output, count), scaled to n requests if n is given."""
-    counts = [first[2], second[2]]
-    if n is not None:
-        counts[0] = min(max(1, round(n * counts[0] / sum(counts))), max(1, n - 1))
-        counts[1] = n - counts[0]
-    return np.repeat([first[0], second[0]], counts), np.repeat([first[1], second[1]], counts)
+    """Draw prompts and outputs that reproduce BF-IO Table 1 on 16 workers of 72 slots.
 
+    Means and coefficients of variation are those before clipping.
+    """
 
-def _root(memory: int) -> int:
-    root = math.isqrt(memory)
-    if root * root != memory or root < 2:
-        near = max(2, round(math.sqrt(memory)))
-        raise InstanceError(
-            f"memory is {memory}, but this family needs a square from 4; take {near * near}"
-        )
-    return root
+    def lengths(name: str, mean: float, cv: float, most: int) -> IntArray:
+        if not (mean > 0 and cv >= 0 and most >= 1):
+            raise InstanceError(
+                f"{name} has mean {mean}, cv {cv} and at most {most}, but the mean must be "
+                "positive, cv not negative and the most at least 1"
+            )
+        variance = math.log1p(cv * cv)
+        drawn = rng.lognormal(math.log(mean) - variance / 2, math.sqrt(variance), n)
+        return _rounded(drawn, int(most))
 
-
-def _theorem_1(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
-    root = _root(memory)
-    return _two_types(n, (root - 1, 1, memory), (1, 2, memory * root))
-
-
-def _theorem_ec_1(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
-    root = _root(memory)
-    return _two_types(n, (1, root - 1, memory), (root, 1, memory * root))
-
-
-def _example_1(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
-    seconds = memory // 3 if n is None else n - 1
-    return np.array([memory - 1] + [1] * seconds), np.array([1] + [2] * seconds)
-
-
-def _jaillet(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
-    # epsilon = shorts / M. The long request is taken to start at once, t' = 0.
-    shorts = memory // 8 if n is None else n - 1
-    if not 1 <= 2 * shorts <= memory:
-        raise InstanceError(
-            f"n is {shorts + 1}, but must be from 2 to 1 + half of the memory {memory}"
-        )
-    arrivals = np.array([0] + [memory - 2 * shorts] * shorts)
-    return np.full(shorts + 1, shorts), np.array([memory - shorts] + [1] * shorts), arrivals
-
-
-def _partition(rng: np.random.Generator, n: int, memory: int) -> Requests:
-    if n < 2 or n - n // 2 > memory:
-        raise InstanceError(f"n is {n}, but must be from 2 to twice the memory {memory}")
-    halves = []
-    for count in (n // 2, n - n // 2):
-        cuts = np.sort(rng.choice(memory - 1, count - 1, replace=False)) + 1
-        halves.append(np.diff(cuts, prepend=0, append=memory))
-    return _sets(rng, np.concatenate(halves))
-
-
-def _three_partition(rng: np.random.Generator, n: int, memory: int) -> Requests:
-    least = memory // 4 + 1
-    if n % 3 or 3 * least > memory:
-        raise InstanceError(
-            f"n is {n} and the memory {memory}, but n must be a multiple of 3 and the memory the "
-            "sum of three numbers above its quarter, as 100 is"
-        )
-    # All three exceed a quarter of the memory, so that none reaches half of it.
-    first = rng.integers(least, memory - 2 * least + 1, n // 3)
-    second = rng.integers(least, memory - least - first + 1)
-    return _sets(rng, np.concatenate([first, second, memory - first - second]))
-
-
-def _sets(rng: np.random.Generator, numbers: IntArray) -> Requests:
-    # A request of s tokens holds s + 1 while it makes its only one; the proofs count it as s.
-    return rng.permutation(numbers) - 1, np.ones(len(numbers), dtype=np.int64)
+    return (
+        lengths("prompt", prompt_mean, prompt_cv, prompt_most),
+        lengths("output", output_mean, output_cv, output_most),
+    )
 
 
 #: The families by name.
@@ -351,41 +309,75 @@ FAMILIES = {
         "80 % short chats and 20 % long summaries with the means and medians of the papers' data "
         "(Sorted-F Section 7)",
     ),
+    "lognormal": WorkloadFamily(
+        _lognormal,
+        20480,
+        24000,
+        "s lognormal of mean 900 and cv 1.4, o lognormal of mean 300 and cv 0.9, clipped: the "
+        "figures of BF-IO Table 1 on 16 workers of 72 slots",
+    ),
     "sorted-f-theorem-1": WorkloadFamily(
-        _theorem_1,
+        adversarial.theorem_1,
         64,
         None,
         "M requests of sqrt(M) - 1 and 1 tokens, M^1.5 of 1 and 2: shortest output first fails "
         "(Sorted-F Theorem 1)",
     ),
     "sorted-f-theorem-ec-1": WorkloadFamily(
-        _theorem_ec_1,
+        adversarial.theorem_ec_1,
         64,
         None,
         "M requests of 1 and sqrt(M) - 1 tokens, M^1.5 of sqrt(M) and 1: smallest total first "
         "fails (Sorted-F Theorem EC.1)",
     ),
+    "sorted-f-theorem-1-balanced": WorkloadFamily(
+        adversarial.theorem_1_balanced,
+        64,
+        None,
+        "the requests of Sorted-F Theorem 1 in the numbers for which shortest output first is "
+        "worst: its ratio to the other order grows like M^0.25",
+    ),
+    "sorted-f-theorem-1-long": WorkloadFamily(
+        adversarial.theorem_1_long,
+        64,
+        None,
+        "the same with prompts of M - 1 in place of sqrt(M) - 1: the ratio grows like M^0.5",
+    ),
+    "sorted-f-theorem-ec-1-balanced": WorkloadFamily(
+        adversarial.theorem_ec_1_balanced,
+        64,
+        None,
+        "the requests of Sorted-F Theorem EC.1 in the numbers for which smallest total first is "
+        "worst: its ratio to the other order grows like M^0.25",
+    ),
+    "sorted-f-theorem-ec-1-long": WorkloadFamily(
+        adversarial.theorem_ec_1_long,
+        64,
+        None,
+        "the same with peaks of M - 1 and M in place of sqrt(M) and sqrt(M) + 1: the ratio grows "
+        "like M^0.5",
+    ),
     "sorted-f-example-1": WorkloadFamily(
-        _example_1,
+        adversarial.example_1,
         64,
         None,
         "one request of M - 1 and 1 tokens before many of 1 and 2 (Sorted-F Example 1)",
     ),
     "jaillet-theorem-6-2": WorkloadFamily(
-        _jaillet,
+        adversarial.jaillet,
         64,
         None,
         "one request that fills the memory, and short ones that come shortly before it ends "
         "(Jaillet Theorem 6.2)",
     ),
     "partition": WorkloadFamily(
-        _partition,
+        adversarial.partition,
         100,
         20,
         "2 batches can hold all requests, makespan 2 (Partition, Sorted-F Theorem EC.2)",
     ),
     "3-partition": WorkloadFamily(
-        _three_partition,
+        adversarial.three_partition,
         100,
         30,
         "n / 3 batches of three requests each fill the memory (3-Partition, Sorted-F Theorem 2)",

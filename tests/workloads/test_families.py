@@ -104,6 +104,20 @@ def test_sorted_f_theorem_1_and_ec_1_are_the_instances_of_the_proofs():
     assert scaled.outputs.tolist() == [1] * 2 + [2] * 8
 
 
+def test_balanced_and_long_families_have_the_types_of_the_proofs():
+    instance = family("sorted-f-theorem-1-balanced", memory=10_000, batches=2)
+    # Batches of 100 requests over 1 step and of 3,333 over 2: 100 a^2 / 2 is near 3,333 b (b + 1).
+    prompts, counts = np.unique(instance.prompts, return_counts=True)
+    assert prompts.tolist() == [1, 99]
+    assert counts.tolist() == [2 * 3333, 20 * 100]
+    instance = family("sorted-f-theorem-ec-1-balanced", memory=100, batches=1)
+    assert set(instance.peaks.tolist()) == {10, 11}
+    for name in ("sorted-f-theorem-1-long", "sorted-f-theorem-ec-1-long"):
+        instance = family(name, memory=100)
+        assert set(instance.peaks.tolist()) <= {3, 99, 100}
+        assert len(family(name, memory=100, batches=6)) > len(instance)
+
+
 def test_sorted_f_example_1_costs_what_the_paper_says():
     instance = family("sorted-f-example-1")
     assert instance == Instance([63] + [1] * 21, [1] + [2] * 21, 64, name="sorted-f-example-1")
@@ -177,6 +191,14 @@ def test_bad_families_are_refused(text, message):
 def test_memory_that_a_family_cannot_use_is_refused():
     with pytest.raises(InstanceError, match=r"memory is 50, but this family needs .*; take 49"):
         family("sorted-f-theorem-1", memory=50)
+    with pytest.raises(InstanceError, match=r"1,001,000,000 requests; give n, or take the family"):
+        family("sorted-f-theorem-1", memory=10**6)
+    with pytest.raises(InstanceError, match=r"batches is 0\.5, but must be a whole number"):
+        family("sorted-f-theorem-1-long", batches=0.5)
+    with pytest.raises(InstanceError, match="requests; take fewer batches"):
+        family("sorted-f-theorem-1-long", memory=10**6, batches=10**4)
+    with pytest.raises(InstanceError, match="memory is 4, but this family needs 16 or more"):
+        family("sorted-f-theorem-ec-1-long", memory=4)
     with pytest.raises(InstanceError, match="multiple of 3 and the memory the sum"):
         family("3-partition", n=3, memory=8)
     with pytest.raises(InstanceError, match="the memory holds 10; leave the request out or raise"):
