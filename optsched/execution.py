@@ -46,10 +46,8 @@ class Loop:
     def __str__(self) -> str:
         shown = ", ".join(map(str, self.requests[:5]))
         more = f" and {len(self.requests) - 5} more" if len(self.requests) > 5 else ""
-        return (
-            f"repeats itself from step {self.step:,} on, every {self.period:,} steps, "
-            f"with requests {shown}{more}"
-        )
+        every = "every step" if self.period == 1 else f"every {self.period:,} steps"
+        return f"repeats itself from step {self.step:,} on, {every}, with requests {shown}{more}"
 
 
 @dataclass(frozen=True)
@@ -275,12 +273,7 @@ class Execution:
         OptschedError
             If the path ends in none of these.
         """
-        check_log_name(path)
-        frame = self.to_pandas()
-        if str(path).endswith(".parquet"):
-            frame.to_parquet(path, index=False)
-        else:
-            frame.to_csv(path, index=False)
+        write_log(self.to_pandas(), path)
 
     def __str__(self) -> str:
         known = f" ({self.intervals})" if self.intervals is not None else ""
@@ -316,6 +309,28 @@ def check_log_name(path: str | Path) -> None:
     """
     if not str(path).endswith((".csv", ".csv.gz", ".parquet")):
         raise OptschedError(f"cannot write {path}: a log ends in .csv, .csv.gz or .parquet")
+
+
+def write_log(frame: pd.DataFrame, path: str | Path) -> None:
+    """Write a table to a CSV or Parquet file, by its name.
+
+    Parameters
+    ----------
+    frame
+        The table; its index is left out.
+    path
+        Ends in .csv, .csv.gz or .parquet.
+
+    Raises
+    ------
+    OptschedError
+        If the path ends in none of these.
+    """
+    check_log_name(path)
+    if str(path).endswith(".parquet"):
+        frame.to_parquet(path, index=False)
+    else:
+        frame.to_csv(path, index=False)
 
 
 def of_schedule(schedule: Schedule, intervals: str | None = None) -> Execution:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, cast
 
 from optsched.errors import PolicyError, nearest
 from optsched.policies.base import RULES, BatchPolicy, PriorityPolicy, Rule, with_rule
+from optsched.policies.decision import DecisionPolicy
+from optsched.policies.overflow import OVERFLOW, OverflowPolicy
 from optsched.policies.priorities import PRIORITIES
 from optsched.policies.robust import ROBUST, IntervalPolicy
 from optsched.policies.sorted_f import SELECTED, SORTED_F
@@ -19,27 +22,30 @@ __all__ = [
     "POLICIES",
     "RULES",
     "BatchPolicy",
+    "DecisionPolicy",
     "IntervalPolicy",
     "OrderPolicy",
+    "OverflowPolicy",
     "Policy",
     "PriorityPolicy",
     "Rule",
     "get_policies",
     "get_policy",
+    "split_names",
     "with_rule",
 ]
 
 #: Policies that know the outputs and never cancel: they are a matter of order alone.
 OrderPolicy = PriorityPolicy | BatchPolicy
 
-Policy = OrderPolicy | IntervalPolicy
+Policy = OrderPolicy | IntervalPolicy | OverflowPolicy | DecisionPolicy
 
 #: The quick ones, which take milliseconds: what is run where nobody names policies.
 BASIC: dict[str, OrderPolicy] = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
 
 #: All policies by the name that the command line knows.
 POLICIES: dict[str, Policy] = {
-    policy.name: policy for policy in (*BASIC.values(), *SELECTED, *SORTED_LP, *ROBUST)
+    policy.name: policy for policy in (*BASIC.values(), *SELECTED, *SORTED_LP, *ROBUST, *OVERFLOW)
 }
 
 
@@ -49,7 +55,8 @@ def get_policy(policy: str | Policy) -> Policy:
     Parameters
     ----------
     policy
-        A name out of `POLICIES`, perhaps with a rule as in "area+backfill", or a policy object.
+        A name out of `POLICIES`, perhaps with a rule as in "area+backfill" or with parameters as in
+        "alpha-beta-clearing:0.1,0.2", or a policy object.
 
     Returns
     -------
@@ -59,7 +66,7 @@ def get_policy(policy: str | Policy) -> Policy:
     Raises
     ------
     PolicyError
-        If there is no policy of that name, or no rule; the message offers the nearest.
+        If there is no policy of that name, no rule or no such parameter.
 
     Examples
     --------
@@ -72,10 +79,15 @@ def get_policy(policy: str | Policy) -> Policy:
     """
     if not isinstance(policy, str):
         return policy
-    name, plus, rule = policy.partition("+")
+    plain, plus, rule = policy.partition("+")
+    name, colon, parameters = plain.partition(":")
     if name not in POLICIES:
         raise PolicyError(f"unknown policy {name!r}: {nearest(name, POLICIES)}")
     found = POLICIES[name]
+    if colon:
+        if not isinstance(found, OverflowPolicy):
+            raise PolicyError(f"policy {name!r} has no parameters; leave ':{parameters}' out")
+        found = found.parsed(parameters)
     if not plus:
         return found
     if not isinstance(found, OrderPolicy):
@@ -84,6 +96,27 @@ def get_policy(policy: str | Policy) -> Policy:
             "order requests by their outputs"
         )
     return with_rule(found, cast("Rule", rule))
+
+
+def split_names(names: str) -> list[str]:
+    """Split a list of policies as on the command line; parameters keep their commas.
+
+    Parameters
+    ----------
+    names
+        Names between commas.
+
+    Returns
+    -------
+    list of str
+        One entry per policy.
+
+    Examples
+    --------
+    >>> split_names("area,alpha-beta-clearing:0.1,0.2,a-min")
+    ['area', 'alpha-beta-clearing:0.1,0.2', 'a-min']
+    """
+    return re.split(r",(?![\d.])", names)
 
 
 def get_policies(policies: Iterable[str | Policy] | None) -> list[Policy]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from optsched.errors import PolicyError
-from optsched.execution import Execution, of_schedule
+from optsched.execution import Execution, Loop, Stall, of_schedule
 from optsched.intervals import forecast
 from optsched.policies import OrderPolicy, get_policy, with_rule
+from optsched.policies.decision import DecisionPolicy
+from optsched.policies.overflow import OverflowPolicy
 from optsched.policies.robust import Hindsight, IntervalPolicy
 from optsched.schedule import Schedule
-from optsched.simulate import eviction
+from optsched.simulate import eviction, overflow
+from optsched.simulate.decisions import run_decisions
 from optsched.simulate.rules import admit
 
 if TYPE_CHECKING:
@@ -33,6 +39,7 @@ def execute(
     intervals: str | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
+    patience: int | None = None,
 ) -> Execution:
     """Run a policy of any kind on an instance, one step per batch, and keep all its attempts.
 
@@ -50,6 +57,11 @@ def execute(
         latter two for policies that know the outputs.
     seed
         Of all randomness in the policy; the same seed gives the same run.
+    patience
+        Steps without a completion or an arrival after which a run that may never end is given up
+        (`Execution.stall`): random clearing, and policies of your own. None: a hundred times the
+        largest output, which is how long the slowest request takes if it is left alone, but at
+        least 10,000. Loops of the greedy overflow policy need no patience: they are proven.
 
     Returns
     -------
@@ -81,6 +93,12 @@ def execute(
         chosen = with_rule(chosen, rule)
         schedule = Schedule(instance, admit(instance, chosen), chosen.name)
         return of_schedule(schedule, intervals)
+    if patience is None:
+        patience = max(10_000, 100 * int(instance.outputs.max()))
+    if isinstance(chosen, OverflowPolicy):
+        return _execute_to_threshold(instance, chosen, intervals, patience, seed)
+    if isinstance(chosen, DecisionPolicy):
+        return _execute_decisions(instance, chosen, intervals, patience)
     assert intervals is not None
     return _execute_planned(instance, chosen, intervals, seed)
 
@@ -136,7 +154,58 @@ def _execute_planned(
         _ORDERS[policy.order],
         _OUTLIVED[policy.outlived],
         _CANCEL[policy.cancel],
-        int(policy.slack * instance.memory),
+        share_of(policy.slack, instance.memory),
         seed,
     )
     return Execution(instance, policy.name, requests, starts, tokens, intervals)
+
+
+def _execute_to_threshold(
+    instance: Instance, policy: OverflowPolicy, intervals: str | None, patience: int, seed: int
+) -> Execution:
+    log, outcome, step, steps, looping = overflow.run_to_threshold(
+        instance.prompts,
+        instance.arrivals,
+        instance.outputs,
+        instance.memory,
+        share_of(1 - Fraction(str(policy.alpha)), instance.memory),
+        1.0 if policy.beta is None else policy.beta,
+        patience,
+        seed,
+    )
+    loop = Loop(step, steps, tuple(looping.tolist())) if outcome == overflow.LOOPS else None
+    stall = Stall(step, steps) if outcome == overflow.STALLED else None
+    return Execution(instance, policy.name, log[0], log[1], log[2], intervals, loop, stall)
+
+
+def _execute_decisions(
+    instance: Instance, policy: DecisionPolicy, intervals: str | None, patience: int
+) -> Execution:
+    known = forecast(instance, "exact" if intervals is None else intervals)
+    attempts, given_up = run_decisions(instance, policy, known, patience)
+    requests, starts, tokens = np.array(attempts, dtype=np.int64).reshape(-1, 3).T
+    stall = None if given_up is None else Stall(given_up, patience)
+    return Execution(instance, policy.name, requests, starts, tokens, intervals, stall=stall)
+
+
+def share_of(share: float | Fraction, memory: int) -> int:
+    """Give a share of the memory in whole tokens, rounded down from the number as it is written.
+
+    Parameters
+    ----------
+    share
+        In [0, 1].
+    memory
+        Tokens.
+
+    Returns
+    -------
+    int
+        Tokens.
+
+    Examples
+    --------
+    >>> share_of(0.29, 100), int(0.29 * 100)
+    (29, 28)
+    """
+    return int(Fraction(str(share)) * memory)
