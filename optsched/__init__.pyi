@@ -48,6 +48,8 @@ from .models.hindsight import Running as Running
 from .models.linear import Family as Family
 from .models.linear import LinearModel as LinearModel
 from .models.linear import ModelError as ModelError
+from .models.nested import NestedWaitThresholds as NestedWaitThresholds
+from .models.nested_plan import NestedWaitPlan as NestedWaitPlan
 from .models.thresholds import WaitPlan as WaitPlan
 from .models.thresholds import WaitThresholds as WaitThresholds
 from .request_types import RequestTypes as RequestTypes

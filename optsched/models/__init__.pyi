@@ -11,5 +11,8 @@ from .linear import LinearModel as LinearModel
 from .linear import ModelError as ModelError
 from .linear import Rows as Rows
 from .linear import Variables as Variables
+from .nested import NestedWaitThresholds as NestedWaitThresholds
+from .nested_plan import NestedWaitPlan as NestedWaitPlan
+from .queues import queue_decay as queue_decay
 from .thresholds import WaitPlan as WaitPlan
 from .thresholds import WaitThresholds as WaitThresholds

@@ -2,6 +2,7 @@ r"""How many requests of each type to wait for before a batch takes them in (WAI
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +17,8 @@ from optsched.models.linear import Family, LinearModel, Rows, Variables, whole_n
 from optsched.request_types import decimal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from optsched.clock import Clock
@@ -234,14 +237,12 @@ class WaitThresholds:
         rates = [decimal(rate) for rate in self.types.rates.tolist()]
         work = self.types.exact_work(self.clock)
         start = constant_of(self.clock) + decimal(self.minimum_slack)
-        load = sum((rate * each for rate, each in zip(rates, work, strict=True)), Fraction(0))
+        load = exact_sum(rates, work)
         time = start / (1 - load)  # of the solution in fractions, which is below any whole one
         chosen: list[int] = []
         while True:
             larger = [max(1, -(-rate * time // 1)) for rate in rates]
-            time = start + sum(
-                (each * count for each, count in zip(work, larger, strict=True)), Fraction(0)
-            )
+            time = start + exact_sum(work, larger)
             if larger == chosen:
                 break
             chosen = larger
@@ -292,9 +293,7 @@ class WaitThresholds:
     def _exact_slacks(self, thresholds: IntArray) -> list[Fraction]:
         work = self.types.exact_work(self.clock)
         counts = thresholds.tolist()
-        time = constant_of(self.clock) + sum(
-            (each * count for each, count in zip(work, counts, strict=True)), Fraction(0)
-        )
+        time = constant_of(self.clock) + exact_sum(work, counts)
         rates = self.types.rates.tolist()
         return [count / decimal(rate) - time for count, rate in zip(counts, rates, strict=True)]
 
@@ -374,6 +373,13 @@ def constant_of(clock: Clock) -> Fraction:
     """Give the constant of a weighted sum, as the decimal it is written as."""
     assert isinstance(clock, LinearClock)  # others are refused where the work is computed
     return decimal(clock.constant)
+
+
+def exact_sum(values: Sequence[Fraction], counts: Sequence[Fraction | int]) -> Fraction:
+    """Sum products exactly; over one denominator, since adding fractions one by one is slow."""
+    common = math.lcm(*(value.denominator for value in values))
+    whole = (value.numerator * (common // value.denominator) for value in values)
+    return Fraction(sum(a * b for a, b in zip(whole, counts, strict=True))) / common
 
 
 def check_limits(
