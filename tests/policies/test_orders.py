@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -79,6 +81,11 @@ def literal_walk(name, instance):
             "lp-swap": lp_swap_selection(instance, Expected(instance)),
         }[name]
     )
+
+
+def test_the_documentation_lists_all_policies():
+    page = Path(__file__).resolve().parents[2] / "docs" / "policies.md"
+    assert [name for name in POLICIES if f"`{name}`" not in page.read_text()] == []
 
 
 def test_all_of_them_are_here():
