@@ -1,0 +1,147 @@
+"""The kernels of the step program against enumeration of every assignment."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from optsched.solvers.balance_kernels import (
+    assign,
+    assign_by_deficit,
+    assign_by_greedy,
+    assign_by_swap,
+    search_deficit,
+)
+
+
+def cost(alive, sizes, growth, slowness, bonus, chosen):
+    """Accumulated imbalance from the definition, request by request."""
+    steps, workers = range(len(growth)), range(len(alive))
+    total = 0
+    for h in steps:
+        loads = [
+            slowness[g]
+            * (
+                alive[g][h]
+                + sum(s + growth[h] for s, to in zip(sizes, chosen, strict=True) if to == g)
+            )
+            for g in workers
+        ]
+        total += len(loads) * max(loads) - sum(loads)
+    return int(total - sum(b for b, to in zip(bonus, chosen, strict=True) if to >= 0))
+
+
+def cheapest(alive, free, sizes, growth, slowness, bonus):
+    """Try every assignment that admits as many as there is room for."""
+    workers, admitted = len(free), min(len(sizes), int(sum(free)))
+    chosen = np.array(list(itertools.product(range(-1, workers), repeat=len(sizes))))
+    placed = chosen[:, :, None] == np.arange(workers)  # assignment, request, worker
+    counts = placed.sum(axis=1)
+    allowed = (counts <= free).all(axis=1) & (counts.sum(axis=1) == admitted)
+    placed, counts, chosen = placed[allowed], counts[allowed], chosen[allowed]
+    tokens = (placed * np.asarray(sizes)[:, None]).sum(axis=1)
+    loads = alive + tokens[:, :, None] + counts[:, :, None] * np.asarray(growth)
+    loads = loads * np.asarray(slowness)[:, None]
+    totals = workers * loads.max(axis=1).sum(axis=1) - loads.sum(axis=(1, 2))
+    return int((totals - (chosen >= 0) @ np.asarray(bonus)).min())
+
+
+def draw(generator, lookahead=3, workers=(1, 4), requests=(1, 6), slots=3):
+    """A small step: alive tokens fall as requests end."""
+    count = int(generator.integers(*workers))
+    fall = generator.integers(0, 30, (count, lookahead + 1))
+    alive = np.cumsum(fall[:, ::-1], axis=1)[:, ::-1].copy()
+    free = generator.integers(0, slots, count)
+    sizes = generator.integers(0, 25, int(generator.integers(*requests)))
+    growth = np.arange(lookahead + 1) * int(generator.integers(0, 3))
+    slowness = generator.integers(1, 3, count)
+    bonus = generator.integers(0, 20, len(sizes)) * int(generator.integers(0, 2))
+    return alive, free, sizes, growth, slowness, bonus
+
+
+def check_admissions(chosen, free, sizes):
+    admitted = chosen[chosen >= 0]
+    assert len(admitted) == min(len(sizes), free.sum())
+    assert (np.bincount(admitted, minlength=len(free)) <= free).all()
+
+
+def test_both_searches_admit_exactly_what_there_is_room_for_and_swap_is_never_worse_than_greedy():
+    generator = np.random.default_rng(7)
+    optimal = 0
+    for _ in range(300):
+        step = draw(generator)
+        swap, greedy = assign_by_swap(*step, 50), assign_by_greedy(*step)
+        for chosen in (swap, greedy):
+            check_admissions(chosen, step[1], step[2])
+        alive, _, sizes, *rest = step
+        value, least = cost(alive, sizes, *rest, swap), cheapest(*step)
+        assert least <= value <= cost(alive, sizes, *rest, greedy)
+        optimal += value == least
+    assert optimal >= 270
+
+
+@pytest.mark.parametrize("workers", [16, 64])
+def test_large_steps_respect_slots_and_do_not_lose_to_greedy(workers):
+    generator = np.random.default_rng(3)
+    for _ in range(20):
+        step = draw(generator, 20, (workers, workers + 1), (100, 140), 3)
+        swap, greedy = assign_by_swap(*step, 50), assign_by_greedy(*step)
+        check_admissions(swap, step[1], step[2])
+        check_admissions(greedy, step[1], step[2])
+        alive, _, sizes, *rest = step
+        assert cost(alive, sizes, *rest, swap) <= cost(alive, sizes, *rest, greedy)
+
+
+def test_memory_is_never_exceeded_at_any_step_of_the_window():
+    generator = np.random.default_rng(11)
+    for _ in range(300):
+        alive, free, sizes, growth, slowness, bonus = draw(generator)
+        memory = alive.max(axis=1) + generator.integers(0, 40, len(free))
+        chosen = assign(alive, free, sizes, growth, slowness, bonus, memory, 50)
+        assert (np.bincount(chosen[chosen >= 0], minlength=len(free)) <= free).all()
+        loads = alive.copy()
+        for request in np.flatnonzero(chosen >= 0):
+            loads[chosen[request]] += sizes[request] + growth
+        assert (loads <= memory[:, None]).all()
+
+
+def test_deficit_search_never_claims_more_than_enumeration_allows():
+    generator = np.random.default_rng(5)
+    certified = 0
+    for _ in range(400):
+        alive, free, sizes, *_ = draw(generator, 0, (1, 5), (1, 7), 4)
+        ones, none = np.ones(len(free), dtype=int), np.zeros(len(sizes), dtype=int)
+        chosen, value, bound = search_deficit(alive, free, sizes)
+        check_admissions(chosen, free, sizes)
+        assert value == cost(alive, sizes, [0], ones, none, chosen)
+        least = cheapest(alive, free, sizes, [0], ones, none)
+        assert bound <= least <= value
+        certified += bound == value
+        np.testing.assert_array_equal(chosen, assign_by_deficit(alive, free, sizes))
+    assert certified >= 320  # far from the real thing: small pools, many slots per worker
+
+
+def test_nobody_waits_and_no_slot_is_free():
+    alive, growth, slowness = np.array([[4, 2], [3, 3]]), np.array([0, 1]), np.array([1, 1])
+    none = np.zeros(0, dtype=np.int64)
+    assert len(assign_by_swap(alive, np.array([1, 0]), none, growth, slowness, none, 5)) == 0
+    full = assign_by_swap(
+        alive, np.array([0, 0]), np.array([5]), growth, slowness, np.array([0]), 5
+    )
+    assert full.tolist() == [-1]
+    assert search_deficit(alive, np.array([0, 0]), np.array([5]))[1:] == (1, 1)
+
+
+def test_of_equal_requests_the_oldest_is_admitted():
+    chosen = assign_by_swap(
+        np.array([[9], [0]]),
+        np.array([0, 1]),
+        np.array([7, 7, 7]),
+        np.array([0]),
+        np.array([1, 1]),
+        np.zeros(3, dtype=np.int64),
+        5,
+    )
+    assert chosen.tolist() == [1, -1, -1]
