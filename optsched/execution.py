@@ -168,7 +168,7 @@ class Execution:
         IntArray
             Entry t is the usage at step t.
         """
-        return self._work.memory_profile()
+        return self._work.memory_profile() if len(self.requests) else np.zeros(1, dtype=np.int64)
 
     @property
     def peak_memory(self) -> int:
@@ -185,7 +185,8 @@ class Execution:
             one request do not overlap and exactly one is complete (none where the run did not
             complete all requests).
         """
-        return _wrong(self) + [str(violation) for violation in self._work.check()]
+        overfull = self._work.check() if len(self.requests) else []
+        return _wrong(self) + [str(violation) for violation in overfull]
 
     def metrics(self) -> dict[str, Any]:
         """Give everything `optsched simulate` reports, ready for a table or for JSON.

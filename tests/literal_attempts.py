@@ -143,3 +143,57 @@ def planned_run(
             cancel_all_that_is_too_much()
         worker.make_tokens()
     return worker.attempts
+
+
+def threshold_run(instance, threshold, beta=None, seed=0, steps=10**9):
+    """Jaillet Section 7, until all are complete or for a number of steps.
+
+    Also gives the first state with an empty worker that came twice with no arrival between: (step,
+    period, who ran before it was cleared). The state is who waits.
+    """
+    worker = Worker(instance)
+    seen = {}
+    loop = None
+    draws = 0
+    while (worker.to_come or worker.waiting or worker.running) and worker.step < steps:
+        if worker.to_come and not worker.waiting and not worker.running:
+            worker.step = max(worker.step, min(worker.arrivals[i] for i in worker.to_come))
+        if any(worker.arrivals[i] <= worker.step for i in worker.to_come):
+            seen = {}
+        worker.arrive()
+        ran = sorted(worker.running)
+        while worker.held_next() > worker.memory:
+            for i in list(worker.running):
+                if beta is None or random_rank(seed, i, draws, 0) / 2**63 < beta:
+                    worker.cancel(i)
+            draws += 1
+        state = frozenset(worker.waiting)
+        if beta is None and not worker.running:
+            if loop is None and state in seen:
+                loop = (seen[state], worker.step - seen[state], ran or sorted(worker.waiting)[:1])
+            seen.setdefault(state, worker.step)
+        for i in sorted(worker.waiting):
+            if worker.held_next() + worker.prompts[i] + 1 > threshold:
+                break
+            worker.start(i)
+        worker.make_tokens()
+    return worker, loop
+
+
+def decided_run(instance, decide):
+    """A user's policy; `decide(worker)` gives the requests to start."""
+    worker = Worker(instance)
+
+    def make_room():
+        while worker.held_next() > worker.memory:
+            worker.cancel(list(worker.running)[-1])
+
+    while worker.to_come or worker.waiting or worker.running:
+        worker.arrive()
+        make_room()
+        if worker.waiting:
+            for i in decide(worker):
+                worker.start(i)
+        make_room()
+        worker.make_tokens()
+    return worker.attempts

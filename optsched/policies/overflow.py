@@ -41,7 +41,7 @@ class OverflowPolicy:
     >>> from optsched import Instance, execute
     >>> execution = execute(Instance([0, 0], [6, 6], 10), "alpha-greedy:0.2")
     >>> print(execution.loop)
-    repeats itself from step 5 on, every 5 steps, with requests 0, 1
+    repeats itself from step 0 on, every 5 steps, with requests 0, 1
     """
 
     name: str

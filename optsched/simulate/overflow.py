@@ -1,13 +1,12 @@
 r"""Runs that fill the memory to a threshold and clear it when it overflows (Jaillet Section 7).
 
-**Loops.** When the greedy policy overflows, the worker is empty, and everybody who has arrived and
-is not complete waits in order of arrival. If the next overflow comes with no completion and no
-arrival between, the two states are equal, and the run from one to the other repeats. Later arrivals
-do not free the requests of the loop: these stand first in the queue, so that each round admits all
-of them at its beginning; between two overflows nobody completes, so the round lasts at most as long
-as before, and that was too short for any of them. Conversely a run that never completes anybody
-any more overflows again and again, so no loop stays hidden once all have arrived. Comparing the
-counts of completions and arrivals at two overflows is therefore a full comparison of states.
+**Loops.** When the greedy policy overflows, the worker becomes empty, and everybody who has arrived
+and is not complete waits in order of arrival. If it was empty before with no completion and no
+arrival since, the two states are equal, and the run from one to the other repeats: two counts that
+are equal make a full comparison of states. Later arrivals do not free the requests of the loop.
+These stand first in the queue, so that each round admits all of them at its beginning; the others
+only make a round end sooner, and it was too short for any of them. Conversely a run that completes
+nobody any more overflows again and again, so no loop stays hidden once all have arrived.
 
 A request that is alone above the threshold is never admitted, and nobody after it is: a loop whose
 period is one step.
@@ -75,17 +74,13 @@ def run_to_threshold(
     waiting.pop()
     released = logged = active = held = done = draws = 0
     clock = progress = arrivals[0]
-    before = (-1, -1, -1)  # step, completions and arrivals at the overflow before
+    before = (-1, -1, -1)  # step, completions and arrivals when the worker was empty last
     while True:
         while released < count and arrivals[released] <= clock:
             heapq.heappush(waiting, released)
             released += 1
             progress = clock
-        if held + active > memory and clears >= 1.0:
-            if before[1] == done and before[2] == released:
-                looping = np.sort(running[:active])
-                return log[:, :logged].copy(), LOOPS, before[0], clock - before[0], looping
-            before = (clock, done, released)
+        overflowing = np.sort(running[:active]) if held + active > memory else nobody
         while held + active > memory:
             kept = 0
             for position in range(active):
@@ -105,6 +100,10 @@ def run_to_threshold(
             progress -= 1  # a draw counts as a step, lest tiny probabilities take forever
             if clock - progress > patience:
                 break
+        if active == 0 and clears >= 1.0:
+            if len(overflowing) > 0 and before[1] == done and before[2] == released:
+                return log[:, :logged].copy(), LOOPS, before[0], clock - before[0], overflowing
+            before = (clock, done, released)
         if clock - progress > patience:
             return log[:, :logged].copy(), STALLED, clock, clock - progress, nobody
         while len(waiting) > 0:
