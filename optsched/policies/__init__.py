@@ -11,6 +11,7 @@ from optsched.policies.decision import DecisionPolicy
 from optsched.policies.overflow import OVERFLOW, OverflowPolicy
 from optsched.policies.priorities import PRIORITIES
 from optsched.policies.robust import ROBUST, IntervalPolicy
+from optsched.policies.serving import ENGINES, EnginePolicy
 from optsched.policies.sorted_f import SELECTED, SORTED_F
 from optsched.policies.sorted_lp import SORTED_LP
 
@@ -23,6 +24,7 @@ __all__ = [
     "RULES",
     "BatchPolicy",
     "DecisionPolicy",
+    "EnginePolicy",
     "IntervalPolicy",
     "OrderPolicy",
     "OverflowPolicy",
@@ -38,14 +40,15 @@ __all__ = [
 #: Policies that know the outputs and never cancel: they are a matter of order alone.
 OrderPolicy = PriorityPolicy | BatchPolicy
 
-Policy = OrderPolicy | IntervalPolicy | OverflowPolicy | DecisionPolicy
+Policy = OrderPolicy | IntervalPolicy | OverflowPolicy | DecisionPolicy | EnginePolicy
 
 #: The quick ones, which take milliseconds: what is run where nobody names policies.
 BASIC: dict[str, OrderPolicy] = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
 
 #: All policies by the name that the command line knows.
 POLICIES: dict[str, Policy] = {
-    policy.name: policy for policy in (*BASIC.values(), *SELECTED, *SORTED_LP, *ROBUST, *OVERFLOW)
+    policy.name: policy
+    for policy in (*BASIC.values(), *SELECTED, *SORTED_LP, *ROBUST, *OVERFLOW, *ENGINES)
 }
 
 

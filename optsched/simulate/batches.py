@@ -1,12 +1,8 @@
-"""What simulators with a clock share: the log of batches, and who tells their durations.
-
-A simulator is a compiled function `advance(state, coefficients, ...)` that runs batches until
-something outside has to be done and returns why. Its state is a named tuple of arrays, changed in
-place, with a `BatchLog` named `log`.
-"""
+"""What simulators with a clock share: how long a batch takes, and the log of all batches."""
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,19 +11,16 @@ from optsched._compiled import compiled
 from optsched.clock import BatchContent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from optsched.clock import Clock
     from optsched.instance import FloatArray, IntArray
 
-#: Why a simulator comes back: all is done, the log is full, the duration of the batch formed last
-#: must be found, or a choice must be made.
-DONE, FULL, TIME, CHOOSE = range(4)
-_LOGGED, _FORMED = range(2)
+_COUNTS = len(BatchContent._fields)
+_Callback = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_int64] * _COUNTS)
+_LOGGED, _FAILED = range(2)
 
 
 class BatchLog(NamedTuple):
-    """Batches so far, one row each.
+    """Batches so far, one row each; rows beyond those in use mean nothing.
 
     Attributes
     ----------
@@ -37,117 +30,123 @@ class BatchLog(NamedTuple):
         Begin and end, shape (rows, 2).
     usage
         Tokens held by everybody when the batch ends, also by requests that sit it out.
-    time
-        Now, and the duration of a batch that was formed.
+    now
+        The time, shape (1,).
     state
-        Rows in use, and whether a batch is formed that has not ended.
+        Rows in use, and whether the clock has failed.
     """
 
     contents: IntArray
     spans: FloatArray
     usage: IntArray
-    time: FloatArray
+    now: FloatArray
     state: IntArray
+
+    @property
+    def ended(self) -> int:
+        """Batches that are logged."""
+        return int(self.state[_LOGGED])
+
+    def finished(self) -> BatchLog:
+        """Give the log without rows that are not in use."""
+        rows = slice(self.ended)
+        return self._replace(
+            contents=self.contents[rows].copy(),
+            spans=self.spans[rows].copy(),
+            usage=self.usage[rows].copy(),
+        )
 
 
 def new_log() -> BatchLog:
     """Make an empty log at time zero."""
     return BatchLog(
-        contents=np.zeros((1024, len(BatchContent._fields)), dtype=np.int64),
+        contents=np.zeros((1024, _COUNTS), dtype=np.int64),
         spans=np.zeros((1024, 2)),
         usage=np.zeros(1024, dtype=np.int64),
-        time=np.zeros(2),
+        now=np.zeros(1),
         state=np.zeros(2, dtype=np.int64),
     )
 
 
-def drive(
-    advance: Callable[..., int],
-    state: Any,
-    clock: Clock,
-    *arguments: object,
-    choose: Callable[[], None] | None = None,
-) -> BatchLog:
-    """Run a simulator to its end.
+class Timer:
+    """A clock as a kernel can use it: coefficients, or a pointer to a Python function.
+
+    A Python error cannot pass through compiled code. So the kernel is told by a duration that is
+    no number, and `reraise` raises the error when the kernel has come back.
 
     Parameters
     ----------
-    advance
-        The simulator.
-    state
-        Its state.
     clock
         Gives the duration of a batch.
-    *arguments
-        What else `advance` takes after the state and the clock's coefficients.
-    choose
-        Called when a choice must be made.
-
-    Returns
-    -------
-    BatchLog
-        All batches, without rows that are not in use.
     """
-    coefficients = np.zeros(0) if clock.coefficients is None else clock.coefficients
-    while (why := advance(state, coefficients, *arguments)) != DONE:
-        log = state.log
-        if why == FULL:
-            rows = ("contents", "spans", "usage")
-            larger = {name: np.concatenate([getattr(log, name)] * 2) for name in rows}
-            state = state._replace(log=log._replace(**larger))
-        elif why == TIME:
-            log.time[1] = clock(BatchContent(*log.contents[log.state[_LOGGED] - 1].tolist()))
-        else:
-            assert choose is not None
-            choose()
-    log: BatchLog = state.log
-    count = int(log.state[_LOGGED])
-    return log._replace(
-        contents=log.contents[:count].copy(),
-        spans=log.spans[:count].copy(),
-        usage=log.usage[:count].copy(),
-    )
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._error: BaseException | None = None
+        coefficients = clock.coefficients
+        self.handle: tuple[FloatArray, Any] = (
+            np.zeros(0) if coefficients is None else coefficients,
+            _Callback(self._duration),
+        )
+
+    def _duration(self, *counts: int) -> float:
+        try:
+            return self._clock(BatchContent(*counts))
+        except BaseException as error:
+            self._error = error
+            return float("nan")
+
+    def reraise(self) -> None:
+        """Raise the error that ended the run, if one did."""
+        if self._error is not None:
+            raise self._error
 
 
 @compiled
-def is_full(log: BatchLog) -> bool:
-    """Tell whether no further batch can be logged."""
-    return bool(log.state[_LOGGED] == len(log.spans))
-
-
-@compiled
-def form_batch(
+def add_batch(
     log: BatchLog,
-    coefficients: FloatArray,
+    timer: tuple[FloatArray, Any],
     prefill_tokens: int,
     decode_requests: int,
     resident_tokens: int,
     squared_prompts: int,
     held_tokens: int,
     usage: int,
-) -> None:
-    """Log a batch and, where the clock has coefficients, its duration."""
+) -> BatchLog:
+    """Run a batch: log it and let its time pass; gives the log, a larger one where it was full."""
     row = log.state[_LOGGED]
+    if row == len(log.spans):
+        log = BatchLog(
+            np.concatenate((log.contents, np.zeros_like(log.contents))),
+            np.concatenate((log.spans, np.zeros_like(log.spans))),
+            np.concatenate((log.usage, np.zeros_like(log.usage))),
+            log.now,
+            log.state,
+        )
     counts = log.contents[row]
     counts[0], counts[1], counts[2] = prefill_tokens, decode_requests, resident_tokens
     counts[3], counts[4] = squared_prompts, held_tokens
-    log.usage[row] = usage
-    log.spans[row, 0] = log.time[0]
-    log.state[_LOGGED] = row + 1
-    log.state[_FORMED] = 1
+    coefficients, callback = timer
     if len(coefficients) > 0:
         duration = coefficients[0]
         for count in range(len(counts)):
             duration += coefficients[1 + count] * counts[count]
-        log.time[1] = duration
+    else:
+        duration = callback(
+            prefill_tokens, decode_requests, resident_tokens, squared_prompts, held_tokens
+        )
+        if np.isnan(duration):
+            log.state[_FAILED] = 1
+            return log
+    log.usage[row] = usage
+    log.spans[row, 0] = log.now[0]
+    log.now[0] += duration
+    log.spans[row, 1] = log.now[0]
+    log.state[_LOGGED] = row + 1
+    return log
 
 
 @compiled
-def end_batch(log: BatchLog) -> bool:
-    """End the batch that was formed, if there is one, and tell whether there was."""
-    if not log.state[_FORMED]:
-        return False
-    log.state[_FORMED] = 0
-    log.time[0] += log.time[1]
-    log.spans[log.state[_LOGGED] - 1, 1] = log.time[0]
-    return True
+def has_failed(log: BatchLog) -> bool:
+    """Tell whether the clock could not time the last batch, so that the run must end."""
+    return bool(log.state[_FAILED])

@@ -8,24 +8,13 @@ kept anyway.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from optsched._compiled import compiled
 from optsched.min_tree import ABSENT, leftmost_below, new_tree, put
-from optsched.simulate.batches import (
-    CHOOSE,
-    DONE,
-    FULL,
-    TIME,
-    BatchLog,
-    drive,
-    end_batch,
-    form_batch,
-    is_full,
-    new_log,
-)
+from optsched.simulate.batches import BatchLog, Timer, add_batch, has_failed, new_log
 from optsched.simulate.unit import earliest_start, new_usage, occupy
 
 if TYPE_CHECKING:
@@ -41,7 +30,6 @@ _STEP, _RELEASED, _ADMITTED, _ACTIVE, _ENTERED, _PREFILL, _SQUARES = range(7)
 class Worker(NamedTuple):
     """State of a worker between two batches."""
 
-    log: BatchLog
     arrivals: FloatArray
     prompts: IntArray
     outputs: IntArray
@@ -101,7 +89,7 @@ def run_by_priority(
     array([0, 2, 4])
     """
     worker = _new_worker(prompts, outputs, arrivals, priority)
-    return worker.starts, drive(_advance, worker, clock, memory, until, skip, False)
+    return worker.starts, _run(worker, memory, clock, until, skip, None)
 
 
 def run_batches(
@@ -112,14 +100,13 @@ def run_batches(
     selector: BatchSelector,
     clock: Clock,
     *,
-    skip: bool = False,
     until: float = np.inf,
 ) -> tuple[IntArray, BatchLog]:
     """Admit requests batch by batch; a batch is chosen when the one before is used up.
 
     Parameters
     ----------
-    prompts, outputs, arrivals, memory, clock, skip, until
+    prompts, outputs, arrivals, memory, clock, until
         As for `run_by_priority`.
     selector
         Chooses batches of waiting requests.
@@ -130,21 +117,36 @@ def run_batches(
         As for `run_by_priority`.
     """
     worker = _new_worker(prompts, outputs, arrivals, np.arange(len(prompts)))
-    known = [0, 0]  # requests released to the selector, and chosen by it
+    return worker.starts, _run(worker, memory, clock, until, False, selector)
 
-    def choose() -> None:
-        released, chosen = known
+
+def _run(
+    worker: Worker,
+    memory: int,
+    clock: Clock,
+    until: float,
+    skip: bool,
+    selector: BatchSelector | None,
+) -> BatchLog:
+    timer = Timer(clock)
+    log = new_log()
+    released = chosen = 0
+    while True:
+        arguments = (log, timer.handle, memory, until, skip, selector is not None)
+        log, done = _advance(worker, *arguments)
+        timer.reraise()
+        if done:
+            return log.finished()
+        assert selector is not None
         there = int(worker.counters[_RELEASED])
         if there > released:
             selector.release(np.arange(released, there))
+            released = there
         batch = selector.next_batch()
         worker.request[chosen : chosen + len(batch)] = batch
         for rank in range(chosen, chosen + len(batch)):
             put(worker.waiting, rank, 0)
-        known[:] = there, chosen + len(batch)
-
-    log = drive(_advance, worker, clock, memory, until, skip, True, choose=choose)
-    return worker.starts, log
+        chosen += len(batch)
 
 
 def _new_worker(
@@ -156,7 +158,6 @@ def _new_worker(
     rank[priority] = np.arange(count)
     usage, window = new_usage(longest)
     return Worker(
-        log=new_log(),
         arrivals=arrivals,
         prompts=prompts,
         outputs=outputs,
@@ -174,48 +175,45 @@ def _new_worker(
 @compiled
 def _advance(
     worker: Worker,
-    coefficients: FloatArray,
+    log: BatchLog,
+    timer: tuple[FloatArray, Any],
     memory: int,
     until: float,
     skip: bool,
     chosen_outside: bool,
-) -> int:
+) -> tuple[BatchLog, bool]:
+    """Run until all is done, or until requests wait and a batch of them has to be chosen."""
     counters, arrivals, waiting = worker.counters, worker.arrivals, worker.waiting
-    time = worker.log.time
     while True:
-        if end_batch(worker.log):
-            counters[_STEP] += 1
-            slot = counters[_STEP] % len(worker.finishing)
-            counters[_ACTIVE] -= worker.finishing[slot]
-            worker.finishing[slot] = 0
         released = counters[_RELEASED]
-        while released < len(arrivals) and arrivals[released] <= time[0]:
+        while released < len(arrivals) and arrivals[released] <= log.now[0]:
             if not chosen_outside:
                 put(waiting, worker.rank[released], 0)
             released += 1
         counters[_RELEASED] = released
         _admit(worker, memory, skip)
         if chosen_outside and waiting[1] == ABSENT and counters[_ADMITTED] < released:
-            return CHOOSE
+            return log, False
         if counters[_ACTIVE] == 0:  # then nobody waits either: every request fits alone
             if released == len(arrivals):
-                return DONE
-            time[0] = arrivals[released]
+                return log, True
+            log.now[0] = arrivals[released]
             continue
-        if time[0] >= until:
-            return DONE
-        if is_full(worker.log):
-            return FULL
+        if log.now[0] >= until:
+            return log, True
         entered, prefill = counters[_ENTERED], counters[_PREFILL]
         held = worker.usage[counters[_STEP] + 1 - worker.window[0]]
         decodes = counters[_ACTIVE] - entered
         resident = held - prefill - entered - decodes  # at its end everybody has one token more
-        form_batch(
-            worker.log, coefficients, prefill, decodes, resident, counters[_SQUARES], held, held
-        )
+        squares = counters[_SQUARES]
+        log = add_batch(log, timer, prefill, decodes, resident, squares, held, held)
+        if has_failed(log):
+            return log, True
         counters[_ENTERED] = counters[_PREFILL] = counters[_SQUARES] = 0
-        if len(coefficients) == 0:
-            return TIME
+        counters[_STEP] += 1
+        slot = counters[_STEP] % len(worker.finishing)
+        counters[_ACTIVE] -= worker.finishing[slot]
+        worker.finishing[slot] = 0
 
 
 @compiled

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
+from optsched.clock import get_clock
 from optsched.errors import PolicyError
 from optsched.execution import Execution, Loop, Stall, of_schedule
 from optsched.intervals import forecast
@@ -14,12 +15,18 @@ from optsched.policies import OrderPolicy, get_policy, with_rule
 from optsched.policies.decision import DecisionPolicy
 from optsched.policies.overflow import OverflowPolicy
 from optsched.policies.robust import Hindsight, IntervalPolicy
+from optsched.policies.serving import EnginePolicy
 from optsched.schedule import Schedule
 from optsched.simulate import eviction, overflow
 from optsched.simulate.decisions import run_decisions
+from optsched.simulate.on_clock import execute_on_clock
 from optsched.simulate.rules import admit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from optsched.clock import BatchContent, Clock
+    from optsched.clocked_run import ClockedRun
     from optsched.instance import Instance
     from optsched.policies import Policy, Rule
 
@@ -32,6 +39,7 @@ _OUTLIVED = {
 _CANCEL = {"bound": eviction.BY_BOUND, "tokens": eviction.BY_TOKENS}
 
 
+@overload
 def execute(
     instance: Instance,
     policy: str | Policy,
@@ -40,8 +48,31 @@ def execute(
     rule: Rule = "prefix",
     seed: int = 0,
     patience: int | None = None,
-) -> Execution:
-    """Run a policy of any kind on an instance, one step per batch, and keep all its attempts.
+) -> Execution: ...
+@overload
+def execute(
+    instance: Instance,
+    policy: str | Policy,
+    *,
+    intervals: str | None = None,
+    rule: Rule = "prefix",
+    seed: int = 0,
+    patience: int | None = None,
+    clock: str | Clock | Callable[[BatchContent], float],
+    until: float = np.inf,
+) -> ClockedRun: ...
+def execute(
+    instance: Instance,
+    policy: str | Policy,
+    *,
+    intervals: str | None = None,
+    rule: Rule = "prefix",
+    seed: int = 0,
+    patience: int | None = None,
+    clock: str | Clock | Callable[[BatchContent], float] | None = None,
+    until: float = np.inf,
+) -> Execution | ClockedRun:
+    """Run a policy of any kind on an instance, and keep all that it did.
 
     Parameters
     ----------
@@ -62,11 +93,17 @@ def execute(
         (`Execution.stall`): random clearing, and policies of your own. None: a hundred times the
         largest output, which is how long the slowest request takes if it is left alone, but at
         least 10,000. Loops of the greedy overflow policy need no patience: they are proven.
+    clock
+        How long batches take, as for `get_clock`: "unit", "affine:D0,D1", the name of a profiled
+        model, a clock, or a function. None: one step each, and times are counted in steps.
+    until
+        On a clock: form no batch at or after this time; what is unfinished then is counted.
 
     Returns
     -------
-    Execution
-        Every attempt; `Execution.schedule` where all requests were completed.
+    Execution or ClockedRun
+        Without a clock every attempt; `Execution.schedule` where all requests were completed. With
+        a clock all batches, and which of them made each request's tokens.
 
     Raises
     ------
@@ -91,6 +128,14 @@ def execute(
     check_knowledge(chosen, intervals, rule)
     if isinstance(chosen, OrderPolicy):
         chosen = with_rule(chosen, rule)
+    if clock is not None:
+        return execute_on_clock(instance, chosen, get_clock(clock), until)
+    if isinstance(chosen, EnginePolicy):
+        raise PolicyError(
+            f"policy {chosen.name!r} forms batches that take time; give a clock, such as unit or "
+            "llama-2-70b-2xa100"
+        )
+    if isinstance(chosen, OrderPolicy):
         schedule = Schedule(instance, admit(instance, chosen), chosen.name)
         return of_schedule(schedule, intervals)
     if patience is None:

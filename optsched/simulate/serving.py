@@ -14,23 +14,13 @@ made are kept as part of its prompt, which is prefilled anew (vLLM's recomputati
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from optsched._compiled import compiled
 from optsched.min_tree import ABSENT, leftmost_below, new_tree, put
-from optsched.simulate.batches import (
-    DONE,
-    FULL,
-    TIME,
-    BatchLog,
-    drive,
-    end_batch,
-    form_batch,
-    is_full,
-    new_log,
-)
+from optsched.simulate.batches import BatchLog, Timer, add_batch, has_failed, new_log
 
 if TYPE_CHECKING:
     from optsched.clock import Clock
@@ -44,7 +34,6 @@ _NEVER = -1
 class Engine(NamedTuple):
     """State of an engine between two batches; per-request arrays have shape (n,)."""
 
-    log: BatchLog
     arrivals: FloatArray
     prompts: IntArray
     outputs: IntArray
@@ -72,7 +61,7 @@ def serve(
     requests_most: int,
     tokens_most: int,
     until: float = np.inf,
-) -> Engine:
+) -> tuple[Engine, BatchLog]:
     """Serve requests in order of arrival.
 
     Parameters
@@ -97,8 +86,10 @@ def serve(
 
     Returns
     -------
-    Engine
-        What is known at the end; `first` and `last` are rows of its log, -1 where never.
+    engine
+        What is known at the end; `first` and `last` are rows of the log, -1 where never.
+    log
+        The batches.
     """
     count = len(prompts)
 
@@ -106,7 +97,6 @@ def serve(
         return np.full(count, value, dtype=np.int64)
 
     engine = Engine(
-        log=new_log(),
         arrivals=arrivals,
         prompts=prompts,
         outputs=outputs,
@@ -122,43 +112,43 @@ def serve(
         recomputed=filled(0),
         counters=np.zeros(_USAGE + 1, dtype=np.int64),
     )
-    log = drive(_advance, engine, clock, memory, how, requests_most, tokens_most, until)
-    return engine._replace(log=log)
+    timer = Timer(clock)
+    limits = (memory, requests_most, tokens_most)
+    log = _run(engine, new_log(), timer.handle, how, limits, until)
+    timer.reraise()
+    return engine, log.finished()
 
 
 @compiled
-def _advance(
+def _run(
     engine: Engine,
-    coefficients: FloatArray,
-    memory: int,
+    log: BatchLog,
+    timer: tuple[FloatArray, Any],
     how: int,
-    requests_most: int,
-    tokens_most: int,
+    limits: tuple[int, int, int],
     until: float,
-) -> int:
+) -> BatchLog:
     counters, arrivals, waiting = engine.counters, engine.arrivals, engine.waiting
-    log = engine.log
+    memory, requests_most, tokens_most = limits
     while True:
-        if end_batch(log):
-            _progress(engine, log.state[0] - 1)
         released = counters[_RELEASED]
-        while released < len(arrivals) and arrivals[released] <= log.time[0]:
+        while released < len(arrivals) and arrivals[released] <= log.now[0]:
             put(waiting, released, 0)
             released += 1
         counters[_RELEASED] = released
         if counters[_RUNNING] == 0 and waiting[1] == ABSENT:
             if released == len(arrivals):
-                return DONE
-            log.time[0] = arrivals[released]
+                return log
+            log.now[0] = arrivals[released]
             continue
-        if log.time[0] >= until:
-            return DONE
-        if is_full(log):
-            return FULL
+        if log.now[0] >= until:
+            return log
         _choose(engine, memory, how, requests_most, tokens_most)
-        _form(engine, coefficients)
-        if len(coefficients) == 0:
-            return TIME
+        row = log.state[0]
+        log = _add_batch(engine, log, timer)
+        if has_failed(log):
+            return log
+        _progress(engine, row)
 
 
 @compiled
@@ -253,8 +243,9 @@ def _admit(
 
 
 @compiled
-def _form(engine: Engine, coefficients: FloatArray) -> None:
+def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> BatchLog:
     prefill = decodes = resident = squares = held = 0
+    sitting_out = engine.counters[_USAGE]
     for position in range(engine.counters[_RUNNING]):
         request = engine.running[position]
         before, chunk = engine.held[request], engine.chunk[request]
@@ -262,19 +253,14 @@ def _form(engine: Engine, coefficients: FloatArray) -> None:
             decodes += 1
             resident += before
             held += before + 1
+            sitting_out -= before
         elif chunk > 0:
             after = before + chunk
             prefill += chunk
             squares += after * after - before * before
             held += after + (after == engine.target[request])
-    sitting_out = engine.counters[_USAGE]
-    for position in range(engine.counters[_RUNNING]):
-        request = engine.running[position]
-        if engine.chunk[request] != 0:
-            sitting_out -= engine.held[request]
-    form_batch(
-        engine.log, coefficients, prefill, decodes, resident, squares, held, sitting_out + held
-    )
+            sitting_out -= before
+    return add_batch(log, timer, prefill, decodes, resident, squares, held, sitting_out + held)
 
 
 @compiled

@@ -18,22 +18,12 @@ enough, requests lose all their tokens and queue again in front, the one admitte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from optsched._compiled import compiled
-from optsched.simulate.batches import (
-    DONE,
-    FULL,
-    TIME,
-    BatchLog,
-    drive,
-    end_batch,
-    form_batch,
-    is_full,
-    new_log,
-)
+from optsched.simulate.batches import BatchLog, Timer, add_batch, has_failed, new_log
 
 if TYPE_CHECKING:
     from optsched.clock import Clock
@@ -50,7 +40,6 @@ class Hall(NamedTuple):
     `ring[i]` on hold who leaves segment i at which of its turns, modulo `turns[i]`.
     """
 
-    log: BatchLog
     arrivals: FloatArray
     prompts: IntArray
     outputs: IntArray
@@ -92,7 +81,7 @@ def serve_waiting(
     changes: FloatArray,
     thresholds: IntArray,
     until: float = np.inf,
-) -> Hall:
+) -> tuple[Hall, BatchLog]:
     """Serve requests when enough of them wait.
 
     Parameters
@@ -120,8 +109,10 @@ def serve_waiting(
 
     Returns
     -------
-    Hall
-        What is known at the end; `first` and `last` are rows of its log, -1 where never.
+    hall
+        What is known at the end; `first` and `last` are rows of the log, -1 where never.
+    log
+        The batches.
     """
     count, segments = len(prompts), len(before)
     length = np.minimum(length, outputs.max())
@@ -137,7 +128,6 @@ def serve_waiting(
 
     lists = segments + int(turns.sum())
     hall = Hall(
-        log=new_log(),
         arrivals=arrivals,
         prompts=prompts,
         outputs=outputs,
@@ -165,47 +155,49 @@ def serve_waiting(
         takes=filled(_NEVER, segments),
         counters=filled(0, _FLUSHING + 1),
     )
-    return hall._replace(log=drive(_advance, hall, clock, memory, changes, thresholds, until))
+    timer = Timer(clock)
+    log = _run(hall, new_log(), timer.handle, memory, changes, thresholds, until)
+    timer.reraise()
+    return hall, log.finished()
 
 
 @compiled
-def _advance(
+def _run(
     hall: Hall,
-    coefficients: FloatArray,
+    log: BatchLog,
+    timer: tuple[FloatArray, Any],
     memory: int,
     changes: FloatArray,
     thresholds: IntArray,
     until: float,
-) -> int:
-    counters, arrivals, log = hall.counters, hall.arrivals, hall.log
+) -> BatchLog:
+    counters, arrivals = hall.counters, hall.arrivals
     while True:
-        if end_batch(log):
-            for segment in range(len(hall.takes)):
-                if hall.takes[segment] >= 0:
-                    _let_leave(hall, segment, log.state[0] - 1)
         released = counters[_RELEASED]
-        while released < len(arrivals) and arrivals[released] <= log.time[0]:
+        while released < len(arrivals) and arrivals[released] <= log.now[0]:
             _append(hall, hall.entrance[released], released)
             hall.queued[hall.entrance[released]] += 1
             released += 1
         counters[_RELEASED] = released
         counters[_FLUSHING] = released == len(arrivals)
-        if log.time[0] >= until:
-            return DONE
-        if is_full(log):
-            return FULL
-        period = np.searchsorted(changes, log.time[0], side="right") - 1
-        if not _invite(hall, thresholds[period]):
+        if log.now[0] >= until:
+            return log
+        levels = thresholds[np.searchsorted(changes, log.now[0], side="right") - 1]
+        if not _invite(hall, levels):
             if counters[_FLUSHING]:
-                return DONE
-            log.time[0] = arrivals[released]
+                return log
+            log.now[0] = arrivals[released]
             continue
         while not _fit(hall, memory):
             _evict_latest(hall)
-            _invite(hall, thresholds[period])
-        _take_in(hall, coefficients)
-        if len(coefficients) == 0:
-            return TIME
+            _invite(hall, levels)
+        row = log.state[0]
+        log = _take_in(hall, log, timer)
+        if has_failed(log):
+            return log
+        for segment in range(len(hall.takes)):
+            if hall.takes[segment] >= 0:
+                _let_leave(hall, segment, row)
 
 
 @compiled
@@ -248,8 +240,8 @@ def _fit(hall: Hall, memory: int) -> bool:
 
 
 @compiled
-def _take_in(hall: Hall, coefficients: FloatArray) -> None:
-    """Form the batch, and let those taken in enter their segments."""
+def _take_in(hall: Hall, log: BatchLog, timer: tuple[FloatArray, Any]) -> BatchLog:
+    """Let those taken in enter their segments, and run the batch."""
     prefill = entered = decodes = resident = squares = 0
     for segment in range(len(hall.takes)):
         takes = hall.takes[segment]
@@ -265,7 +257,7 @@ def _take_in(hall: Hall, coefficients: FloatArray) -> None:
             if hall.admitted[request] < 0:
                 hall.counters[_ADMITTED] += 1
                 hall.admitted[request] = hall.counters[_ADMITTED]
-                hall.first[request] = hall.log.state[0]
+                hall.first[request] = log.state[0]
                 hall.counters[_USAGE] += held
             if held > hall.prompts[request] or held == 0:
                 decodes += 1
@@ -285,16 +277,7 @@ def _take_in(hall: Hall, coefficients: FloatArray) -> None:
         hall.tokens[segment] += hall.inside[segment]
         hall.counters[_USAGE] += hall.inside[segment]
     held = prefill + entered + resident + decodes
-    form_batch(
-        hall.log,
-        coefficients,
-        prefill,
-        decodes,
-        resident,
-        squares,
-        held,
-        hall.counters[_USAGE],
-    )
+    return add_batch(log, timer, prefill, decodes, resident, squares, held, hall.counters[_USAGE])
 
 
 @compiled

@@ -100,7 +100,7 @@ def test_engines_agree_with_the_literal_simulator(how, name):
         clock = CLOCKS[case % len(CLOCKS)]
         most = int(rng.integers(1, 6))
         tokens = int(rng.integers(most, 30))
-        state = serve(
+        state, log = serve(
             prompts,
             outputs,
             arrivals,
@@ -112,10 +112,10 @@ def test_engines_agree_with_the_literal_simulator(how, name):
         )
         requests = requests_of(prompts, outputs, arrivals)
         outcome = run(requests, clock, engine(requests, memory, name, most, tokens))
-        assert_same_times(state.log, state.first, state.last, outcome)
+        assert_same_times(log, state.first, state.last, outcome)
         assert state.preempted.tolist() == [r.returns for r in requests]
         assert state.recomputed.tolist() == [r.lost for r in requests]
-        assert state.log.usage.max() <= memory
+        assert log.usage.max() <= memory
         assert (state.last >= 0).all()
         returned += int(state.preempted.sum())
     assert returned > 20
@@ -145,7 +145,7 @@ def test_thresholds_agree_with_the_literal_simulator():
         if rng.random() < 0.7:
             levels[1] = levels[0]
         changes = np.array([0.0, float(arrivals.mean())])
-        state = serve_waiting(
+        state, log = serve_waiting(
             prompts,
             outputs,
             arrivals,
@@ -167,7 +167,7 @@ def test_thresholds_agree_with_the_literal_simulator():
             lambda now, levels=levels, change=changes[1]: levels[int(now >= change)].tolist(),
         )
         outcome = run(requests, clock, decide)
-        assert_same_times(state.log, state.first, state.last, outcome)
+        assert_same_times(log, state.first, state.last, outcome)
         assert state.evicted.tolist() == [r.returns for r in requests]
         assert state.wasted.tolist() == [r.lost for r in requests]
         assert (state.last >= 0).all()
@@ -180,7 +180,7 @@ def test_the_example_of_nested_wait():
     arrivals = np.array([0, 0, 1, 5, 5, 7, 7, 11, 14, 14], dtype=float)
     outputs = np.array([1, 1, 2, 1, 2, 3, 2, 2, 1, 2])
     prompts = np.ones(10, dtype=np.int64)
-    state = serve_waiting(
+    state, log = serve_waiting(
         prompts,
         outputs,
         arrivals,
@@ -193,6 +193,6 @@ def test_the_example_of_nested_wait():
         thresholds=np.array([[3, 3]]),
         until=15,
     )
-    assert state.log.spans[:, 0].tolist() == [1, 7, 14]
+    assert log.spans[:, 0].tolist() == [1, 7, 14]
     served = {row: (np.flatnonzero(state.last == row) + 1).tolist() for row in range(3)}
     assert served == {0: [1, 2], 1: [4], 2: [3, 5, 9]}

@@ -1,0 +1,156 @@
+"""Plots of runs on a clock: memory, waiting, batches and latency over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched.clocked_run import ClockedRun
+from optsched.report.style import (
+    LIMIT,
+    count_axis,
+    legend_above,
+    line_of,
+    line_styles,
+    plain,
+    prepare,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from matplotlib.axes import Axes
+
+    from optsched.instance import FloatArray, IntArray
+    from optsched.report.style import LineStyle
+
+_BINS = 400
+
+
+def plot_clocked_usage(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None) -> Axes:
+    """Plot the tokens held over time; in each of 400 intervals the most.
+
+    Parameters
+    ----------
+    runs
+        Runs of one instance.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on, with the memory limit.
+    """
+    listed, ax = _begin(runs, ax, "tokens held")
+    for run, style in listed:
+        times, values = _most_per_bin(run.log.spans[:, 1], run.log.usage)
+        ax.step(times, values, where="pre", label=plain(run.policy), **line_of(style))
+    memory = listed[0][0].instance.memory
+    ax.axhline(memory, color=LIMIT, linewidth=1, label=f"memory limit, {memory:,}")
+    legend_above(ax)
+    return ax
+
+
+def plot_waiting(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None) -> Axes:
+    """Plot the requests that have arrived and are not complete, over time.
+
+    Parameters
+    ----------
+    runs
+        Runs of one instance.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+    """
+    listed, ax = _begin(runs, ax, "requests in the system")
+    for run, style in listed:
+        done = np.sort(run.completions[run.completed])
+        grid = np.linspace(0, run.end, _BINS)
+        there = np.searchsorted(run.arrivals, grid, side="right")
+        there -= np.searchsorted(done, grid, side="right")
+        ax.plot(grid, there, label=plain(run.policy), **line_of(style))
+    legend_above(ax)
+    return ax
+
+
+def plot_mean_latency(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None) -> Axes:
+    """Plot the mean latency of the requests that arrived so far (Jaillet Fig. 5).
+
+    Parameters
+    ----------
+    runs
+        Runs of one instance.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on; each request that was not completed counts as not there.
+    """
+    listed, ax = _begin(runs, ax, "mean latency so far")
+    ax.set_xlabel("requests arrived")
+    count_axis(ax.xaxis)
+    for run, style in listed:
+        latencies = run.latencies
+        counted = np.cumsum(~np.isnan(latencies))
+        means = np.nancumsum(latencies) / np.maximum(counted, 1)
+        number = np.arange(1, len(means) + 1)
+        thin = np.unique(np.linspace(0, len(means) - 1, _BINS).astype(np.int64))
+        ax.plot(number[thin], means[thin], label=plain(run.policy), **line_of(style))
+    ax.set_ylabel(f"mean latency so far ({_unit(listed[0][0])})")
+    legend_above(ax)
+    return ax
+
+
+def plot_batches(run: ClockedRun, ax: Axes | None = None) -> Axes:
+    """Plot the requests that decode in a batch, over time; in each of 400 intervals the most.
+
+    Parameters
+    ----------
+    run
+        A run.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+    """
+    listed, ax = _begin(run, ax, "requests decoding in a batch")
+    for one, style in listed:
+        times, values = _most_per_bin(one.log.spans[:, 1], one.log.contents[:, 1])
+        ax.step(times, values, where="pre", label=plain(one.policy), **line_of(style))
+    legend_above(ax)
+    return ax
+
+
+def _begin(
+    runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None, ylabel: str
+) -> tuple[list[tuple[ClockedRun, LineStyle]], Axes]:
+    listed = [runs] if isinstance(runs, ClockedRun) else list(runs)
+    ax = prepare(ax)
+    ax.set_xlabel(f"time ({_unit(listed[0])})")
+    ax.set_ylabel(ylabel)
+    count_axis(ax.yaxis)
+    return list(zip(listed, line_styles(run.policy for run in listed), strict=True)), ax
+
+
+def _unit(run: ClockedRun) -> str:
+    return "seconds" if run.clock.unit == "s" else run.clock.unit
+
+
+def _most_per_bin(times: FloatArray, values: IntArray) -> tuple[FloatArray, IntArray]:
+    """Keep the largest value of each of many intervals of equally many batches."""
+    if len(times) <= _BINS:
+        return times, values
+    begins = np.linspace(0, len(times), _BINS, endpoint=False).astype(np.int64)
+    ends = np.append(begins[1:], len(times)) - 1
+    return times[ends], np.maximum.reduceat(values, begins)

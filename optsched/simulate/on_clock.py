@@ -1,0 +1,124 @@
+"""Running a policy on a clock: its batches take time, and requests arrive at any time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched.clocked_run import ClockedRun, arrival_times
+from optsched.errors import PolicyError
+from optsched.policies.base import BatchPolicy, PriorityPolicy
+from optsched.policies.serving import EnginePolicy
+from optsched.simulate import serving
+from optsched.simulate.clocked import run_batches, run_by_priority
+
+if TYPE_CHECKING:
+    from optsched.clock import Clock
+    from optsched.instance import Instance, IntArray
+    from optsched.policies import OrderPolicy, Policy
+
+_BATCHING = {
+    "mixed": serving.MIXED,
+    "prefill-first": serving.PREFILL_FIRST,
+    "chunked": serving.CHUNKED,
+}
+
+
+def execute_on_clock(
+    instance: Instance, policy: Policy, clock: Clock, until: float = np.inf
+) -> ClockedRun:
+    """Run a policy on an instance with batches that take time.
+
+    Parameters
+    ----------
+    instance
+        The requests, with their true outputs.
+    policy
+        The policy, under its rule of admission.
+    clock
+        How long batches take.
+    until
+        Form no batch at or after this time.
+
+    Returns
+    -------
+    ClockedRun
+        All batches, and which of them made each request's tokens.
+
+    Raises
+    ------
+    PolicyError
+        If the policy has no such rule on a clock.
+    InstanceError
+        If the clock counts seconds and the length of the instance's steps is not known.
+    """
+    if isinstance(policy, EnginePolicy):
+        return _serve(instance, policy, clock, until)
+    if not isinstance(policy, PriorityPolicy | BatchPolicy):
+        raise PolicyError(f"policy {policy.name!r} runs without a clock only")
+    return _admit(instance, policy, clock, until)
+
+
+def _admit(instance: Instance, policy: OrderPolicy, clock: Clock, until: float) -> ClockedRun:
+    if policy.rule == "backfill" or (policy.rule == "skip" and isinstance(policy, BatchPolicy)):
+        raise PolicyError(
+            f"policy {policy.name!r}: on a clock the rule {policy.rule!r} is not offered, as it "
+            "would plan all waiting requests anew before every batch; use prefix, or skip with a "
+            "fixed order"
+        )
+    arguments = (
+        instance.prompts,
+        instance.outputs,
+        arrival_times(instance, clock),
+        instance.memory,
+    )
+    if isinstance(policy, PriorityPolicy):
+        skip = policy.rule == "skip"
+        order = policy.order(instance)
+        starts, log = run_by_priority(*arguments, order, clock, skip=skip, until=until)
+    else:
+        starts, log = run_batches(*arguments, policy.selector(instance), clock, until=until)
+    # The batch after `starts` others makes the first token, and each one after it another.
+    last = starts + instance.outputs - 1
+    nothing = np.zeros(len(instance), dtype=np.int64)
+    return ClockedRun(
+        instance,
+        policy.name,
+        clock,
+        first_batch=_if_run(starts, starts, len(log.spans)),
+        last_batch=_if_run(last, starts, len(log.spans)),
+        log=log,
+        evictions=nothing,
+        lost_tokens=nothing,
+        until=until,
+    )
+
+
+def _if_run(batches: IntArray, starts: IntArray, count: int) -> IntArray:
+    return np.where((starts >= 0) & (batches < count), batches, -1)
+
+
+def _serve(instance: Instance, policy: EnginePolicy, clock: Clock, until: float) -> ClockedRun:
+    engine, log = serving.serve(
+        instance.prompts,
+        instance.outputs,
+        arrival_times(instance, clock),
+        instance.memory,
+        clock,
+        _BATCHING[policy.batching],
+        requests_most=policy.requests_most,
+        tokens_most=policy.tokens_most,
+        until=until,
+    )
+    return ClockedRun(
+        instance,
+        policy.name,
+        clock,
+        first_batch=engine.first,
+        last_batch=engine.last,
+        log=log,
+        evictions=engine.preempted,
+        lost_tokens=engine.recomputed,
+        until=until,
+    )
