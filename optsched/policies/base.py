@@ -51,8 +51,23 @@ class PriorityPolicy:
     rule: Rule = "prefix"
 
     def order(self, instance: Instance) -> IntArray:
-        """Give all request indices, most urgent first."""
-        return np.argsort(self.key(instance), kind="stable").astype(np.int64)
+        """Give all request indices, most urgent first.
+
+        Raises
+        ------
+        PolicyError
+            If the key is not one number per request.
+        """
+        key = np.asarray(self.key(instance))
+        if key.shape != (len(instance),) or not np.issubdtype(key.dtype, np.number):
+            raise PolicyError(
+                f"policy {self.name!r}: the key has shape {key.shape} and type {key.dtype}, but "
+                f"must be one number for each of {len(instance)} requests"
+            )
+        if (unordered := np.isnan(key)).any():
+            request = instance.label(int(np.argmax(unordered)))
+            raise PolicyError(f"policy {self.name!r}: the key of request {request} is not a number")
+        return np.argsort(key, kind="stable").astype(np.int64)
 
 
 class BatchSelector(Protocol):
@@ -87,6 +102,61 @@ class BatchPolicy:
     title: str
     selector: Callable[[Instance], BatchSelector]
     rule: Rule = "prefix"
+
+    def batches(self, instance: Instance) -> BatchSelector:
+        """Make a selector that refuses batches nobody can admit.
+
+        Parameters
+        ----------
+        instance
+            The requests.
+
+        Returns
+        -------
+        BatchSelector
+            Its `next_batch` raises PolicyError if a batch is empty, or holds an unknown request,
+            one that has not arrived, or one that was in a batch before.
+        """
+        return _Checked(self, instance)
+
+
+class _Checked:
+    def __init__(self, policy: BatchPolicy, instance: Instance) -> None:
+        self._selector = policy.selector(instance)
+        self._name, self._instance = policy.name, instance
+        self._waiting = np.zeros(len(instance), dtype=bool)
+
+    def release(self, requests: IntArray) -> None:
+        self._waiting[requests] = True
+        self._selector.release(requests)
+
+    def next_batch(self) -> IntArray:
+        batch = np.asarray(self._selector.next_batch())
+        if not len(batch):
+            raise PolicyError(f"policy {self._name!r} gives an empty batch although requests wait")
+        if not np.issubdtype(batch.dtype, np.integer):
+            raise PolicyError(f"policy {self._name!r} gives a batch of {batch.dtype}, not indices")
+        batch = batch.astype(np.int64, copy=False)
+        unknown = (batch < 0) | (batch >= len(self._waiting))
+        if unknown.any():
+            raise PolicyError(
+                f"policy {self._name!r} gives the request {batch[np.argmax(unknown)]}, but there "
+                f"are only 0 to {len(self._waiting) - 1}"
+            )
+        absent = ~self._waiting[batch]
+        self._waiting[batch] = False
+        if absent.any() or len(np.unique(batch)) < len(batch):
+            at = int(batch[np.argmax(absent)] if absent.any() else _repeated(batch))
+            raise PolicyError(
+                f"policy {self._name!r} gives the request {self._instance.label(at)}, which does "
+                "not wait: it has not arrived, or was in a batch before"
+            )
+        return batch
+
+
+def _repeated(batch: IntArray) -> int:
+    values, counts = np.unique(batch, return_counts=True)
+    return int(values[np.argmax(counts > 1)])
 
 
 def with_rule(policy: PriorityPolicy | BatchPolicy, rule: Rule) -> PriorityPolicy | BatchPolicy:

@@ -67,7 +67,7 @@ def admit(instance: Instance, policy: PriorityPolicy | BatchPolicy) -> IntArray:
     """
     if isinstance(policy, BatchPolicy):
         if policy.rule == "prefix":
-            return admit_batches(instance, policy.selector(instance))
+            return admit_batches(instance, policy.batches(instance))
         return _admit_by_plan(instance, _batch_order(instance, policy), policy.rule == "skip")
     priority = policy.order(instance)
     if policy.rule == "prefix":
@@ -89,12 +89,14 @@ def _lengths(instance: Instance) -> tuple[IntArray, IntArray, int]:
 def _batch_order(instance: Instance, policy: BatchPolicy) -> Callable[[IntArray], IntArray]:
     def order(waiting: IntArray) -> IntArray:
         # The selector sees nobody else.
-        selector = policy.selector(instance.take(waiting))
+        selector = policy.batches(instance.take(waiting))
         selector.release(np.arange(len(waiting)))
-        chosen: list[IntArray] = []
-        while sum(map(len, chosen)) < len(waiting):
-            chosen.append(selector.next_batch())
-        return waiting[np.concatenate(chosen)]
+        batches: list[IntArray] = []
+        chosen = 0
+        while chosen < len(waiting):
+            batches.append(selector.next_batch())
+            chosen += len(batches[-1])
+        return waiting[np.concatenate(batches)]
 
     return order
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +185,53 @@ def test_selections_that_cannot_be_made_say_what_to_use():
         run(instance, sorted_f("swap", fit="profile"))
     with pytest.raises(PolicyError, match="did you mean 'sorted-f-dp'"):
         run(instance, "sorted-f-pd")
+
+
+class Stubborn:
+    """Gives the same batch again and again."""
+
+    def __init__(self, batch):
+        self.batch = batch
+
+    def release(self, requests):
+        pass
+
+    def next_batch(self):
+        return self.batch
+
+
+@pytest.mark.parametrize("rule", ["prefix", "skip"])
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ([], "gives an empty batch although requests wait"),
+        ([0.5], "gives a batch of float64, not indices"),
+        ([7], "gives the request 7, but there are only 0 to "),
+        ([-1], "gives the request -1, but there are only 0 to "),
+        ([1, 1], "gives the request b, which does not wait: it has not arrived, or"),
+        ([0], "gives the request a, which does not wait"),
+        ([2], "gives the request c, which does not wait"),
+    ],
+)
+def test_batches_that_cannot_be_admitted_are_refused(batch, message, rule):
+    instance = Instance([1] * 3, [1] * 3, 10, arrivals=[0, 0, 5], labels=["a", "b", "c"])
+    mine = BatchPolicy("mine", "", lambda _: Stubborn(np.array(batch)))
+    if rule == "skip" and batch == [2]:
+        message = "gives the request 2, but there are only 0 to 1"
+    with pytest.raises(PolicyError, match=re.escape(message)):
+        run(instance, mine, rule)
+
+
+def test_keys_that_order_nothing_are_refused():
+    instance = Instance([1] * 3, [1] * 3, 10, labels=["a", "b", "c"])
+    for key, message in (
+        ([1, 2], r"policy 'mine': the key has shape \(2,\) and type int64, but must be one number"),
+        (["x", "y", "z"], "type <U1, but must be one number for each of 3 requests"),
+        ([1, 2, np.nan], "policy 'mine': the key of request c is not a number"),
+    ):
+        mine = PriorityPolicy("mine", "", lambda _, key=key: np.array(key))
+        with pytest.raises(PolicyError, match=message):
+            run(instance, mine)
 
 
 def test_only_the_basic_ones_are_compared_unless_named():
