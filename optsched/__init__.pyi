@@ -50,6 +50,8 @@ from .models.linear import LinearModel as LinearModel
 from .models.linear import ModelError as ModelError
 from .models.nested import NestedWaitThresholds as NestedWaitThresholds
 from .models.nested_plan import NestedWaitPlan as NestedWaitPlan
+from .models.segments import SegmentDesign as SegmentDesign
+from .models.segments import design_segments as design_segments
 from .models.thresholds import WaitPlan as WaitPlan
 from .models.thresholds import WaitThresholds as WaitThresholds
 from .request_types import RequestTypes as RequestTypes

@@ -14,5 +14,7 @@ from .linear import Variables as Variables
 from .nested import NestedWaitThresholds as NestedWaitThresholds
 from .nested_plan import NestedWaitPlan as NestedWaitPlan
 from .queues import queue_decay as queue_decay
+from .segments import SegmentDesign as SegmentDesign
+from .segments import design_segments as design_segments
 from .thresholds import WaitPlan as WaitPlan
 from .thresholds import WaitThresholds as WaitThresholds

@@ -355,6 +355,11 @@ class NestedWaitThresholds:
             )
         return plan
 
+    def iteration_time(self, thresholds: npt.ArrayLike) -> float:
+        """Give the time of a batch with so many requests at each stage, also if (10) is broken."""
+        counts = as_integers("thresholds", thresholds).tolist()
+        return float(constant_of(self.clock) + exact_sum(self._work, counts))
+
     def _exact_slack(self, thresholds: IntArray) -> Fraction:
         counts = thresholds.tolist()
         batch = exact_sum(self._work, counts)
