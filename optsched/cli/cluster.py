@@ -1,0 +1,226 @@
+"""The command on a cluster whose workers wait for each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from optsched.cli.common import (
+    DONE,
+    INTERRUPTED,
+    Output,
+    check_writable,
+    read_instance,
+    shared_options,
+)
+from optsched.errors import OptschedError
+
+if TYPE_CHECKING:
+    from optsched.cluster import ClusterComparison, ClusterRun
+    from optsched.cluster.routing import Routing
+    from optsched.instance import Instance
+
+
+def _numbers(text: str, option: str) -> int | list[int]:
+    """Read one whole number, or several with commas between them."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise OptschedError(
+            f"{option} is {text!r}, but must be a whole number, or several with commas"
+        ) from None
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+@click.command()
+@shared_options
+@click.argument("trace")
+@click.option("--workers", type=int, required=True, metavar="G", help="Number of workers.")
+@click.option(
+    "--slots",
+    required=True,
+    metavar="B",
+    help="Requests per worker; or one number per worker with commas.",
+)
+@click.option(
+    "--policies",
+    default="fcfs,jsq,lpt,bf-io",
+    show_default=True,
+    metavar="A,B",
+    help="fcfs, jsq, round-robin, power-of-d, lpt, bf-io.",
+)
+@click.option(
+    "--lookahead",
+    default="20",
+    show_default=True,
+    metavar="H",
+    help="Window of bf-io in steps; several with commas; or adaptive.",
+)
+@click.option("--patience", type=int, metavar="N", help="Steps that bf-io lets a request wait.")
+@click.option(
+    "--reveal", type=int, default=128, show_default=True, metavar="R", help="Requests in view."
+)
+@click.option("--steps", type=int, metavar="K", help="Stop after K steps (default: when done).")
+@click.option("--drain", is_flag=True, help="After K steps reveal no more, but finish all in view.")
+@click.option("--warm-up", type=int, metavar="N", help="Steps not measured (default: up to 300).")
+@click.option("--dispatch", type=click.Choice(["pool", "instant"]), default="pool")
+@click.option("--drift", default="1", metavar="D", help="Tokens gained per step, or by age.")
+@click.option("--memory", metavar="M", help="Tokens that a worker holds; or one per worker.")
+@click.option("--slowness", default="1", metavar="A", help="Time per token, relative.")
+@click.option("--overhead", type=float, default=5e-3, show_default=True, help="C in seconds.")
+@click.option(
+    "--seconds-per-token", type=float, default=9.2e-8, show_default=True, help="t_l in seconds."
+)
+@click.option("--seeds", type=int, default=1, metavar="N", help="Runs of a family, paired.")
+@click.option("--html", type=click.Path(), help="Write a report that needs no network.")
+@click.option("--limit", type=int, metavar="N", help="Take only the first N requests.")
+@click.option(
+    "--seconds-per-step",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Length of a step where arrivals are in seconds.",
+)
+@click.option("--skip-invalid", is_flag=True, help="Leave bad rows out, and list them.")
+def cluster(
+    output: Output,
+    trace: str,
+    workers: int,
+    slots: str,
+    policies: str,
+    lookahead: str,
+    patience: int | None,
+    warm_up: int | None,
+    drift: str,
+    memory: str | None,
+    slowness: str,
+    overhead: float,
+    seconds_per_token: float,
+    html: str | None,
+    seed: int,
+    seeds: int,
+    limit: int | None,
+    seconds_per_step: float,
+    skip_invalid: bool,
+    **options: Any,
+) -> int:
+    """Route requests to workers that wait for the slowest at every step.
+
+    Without --steps all requests are run to their end. Waits are counted in steps from the moment
+    that the router sees a request.
+    """
+    from optsched.cluster import Cluster, ClusterComparison, compare_cluster
+
+    if html is not None:
+        check_writable(html)
+    facts = Cluster(
+        workers,
+        _numbers(slots, "--slots"),
+        overhead,
+        seconds_per_token,
+        _numbers(slowness, "--slowness"),
+        None if memory is None else _numbers(memory, "--memory"),
+    )
+    chosen = _routings(policies, lookahead, patience)
+    traces = _traces(output, trace, seed, seeds, limit, seconds_per_step, skip_invalid)
+    options["drift"] = _numbers(drift, "--drift")
+    done: list[ClusterRun] = []
+    code = DONE
+    with output.progress("loading kernels (compiling them, the first time)") as update:
+
+        def keep(run: ClusterRun) -> None:
+            done.append(run)
+            update(f"ran {len(done)} of {len(chosen) * len(traces)} policies and traces")
+
+        try:
+            comparison = compare_cluster(
+                traces,
+                facts,
+                chosen,
+                warm_up=warm_up,
+                on_run=keep,
+                record_loads=html is not None,
+                **options,
+            )
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+            output.note(f"interrupted after {len(done)} of {len(chosen) * len(traces)} runs")
+            whole = len(done) // len(chosen) * len(chosen) or len(done)
+            if not whole:
+                return code
+            runs: dict[str, list[ClusterRun]] = {run.policy: [] for run in done[:whole]}
+            for run in done[:whole]:
+                runs[run.policy].append(run)
+            comparison = ClusterComparison(facts, runs, warm_up)
+    if html is not None:
+        _write_report(output, comparison, html, warm_up, options)
+    output.say(str(comparison))
+    output.result(comparison.to_dict())
+    return code
+
+
+def _routings(policies: str, lookahead: str, patience: int | None) -> list[Routing]:
+    from optsched.cluster import get_routing
+
+    windows: list[Any] = [lookahead]
+    if lookahead != "adaptive":
+        numbers = _numbers(lookahead, "--lookahead")
+        windows = [numbers] if isinstance(numbers, int) else numbers
+    routings: list[Routing] = []
+    for name in policies.split(","):
+        if name != "bf-io":
+            routings.append(get_routing(name))
+            continue
+        for window in windows:
+            shown = "bf-io" if len(windows) == 1 else f"bf-io H={window}"
+            routings.append(get_routing(name, lookahead=window, patience=patience, name=shown))
+    return routings
+
+
+def _traces(
+    output: Output,
+    trace: str,
+    seed: int,
+    seeds: int,
+    limit: int | None,
+    seconds_per_step: float,
+    skip_invalid: bool,
+) -> list[Instance]:
+    from optsched.instance import MAX_TOKENS
+
+    family = trace.startswith("family:")
+    if seeds < 1 or (seeds > 1 and (not family or "seed=" in trace)):
+        raise OptschedError(
+            f"--seeds is {seeds}, but only a family without a seed of its own has several; leave "
+            "it out"
+        )
+    names = [f"{trace},seed={seed + number}" for number in range(seeds)]
+    if not family or "seed=" in trace:
+        names = [trace]
+    # The memory of an instance is that of one worker alone; here the cluster has its own.
+    memory = None if family else MAX_TOKENS
+    return [
+        read_instance(output, name, memory, limit, seconds_per_step, skip_invalid) for name in names
+    ]
+
+
+def _write_report(
+    output: Output,
+    comparison: ClusterComparison,
+    html: str,
+    warm_up: int | None,
+    options: dict[str, Any],
+) -> None:
+    from optsched.cluster import BalanceRouting, compare_lookaheads
+    from optsched.report.cluster_page import write_cluster_report
+
+    lookaheads = None
+    first = next(iter(comparison.runs.values()))[0].instance
+    if any(runs[0].lookahead is not None for runs in comparison.runs.values()):
+        baselines = [name for name, runs in comparison.runs.items() if runs[0].lookahead is None]
+        with output.progress(f"running {BalanceRouting().name} with other lookaheads"):
+            lookaheads = compare_lookaheads(
+                first, comparison.cluster, baselines=baselines, warm_up=warm_up, **options
+            )
+    write_cluster_report(comparison, html, lookaheads)

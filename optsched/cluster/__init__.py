@@ -1,0 +1,34 @@
+"""A cluster whose workers wait for the slowest at every step: facts, routing, results."""
+
+from optsched.cluster.comparison import ClusterComparison, compare_cluster, compare_lookaheads
+from optsched.cluster.drift import Profiles
+from optsched.cluster.facts import Cluster, PowerLaw
+from optsched.cluster.information import NoInformation, Oracle, Predictor
+from optsched.cluster.results import ClusterRun
+from optsched.cluster.routing import (
+    ROUTINGS,
+    BalanceRouting,
+    ClusterState,
+    PythonRouting,
+    RoutingRule,
+    get_routing,
+)
+
+__all__ = [
+    "ROUTINGS",
+    "BalanceRouting",
+    "Cluster",
+    "ClusterComparison",
+    "ClusterRun",
+    "ClusterState",
+    "NoInformation",
+    "Oracle",
+    "PowerLaw",
+    "Predictor",
+    "Profiles",
+    "PythonRouting",
+    "RoutingRule",
+    "compare_cluster",
+    "compare_lookaheads",
+    "get_routing",
+]

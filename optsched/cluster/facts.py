@@ -1,0 +1,248 @@
+"""What is known of a cluster: workers, slots, speeds, memory, the clock and the power."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from optsched.errors import InstanceError
+from optsched.instance import MAX_TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from optsched.instance import FloatArray, IntArray
+
+MOST_WORKERS = 1 << 20
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    r"""Power of one worker by its utilisation (BF-IO Eq. 11, D46).
+
+    :math:`P(u) = P_\text{idle} + (P_\text{max} - P_\text{idle})
+    (u / u_\text{sat})^\gamma`, where the model FLOPs utilisation :math:`u` is either
+
+    - "load": :math:`u_g = u_\text{sat} L_g / \max_h L_h`, the share of the step that the worker
+      computes; :math:`u_\text{sat}` cancels. With it the printed 396, 386 and 383 kJ come out.
+    - "throughput": :math:`u_g =` tokens per second of the worker times 6 times the parameters over
+      the peak FLOP/s (D44, D45), at most :math:`u_\text{sat}`. It cannot give the printed ratios.
+
+    Parameters
+    ----------
+    idle_watt, peak_watt
+        :math:`P_\text{idle}` and :math:`P_\text{max}`.
+    exponent
+        :math:`\gamma`.
+    saturation
+        :math:`u_\text{sat}`.
+    utilisation
+        Which of the two forms.
+    parameters
+        Parameters of the model, for "throughput".
+    peak_flops
+        FLOP/s of a worker, for "throughput"; 312e12 is an A100 at 16 bits.
+
+    Examples
+    --------
+    >>> PowerLaw().watt(np.array([[3, 3]]), np.array([[1, 1]]), np.array([1.0])).tolist()
+    [800.0]
+    """
+
+    idle_watt: float = 100.0
+    peak_watt: float = 400.0
+    exponent: float = 0.7
+    saturation: float = 0.45
+    utilisation: Literal["load", "throughput"] = "load"
+    parameters: float = 7e9
+    peak_flops: float = 312e12
+
+    def __post_init__(self) -> None:
+        if self.utilisation not in ("load", "throughput"):
+            raise InstanceError(
+                f"utilisation is {self.utilisation!r}, but must be 'load' or 'throughput'"
+            )
+        if not 0 <= self.idle_watt <= self.peak_watt:
+            raise InstanceError(
+                f"idle_watt is {self.idle_watt} and peak_watt {self.peak_watt}, but a worker "
+                "draws at least nothing idle, and no less at its peak"
+            )
+        for name in ("exponent", "saturation", "parameters", "peak_flops"):
+            if not getattr(self, name) > 0:
+                raise InstanceError(f"{name} is {getattr(self, name)}, but must be positive")
+
+    def watt(self, work: IntArray, active: IntArray, seconds: FloatArray) -> FloatArray:
+        """Give the power of all workers together, by step (summands of D47).
+
+        Parameters
+        ----------
+        work
+            Load times slowness, shape (steps, workers).
+        active
+            Requests on each worker, each of which makes one token, shape (steps, workers).
+        seconds
+            Length of each step, shape (steps,).
+
+        Returns
+        -------
+        FloatArray
+            Watt, shape (steps,).
+        """
+        if self.utilisation == "load":
+            most = np.maximum(work.max(axis=1), 1)
+            share = work / most[:, None]
+        else:
+            flops = 6 * self.parameters * active / seconds[:, None]
+            share = np.minimum(flops / self.peak_flops / self.saturation, 1)
+        spread = self.peak_watt - self.idle_watt
+        total: FloatArray = (self.idle_watt + spread * share**self.exponent).sum(axis=1)
+        return total
+
+
+@dataclass(frozen=True)
+class Cluster:
+    r"""Workers that wait for the slowest at every step (BF-IO Section 3 and Eq. 6).
+
+    A step takes :math:`C + t_\ell \max_g a_g L_g` seconds, where :math:`L_g` is the load of worker
+    :math:`g` in tokens and :math:`a_g` its slowness. A request stays where it was put, and is
+    never interrupted.
+
+    Parameters
+    ----------
+    workers
+        Number of workers :math:`G`.
+    slots
+        Requests :math:`B` that run on a worker at most; one number, or one per worker.
+    overhead_s
+        :math:`C` in seconds.
+    seconds_per_token
+        :math:`t_\ell` in seconds.
+    slowness
+        Whole numbers :math:`a_g`: a worker of slowness 2 takes twice as long per token as one of
+        slowness 1. One number, or one per worker.
+    memory
+        Tokens that a worker holds at most; one number, or one per worker. A request reserves on
+        admission the most it can come to hold: prompt and output, or prompt and upper bound of the
+        output where the instance has one. None means that slots are the only limit.
+    power
+        What a worker draws.
+
+    Raises
+    ------
+    InstanceError
+        If a number is not possible; it names the field and the worker.
+
+    Examples
+    --------
+    >>> print(Cluster(workers=16, slots=72))
+    16 workers of 72 slots; a step takes 5 ms and 92 ns per token of the heaviest
+    >>> Cluster(workers=0, slots=72)
+    Traceback (most recent call last):
+        ...
+    optsched.errors.InstanceError: workers is 0, but must be a whole number from 1 to 1048576
+    """
+
+    workers: int
+    slots: int | Sequence[int] = 72
+    overhead_s: float = 5e-3
+    seconds_per_token: float = 9.2e-8
+    slowness: int | Sequence[int] = 1
+    memory: int | Sequence[int] | None = None
+    power: PowerLaw = PowerLaw()
+
+    def __post_init__(self) -> None:
+        whole = _whole(self.workers)
+        if whole is None or not 1 <= whole <= MOST_WORKERS:
+            raise InstanceError(
+                f"workers is {self.workers!r}, but must be a whole number from 1 to {MOST_WORKERS}"
+            )
+        object.__setattr__(self, "workers", whole)
+        for name in ("slots", "slowness", "memory"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, self._checked(name, value))
+        for name in ("overhead_s", "seconds_per_token"):
+            value = getattr(self, name)
+            if not 0 <= value < np.inf:
+                raise InstanceError(f"{name} is {value}, but must be a number of seconds from 0")
+        if self.overhead_s == self.seconds_per_token == 0:
+            raise InstanceError("overhead_s and seconds_per_token are both 0: time would stand")
+
+    def _checked(self, name: str, value: Any) -> int | tuple[int, ...]:
+        single = np.ndim(value) == 0
+        values = [value] if single else list(value)
+        if not single and len(values) != self.workers:
+            raise InstanceError(f"{name} has {len(values)} entries for {self.workers} workers")
+        whole = [_whole(entry) for entry in values]
+        for worker, (entry, number) in enumerate(zip(values, whole, strict=True)):
+            if number is None or not 1 <= number <= MAX_TOKENS:
+                where = "" if single else f" of worker {worker}"
+                raise InstanceError(
+                    f"{name}{where} is {entry!r}, but must be a whole number from 1 to {MAX_TOKENS}"
+                )
+        numbers = tuple(number for number in whole if number is not None)
+        return numbers[0] if single else numbers
+
+    def __str__(self) -> str:
+        def text(value: int | Sequence[int]) -> str:
+            if isinstance(value, int):
+                return f"{value:,}"
+            return f"{min(value):,} to {max(value):,}"
+
+        memory = "" if self.memory is None else f" and {text(self.memory)} tokens"
+        slow = "" if self.slowness == 1 else f", of slowness {text(self.slowness)}"
+        return (
+            f"{self.workers:,} workers of {text(self.slots)} slots{memory}{slow}; a step takes "
+            f"{self.overhead_s * 1e3:g} ms and {self.seconds_per_token * 1e9:g} ns per token of "
+            "the heaviest"
+        )
+
+    def per_worker(self, name: Literal["slots", "slowness", "memory"]) -> IntArray:
+        """Give a field as one number per worker.
+
+        Parameters
+        ----------
+        name
+            The field. Without a limit of memory, all workers hold any number of tokens.
+
+        Returns
+        -------
+        IntArray
+            Shape (workers,).
+
+        Examples
+        --------
+        >>> Cluster(workers=2, slots=[3, 4]).per_worker("slots")
+        array([3, 4])
+        """
+        value = getattr(self, name)
+        if value is None:
+            value = np.iinfo(np.int64).max // 4
+        return np.broadcast_to(np.asarray(value, dtype=np.int64), self.workers).copy()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the facts as plain data, ready for JSON.
+
+        Returns
+        -------
+        dict
+            Fields by name; those of the power law under "power".
+        """
+        return {
+            "workers": self.workers,
+            "slots": self.slots,
+            "overhead_s": self.overhead_s,
+            "seconds_per_token": self.seconds_per_token,
+            "slowness": self.slowness,
+            "memory": self.memory,
+            "power": dict(vars(self.power)),
+        }
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if number == value and not isinstance(value, bool) else None

@@ -1,0 +1,240 @@
+"""What a run on a cluster gives: arrays by request and by step, and the paper's metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched.errors import InstanceError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from optsched.cluster.facts import Cluster
+    from optsched.instance import BoolArray, FloatArray, Instance, IntArray
+
+WARM_UP = 300  # steps; longer than the mean output of the calibrated workload
+STUCK = 20  # times as long as everybody waits under first come, first served
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClusterRun:
+    r"""A run of one policy on one cluster, until all was done or for a number of steps.
+
+    Attributes
+    ----------
+    instance, cluster
+        What was run on what.
+    policy
+        Name of the routing policy.
+    revealed
+        Step at which the router saw each request, -1 if never; shape (n,).
+    starts
+        Step at which each request was admitted, its first step, -1 if never; shape (n,).
+    workers
+        Where it ran, -1 if nowhere; shape (n,).
+    max_work
+        :math:`\max_g a_g L_g` by step: load times slowness, shape (K,).
+    total_work
+        :math:`\sum_g a_g L_g` by step.
+    total_load
+        :math:`\sum_g L_g` by step, tokens.
+    active, waiting
+        Running requests, and requests that wait after admission, by step.
+    watt
+        Power of all workers, by step.
+    loads
+        Load of each worker by step, shape (K, G); None where it was not recorded.
+    lookahead
+        The window of BF-IO, the longest if it adapts; None for other policies.
+    seconds
+        Time that the run took on this machine, compilation and all.
+    """
+
+    instance: Instance
+    cluster: Cluster
+    policy: str
+    revealed: IntArray
+    starts: IntArray
+    workers: IntArray
+    max_work: IntArray
+    total_work: IntArray
+    total_load: IntArray
+    active: IntArray
+    waiting: IntArray
+    watt: FloatArray
+    loads: IntArray | None
+    lookahead: int | None
+    seconds: float
+
+    def __repr__(self) -> str:
+        return (
+            f"<ClusterRun {self.policy!r}: {self.steps} steps, "
+            f"{int(self.completed.sum())} of {len(self.instance)} requests done>"
+        )
+
+    def __str__(self) -> str:
+        metrics = self.metrics()
+        return (
+            f"{self.policy}: {metrics['steps']:,} steps, imbalance "
+            f"{metrics['imbalance_tokens']:,.0f} tokens ({metrics['imbalance_ms']:.2f} ms, "
+            f"{metrics['idle_share']:.1%} idle), {metrics['throughput']:,.0f} tokens/s, TPOT "
+            f"{metrics['tpot'] * 1e3:.2f} ms, {metrics['energy_joule'] / 1e3:,.1f} kJ, max wait "
+            f"{metrics['max_wait_steps']:,} steps, {metrics['stuck']:,} stuck"
+        )
+
+    @property
+    def steps(self) -> int:
+        """Number of steps :math:`K` that ran."""
+        return len(self.max_work)
+
+    @property
+    def imbalance(self) -> IntArray:
+        r""":math:`G \max_g a_g L_g - \sum_g a_g L_g` by step (BF-IO Eq. 2), shape (K,)."""
+        return self.cluster.workers * self.max_work - self.total_work
+
+    @cached_property
+    def step_seconds(self) -> FloatArray:
+        r"""Length :math:`\Delta t` of each step (BF-IO Eq. 6), shape (K,)."""
+        work = self.max_work.astype(np.float64)
+        return self.cluster.overhead_s + self.cluster.seconds_per_token * work
+
+    @cached_property
+    def clock(self) -> FloatArray:
+        """Seconds at the start of each step, and at the end of the last; shape (K + 1,)."""
+        return np.concatenate([[0.0], np.cumsum(self.step_seconds)])
+
+    @property
+    def completions(self) -> IntArray:
+        """First step at which a request no longer runs, -1 where it has not ended; shape (n,)."""
+        return np.where(self.completed, self.starts + self.instance.outputs, -1)
+
+    @property
+    def completed(self) -> BoolArray:
+        """Whether each request has made all its tokens, shape (n,)."""
+        return (self.starts >= 0) & (self.starts + self.instance.outputs <= self.steps)
+
+    @property
+    def waits(self) -> IntArray:
+        """Steps between being revealed and admitted, or the end of the run; -1 if never revealed.
+
+        Shape (n,).
+        """
+        until = np.where(self.starts >= 0, self.starts, self.steps)
+        return np.where(self.revealed >= 0, until - self.revealed, -1)
+
+    @property
+    def started_s(self) -> FloatArray:
+        """Second at which each request started, not a number where it did not; shape (n,)."""
+        return np.where(self.starts >= 0, self.clock[self.starts], np.nan)
+
+    @property
+    def finished_s(self) -> FloatArray:
+        """Second at which each request ended, not a number where it did not; shape (n,)."""
+        return np.where(self.completed, self.clock[self.completions], np.nan)
+
+    def metrics(self, warm_up: int | None = None) -> dict[str, Any]:
+        r"""Compute the metrics of BF-IO Section 6.3 and App. D.
+
+        Parameters
+        ----------
+        warm_up
+            Steps at the start that are left out of all averages and sums. None leaves out 300, or
+            a quarter of a shorter run.
+
+        Returns
+        -------
+        dict
+            - ``imbalance_tokens``: mean imbalance (Eq. 7), and ``imbalance_ms`` the idle time
+              :math:`t_\ell` times it, summed over workers - what Table 1 prints;
+            - ``idle_share``: that over the time of all workers;
+            - ``throughput``: tokens per second (Eq. 8);
+            - ``tpot``: seconds per token, mean over requests that ended (Eq. 9), None if none did;
+            - ``energy_joule`` (Eq. 10, D47) and ``power_watt``, its mean over time;
+            - ``mean_wait_steps`` and ``max_wait_steps`` from being revealed to being admitted,
+              requests that still wait included, over the whole run;
+            - ``stuck``: requests that wait at the end for more than 20 times as long as first
+              come, first served would let everybody wait (mean waiting over admissions per step);
+            - ``completed``: requests; ``steps`` and ``seconds`` that were measured.
+
+        Raises
+        ------
+        InstanceError
+            If the run is not longer than the warm-up.
+
+        Examples
+        --------
+        >>> from optsched import Cluster, Instance, run_cluster
+        >>> run = run_cluster(Instance([5, 6, 7], [2, 2, 2], 99), Cluster(2, 2), "fcfs")
+        >>> run.metrics(warm_up=0)["imbalance_tokens"]
+        6.5
+        """
+        if warm_up is None:
+            warm_up = min(WARM_UP, self.steps // 4)
+        if not 0 <= warm_up < self.steps:
+            raise InstanceError(
+                f"the run has {self.steps} steps, too few to pass a warm-up of {warm_up}; give a "
+                "longer trace or a shorter warm-up"
+            )
+        seconds = self.step_seconds[warm_up:]
+        imbalance = float(self.imbalance[warm_up:].mean())
+        idle = self.cluster.seconds_per_token * imbalance
+        energy = float(np.dot(self.watt[warm_up:], seconds))
+        done = self.completed & (self.completions > warm_up)
+        per_token = (self.finished_s[done] - self.started_s[done]) / self.instance.outputs[done]
+        waits = self.waits[self.revealed >= 0]
+        total_s = float(seconds.sum())
+        return {
+            "imbalance_tokens": imbalance,
+            "imbalance_ms": idle * 1e3,
+            "idle_share": idle * len(seconds) / (self.cluster.workers * total_s),
+            "throughput": float(self.active[warm_up:].sum()) / total_s,
+            "tpot": float(per_token.mean()) if len(per_token) else None,
+            "energy_joule": energy,
+            "power_watt": energy / total_s,
+            "mean_wait_steps": float(waits.mean()) if len(waits) else 0.0,
+            "max_wait_steps": int(waits.max()) if len(waits) else 0,
+            "stuck": self.stuck,
+            "completed": int(self.completed.sum()),
+            "steps": len(seconds),
+            "seconds": total_s,
+        }
+
+    @property
+    def stuck(self) -> int:
+        """Requests that wait at the end, and have for 20 times the mean wait of all."""
+        admitted = int((self.starts >= 0).sum())
+        fair = float(self.waiting.sum()) / max(admitted, 1)
+        still = (self.revealed >= 0) & (self.starts < 0)
+        return int((self.waits[still] > STUCK * fair).sum())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Give one row per request.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Indexed by the labels of the requests; missing where something did not happen.
+        """
+        import pandas as pd
+
+        frame = pd.DataFrame(
+            {
+                "prompt_tokens": self.instance.prompts,
+                "output_tokens": self.instance.outputs,
+                "arrival": self.instance.arrivals,
+                "revealed": self.revealed,
+                "start": self.starts,
+                "worker": self.workers,
+                "completion": self.completions,
+                "started_s": self.started_s,
+                "finished_s": self.finished_s,
+            }
+        )
+        steps = ["revealed", "start", "worker", "completion"]
+        frame[steps] = frame[steps].astype("Int64").mask(frame[steps] < 0)
+        frame.index = pd.Index([self.instance.label(i) for i in range(len(self.instance))])
+        return frame

@@ -1,0 +1,286 @@
+"""Who goes to which worker: the rules by name, BF-IO with its options, and rules of your own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from optsched.cluster.information import Information, Oracle
+from optsched.errors import PolicyError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+
+    from optsched.instance import IntArray
+
+LONGEST_LOOKAHEAD = 10_000
+
+_ORACLE = Oracle()
+
+
+@dataclass(frozen=True)
+class RoutingRule:
+    """A rule without parameters that looks at counts or current loads.
+
+    Parameters
+    ----------
+    name
+        One of "fcfs", "jsq", "round-robin", "power-of-d" and "lpt".
+    choices
+        Workers that "power-of-d" draws per request.
+
+    Examples
+    --------
+    >>> RoutingRule("lpt").title
+    'oldest requests, largest first to the lightest worker'
+    """
+
+    name: str
+    choices: int = 2
+
+    def __post_init__(self) -> None:
+        if self.name not in _TITLES or self.name == "bf-io":
+            raise PolicyError(f"unknown routing rule {self.name!r}: {nearest(self.name, _TITLES)}")
+        if self.choices < 1:
+            raise PolicyError(f"choices is {self.choices}, but at least 1 worker must be drawn")
+
+    @property
+    def title(self) -> str:
+        """What the rule does, in a few words."""
+        return _TITLES[self.name]
+
+
+@dataclass(frozen=True, eq=False)
+class BalanceRouting:
+    r"""BF-IO: at every step the assignment of least accumulated imbalance (BF-IO Alg. 1).
+
+    Requests to admit are read as lasting beyond the window; requests that run end as `information`
+    says.
+
+    Parameters
+    ----------
+    lookahead
+        The window :math:`H` in steps, or "adaptive": `window_scale` times
+        :math:`(1 + \bar d / \bar s)^2 \, \bar o / B`, at most `longest`, where :math:`\bar o`,
+        :math:`\bar s` and :math:`\bar d` are the mean output, prompt and tokens gained of the
+        requests that have ended.
+    method
+        "swap", "greedy", or for :math:`H = 0` and equal workers "deficit", which is exact.
+    patience
+        Steps after which a request is admitted almost at any price: the bonus for its admission
+        grows with the square of its wait, and then exceeds all that its admission can cost. One
+        number, or one per request, which makes classes of service; 0 means that it may wait
+        forever, None that all may.
+    information
+        What is known of the requests that run.
+    name
+        Short name for tables.
+    rounds
+        Rounds of improvement of "swap" at most.
+    window_scale, longest
+        Of the adaptive window.
+
+    Raises
+    ------
+    PolicyError
+        If a number is not possible, or the lookahead is longer than the information reaches.
+
+    Examples
+    --------
+    >>> from optsched import Predictor
+    >>> BalanceRouting(lookahead=40, information=Predictor(horizon=20))
+    Traceback (most recent call last):
+        ...
+    optsched.errors.PolicyError: lookahead is 40, but the prediction reaches only 20 steps; look
+    less far ahead or give a longer prediction
+    """
+
+    lookahead: int | Literal["adaptive"] = 20
+    method: Literal["swap", "greedy", "deficit"] = "swap"
+    patience: int | npt.ArrayLike | None = None
+    information: Information = _ORACLE
+    name: str = "bf-io"
+    rounds: int = 100
+    window_scale: float = 2.4
+    longest: int = 100
+
+    def __post_init__(self) -> None:
+        window = self.window
+        if isinstance(window, bool) or not isinstance(window, (int, np.integer)):
+            raise PolicyError(f"lookahead is {window!r}, but must be a whole number or 'adaptive'")
+        if not 0 <= window <= LONGEST_LOOKAHEAD:
+            raise PolicyError(f"lookahead is {window}, but must be from 0 to {LONGEST_LOOKAHEAD}")
+        if window > self.information.horizon:
+            raise PolicyError(
+                f"lookahead is {window}, but the prediction reaches only "
+                f"{self.information.horizon} steps; look less far ahead or give a longer prediction"
+            )
+        if self.method not in ("swap", "greedy", "deficit"):
+            known = ["swap", "greedy", "deficit"]
+            raise PolicyError(f"unknown method {self.method!r}: {nearest(self.method, known)}")
+        if self.method == "deficit" and (self.lookahead != 0 or self.patience is not None):
+            raise PolicyError("the method 'deficit' needs lookahead 0 and no patience; use 'swap'")
+        if not self.window_scale > 0:
+            raise PolicyError(f"window_scale is {self.window_scale}, but must be positive")
+
+    @property
+    def window(self) -> int:
+        """The longest window that is looked at."""
+        return self.longest if isinstance(self.lookahead, str) else self.lookahead
+
+    @property
+    def title(self) -> str:
+        """What the policy does, in a few words."""
+        text = f"least imbalance over {self.lookahead} further steps"
+        if self.lookahead == "adaptive":
+            text = "least imbalance over a window that follows the outputs"
+        return text if self.patience is None else f"{text}, patience bounded"
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """What a rule of your own sees at a step.
+
+    Attributes
+    ----------
+    step
+        The step.
+    loads
+        Tokens on each worker before admission, now and in later steps of the window that the rule
+        asked for, shape (workers, lookahead + 1).
+    free
+        Free slots, shape (workers,).
+    active
+        Running requests, shape (workers,).
+    memory
+        Tokens not reserved, shape (workers,).
+    waiting
+        Indices of the waiting requests, oldest first.
+    sizes
+        Their prompts.
+    waited
+        Steps since they were revealed.
+    """
+
+    step: int
+    loads: IntArray
+    free: IntArray
+    active: IntArray
+    memory: IntArray
+    waiting: IntArray
+    sizes: IntArray
+    waited: IntArray
+
+
+@runtime_checkable
+class PythonRouting(Protocol):
+    """A rule of your own: slower by the time it takes per step, otherwise the same.
+
+    An attribute ``lookahead`` asks for a window, an attribute ``information`` says what it shows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from optsched import Cluster, Instance, run_cluster
+    >>> class FirstWorkerFirst:
+    ...     name = "first"
+    ...     def route(self, state):
+    ...         order = np.repeat(np.arange(len(state.free)), state.free)
+    ...         order = order[: len(state.waiting)]
+    ...         return np.concatenate([order, np.full(len(state.waiting) - len(order), -1)])
+    >>> run = run_cluster(Instance([5, 6, 7], [1, 1, 1], 99), Cluster(2, 2), FirstWorkerFirst())
+    >>> run.workers
+    array([0, 0, 1])
+    """
+
+    @property
+    def name(self) -> str:
+        """Short name for tables."""
+        ...
+
+    def route(self, state: ClusterState) -> npt.ArrayLike:
+        """Give a worker for each waiting request, or -1 to let it wait."""
+        ...
+
+
+Routing = RoutingRule | BalanceRouting | PythonRouting
+
+_TITLES = {
+    "fcfs": "oldest request to the worker with most free slots",
+    "jsq": "oldest request to the worker with fewest requests",
+    "round-robin": "oldest request to the next worker in turn",
+    "power-of-d": "oldest request to the emptier of two workers drawn at random",
+    "lpt": "oldest requests, largest first to the lightest worker",
+    "bf-io": "least imbalance over a window",
+}
+
+#: All routing policies by the name that the command line knows.
+ROUTINGS: dict[str, RoutingRule | BalanceRouting] = {
+    name: BalanceRouting() if name == "bf-io" else RoutingRule(name) for name in _TITLES
+}
+
+
+def get_routing(routing: str | Routing, **options: Any) -> Routing:
+    """Look a routing policy up by name; an object is passed through.
+
+    Parameters
+    ----------
+    routing
+        A name out of `ROUTINGS`, or a policy of your own.
+    **options
+        Fields of `BalanceRouting` to change where the name is "bf-io".
+
+    Returns
+    -------
+    Routing
+        The policy.
+
+    Raises
+    ------
+    PolicyError
+        If there is no policy of that name; the message offers the nearest.
+
+    Examples
+    --------
+    >>> get_routing("bf-io", lookahead=0).title
+    'least imbalance over 0 further steps'
+    >>> get_routing("bfio")
+    Traceback (most recent call last):
+        ...
+    optsched.errors.PolicyError: unknown routing policy 'bfio': did you mean 'bf-io'?
+    Known: bf-io, fcfs, jsq, lpt, power-of-d, round-robin
+    """
+    if isinstance(routing, str):
+        if routing not in ROUTINGS:
+            raise PolicyError(f"unknown routing policy {routing!r}: {nearest(routing, ROUTINGS)}")
+        found = ROUTINGS[routing]
+        return replace(found, **options) if isinstance(found, BalanceRouting) else found
+    if not isinstance(routing, (RoutingRule, BalanceRouting, PythonRouting)):
+        raise PolicyError(f"{routing!r} is no routing policy: it needs a name and a method route")
+    return routing
+
+
+def get_routings(routings: Iterable[str | Routing]) -> list[Routing]:
+    """Look several routing policies up, each at most once.
+
+    Parameters
+    ----------
+    routings
+        Names or policies.
+
+    Returns
+    -------
+    list of Routing
+        The policies, in the order given.
+    """
+    found = [get_routing(routing) for routing in routings]
+    names = [routing.name for routing in found]
+    if not found:
+        raise PolicyError(f"no routing policy given; known: {', '.join(sorted(ROUTINGS))}")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise PolicyError(f"the routing policy {twice[0]!r} is given twice; give one another name")
+    return found

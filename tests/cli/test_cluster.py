@@ -1,0 +1,99 @@
+"""`optsched cluster`: JSON, report, and one sentence for every bad input."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from optsched.cli import main
+
+CLUSTER = ("cluster", "--workers", 4, "--slots", 8, "--policies", "fcfs,bf-io")
+
+
+@pytest.fixture
+def optsched_command(capsys, monkeypatch):
+    """Run the command line in this process: exit code, standard output, standard error."""
+
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["optsched", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return command
+
+
+def test_json_has_the_names_of_the_manual(optsched_command):
+    code, out, _ = optsched_command(*CLUSTER, "family:uniform,n=300", "--steps", 100, "--json", "-")
+    assert code == 0
+    policies = json.loads(out)["policies"]
+    assert [entry["policy"] for entry in policies] == ["fcfs", "bf-io"]
+    for entry in policies:
+        assert set(entry) >= {
+            *("imbalance_tokens", "imbalance_ms", "throughput", "tpot", "energy_joule"),
+            *("max_wait_steps", "stuck"),
+        }
+    assert policies[1]["imbalance_tokens"] < policies[0]["imbalance_tokens"]
+
+
+def test_a_csv_runs_to_its_end_without_steps(optsched_command, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("prompt_tokens,output_tokens,arrival\n" + "9,4,0\n3,2,5\n" * 1)
+    code, out, _ = optsched_command(
+        *("cluster", trace, "--workers", 2, "--slots", "1,2", "--policies", "jsq"),
+        *("--memory", "20,30", "--drift", "1,0", "--slowness", "1,2", "--json", "-"),
+    )
+    assert code == 0
+    content = json.loads(out)
+    assert content["policies"][0]["completed"] == 2
+    assert content["cluster"]["slots"] == [1, 2]
+
+
+def test_several_windows_and_seeds_and_a_report(optsched_command, tmp_path):
+    page = tmp_path / "report.html"
+    code, out, _ = optsched_command(
+        *CLUSTER,
+        "family:uniform,n=200",
+        *("--lookahead", "0,5", "--seeds", 2, "--patience", 50, "--dispatch", "instant"),
+        *("--steps", 40, "--drain", "--html", page),
+    )
+    assert code == 0
+    assert "bf-io H=5" in out
+    assert page.stat().st_size < 6_000_000
+    assert "bf-io H=0" in page.read_text()
+
+
+def test_an_adaptive_window(optsched_command):
+    code, out, _ = optsched_command(*CLUSTER, "family:uniform", "--lookahead", "adaptive")
+    assert code == 0
+    assert "bf-io" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--workers", 0), "workers is 0, but must be a whole number from 1"),
+        (("--slots", 0), "slots is 0, but must be a whole number from 1"),
+        (("--slots", "a"), "--slots is 'a', but must be a whole number, or several with commas"),
+        (("--slots", "1,2"), "slots has 2 entries for 4 workers"),
+        (("--reveal", 0), "reveal is 0, but the router must see at least 1 request"),
+        (("--drift", "-3"), "drift takes its load from"),
+        (("--memory", 10), "it can come to hold"),
+        (("--lookahead", "far"), "--lookahead is 'far', but must be a whole number"),
+        (("--lookahead", "-1"), "lookahead is -1, but must be from 0"),
+        (("--policies", "bfio"), "unknown routing policy 'bfio': did you mean 'bf-io'?"),
+        (("--policies", "jsq,jsq"), "'jsq' is given twice"),
+        (("--warm-up", 10_000), "too few to pass a warm-up of 10000"),
+        (("--seeds", 0), "--seeds is 0"),
+        (("--steps", 0), "steps is 0, but a run has at least 1"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_code_2(optsched_command, options, message):
+    code, out, err = optsched_command(*CLUSTER, "family:uniform", *options)
+    assert code == 2
+    assert not out
+    assert message in err
+    assert err.count("\n") == 1

@@ -1,0 +1,94 @@
+"""Plots and page of runs on a cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+
+from optsched import Cluster, compare_cluster, family
+from optsched.cluster import compare_lookaheads
+from optsched.errors import InstanceError
+from optsched.report.cluster import (
+    plot_loads,
+    plot_lookahead,
+    plot_power,
+    render_table,
+    thinned,
+)
+from optsched.report.cluster_page import render_cluster_report
+
+CLUSTER = Cluster(4, 8)
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    traces = [family("uniform", n=300, seed=seed) for seed in range(2)]
+    return compare_cluster(traces, CLUSTER, ["fcfs", "bf-io"], record_loads=True)
+
+
+@pytest.fixture(scope="module")
+def lookaheads():
+    traces = [family("uniform", n=300, seed=seed) for seed in range(2)]
+    return compare_lookaheads(traces, CLUSTER, [0, 5], steps=100)
+
+
+@pytest.fixture
+def ax():
+    yield pyplot.subplots()[1]
+    pyplot.close("all")
+
+
+def test_thinned_keeps_sums():
+    values = np.arange(1003)
+    steps, means = thinned(values, 100)
+    widths = np.diff(np.append(steps, 1003))
+    assert len(steps) <= 100
+    assert (means * widths).sum() == pytest.approx(values.sum())
+
+
+def test_loads_have_a_line_per_worker_and_one_for_the_heaviest(comparison, ax):
+    run = comparison.runs["fcfs"][0]
+    assert plot_loads(run, ax) is ax
+    drawn = [line.get_ydata() for line in ax.lines if len(line.get_ydata())]
+    assert len(drawn) == 5
+    assert max(values.max() for values in drawn) <= run.loads.max()
+
+
+def test_power_and_lookahead_draw_on_given_axes(comparison, lookaheads, ax):
+    assert plot_power([runs[0] for runs in comparison.runs.values()], ax) is ax
+    assert ax.get_ylabel() == "mean power of a worker (W)"
+    ax.clear()
+    assert plot_lookahead(lookaheads, ax) is ax
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "5"]
+
+
+def test_what_was_not_recorded_cannot_be_drawn(lookaheads, comparison):
+    with pytest.raises(InstanceError, match="not recorded; run it with record_loads=True"):
+        plot_loads(lookaheads.runs["fcfs"][0])
+    only = type(comparison)(CLUSTER, {"fcfs": comparison.runs["fcfs"]})
+    with pytest.raises(InstanceError, match="no policy with a lookahead has run"):
+        plot_lookahead(only)
+
+
+def test_the_table_has_a_row_per_policy(comparison):
+    lines = render_table(comparison).splitlines()
+    assert sum(line.strip().startswith(("fcfs", "bf-io")) for line in lines) == 2
+
+
+def test_the_page_holds_all_data_and_needs_no_network(comparison, lookaheads):
+    page = render_cluster_report(comparison, lookaheads)
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, flags=re.DOTALL).group(1))
+    assert set(figures) == {"loads-0", "loads-1", "power", "lookahead"}
+    assert len(figures["loads-0"]["data"]) == CLUSTER.workers + 1
+    for name in figures:
+        assert f'id="{name}"' in page
+    assert "src=" not in page.split("<script>")[0]
+    content = json.loads(
+        re.search(r'id="comparison">(.*?)</script>', page, flags=re.DOTALL).group(1)
+    )
+    assert content == json.loads(json.dumps(comparison.to_dict()))
+    assert 'id="lookahead"' not in render_cluster_report(comparison)

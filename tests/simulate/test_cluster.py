@@ -1,0 +1,355 @@
+"""The cluster simulator against a literal one, and what must hold under every policy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from literal_cluster import LiteralCluster, fcfs, lpt, profile, replay, round_robin
+
+from optsched import (
+    BalanceRouting,
+    Cluster,
+    Instance,
+    NoInformation,
+    Oracle,
+    Predictor,
+    Profiles,
+    RoutingRule,
+    family,
+    run_cluster,
+)
+from optsched.errors import InstanceError, PolicyError
+
+POLICIES = (
+    "fcfs",
+    "jsq",
+    "round-robin",
+    RoutingRule("power-of-d", choices=2),
+    "lpt",
+    BalanceRouting(lookahead=0),
+    BalanceRouting(lookahead=3),
+    BalanceRouting(lookahead=3, method="greedy"),
+    BalanceRouting(lookahead=0, method="deficit"),
+    BalanceRouting(lookahead=2, patience=4),
+    BalanceRouting(lookahead="adaptive", longest=5),
+    BalanceRouting(lookahead=2, information=NoInformation()),
+    BalanceRouting(lookahead=2, information=Predictor(4, misses=0.3, false_alarms=0.5, noise=2)),
+)
+EQUAL_ONLY = 8  # the place of "deficit", which knows no slowness
+
+
+def small_case(rng, *, equal=False):
+    """Draw a small instance, cluster and options, so that every feature meets every other."""
+    n, workers = int(rng.integers(1, 25)), int(rng.integers(1, 5))
+    prompts, outputs = rng.integers(0, 30, n), rng.integers(1, 8, n)
+    arrivals = np.sort(rng.integers(0, 12, n)) if rng.random() < 0.5 else None
+    upper = outputs + rng.integers(0, 4, n) if rng.random() < 0.5 else None
+    instance = Instance(prompts, outputs, 10**6, arrivals, output_upper=upper)
+    drift = [1, 1, 0, 3, [2, 0, 5]][rng.integers(5)]
+    slowness = 1 if equal or rng.random() < 0.5 else rng.integers(1, 4, workers).tolist()
+    memory = None
+    if rng.random() < 0.5:
+        most = max(reserved(instance, i, drift) for i in range(n))
+        memory = (most + rng.integers(0, 60, workers)).tolist()
+    cluster = Cluster(workers, rng.integers(1, 5, workers).tolist(), 1, 1, slowness, memory)
+    steps = int(rng.integers(3, 20)) if rng.random() < 0.3 else None
+    options = {"steps": steps, "reveal": int(rng.integers(1, 12)), "drift": drift}
+    return instance, cluster, options
+
+
+def reserved(instance, i, drift):
+    outputs = instance.outputs if instance.output_upper is None else instance.output_upper
+    return max(profile(int(instance.prompts[i]), int(outputs[i]) + 1, drift))
+
+
+def literal(instance, cluster, options, choose):
+    requests = [
+        {
+            "profile": profile(int(prompt), int(output), options["drift"]),
+            "arrival": int(arrival),
+            "reserved": reserved(instance, i, options["drift"]),
+        }
+        for i, (prompt, output, arrival) in enumerate(
+            zip(instance.prompts, instance.outputs, instance.arrivals, strict=True)
+        )
+    ]
+    slots = cluster.per_worker("slots").tolist()
+    memory = cluster.per_worker("memory").tolist()
+    limit = options["steps"] or 10**9
+    return LiteralCluster(requests, slots, memory, options["reveal"], choose).run(limit)
+
+
+def assert_same(run, twin):
+    def column(name):
+        return [request.get(name, -1) for request in twin.requests]
+
+    assert run.loads.tolist() == twin.loads
+    assert run.waiting.tolist() == twin.waiting_after
+    assert run.revealed.tolist() == column("revealed")
+    assert run.starts.tolist() == column("start")
+    assert run.workers.tolist() == column("worker")
+    assert run.completions.tolist() == column("end")
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: getattr(policy, "title", policy))
+def test_every_policy_keeps_the_rules_of_the_cluster(policy):
+    """Capacity and memory (asserted by the twin), stickiness, conservation, loads; exact U."""
+    rng = np.random.default_rng(1)
+    for case in range(1000 // len(POLICIES) + 1):
+        instance, cluster, options = small_case(rng, equal=policy is POLICIES[EQUAL_ONLY])
+        run = run_cluster(instance, cluster, policy, record_loads=True, seed=case, **options)
+        twin = literal(instance, cluster, options, replay(run.starts, run.workers))
+        assert_same(run, twin)
+        slowness = cluster.per_worker("slowness")
+        work = np.array(twin.loads) * slowness
+        assert run.max_work.tolist() == work.max(axis=1).tolist()
+        assert run.imbalance.tolist() == (work.max(axis=1, keepdims=True) - work).sum(1).tolist()
+        assert run.total_load.sum() == run.loads.sum()
+        if options["steps"] is None:
+            assert run.completed.all()
+            assert run.active.sum() == instance.outputs.sum()  # every token is made once
+        admitted = np.bincount(run.starts[run.starts >= 0], minlength=run.steps)
+        for step in range(run.steps):
+            running = (run.starts >= 0) & (run.starts < step)
+            running &= run.starts + instance.outputs > step
+            free = cluster.per_worker("slots").sum() - running.sum()
+            there = admitted[step] + run.waiting[step]
+            if cluster.memory is None:
+                assert admitted[step] == min(there, free)
+            else:
+                assert admitted[step] <= min(there, free)
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "round-robin", "lpt"])
+def test_rules_equal_their_literal_twins(policy):
+    rng = np.random.default_rng(2)
+    for _ in range(200):
+        instance, cluster, options = small_case(rng)
+        twins = {
+            "fcfs": fcfs,
+            "round-robin": round_robin(),
+            "lpt": lpt(cluster.per_worker("slowness").tolist()),
+        }
+        run = run_cluster(instance, cluster, policy, record_loads=True, **options)
+        assert_same(run, literal(instance, cluster, options, twins[policy]))
+
+
+@pytest.mark.parametrize("policy", ["jsq", RoutingRule("power-of-d", choices=9)])
+def test_jsq_takes_a_worker_with_fewest_requests_and_so_does_power_of_all(policy):
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        instance, cluster, options = small_case(rng)
+        run = run_cluster(instance, cluster, policy, record_loads=True, **options)
+
+        def choose(twin, run=run):
+            for i in list(twin.waiting):
+                able = [g for g in range(len(twin.slots)) if twin.fits(i, g)]
+                if not able:
+                    return
+                fewest = min(len(twin.active[g]) for g in able)
+                assert len(twin.active[run.workers[i]]) == fewest
+                twin.put(i, int(run.workers[i]))
+
+        assert_same(run, literal(instance, cluster, options, choose))
+
+
+class Recording:
+    """Admits as first come, first served, and keeps what it saw."""
+
+    name = "recording"
+
+    def __init__(self, lookahead, information):
+        self.lookahead = lookahead
+        self.information = information
+        self.seen = {}
+
+    def route(self, state):
+        self.seen[state.step] = state.loads
+        chosen = np.full(len(state.waiting), -1)
+        free = state.free.copy()
+        for position in range(min(len(chosen), free.sum())):
+            chosen[position] = np.argmax(free)
+            free[chosen[position]] -= 1
+        return chosen
+
+
+@pytest.mark.parametrize("kind", ["oracle", "none", "predictor", "profiles"])
+def test_lookahead_shows_what_the_information_says(kind):
+    """The matrix P_g(h) before admission, summed request by request."""
+    rng = np.random.default_rng(4)
+    for seed in range(60):
+        n, workers = 20, int(rng.integers(1, 4))
+        instance = Instance(rng.integers(0, 30, n), rng.integers(1, 12, n), 10**6)
+        drift, lookahead = int(rng.integers(0, 3)), int(rng.integers(0, 6))
+        loads = [profile(int(s), int(o), drift) for s, o in instance_rows(instance)]
+        information = {"none": NoInformation(), "predictor": Predictor(6, 0.3, 0.7, 2.0)}.get(
+            kind, Oracle()
+        )
+        if kind == "profiles":
+            loads = [rng.integers(0, 20, o).tolist() for o in instance.outputs]
+        policy = Recording(lookahead, information)
+        run = run_cluster(
+            instance,
+            Cluster(workers, 3),
+            policy,
+            reveal=6,
+            seed=seed,
+            drift=Profiles(loads) if kind == "profiles" else drift,
+        )
+        alarms = np.full((n, 4), 10**9)
+        if kind == "predictor":
+            alarms = information.alarms(instance.outputs, np.random.default_rng(seed))
+        for step, seen in policy.seen.items():
+            expected = np.zeros_like(seen)
+            for i in range(n):
+                start, output = int(run.starts[i]), int(instance.outputs[i])
+                if not 0 <= start < step < start + output:
+                    continue
+                lasts = output
+                if kind in ("none", "predictor"):
+                    lasts = believed(step - start, *alarms[i].tolist())
+                for ahead in range(lookahead + 1):
+                    age = step - start + ahead
+                    if age < lasts or ahead == 0:
+                        load = (
+                            loads[i][age]
+                            if kind == "profiles"
+                            else int(instance.prompts[i]) + drift * age
+                        )
+                        expected[run.workers[i], ahead] += load
+            assert seen.tolist() == expected.tolist()
+
+
+def instance_rows(instance):
+    return zip(instance.prompts, instance.outputs, strict=True)
+
+
+def believed(age, alarm, end, false_alarm, false_end):
+    """Age at which a request is believed to have ended, by the words of `Predictor`."""
+    if age >= alarm:
+        return max(end, age + 1)
+    if false_alarm <= age < false_end:
+        return false_end
+    return 10**9
+
+
+def test_a_rule_in_python_can_do_what_the_compiled_one_does():
+    class Twin:
+        name = "twin"
+        lookahead = 4
+
+        def route(self, state):
+            from optsched.solvers.balance_kernels import assign_by_swap
+
+            ones = np.ones(len(state.free), dtype=np.int64)
+            none = np.zeros(len(state.waiting), dtype=np.int64)
+            growth = np.arange(self.lookahead + 1)
+            return assign_by_swap(state.loads, state.free, state.sizes, growth, ones, none, 100)
+
+    instance, cluster = family("uniform", n=300, seed=1), Cluster(4, 6)
+    compiled = run_cluster(instance, cluster, BalanceRouting(lookahead=4, rounds=100))
+    python = run_cluster(instance, cluster, Twin())
+    assert python.workers.tolist() == compiled.workers.tolist()
+    assert python.starts.tolist() == compiled.starts.tolist()
+
+
+@pytest.mark.parametrize("policy", ["jsq", "fcfs", "round-robin", "power-of-d", "lpt", "bf-io"])
+def test_instant_dispatch_keeps_each_queue_in_order(policy):
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        instance, cluster, options = small_case(rng)
+        if cluster.memory is not None:
+            memory = max(cluster.memory)
+            cluster = Cluster(cluster.workers, cluster.slots, 1, 1, cluster.slowness, memory)
+        run = run_cluster(
+            instance, cluster, policy, record_loads=True, dispatch="instant", **options
+        )
+        assert_same(run, literal(instance, cluster, options, replay(run.starts, run.workers)))
+        for worker in range(cluster.workers):
+            bound = np.flatnonzero(run.workers == worker)
+            order = np.lexsort((bound, run.revealed[bound]))
+            starts = run.starts[bound[order]]
+            assert (np.diff(starts) >= 0).all()
+
+
+def test_chunks_of_steps_do_not_show():
+    instance = family("uniform", n=4000, seed=3)
+    whole = run_cluster(instance, Cluster(3, 7), "bf-io", record_loads=True)
+    assert whole.steps > 4096
+    assert whole.completed.all()
+    assert whole.active.sum() == instance.outputs.sum()
+    part = run_cluster(instance, Cluster(3, 7), "bf-io", steps=4100, record_loads=True)
+    assert part.loads.tolist() == whole.loads[:4100].tolist()
+
+
+def test_draining_stops_revealing_and_finishes_what_was_revealed():
+    instance = family("uniform", n=500, seed=3)
+    run = run_cluster(instance, Cluster(3, 7), "lpt", steps=50, drain=True, reveal=10)
+    assert run.steps > 50
+    assert run.revealed.max() < 50
+    assert (run.completed == (run.revealed >= 0)).all()
+    assert not run.completed.all()
+
+
+def test_empty_steps_pass_until_the_next_arrival():
+    run = run_cluster(Instance([5, 5], [1, 1], 99, arrivals=[0, 4]), Cluster(2, 1), "fcfs")
+    assert run.max_work.tolist() == [5, 0, 0, 0, 5]
+    assert run.starts.tolist() == [0, 4]
+
+
+def test_a_decreasing_drift_lowers_loads():
+    run = run_cluster(Instance([5], [4], 99), Cluster(1, 1), "fcfs", drift=[-2, -2, 0])
+    assert run.total_load.tolist() == [5, 3, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "steps is 0, but a run has at least 1"),
+        ({"reveal": 0}, "reveal is 0, but the router must see at least 1 request"),
+        ({"drift": -3}, "request 1: drift takes its load from 4 to -2 tokens, below zero"),
+        ({"drift": []}, "drift is an empty sequence"),
+        ({"drift": Profiles([[1]])}, "there are 1 profiles for 2 requests"),
+        ({"drift": Profiles([[1], [1, 2]])}, "request 1: its profile has 2 loads, but it makes 3"),
+        ({"drift": Profiles([[1], [1, 2, -4]])}, "request 1: its profile falls to -4"),
+    ],
+)
+def test_bad_options_get_one_sentence(options, message):
+    with pytest.raises(InstanceError, match=message):
+        run_cluster(Instance([9, 4], [1, 3], 99), Cluster(2, 2), "fcfs", **options)
+
+
+def test_a_request_that_no_worker_can_hold_is_named():
+    with pytest.raises(InstanceError, match="request 1: it can come to hold 12 tokens, but no"):
+        run_cluster(Instance([1, 9], [1, 3], 99), Cluster(2, 2, memory=[11, 10]), "fcfs")
+    with pytest.raises(InstanceError, match="not every worker holds more than 10"):
+        run_cluster(
+            Instance([1, 8], [1, 3], 99), Cluster(2, 2, memory=[11, 10]), dispatch="instant"
+        )
+
+
+class Wrong:
+    """A rule that answers whatever it is told to."""
+
+    name = "wrong"
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def route(self, state):
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ([0], "wrong must give one whole number for each of 2 waiting requests"),
+        ([0.5, 1], "wrong must give one whole number"),
+        ([0, 7], "wrong chose worker 7, but there are 2"),
+        ([0, 0], "wrong sends 2 requests to worker 0 at step 0, more than it has slots"),
+        ([-1, -1], "wrong admits nothing at step 0 although all workers are empty"),
+    ],
+)
+def test_a_wrong_rule_is_told_what_it_did(answer, message):
+    with pytest.raises(PolicyError, match=message):
+        run_cluster(Instance([1, 9], [1, 3], 99), Cluster(2, 1), Wrong(answer))
