@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import numpy as np
 
+from optsched._compiled import compiled
 from optsched.errors import PolicyError, nearest
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched.instance import Instance, IntArray
+    from optsched.instance import BoolArray, Instance, IntArray
 
 #: What happens when a waiting request does not fit: nobody after it is tried at this step, the
 #: others are, or they may start only into room that no more urgent one is planned to use.
@@ -137,26 +138,30 @@ class _Checked:
         if not np.issubdtype(batch.dtype, np.integer):
             raise PolicyError(f"policy {self._name!r} gives a batch of {batch.dtype}, not indices")
         batch = batch.astype(np.int64, copy=False)
-        unknown = (batch < 0) | (batch >= len(self._waiting))
-        if unknown.any():
+        place = _take(batch, self._waiting)
+        if place == len(batch):
+            return batch
+        request = int(batch[place])
+        if not 0 <= request < len(self._waiting):
             raise PolicyError(
-                f"policy {self._name!r} gives the request {batch[np.argmax(unknown)]}, but there "
-                f"are only 0 to {len(self._waiting) - 1}"
+                f"policy {self._name!r} gives the request {request}, but there are only 0 to "
+                f"{len(self._waiting) - 1}"
             )
-        absent = ~self._waiting[batch]
-        self._waiting[batch] = False
-        if absent.any() or len(np.unique(batch)) < len(batch):
-            at = int(batch[np.argmax(absent)] if absent.any() else _repeated(batch))
-            raise PolicyError(
-                f"policy {self._name!r} gives the request {self._instance.label(at)}, which does "
-                "not wait: it has not arrived, or was in a batch before"
-            )
-        return batch
+        raise PolicyError(
+            f"policy {self._name!r} gives the request {self._instance.label(request)}, which does "
+            "not wait: it has not arrived, or was in a batch before"
+        )
 
 
-def _repeated(batch: IntArray) -> int:
-    values, counts = np.unique(batch, return_counts=True)
-    return int(values[np.argmax(counts > 1)])
+@compiled
+def _take(batch: IntArray, waiting: BoolArray) -> int:
+    """Take requests out of those waiting; gives the place of the first that does not wait."""
+    for place in range(len(batch)):
+        request = batch[place]
+        if request < 0 or request >= len(waiting) or not waiting[request]:
+            return place
+        waiting[request] = False
+    return len(batch)
 
 
 def with_rule(policy: PriorityPolicy | BatchPolicy, rule: Rule) -> PriorityPolicy | BatchPolicy:

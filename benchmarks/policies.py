@@ -1,0 +1,68 @@
+"""What each policy that knows the outputs costs, and under which rule of admission.
+
+Every figure is the median of several runs in this process, after one run that loads the kernels.
+"""
+
+from __future__ import annotations
+
+from first_answer import seconds
+from rich.console import Console
+from rich.table import Table
+
+from optsched import SolverError, family, run
+from optsched.policies import BASIC, POLICIES, RULES, OrderPolicy
+
+FAMILY = "chat-and-summaries"
+
+
+def time_of(instance, name, rule="prefix"):
+    """Milliseconds in print, or that the policy refuses."""
+    try:
+        run(instance, name, rule)
+    except SolverError:
+        return "refused"
+    return f"{1e3 * seconds(lambda: run(instance, name, rule), 3):,.2f}"
+
+
+def orders(console):
+    few, many = family(FAMILY, n=100, seed=1), family(FAMILY, n=2000, seed=1)
+    table = Table(title="M = 16,492, offline, ms", title_justify="left")
+    for column in ("policy", "n = 100", "n = 2,000", "total latency, n = 100"):
+        table.add_column(column, justify="right")
+    for name, policy in POLICIES.items():
+        if isinstance(policy, OrderPolicy):
+            large = "-" if "mip" in name else time_of(many, name)
+            total = run(few, name).total_latency
+            table.add_row(name, time_of(few, name), large, f"{total:,}")
+    console.print(table)
+
+
+def rules(console):
+    table = Table(title="n = 2,000, M = 16,492, ms", title_justify="left")
+    loads = {"offline": None, "load 0.9": 0.9}
+    instances = {where: family(FAMILY, n=2000, seed=1, load=load) for where, load in loads.items()}
+    columns = [f"{rule}, {where}" for where in instances for rule in RULES]
+    for column in ("policy", *columns):
+        table.add_column(column, justify="right")
+    for name in BASIC:
+        figures = [time_of(there, name, rule) for there in instances.values() for rule in RULES]
+        table.add_row(name, *figures)
+    console.print(table)
+
+
+def many_arrivals(console):
+    instance = family(FAMILY, n=100_000, seed=1, load=0.9)
+    table = Table(title="n = 100,000, load 0.9, ms", title_justify="left")
+    for column in ("policy", "prefix", "skip"):
+        table.add_column(column, justify="right")
+    for name in ("fcfs", "mc-sf", "mc-sf-total", "area"):
+        table.add_row(name, time_of(instance, name), time_of(instance, name, "skip"))
+    table.add_row("sorted-f", time_of(instance, "sorted-f"), "")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    console = Console(width=140)
+    orders(console)
+    rules(console)
+    many_arrivals(console)
