@@ -6,10 +6,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from optsched.errors import ScheduleError
+from optsched.errors import PolicyError, ScheduleError
 from optsched.instance import Instance
-from optsched.policies import get_policies
-from optsched.simulate import run
+from optsched.policies import DecisionPolicy, get_policies
+from optsched.simulate import execute
+from optsched.simulate.dispatch import check_knowledge
 from optsched.solvers.bounds import Bound
 from optsched.solvers.bounds import bound as find_bound
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from optsched.policies import Policy
+    from optsched.execution import Execution
+    from optsched.policies import Policy, Rule
     from optsched.schedule import Schedule
 
 
@@ -34,10 +36,16 @@ class PolicyResult:
         The feasible schedule; `schedule.policy` is the policy's name.
     seconds
         Time to find it, without compilation.
+    evictions
+        Attempts that were cancelled on the way.
+    wasted_tokens
+        Tokens made in these.
     """
 
     schedule: Schedule
     seconds: float
+    evictions: int = 0
+    wasted_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,10 @@ class Comparison:
         A proven lower bound on the total latency of every feasible schedule.
     results
         One entry per policy, in the order they were asked for.
+    unfinished
+        Runs of the policies that do not complete all requests, and so have no latency.
+    intervals
+        What the policies knew of the outputs; None: the outputs.
 
     Examples
     --------
@@ -68,6 +80,8 @@ class Comparison:
     instance: Instance
     bound: Bound
     results: tuple[PolicyResult, ...]
+    unfinished: tuple[Execution, ...] = ()
+    intervals: str | None = None
 
     @property
     def schedules(self) -> list[Schedule]:
@@ -100,7 +114,8 @@ class Comparison:
         Returns
         -------
         dict
-            Keys "instance", "bound" and "policies"; latencies in steps, memory in tokens.
+            Keys "instance", "bound", "intervals", "policies" and "unfinished"; latencies in steps,
+            memory in tokens.
         """
         return {
             "instance": {
@@ -115,15 +130,19 @@ class Comparison:
                 "method": self.bound.method,
                 "seconds": self.bound.seconds,
             },
+            "intervals": self.intervals,
             "policies": [
                 {
                     "policy": result.schedule.policy,
                     **result.schedule.metrics(),
                     "gap": self.gap(result.schedule),
+                    "evictions": result.evictions,
+                    "wasted_tokens": result.wasted_tokens,
                     "seconds": result.seconds,
                 }
                 for result in self.results
             ],
+            "unfinished": [execution.metrics() for execution in self.unfinished],
         }
 
     def to_pandas(self) -> pd.DataFrame:
@@ -176,13 +195,23 @@ class Comparison:
     def __str__(self) -> str:
         from optsched.report.tables import comparison_table, to_text
 
-        return f"{self.instance}\n\n{to_text(comparison_table(self))}"
+        lines = [f"{self.instance}\n", to_text(comparison_table(self), width=150)]
+        for execution in self.unfinished:
+            lines.append(f"  {execution.policy} does not complete all: its run {execution.why}")
+        return "\n".join(lines)
+
+
+#: What is compared where policies may only know intervals and nobody names policies.
+UNDER_INTERVALS = ("h-sf", "a-max", "a-min", "area-lower", "area-posterior")
 
 
 def compare(
     instance: Instance,
     policies: Sequence[str | Policy] | None = None,
     *,
+    intervals: str | None = None,
+    rule: Rule = "prefix",
+    seed: int = 0,
     bound: Bound | None = None,
     on_result: Callable[[PolicyResult], None] | None = None,
 ) -> Comparison:
@@ -193,7 +222,14 @@ def compare(
     instance
         The requests.
     policies
-        Names or policy objects; None means the basic ones, which take milliseconds.
+        Names or policy objects; None means the basic ones, which take milliseconds, or those of
+        `UNDER_INTERVALS` where there are intervals.
+    intervals
+        What the policies may know of the outputs, as for `execute`; None: the outputs.
+    rule
+        What happens when a request does not fit: "prefix", "skip" or "backfill" (`with_rule`).
+    seed
+        Of all randomness in the policies.
     bound
         A bound that was found before; None finds one.
     on_result
@@ -202,12 +238,13 @@ def compare(
     Returns
     -------
     Comparison
-        All schedules, checked for feasibility, and the bound.
+        All schedules, checked for feasibility, and the bound. A policy whose run never completes
+        is listed as unfinished.
 
     Raises
     ------
     PolicyError
-        If a policy is unknown or given twice.
+        If a policy is unknown, given twice, told too little or too much, or none completes.
     ScheduleError
         If a policy of your own made an infeasible schedule.
 
@@ -222,25 +259,43 @@ def compare(
       arrivals  all at step 0
     ...
     """
-    chosen = get_policies(policies)
-    load_kernels(chosen)
+    chosen = get_policies(UNDER_INTERVALS if intervals and policies is None else policies)
+    for policy in chosen:
+        check_knowledge(policy, intervals, rule)
+    load_kernels(chosen, intervals, rule)
     if bound is None:
         bound = find_bound(instance)
-    results = []
+    results: list[PolicyResult] = []
+    unfinished: list[Execution] = []
     for policy in chosen:
         began = time.perf_counter()
-        schedule = run(instance, policy)
-        result = PolicyResult(schedule, time.perf_counter() - began)
+        execution = execute(instance, policy, intervals=intervals, rule=rule, seed=seed)
+        seconds = time.perf_counter() - began
+        if not execution.all_complete:
+            unfinished.append(execution)
+            continue
+        schedule = execution.schedule
         # No policy knows of deadlines; metrics count those that were missed.
-        if broken := [v for v in schedule.check() if v.kind != "deadline"]:
+        broken = [str(violation) for violation in schedule.check() if violation.kind != "deadline"]
+        if execution.evictions:
+            broken += execution.check()
+        if broken:
             raise ScheduleError(f"policy {policy.name!r} is infeasible: {broken[0]}")
+        result = PolicyResult(schedule, seconds, execution.evictions, execution.wasted_tokens)
         results.append(result)
         if on_result is not None:
             on_result(result)
-    return Comparison(instance, bound, tuple(results))
+    if not results:
+        raise PolicyError(
+            f"no policy completes all requests; policy {unfinished[0].policy!r}: its run "
+            f"{unfinished[0].why}"
+        )
+    return Comparison(instance, bound, tuple(results), tuple(unfinished), intervals)
 
 
-def load_kernels(policies: Iterable[Policy]) -> None:
+def load_kernels(
+    policies: Iterable[Policy], intervals: str | None = None, rule: Rule = "prefix"
+) -> None:
     """Load the kernels, so that this does not count as anybody's time.
 
     The first time ever they are compiled, which takes some ten seconds.
@@ -249,8 +304,13 @@ def load_kernels(policies: Iterable[Policy]) -> None:
     ----------
     policies
         The policies to be run.
+    intervals
+        Whether they know intervals only.
+    rule
+        The rule of admission.
     """
     tiny = Instance([1, 1], [1, 1], memory=2, arrivals=[0, 1])
     find_bound(tiny)
     for policy in policies:
-        run(tiny, policy)
+        if not isinstance(policy, DecisionPolicy):  # which is no kernel, and not ours to call
+            execute(tiny, policy, intervals=intervals and "exact", rule=rule)

@@ -32,16 +32,20 @@ class Loop:
     Attributes
     ----------
     step
-        When the state was there for the first time.
+        When the state was there for the first time, in the unit of the clock.
     period
-        Steps until it was there again.
+        Time until it was there again; 1 where nobody is admitted any more.
     requests
         Requests that are processed in vain in each period, ascending; they never complete.
     """
 
-    step: int
-    period: int
+    step: float
+    period: float
     requests: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the proof as plain data, ready for JSON."""
+        return {"step": self.step, "period": self.period, "requests": list(self.requests)}
 
     def __str__(self) -> str:
         shown = ", ".join(map(str, self.requests[:5]))
@@ -128,7 +132,12 @@ class Execution:
     @property
     def all_complete(self) -> bool:
         """Whether every request was completed."""
-        return self.loop is None and self.stall is None
+        return self.why is None
+
+    @property
+    def why(self) -> Loop | Stall | None:
+        """Why the run did not complete all requests; None if it did."""
+        return self.loop or self.stall
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -139,11 +148,11 @@ class Execution:
         PolicyError
             If the run did not complete all requests.
         """
-        if (why := self.loop or self.stall) is not None:
+        if self.why is not None:
             done = int(self.completed.sum())
             raise PolicyError(
                 f"policy {self.policy!r} completes {done} of {len(self.instance)} requests: "
-                f"its run {why}"
+                f"its run {self.why}"
             )
         starts = np.empty(len(self.instance), dtype=np.int64)
         starts[self.requests[self.completed]] = self.starts[self.completed]
@@ -222,13 +231,9 @@ class Execution:
             "stall": None,
         }
         if self.loop is not None:
-            content["loop"] = {
-                "step": self.loop.step,
-                "period": self.loop.period,
-                "requests": list(self.loop.requests),
-            }
+            content["loop"] = self.loop.to_dict()
         if self.stall is not None:
-            content["stall"] = {"step": self.stall.step, "idle_steps": self.stall.idle_steps}
+            content["stall"] = self.stall.to_dict()
         return content
 
     def to_pandas(self) -> pd.DataFrame:
@@ -282,8 +287,7 @@ class Execution:
             f"  evicted   {self.evictions:,} attempts, {self.wasted_tokens:,} tokens wasted, "
             f"peak {self.peak_memory:,} tokens of all attempts"
         )
-        why = self.loop or self.stall
-        if why is None:
+        if self.why is None:
             schedule = str(self.schedule)
             if known:
                 schedule = schedule.replace(":", f"{known}:", 1)
@@ -291,7 +295,7 @@ class Execution:
         done = int(self.completed.sum())
         return (
             f"{self.policy}{known}: {done:,} of {len(self.instance):,} requests complete\n"
-            f"  the run {why}\n{lost}"
+            f"  the run {self.why}\n{lost}"
         )
 
 

@@ -15,6 +15,7 @@ from optsched.cli.common import (
     NO,
     Output,
     check_writable,
+    knowledge_options,
     shared_options,
     trace_options,
 )
@@ -28,21 +29,30 @@ if TYPE_CHECKING:
 @click.command()
 @shared_options
 @trace_options
-@click.option("--policies", metavar="A,B", help="Names of policies (default: the basic ones).")
+@click.option("--policies", metavar="A,B", help="Names of policies (default: the quick ones).")
+@knowledge_options
 @click.option("--html", type=click.Path(), help="Write a report that needs no network.")
 @click.option("--schedules", type=click.Path(), help="Write POLICY.json for each into this folder.")
 def compare(
     instance: Instance,
     output: Output,
     policies: str | None,
+    intervals: str | None,
+    rule: Any,
     html: str | None,
     schedules: str | None,
 ) -> int:
     """Compare policies with each other and with a proven lower bound."""
-    from optsched.comparison import Comparison, load_kernels
-    from optsched.policies import get_policies
+    from optsched.comparison import UNDER_INTERVALS, Comparison, load_kernels
+    from optsched.policies import get_policies, split_names
+    from optsched.simulate.dispatch import check_knowledge
 
-    chosen = get_policies(None if policies is None else policies.split(","))
+    if policies is None:
+        chosen = get_policies(None if intervals is None else UNDER_INTERVALS)
+    else:
+        chosen = get_policies(split_names(policies))
+    for policy in chosen:
+        check_knowledge(policy, intervals, rule)
     if html is not None:
         check_writable(html)
     if schedules is not None:
@@ -54,7 +64,7 @@ def compare(
     results: list[PolicyResult] = []
     code = DONE
     with output.progress("loading kernels (compiling them, the first time)") as update:
-        load_kernels(chosen)
+        load_kernels(chosen, intervals, rule)
         update("finding a lower bound")
         proven = optsched.bound(instance)
 
@@ -63,13 +73,21 @@ def compare(
             update(f"ran {len(results)} of {len(chosen)} policies")
 
         try:
-            optsched.compare(instance, chosen, bound=proven, on_result=keep)
+            comparison = optsched.compare(
+                instance,
+                chosen,
+                intervals=intervals,
+                rule=rule,
+                seed=click.get_current_context().params["seed"],
+                bound=proven,
+                on_result=keep,
+            )
         except KeyboardInterrupt:
             code = INTERRUPTED
             output.note(f"interrupted after {len(results)} of {len(chosen)} policies")
             if not results:
                 return code
-    comparison = Comparison(instance, proven, tuple(results))
+            comparison = Comparison(instance, proven, tuple(results), intervals=intervals)
     if schedules is not None:
         for schedule in comparison.schedules:
             schedule.to_json(folder / f"{schedule.policy}.json")

@@ -41,6 +41,7 @@ def comparison_table(comparison: Comparison) -> Table:
     """
     table = Table(box=box.SIMPLE_HEAD, show_footer=True)
     proven = comparison.bound
+    evicting = any(result.evictions for result in comparison.results)
     table.add_column("policy", footer="proven bound", no_wrap=True)
     for title, footer in (
         ("total latency", at_least(proven.value)),
@@ -50,6 +51,7 @@ def comparison_table(comparison: Comparison) -> Table:
         ("p99", ""),
         ("makespan", ""),
         ("peak memory", ""),
+        *([("evictions", "")] if evicting else []),
         ("seconds", f"{proven.seconds:.3f}"),
     ):
         table.add_column(title, footer=footer, justify="right", no_wrap=True)
@@ -65,10 +67,12 @@ def comparison_table(comparison: Comparison) -> Table:
             f"{percentiles['p99']:,.0f}",
             f"{schedule.makespan:,}",
             f"{schedule.peak_memory:,}",
+            *([f"{result.evictions:,}"] if evicting else []),
             f"{result.seconds:.3f}",
             style="bold" if schedule is comparison.best else None,
         )
-    caption = f"latency in steps; gap = (total - bound) / total; bound: {proven.method}"
+    known = f"; outputs known as {comparison.intervals}" if comparison.intervals else ""
+    caption = f"latency in steps; gap = (total - bound) / total; bound: {proven.method}{known}"
     table.caption = caption
     table.caption_justify = "left"
     return table

@@ -1,0 +1,123 @@
+"""The command that runs one policy, and what policies may know in compare."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pandas as pd
+import pytest
+
+from optsched.cli import main
+
+FAMILY = "family:uniform,n=60,seed=3"
+
+
+@pytest.fixture
+def optsched_command(capsys, monkeypatch):
+    """Run the command line in this process: exit code, standard output, standard error."""
+
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["optsched", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return command
+
+
+def test_simulate_gives_every_figure_and_a_log(optsched_command, tmp_path):
+    log = tmp_path / "attempts.parquet"
+    code, out, _ = optsched_command(
+        *("simulate", FAMILY, "--policy", "a-min", "--intervals", "common:1,60"),
+        *("--log", log, "--json", "-"),
+    )
+    assert code == 0
+    content = json.loads(out)
+    latency = {f"{of}_latency" for of in ("total", "mean", "p50", "p90", "p99")}
+    first = {f"{of}_ttft" for of in ("mean", "p50", "p90", "p99")}
+    others = {"throughput", "peak_memory", "evictions", "wasted_tokens", "loop"}
+    assert latency | first | others <= set(content)
+    table = pd.read_parquet(log)
+    assert (~table["completed"]).sum() == content["evictions"] > 0
+    assert table.loc[~table["completed"], "tokens"].sum() == content["wasted_tokens"]
+
+
+def test_the_seed_decides_ties(optsched_command):
+    def total(seed):
+        arguments = ("--policy", "a-min", "--intervals", "common:1,60", "--seed", seed)
+        return json.loads(optsched_command("simulate", FAMILY, *arguments, "--json", "-")[1])
+
+    assert total(1) == total(1)
+    assert total(1) != total(2)
+
+
+def test_a_loop_is_the_answer_no(optsched_command, tmp_path):
+    path = tmp_path / "two.csv"
+    path.write_text("prompt_tokens,output_tokens\n0,6\n0,6\n")
+    code, out, _ = optsched_command(
+        *("simulate", path, "--memory", 10, "--policy", "alpha-greedy", "--alpha", 0.2),
+        *("--json", "-"),
+    )
+    assert code == 1
+    content = json.loads(out)
+    assert content["policy"] == "alpha-greedy:0.2"
+    assert content["loop"] == {"step": 0, "period": 5, "requests": [0, 1]}
+    assert content["total_latency"] is None
+
+
+def test_compare_under_intervals_shows_evictions(optsched_command):
+    code, out, _ = optsched_command("compare", FAMILY, "--intervals", "common:1,60")
+    assert code == 0
+    assert "evictions" in out
+    assert "outputs known as common:1,60" in out
+    code, out, _ = optsched_command("compare", FAMILY, "--intervals", "classes:10", "--json", "-")
+    content = json.loads(out)
+    names = [entry["policy"] for entry in content["policies"]]
+    assert names == ["h-sf", "a-max", "a-min", "area-lower", "area-posterior"]
+    assert content["intervals"] == "classes:10"
+    assert all(entry["evictions"] >= 0 for entry in content["policies"])
+
+
+def test_compare_takes_rules_parameters_and_loops(optsched_command, tmp_path):
+    path = tmp_path / "two.csv"
+    path.write_text("prompt_tokens,output_tokens\n0,6\n0,6\n")
+    names = "fcfs,alpha-greedy:0.2,alpha-beta-clearing:0.1,0.5"
+    code, out, _ = optsched_command(
+        "compare", path, "--memory", 10, "--policies", names, "--json", "-"
+    )
+    assert code == 0
+    content = json.loads(out)
+    assert [entry["policy"] for entry in content["policies"]] == [
+        "fcfs",
+        "alpha-beta-clearing:0.1,0.5",
+    ]
+    assert content["unfinished"][0]["loop"]["period"] == 5
+    code, out, _ = optsched_command("compare", path, "--memory", 10, "--policies", names)
+    assert "alpha-greedy:0.2 does not complete all: its run repeats itself" in out
+    code, out, _ = optsched_command("compare", FAMILY, "--rule", "skip", "--json", "-")
+    assert "area+skip" in [entry["policy"] for entry in json.loads(out)["policies"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("simulate", "--policy", "a-min"), "plans with intervals of the outputs"),
+        (("simulate", "--policy", "area", "--intervals", "common:1,90"), "needs the outputs"),
+        (("simulate", "--policy", "a-min", "--intervals", "common:9,2"), "1 <= L <= U"),
+        (("simulate", "--policy", "a-min", "--intervals", "common:1,2"), "outside its interval"),
+        (("simulate", "--policy", "area", "--alpha", "0.1"), "has neither alpha nor beta"),
+        (("simulate", "--policy", "alpha-greedy", "--alpha", "1.5"), "must lie between 0 and 1"),
+        (("simulate", "--policy", "alpha-greedy", "--beta", "0.5"), "has no beta"),
+        (("simulate", "--policy", "area", "--log", "x.txt"), "a log ends in"),
+        (("compare", "--policies", "a-min"), "plans with intervals of the outputs"),
+        (("compare", "--policies", "area", "--intervals", "classes:9"), "needs the outputs"),
+    ],
+)
+def test_bad_input_gets_one_sentence(optsched_command, arguments, message):
+    code, out, err = optsched_command(arguments[0], FAMILY, *arguments[1:])
+    assert code == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert out == ""
