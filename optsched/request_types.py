@@ -20,6 +20,8 @@ from optsched.errors import ClockError, InstanceError, nearest
 from optsched.instance import as_integers, checked_memory
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from optsched.clock import Clock
     from optsched.instance import FloatArray, Instance, IntArray
 
@@ -43,7 +45,8 @@ class RequestTypes:
         request has the stages :math:`1, \dots, l'_j` and :math:`l'_j` iterations. In the paper it
         makes none: there are the stages :math:`0, \dots, l'_j`.
     names
-        What to call the types; numbers from 1 unless given.
+        What to call the types: numbers from 1 unless given; "prompt+output" where they are
+        estimated or put together.
 
     Raises
     ------
@@ -200,7 +203,9 @@ class RequestTypes:
         outputs, group = np.unique(self.outputs, return_inverse=True)
         rates = np.bincount(group, self.rates).astype(np.float64)
         prompts = np.full(len(outputs), prompt)
-        return RequestTypes(prompts, outputs, rates, self.prefill_makes_token)
+        return RequestTypes(
+            prompts, outputs, rates, self.prefill_makes_token, _names(prompts, outputs)
+        )
 
     @classmethod
     def from_instance(
@@ -257,7 +262,12 @@ class RequestTypes:
             outputs = np.array([np.rint(instance.outputs[part].mean()) for part in parts])
             held = np.array([instance.areas[part].mean() for part in parts])
             prompts = np.maximum(np.rint(held / outputs - (outputs + 1) / 2), 0)
-        return cls(prompts, outputs, rate * counts / counts.sum(), prefill_makes_token=True)
+        names = _names(prompts, outputs)
+        return cls(prompts, outputs, rate * counts / counts.sum(), True, names)
+
+
+def _names(prompts: npt.NDArray[Any], outputs: npt.NDArray[Any]) -> tuple[str, ...]:
+    return tuple(f"{int(a)}+{int(b)}" for a, b in zip(prompts, outputs, strict=True))
 
 
 def _rate(instance: Instance) -> float:

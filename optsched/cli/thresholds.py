@@ -1,0 +1,217 @@
+"""The command for thresholds: equilibrium, WAIT and Nested WAIT."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from optsched.cli.common import DONE, Output, shared_options
+from optsched.errors import InfeasibleError, OptschedError
+
+if TYPE_CHECKING:
+    from optsched.clock import Clock
+    from optsched.models.nested_plan import NestedWaitPlan
+    from optsched.models.thresholds import WaitPlan
+    from optsched.request_types import RequestTypes
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """Whole numbers with commas between them."""
+
+    name = "N,N,..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
+        """Split and convert."""
+        try:
+            return [int(number) for number in str(value).split(",")]
+        except ValueError:
+            self.fail(f"{value!r} must be whole numbers with commas between them", param, ctx)
+
+
+@click.command()
+@shared_options
+@click.argument("types", metavar="TYPES")
+@click.option("--clock", metavar="NAME", help="Clock, such as affine:D0,D1 (default: the file's).")
+@click.option("--memory", type=int, metavar="M", help="Tokens that the worker holds.")
+@click.option("--batch-limit", type=int, metavar="B", help="Requests in a batch, at all stages.")
+@click.option("--minimum-slack", type=float, default=0.0, help="Seconds that a batch must spare.")
+@click.option(
+    "--objective",
+    type=click.Choice(["memory", "slack"]),
+    default="memory",
+    show_default=True,
+    help="Least memory, or largest slack within the limits.",
+)
+@click.option("--thresholds", type=Numbers(), help="Check these instead of finding some.")
+@click.option("--nested", is_flag=True, help="Nested WAIT: outputs are not known in advance.")
+@click.option(
+    "--segments",
+    metavar="types|auto|L|B1,B2,...",
+    default="types",
+    show_default=True,
+    help="Nested: one per output length, the best, the best L, or with these borders.",
+)
+@click.option("--margin", type=float, help="Nested: distance from equality in (10), 0 to 1.")
+@click.option("--delta", type=float, default=0.01, show_default=True, help="Nested: risk taken.")
+@click.option(
+    "--iterations",
+    type=int,
+    default=10_000,
+    show_default=True,
+    help="Nested: iterations for which the memory suffices with probability 1 - delta.",
+)
+@click.option("--prompt", type=int, help="Nested: prompt of all types (default: their mean).")
+@click.option("--classes", type=int, help="For a trace: number of types (default: all pairs).")
+@click.option("--rate", type=float, help="For a trace: requests per second (default: its own).")
+def thresholds(output: Output, types: str, clock: str | None, **options: Any) -> int:
+    """Compute the fluid equilibrium and thresholds of WAIT or Nested WAIT.
+
+    TYPES is a TOML file with a [[type]] table of prompt, output and rate (per second) for each
+    type, and d0 and d1 or a clock; or a trace, from which types are estimated.
+    """
+    from optsched.clock import get_clock
+    from optsched.fluid import equilibrium
+
+    given, own_clock, own_memory = _read(types, options)
+    if clock is None and own_clock is None:
+        raise OptschedError(f"{types} names no clock; give --clock, such as affine:0.0085,2.7e-7")
+    chosen = own_clock if clock is None else get_clock(clock)
+    assert chosen is not None
+    if options["memory"] is None:
+        options["memory"] = own_memory
+    if options["nested"]:
+        given = _one_prompt(given, options["prompt"], output)
+    balance = equilibrium(given, chosen)
+    stable = balance.stable
+    content: dict[str, Any] = {
+        "stable": stable,
+        "load": balance.load,
+        "iteration_time": balance.iteration_time if stable else None,
+        "equilibrium_memory": balance.memory if stable else None,
+        "throughput": balance.throughput if stable else None,
+        "output_throughput": balance.output_throughput if stable else None,
+        "types": [
+            {"name": name, "load": load, "memory": memory if stable else None}
+            for name, load, memory in zip(
+                given.names, balance.loads.tolist(), balance.memories.tolist(), strict=True
+            )
+        ],
+        "thresholds": None,
+        "memory": None,
+        "safety_stock": None,
+    }
+    if stable:
+        output.say(str(balance))
+    try:
+        balance.require_stable()
+        with output.progress("finding thresholds"):
+            plan = (
+                _nested(given, chosen, options)
+                if options["nested"]
+                else _wait(given, chosen, options)
+            )
+    except InfeasibleError:
+        output.result(content)
+        raise
+    output.say(f"\n{plan}")
+    output.result(content | _content(plan))
+    return DONE
+
+
+def _read(source: str, options: dict[str, Any]) -> tuple[RequestTypes, Clock | None, int | None]:
+    from optsched.instance import MAX_TOKENS
+    from optsched.request_types import RequestTypes, read_types
+    from optsched.workloads import read_trace
+
+    if source.endswith(".toml"):
+        if options["classes"] is not None or options["rate"] is not None:
+            raise OptschedError("--classes and --rate are for traces; a TOML file has its own")
+        return read_types(source)
+    instance = read_trace(source, options["memory"] or MAX_TOKENS)
+    return (
+        RequestTypes.from_instance(instance, options["classes"], options["rate"]),
+        None,
+        None,
+    )
+
+
+def _one_prompt(types: RequestTypes, prompt: int | None, output: Output) -> RequestTypes:
+    if prompt is None:
+        if len(set(types.prompts.tolist())) == 1:
+            return types
+        mean = types.with_one_prompt()
+        output.note(
+            f"prompts differ; all types are taken to have their mean, {mean.prompts[0]} tokens "
+            "(--prompt sets another)"
+        )
+        return mean
+    return types.with_one_prompt(prompt)
+
+
+def _wait(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> WaitPlan:
+    from optsched.models.thresholds import WaitThresholds
+    from optsched.solvers.driver import solve_linear
+
+    program = WaitThresholds(
+        types, clock, options["memory"], options["batch_limit"], options["minimum_slack"]
+    )
+    if options["thresholds"] is not None:
+        return program.plan(options["thresholds"])
+    least = program.least_fixed_point()
+    if options["objective"] == "memory":
+        return program.plan(least)
+    start = program.write_point(least, "slack")
+    solution = solve_linear(program.lower("slack"), start=start)
+    return program.plan(program.read(start if solution.values is None else solution.values))
+
+
+def _nested(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> NestedWaitPlan:
+    from optsched.models.nested import NestedWaitThresholds
+    from optsched.models.segments import design_segments
+
+    risk = {"delta": options["delta"], "iterations": options["iterations"]}
+    segments, margin = options["segments"], options["margin"]
+    if (segments == "auto" or segments.isdigit()) and options["thresholds"] is None:
+        number = None if segments == "auto" else int(segments)
+        return design_segments(
+            types, clock, segments=number, margin=margin, memory=options["memory"], **risk
+        )
+    borders = None if segments == "types" else Numbers().convert(segments, None, None)
+    program = NestedWaitThresholds(
+        types,
+        clock,
+        borders,  # type: ignore[arg-type]
+        margin=0.05 if margin is None else margin,
+        minimum_slack=options["minimum_slack"],
+        memory=options["memory"],
+    )
+    if options["thresholds"] is not None:
+        return program.plan(options["thresholds"], **risk)
+    if margin is None:
+        return program.best_margin(**risk)
+    return program.plan(program.least_fixed_point(), **risk)
+
+
+def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, Any]:
+    from optsched.models.thresholds import WaitPlan
+
+    content: dict[str, Any] = {
+        "thresholds": plan.thresholds.tolist(),
+        "memory": plan.memory,
+        "safety_stock": 0,
+        "batch_time": plan.iteration_time,
+        "batch_size": plan.batch_size,
+    }
+    if isinstance(plan, WaitPlan):
+        return content | {"slacks": plan.slacks.tolist()}
+    return content | {
+        "safety_stock": plan.safety_stock,
+        "memory_bound": plan.memory_bound,
+        "memory_terms": [plan.memory, plan.queue_memory, plan.rare_memory],
+        "borders": plan.program.last_stages.tolist(),
+        "decays": [decay if decay < float("inf") else None for decay in plan.decays[1:].tolist()],
+        "slack": plan.slack,
+        "delta": plan.delta,
+        "iterations": plan.iterations,
+    }
