@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched.clock import Clock
+    from optsched.fluid import Equilibrium
     from optsched.instance import FloatArray, IntArray
     from optsched.models.nested_plan import NestedWaitPlan
     from optsched.request_types import RequestTypes
 
 _MOST_BORDERS = 150  # candidates: their pairs are all looked at
+_MARGINS = (0.02, 0.05, 0.1, 0.2, 0.3)
 _LARGEST_THRESHOLD = 10**6
 
 
@@ -326,7 +328,7 @@ def design_segments(
     clock: str | Clock,
     *,
     segments: int | None = None,
-    margin: float = 0.1,
+    margin: float | None = None,
     delta: float = 0.01,
     iterations: int = 10_000,
     memory: int | None = None,
@@ -345,7 +347,9 @@ def design_segments(
         How long a batch takes.
     segments
         Number of segments; None for the best.
-    margin, delta, iterations
+    margin
+        As in `SegmentDesign`; None for the best of 0.02, 0.05, 0.1, 0.2 and 0.3.
+    delta, iterations
         As in `SegmentDesign`.
     memory
         Tokens that the worker holds; None for no limit.
@@ -371,12 +375,33 @@ def design_segments(
     """
     found = equilibrium(types, clock)
     found.require_stable()
+    plans: list[NestedWaitPlan] = []
+    for number, tried in enumerate(_MARGINS if margin is None else (margin,)):
+        try:
+            plans.append(_design(found, segments, tried, delta, iterations))
+        except InfeasibleError:
+            if number == 0:
+                raise
+            break  # larger margins only make larger batches
+    best = min(plans, key=lambda plan: plan.memory_bound)
+    program = replace(best.program, memory=memory)
+    return program.plan(best.thresholds, delta=delta, iterations=iterations)
+
+
+def _design(
+    found: Equilibrium, segments: int | None, margin: float, delta: float, iterations: int
+) -> NestedWaitPlan:
+    types = found.types
     rate = float(types.rates.sum())
     first = max(1, math.ceil(rate * found.iteration_time))
     while first <= _LARGEST_THRESHOLD:
         design = SegmentDesign(types, first, margin, delta, iterations)
-        borders, _ = design.best(segments)
-        program = NestedWaitThresholds(types, found.clock, borders, margin=margin, memory=memory)
+        try:
+            borders, _ = design.best(segments)
+        except InfeasibleError:  # whole thresholds are too coarse for so many segments
+            first += max(1, first // 10)
+            continue
+        program = NestedWaitThresholds(types, found.clock, borders, margin=margin)
         thresholds = design.thresholds_of(borders)
         needed = math.ceil(rate * program.iteration_time(thresholds) + float(STRICT))
         if needed <= first:

@@ -137,7 +137,7 @@ def test_a_design_keeps_up_and_fits_its_bound():
 
 def test_too_few_segments_for_the_load_are_refused():
     types = CHAT.scaled(0.9 / equilibrium(CHAT, "llama-2-7b-a100").load)
-    with pytest.raises(InfeasibleError, match=r"no first threshold .* margin 0.1 and 2 segments"):
+    with pytest.raises(InfeasibleError, match=r"no first threshold .* margin 0.02 and 2 segments"):
         design_segments(types, "llama-2-7b-a100", segments=2)
     with pytest.raises(InfeasibleError, match="above 1, where any policy falls behind"):
         design_segments(types.scaled(2), "llama-2-7b-a100")
