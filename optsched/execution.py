@@ -32,20 +32,16 @@ class Loop:
     Attributes
     ----------
     step
-        When the state was there for the first time, in the unit of the clock.
+        When the state was there for the first time.
     period
-        Time until it was there again; 1 where nobody is admitted any more.
+        Steps until it was there again.
     requests
         Requests that are processed in vain in each period, ascending; they never complete.
     """
 
-    step: float
-    period: float
+    step: int
+    period: int
     requests: tuple[int, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the proof as plain data, ready for JSON."""
-        return {"step": self.step, "period": self.period, "requests": list(self.requests)}
 
     def __str__(self) -> str:
         shown = ", ".join(map(str, self.requests[:5]))
@@ -231,9 +227,13 @@ class Execution:
             "stall": None,
         }
         if self.loop is not None:
-            content["loop"] = self.loop.to_dict()
+            content["loop"] = {
+                "step": self.loop.step,
+                "period": self.loop.period,
+                "requests": list(self.loop.requests),
+            }
         if self.stall is not None:
-            content["stall"] = self.stall.to_dict()
+            content["stall"] = {"step": self.stall.step, "idle_steps": self.stall.idle_steps}
         return content
 
     def to_pandas(self) -> pd.DataFrame:

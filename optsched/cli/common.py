@@ -18,6 +18,8 @@ from optsched.errors import OptschedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from optsched.instance import Instance
+
 DONE, NO, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 LISTED = 10  # rows left out or violations that are printed; JSON has all violations
 
@@ -89,6 +91,32 @@ def shared_options(function: Command) -> Command:
     return command  # type: ignore[return-value]
 
 
+def read_instance(
+    output: Output,
+    trace: str,
+    memory: int | None,
+    limit: int | None,
+    seconds_per_step: float,
+    skip_invalid: bool,
+) -> Instance:
+    """Read a trace, and note what was left out or converted."""
+    from optsched.workloads import read_trace, read_trace_skipping
+
+    with output.progress(f"reading {trace}"):
+        if skip_invalid:
+            instance, skipped = read_trace_skipping(
+                trace, memory, limit=limit, seconds_per_step=seconds_per_step
+            )
+            for row in skipped[:LISTED]:
+                output.note(f"left out {row}")
+            output.note(f"left out {len(skipped)} rows, kept {len(instance)}")
+        else:
+            instance = read_trace(trace, memory, limit=limit, seconds_per_step=seconds_per_step)
+    if instance.seconds_per_step is not None:
+        output.note(f"arrivals in seconds became steps of {instance.seconds_per_step:g} s")
+    return instance
+
+
 def knowledge_options(function: Command) -> Command:
     """Add what policies may know of the outputs, and by which rule they admit."""
     intervals = click.option(
@@ -133,22 +161,9 @@ def trace_options(function: Command) -> Command:
         seed: int,
         **options: Any,
     ) -> Any:
-        from optsched.workloads import read_trace, read_trace_skipping
-
         if trace.startswith("family:") and "seed=" not in trace:
             trace += f",seed={seed}"
-        with output.progress(f"reading {trace}"):
-            if skip_invalid:
-                instance, skipped = read_trace_skipping(
-                    trace, memory, limit=limit, seconds_per_step=seconds_per_step
-                )
-                for row in skipped[:LISTED]:
-                    output.note(f"left out {row}")
-                output.note(f"left out {len(skipped)} rows, kept {len(instance)}")
-            else:
-                instance = read_trace(trace, memory, limit=limit, seconds_per_step=seconds_per_step)
-        if instance.seconds_per_step is not None:
-            output.note(f"arrivals in seconds became steps of {instance.seconds_per_step:g} s")
+        instance = read_instance(output, trace, memory, limit, seconds_per_step, skip_invalid)
         return function(*args, instance=instance, output=output, **options)
 
     return command  # type: ignore[return-value]
