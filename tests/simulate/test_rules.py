@@ -19,7 +19,7 @@ small = instances(max_requests=8, max_memory=25, max_arrival=15, max_output=10)
 
 @pytest.mark.parametrize("rule", SIMULATORS)
 @given(instance=small, random=st.randoms(use_true_random=False))
-@settings(max_examples=500)
+@settings(max_examples=300)
 def test_any_order_equals_the_literal_simulator(rule, instance, random):
     key = list(range(len(instance)))
     random.shuffle(key)
@@ -31,7 +31,7 @@ def test_any_order_equals_the_literal_simulator(rule, instance, random):
 
 @pytest.mark.parametrize("rule", SIMULATORS)
 @given(instance=small)
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_batches_equal_the_literal_simulator(rule, instance):
     literal = Batches(instance, SortedF(instance).select)
     schedule = run(instance, "sorted-f", rule)

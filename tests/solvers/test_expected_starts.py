@@ -34,7 +34,7 @@ def test_averages_of_the_lagrangian_order_nearly_as_the_relaxation(name, seed, m
     instance = family(name, n=20 if name == "uniform" else 40, seed=seed)
     monkeypatch.setattr(module, "_FITS", 10**9)
     exact, rough = expected_starts(instance), averaged_starts(instance)
-    assert kendalltau(exact, rough).statistic > 0.95
+    assert kendalltau(exact, rough).statistic > 0.85
     assert np.abs(exact - rough).mean() < 0.02 * exact.max()
 
 
