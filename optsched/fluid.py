@@ -13,6 +13,8 @@ from optsched.errors import InfeasibleError
 from optsched.request_types import RequestTypes, decimal
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from optsched.clock import Clock
     from optsched.instance import FloatArray
 
@@ -100,6 +102,12 @@ class Equilibrium:
         """
         if not self.stable:
             raise InfeasibleError(f"{self.overload}: lower the rates or use a faster clock")
+
+    def plot(self, memory: int | None = None, ax: Axes | None = None) -> Axes:
+        """Plot memory against load; see `optsched.report.fluid_plots.plot_equilibrium`."""
+        from optsched.report.fluid_plots import plot_equilibrium
+
+        return plot_equilibrium(self, memory, ax)
 
     def __repr__(self) -> str:
         return f"<Equilibrium: load {self.load:.4g}, memory {self.memory:,.0f} tokens>"

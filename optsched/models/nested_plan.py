@@ -6,7 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from optsched.instance import FloatArray, IntArray
     from optsched.models.nested import NestedWaitThresholds
 
@@ -60,16 +64,25 @@ class NestedWaitPlan:
         return int(self.program.queue_tokens @ self.thresholds)
 
     @property
+    def parts_by_segment(self) -> FloatArray:
+        """Tokens of a full batch, of queues and of rare queues in each segment, shape (3, L)."""
+        queues = self.program.queue_tokens
+        rare = np.zeros(len(queues))
+        rare[1:] = self._logarithm * queues[1:] / self.decays[1:]
+        return np.array([self.memories, queues * self.thresholds, rare], dtype=np.float64)
+
+    @property
+    def _logarithm(self) -> float:
+        events = (len(self.thresholds) - 1) * self.iterations / self.delta
+        return math.log(events) if events else 0.0
+
+    @property
     def rare_memory(self) -> int:
         r"""Tokens of longer queues, :math:`\sum_i q_i \ln((L - 1) S / \delta) / \theta_i`.
 
         Rounded up; the last term of (12), with the proof's :math:`L - 1` for the printed :math:`m`.
         """
-        events = (len(self.thresholds) - 1) * self.iterations / self.delta
-        if events == 0:
-            return 0
-        lengths = self.program.queue_tokens[1:] / self.decays[1:]
-        return math.ceil(math.log(events) * float(lengths.sum()))
+        return math.ceil(float(self.parts_by_segment[2].sum()) - 1e-9)
 
     @property
     def safety_stock(self) -> int:
@@ -86,6 +99,12 @@ class NestedWaitPlan:
         """Requests in a full batch, at all stages."""
         stages = self.program.last_stages - self.program.first_stages + 1
         return int(stages @ self.thresholds)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the memory by segment; see `optsched.report.fluid_plots.plot_nested_memory`."""
+        from optsched.report.fluid_plots import plot_nested_memory
+
+        return plot_nested_memory(self, ax)
 
     def __repr__(self) -> str:
         return f"<NestedWaitPlan {self.thresholds.tolist()}: {self.memory_bound:,} tokens>"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import numpy.typing as npt
+    from matplotlib.axes import Axes
 
     from optsched.clock import Clock
     from optsched.fluid import Equilibrium
@@ -116,6 +117,12 @@ class SegmentDesign:
             )
         object.__setattr__(self, "candidates", chosen)
 
+    def plot(self, numbers: Iterable[int] | None = None, ax: Axes | None = None) -> Axes:
+        """Plot memory against segments; see `optsched.report.fluid_plots.plot_segments`."""
+        from optsched.report.fluid_plots import plot_segments
+
+        return plot_segments(self, numbers, ax)
+
     def __repr__(self) -> str:
         return f"<SegmentDesign: {len(self._ends)} borders, first threshold {self.first_threshold}>"
 
@@ -209,6 +216,29 @@ class SegmentDesign:
         """Give the least bound for each number of segments; None where none keeps (10)."""
         values = [self._path(number)[1] for number in numbers]
         return [math.ceil(value - 1e-6) if np.isfinite(value) else None for value in values]
+
+    def parts(self, number: int) -> tuple[float, float, float] | None:
+        """Split the least bound for a number of segments into its three terms.
+
+        Parameters
+        ----------
+        number
+            Number of segments.
+
+        Returns
+        -------
+        tuple or None
+            Tokens of a full batch, of queues and of rare queues; None if no borders keep (10).
+        """
+        borders, bound = self._path(number)
+        if not np.isfinite(bound):
+            return None
+        starts, ends = self._nodes(borders)
+        _, scaled = self._costs
+        rare = self._logarithm(number) * float(scaled[starts, ends].sum())
+        waiting = int(self.types.prompts[0]) + borders[:-1]
+        queues = float(waiting @ self.thresholds[starts[1:]])
+        return bound - queues - rare, queues, rare
 
     def cost(self, borders: npt.ArrayLike) -> float:
         """Give the bound for borders of one's own, out of the candidates, in tokens.

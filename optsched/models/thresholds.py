@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+    from matplotlib.axes import Axes
 
     from optsched.clock import Clock
     from optsched.instance import FloatArray, IntArray
@@ -350,6 +351,12 @@ class WaitPlan:
     def batch_size(self) -> int:
         """Requests in a full batch, at all stages."""
         return int(self.program.types.stages @ self.thresholds)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the slack of each type; see `optsched.report.fluid_plots.plot_slacks`."""
+        from optsched.report.fluid_plots import plot_slacks
+
+        return plot_slacks(self, ax)
 
     def __repr__(self) -> str:
         return f"<WaitPlan {self.thresholds.tolist()}: {self.memory:,} tokens>"

@@ -1,0 +1,243 @@
+"""Plots of the fluid model: memory against load, slack per type, memory by segments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched.report.style import (
+    BLUE,
+    GREEN,
+    LIMIT,
+    ORANGE,
+    VERMILLION,
+    count_axis,
+    count_log_axis,
+    legend_above,
+    plain,
+    prepare,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from matplotlib.axes import Axes
+
+    from optsched.fluid import Equilibrium
+    from optsched.models.nested_plan import NestedWaitPlan
+    from optsched.models.segments import SegmentDesign
+    from optsched.models.thresholds import WaitPlan
+
+_LOADS = np.linspace(0.02, 0.96, 95)
+_MOST_TYPES = 30
+_PARTS = (
+    ("full batch", BLUE, ""),
+    ("queues", ORANGE, "//"),
+    ("rare queues", VERMILLION, "xx"),
+)
+
+
+def plot_equilibrium(found: Equilibrium, memory: int | None = None, ax: Axes | None = None) -> Axes:
+    """Plot the memory of the fluid and of WAIT against the load, with all rates scaled alike.
+
+    Parameters
+    ----------
+    found
+        An equilibrium, drawn as a point if it is stable.
+    memory
+        A limit to draw.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on, with a logarithmic axis of tokens. WAIT's thresholds are the fluid's
+        requests per stage, rounded up to whole ones that keep up.
+
+    Examples
+    --------
+    >>> from optsched import RequestTypes, equilibrium
+    >>> found = equilibrium(RequestTypes([10], [20], [100]), "affine:0.0085,2.7e-7")
+    >>> plot_equilibrium(found).get_xlabel()
+    'load (share of the time that the arrivals need)'
+    """
+    from optsched.fluid import equilibrium
+    from optsched.models.thresholds import WaitThresholds
+
+    ax = prepare(ax)
+    scaled = [found.types.scaled(load / found.load) for load in _LOADS.tolist()]
+    fluid = [equilibrium(types, found.clock).memory for types in scaled]
+    programs = [WaitThresholds(types, found.clock) for types in scaled]
+    waiting = [program.plan(program.least_fixed_point()).memory for program in programs]
+    ax.plot(_LOADS, waiting, color=VERMILLION, linestyle=(0, (4, 1.5)), label="WAIT, a full batch")
+    ax.plot(_LOADS, fluid, color=BLUE, label="fluid equilibrium")
+    if found.stable:
+        label = f"load {found.load:.3g}: {found.memory:,.0f} tokens"
+        ax.plot(found.load, found.memory, "o", color=BLUE, label=label)
+    if memory is not None:
+        ax.axhline(memory, color=LIMIT, linewidth=1, label=f"memory limit, {memory:,}")
+    ax.set_yscale("log")
+    ax.set_xlim(0, 1)
+    count_log_axis(ax.yaxis)
+    ax.set_xlabel("load (share of the time that the arrivals need)")
+    ax.set_ylabel("tokens held")
+    legend_above(ax)
+    return ax
+
+
+def plot_slacks(plan: WaitPlan, ax: Axes | None = None) -> Axes:
+    """Plot how long the requests that fill a batch take to arrive, against how long it lasts.
+
+    Parameters
+    ----------
+    plan
+        Thresholds of WAIT.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on: a bar per type, of at most the 30 with the least slack. No bar ends
+        before the line, else that type would fall behind.
+
+    Examples
+    --------
+    >>> from optsched import RequestTypes, WaitThresholds
+    >>> program = WaitThresholds(RequestTypes([10], [20], [100]), "affine:0.0085,2.7e-7")
+    >>> plot_slacks(program.plan([2])).get_xlabel()
+    'time (s)'
+    """
+    shown = np.argsort(plan.slacks, kind="stable")[:_MOST_TYPES]
+    ax = prepare(ax, height=1.3 + 0.36 * len(shown))
+    rows = np.arange(len(shown))
+    time = plan.iteration_time
+    ax.barh(rows, time, height=0.68, color=BLUE, label="a full batch")
+    ax.barh(rows, plan.slacks[shown], left=time, height=0.68, color=GREEN, label="slack")
+    ax.axvline(time, color="black", linewidth=1)
+    names = plan.program.types.names
+    for row, j in enumerate(shown.tolist()):
+        ax.annotate(
+            f"{plan.thresholds[j]:,} arrive",
+            (time + plan.slacks[j], row),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+        )
+    ax.set_yticks(rows, [f"type {plain(names[j])}" for j in shown])
+    ax.set_ylim(len(shown) - 0.45, -0.55)
+    ax.set_xlim(0, 1.2 * (time + plan.slacks[shown].max()))
+    ax.grid(visible=False, axis="y")
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlabel("time (s)")
+    legend_above(ax)
+    return ax
+
+
+def plot_nested_memory(plan: NestedWaitPlan, ax: Axes | None = None) -> Axes:
+    """Plot the memory that Nested WAIT needs, by segment and by what it is for.
+
+    Parameters
+    ----------
+    plan
+        Thresholds of Nested WAIT.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on, a bar per segment.
+
+    Examples
+    --------
+    >>> from optsched import NestedWaitThresholds, RequestTypes
+    >>> types = RequestTypes([10] * 4, [20, 40, 80, 160], [20, 40, 80, 160])
+    >>> program = NestedWaitThresholds(types, "affine:0.0085,2.7e-7")
+    >>> plot_nested_memory(program.plan([60, 57, 50, 34])).get_ylabel()
+    'tokens'
+    """
+    ax = prepare(ax)
+    program, count = plan.program, len(plan.thresholds)
+    stages = [
+        f"{first}-{last}"
+        for first, last in zip(program.first_stages, program.last_stages, strict=True)
+    ]
+    _stack(ax, np.arange(count), plan.parts_by_segment)
+    step = max(1, count // 10)
+    ax.set_xticks(np.arange(count)[::step], stages[::step], fontsize=8)
+    ax.set_xlabel("stages of the segment (output tokens)")
+    ax.set_ylabel("tokens")
+    count_axis(ax.yaxis)
+    legend_above(ax)
+    return ax
+
+
+def plot_segments(
+    design: SegmentDesign, numbers: Iterable[int] | None = None, ax: Axes | None = None
+) -> Axes:
+    """Plot the memory that suffices against the number of segments, each with its best borders.
+
+    Parameters
+    ----------
+    design
+        What to cut into segments.
+    numbers
+        Numbers of segments; None for 2 to 30, which one alone would dwarf.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on. Numbers for which no borders keep (10) are left out.
+
+    Examples
+    --------
+    >>> from optsched import RequestTypes, SegmentDesign
+    >>> types = RequestTypes([10] * 4, [20, 40, 80, 160], [20, 40, 80, 160])
+    >>> plot_segments(SegmentDesign(types, first_threshold=60)).get_xlabel()
+    'segments'
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    ax = prepare(ax)
+    most = len(design.thresholds)
+    chosen = range(min(2, most), min(30, most) + 1) if numbers is None else numbers
+    parts = {number: design.parts(number) for number in chosen}
+    drawn = {number: part for number, part in parts.items() if part is not None}
+    at = np.array(list(drawn))
+    _stack(ax, at, np.array(list(drawn.values())).T)
+    totals = {number: sum(part) for number, part in drawn.items()}
+    best = min(totals, key=totals.__getitem__)
+    least = totals[best]
+    ax.axhline(least, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
+    label = f"least: {least:,.0f} tokens in {best} segments"
+    ax.plot(best, least, "v", color="black", markersize=7, label=label)
+    ax.set_xlabel("segments")
+    ax.set_ylabel("tokens that suffice")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    count_axis(ax.yaxis)
+    legend_above(ax)
+    return ax
+
+
+def _stack(ax: Axes, places: np.ndarray, parts: np.ndarray) -> None:
+    below = np.zeros(len(places))
+    for values, (label, colour, hatch) in zip(parts, _PARTS, strict=True):
+        ax.bar(
+            places,
+            values,
+            bottom=below,
+            width=0.72,
+            color=colour,
+            edgecolor="white",
+            hatch=hatch,
+            linewidth=0.3,
+            label=label,
+        )
+        below = below + values
+    ax.grid(visible=False, axis="x")
