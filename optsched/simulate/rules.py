@@ -166,35 +166,41 @@ def _backfill(
     window: IntArray,
 ) -> IntArray:
     """Plan in order and start whoever is planned before a step; gives the usage, perhaps longer."""
-    kept = max(0, window[1] - clock)
-    usage[1 : kept + 1] = usage[clock + 1 - window[0] : clock + 1 - window[0] + kept].copy()
-    usage[kept + 1 :] = 0
-    window[0], window[1] = clock, clock + kept
+    if clock - window[0] > len(usage) // 2:
+        kept = max(0, window[1] - clock)
+        usage[1 : kept + 1] = usage[clock + 1 - window[0] : clock + 1 - window[0] + kept].copy()
+        usage[kept + 1 :] = 0
+        window[0] = clock
+    base, running_end = window[0], window[1]
     planned = np.empty(len(order), dtype=np.int64)
     count = 0
-    free = clock  # nobody fits at a step before
-    least = prompts[order].min()
+    least = prompts[order]  # of this and later ones
+    for place in range(len(order) - 2, -1, -1):
+        least[place] = min(least[place], least[place + 1])
+    free = clock  # none of them fits at a step before
     for request in order:
         prompt, output = prompts[request], outputs[request]
-        while free < window[1] and usage[free + 1 - clock] + least + 1 > memory:
+        while free < window[1] and usage[free + 1 - base] + least[count] + 1 > memory:
             free += 1
         if free >= until:
             break
         start = earliest_start(usage, window, memory, prompt, output, free)
         planned[count] = start
         count += 1
-        if start + output - clock >= len(usage):
-            longer = np.zeros(max(2 * len(usage), start + output - clock + 64), dtype=np.int64)
+        if start + output - base >= len(usage):
+            longer = np.zeros(max(2 * len(usage), start + output - base + 64), dtype=np.int64)
             longer[: len(usage)] = usage
             usage = longer
         for token in range(1, output + 1):
-            usage[start - clock + token] += prompt + token
+            usage[start - base + token] += prompt + token
         window[1] = max(window[1], start + output)
     for place in range(count):
         request, start = order[place], planned[place]
         if start < until:
             starts[request] = start
+            running_end = max(running_end, start + outputs[request])
             continue
         for token in range(1, outputs[request] + 1):
-            usage[start - clock + token] -= prompts[request] + token
+            usage[start - base + token] -= prompts[request] + token
+    window[1] = running_end
     return usage

@@ -18,10 +18,12 @@ within 0.2 % of the best where both were computed, and so few steps suffice.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched.errors import SolverError
 from optsched.instance import Instance
 from optsched.schedule import Schedule
 from optsched.solution import Stopped
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 _FITS = 100_000  # nonzeros that HiGHS solves within a second
 _ITERATIONS = 100
+_MOST_STEPS = 20_000_000
 _AHEAD = 0.0005  # by how much better than the best value a step hopes to get, as a share of it
 _DECIMALS = 6  # what is nearer than this is a rounding error of the solver
 
@@ -51,6 +54,11 @@ def expected_starts(instance: Instance) -> FloatArray:
         Mean starts, shape (n,): by HiGHS where the program has up to 100,000 nonzeros, otherwise
         averages of the Lagrangian's.
 
+    Raises
+    ------
+    SolverError
+        If the requests fill the worker for more steps than prices can be kept for.
+
     Examples
     --------
     A third of the first request is left for step 1.
@@ -62,7 +70,13 @@ def expected_starts(instance: Instance) -> FloatArray:
     from optsched.solvers.driver import solve_linear
 
     instance = Instance(instance.prompts, instance.outputs, instance.memory)
-    busy = -(-int(instance.areas.sum()) // instance.memory)
+    work = float(instance.areas.sum(dtype=np.float64)) / instance.memory
+    if work > _MOST_STEPS:
+        raise SolverError(
+            f"expected starts would need prices for {work:,.0f} steps (at most {_MOST_STEPS:,}); "
+            "order by 'area', or use longer steps"
+        )
+    busy = math.ceil(work)
     program = LatencyRelaxation(instance, horizon=2 * busy + int(instance.outputs.max()))
     if program.nonzeros <= _FITS:
         solution = solve_linear(program.lower())

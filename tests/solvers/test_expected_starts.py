@@ -9,7 +9,7 @@ from literal_orders import relaxed_optimum
 from scipy.stats import kendalltau
 from strategies import instances
 
-from optsched import Instance, family
+from optsched import Instance, SolverError, family
 from optsched.solvers import expected_starts as module
 from optsched.solvers.expected_starts import averaged_starts, expected_starts
 
@@ -47,3 +47,9 @@ def test_large_instances_take_the_averages(monkeypatch):
 def test_requests_that_all_fit_start_at_once():
     instance = Instance([1, 2, 3], [4, 5, 6], memory=100)
     assert averaged_starts(instance).tolist() == expected_starts(instance).tolist() == [0, 0, 0]
+
+
+def test_too_many_steps_are_refused():
+    instance = Instance([0] * 3, [10**9] * 3, 10**9)
+    with pytest.raises(SolverError, match=r"prices for 1,500,000,00\d steps .*; order by 'area'"):
+        expected_starts(instance)
