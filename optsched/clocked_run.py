@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched.clock import Clock
+    from optsched.execution import Loop, Stall
     from optsched.instance import BoolArray, FloatArray, Instance, IntArray
     from optsched.simulate.batches import BatchLog
 
@@ -50,6 +51,8 @@ class ClockedRun:
         Time from which no batch was formed; infinite where all requests were served.
     intervals
         What the policy knew of the outputs; None if it knew them or needed nothing.
+    loop, stall
+        Why the run did not complete all requests, if it was not stopped by `until`.
 
     Examples
     --------
@@ -71,6 +74,8 @@ class ClockedRun:
     lost_tokens: IntArray
     until: float = np.inf
     intervals: str | None = None
+    loop: Loop | None = None
+    stall: Stall | None = None
 
     def __repr__(self) -> str:
         return f"<ClockedRun {self.policy!r}: {len(self.log.spans)} batches>"
@@ -158,9 +163,8 @@ class ClockedRun:
             lasts = self.clock(BatchContent(*log.contents[row].tolist()))
             if not np.isclose(end - begin, lasts, rtol=1e-6, atol=1e-12 * max(end, 1)):
                 found.append(f"batch {row} lasts {end - begin:g} {unit}, not {lasts:g}")
-        early = self.first_batch >= 0
-        early &= log.spans[self.first_batch, 0] < self.arrivals
-        for request in np.flatnonzero(early).tolist():
+        served = np.append(log.spans[:, 0], np.inf)[self.first_batch]  # index -1: never
+        for request in np.flatnonzero(served < self.arrivals).tolist():
             found.append(f"request {self.instance.label(request)} is served before it arrives")
         return found
 
@@ -219,6 +223,8 @@ class ClockedRun:
             "busy": float((self.log.spans[:, 1] - self.log.spans[:, 0]).sum()) / self.end,
             "evictions": int(self.evictions.sum()),
             "lost_tokens": int(self.lost_tokens.sum()),
+            "loop": None if self.loop is None else self.loop.to_dict(),
+            "stall": None if self.stall is None else self.stall.to_dict(),
         }
 
     def to_pandas(self) -> pd.DataFrame:
@@ -312,6 +318,8 @@ class ClockedRun:
             if metrics["evictions"]
             else ""
         )
+        why = self.loop or self.stall
+        given_up = [] if why is None else [f"  the run {why}"]
         return "\n".join(
             [
                 f"{self.policy}{known} on {self.clock.name}: {len(self.instance):,} requests{left}",
@@ -321,6 +329,7 @@ class ClockedRun:
                 f"  output    {metrics['throughput']:,.4g} tokens per {per}, "
                 f"{metrics['batches']:,} batches until {self.end:,.4g} {unit}",
                 f"  memory    peak {self.peak_memory:,} of {memory:,} tokens{evicted}",
+                *given_up,
             ]
         )
 

@@ -34,20 +34,31 @@ class Loop:
     step
         When the state was there for the first time.
     period
-        Steps until it was there again.
+        Time until it was there again; 0 s on a clock where nobody is admitted any more.
     requests
         Requests that are processed in vain in each period, ascending; they never complete.
+    unit
+        Of the times: "steps" or "s".
     """
 
-    step: int
-    period: int
+    step: float
+    period: float
     requests: tuple[int, ...]
+    unit: str = "steps"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the proof as plain data, ready for JSON."""
+        return {"step": self.step, "period": self.period, "requests": list(self.requests)}
 
     def __str__(self) -> str:
         shown = ", ".join(map(str, self.requests[:5]))
         more = f" and {len(self.requests) - 5} more" if len(self.requests) > 5 else ""
-        every = "every step" if self.period == 1 else f"every {self.period:,} steps"
-        return f"repeats itself from step {self.step:,} on, {every}, with requests {shown}{more}"
+        if self.unit == "steps":
+            start = f"step {self.step:,}"
+            every = "every step" if self.period == 1 else f"every {self.period:,} steps"
+        else:
+            start, every = f"{self.step:,.6g} {self.unit}", f"every {self.period:,.6g} {self.unit}"
+        return f"repeats itself from {start} on, {every}, with requests {shown}{more}"
 
 
 @dataclass(frozen=True)
@@ -59,17 +70,25 @@ class Stall:
     step
         When the run was given up.
     idle_steps
-        Steps without a completion until then.
+        Steps, or batches on a clock, without a completion until then.
+    unit
+        Of the time: "steps" or "s".
     """
 
-    step: int
+    step: float
     idle_steps: int
+    unit: str = "steps"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the facts as plain data, ready for JSON."""
+        return {"step": self.step, "idle_steps": self.idle_steps}
 
     def __str__(self) -> str:
-        return (
-            f"was given up at step {self.step:,} after {self.idle_steps:,} steps without a "
-            "completion"
-        )
+        if self.unit == "steps":
+            when, idle = f"step {self.step:,}", f"{self.idle_steps:,} steps"
+        else:
+            when, idle = f"{self.step:,.6g} {self.unit}", f"{self.idle_steps:,} batches"
+        return f"was given up at {when} after {idle} without a completion"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -227,13 +246,9 @@ class Execution:
             "stall": None,
         }
         if self.loop is not None:
-            content["loop"] = {
-                "step": self.loop.step,
-                "period": self.loop.period,
-                "requests": list(self.loop.requests),
-            }
+            content["loop"] = self.loop.to_dict()
         if self.stall is not None:
-            content["stall"] = {"step": self.stall.step, "idle_steps": self.stall.idle_steps}
+            content["stall"] = self.stall.to_dict()
         return content
 
     def to_pandas(self) -> pd.DataFrame:

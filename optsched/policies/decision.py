@@ -19,7 +19,8 @@ class State:
     Attributes
     ----------
     clock
-        The step that was completed last; who starts now makes a token in the next one.
+        The step that was completed last, or the time on a clock in seconds; who starts now makes a
+        token in the next batch.
     waiting
         Requests that have arrived and do not run, by arrival.
     running
@@ -37,7 +38,7 @@ class State:
         Prompts, arrivals and bounds of the outputs; both bounds are the output where it is known.
     """
 
-    clock: int
+    clock: float
     waiting: IntArray
     running: IntArray
     tokens: IntArray

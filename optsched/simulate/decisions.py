@@ -6,19 +6,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched.clock import BatchContent
+from optsched.clocked_run import arrival_times
 from optsched.errors import PolicyError
 from optsched.policies.decision import State
+from optsched.simulate.batches import new_log
 
 if TYPE_CHECKING:
-    from optsched.instance import Instance
+    from optsched.clock import Clock
+    from optsched.instance import Instance, IntArray
     from optsched.intervals import Forecast
     from optsched.policies.decision import DecisionPolicy
+    from optsched.simulate.batches import BatchLog
 
 
 def run_decisions(
-    instance: Instance, policy: DecisionPolicy, known: Forecast, patience: int
-) -> tuple[list[tuple[int, int, int]], int | None]:
-    """Run a policy that decides step by step.
+    instance: Instance,
+    policy: DecisionPolicy,
+    known: Forecast,
+    patience: int,
+    clock: Clock,
+    until: float,
+) -> tuple[IntArray, int, BatchLog, bool]:
+    """Run a policy that decides batch by batch.
 
     Parameters
     ----------
@@ -29,30 +39,41 @@ def run_decisions(
     known
         What the policy gets to see of the requests.
     patience
-        Steps without a completion or an arrival after which the run is given up.
+        Batches without a completion or an arrival after which the run is given up.
+    clock
+        How long batches take.
+    until
+        Form no batch at or after this time.
 
     Returns
     -------
-    tuple
-        Attempts (request, start, tokens made) by end, and the step at which the run was given up,
-        None if it was not.
+    attempts
+        Shape (3, attempts): request, batches before its start, tokens made; by end.
+    running
+        How many of the last attempts have not ended.
+    log
+        The batches.
+    given_up
+        Whether the run was given up.
 
     Raises
     ------
     PolicyError
         If the policy starts a request that does not wait; the message names it.
     """
-    run = _Run(instance, known)
-    while run.advance(policy):
-        if run.clock - run.progress > patience:
-            return run.attempts, run.clock
-    return run.attempts, None
+    run = _Run(instance, known, clock)
+    given_up = False
+    while not given_up and run.now < until and run.advance(policy):
+        given_up = run.step + run.idle - run.progress > patience
+    running = run.unfinished()
+    attempts = np.array(run.attempts + running, dtype=np.int64).reshape(-1, 3).T
+    return attempts, len(running), run.log(), given_up
 
 
 class _Run:
     """A worker and its queue, between two steps."""
 
-    def __init__(self, instance: Instance, known: Forecast) -> None:
+    def __init__(self, instance: Instance, known: Forecast, clock: Clock) -> None:
         self._prompts = instance.prompts.tolist()
         self._outputs = instance.outputs.tolist()
         self._instance = instance
@@ -65,38 +86,46 @@ class _Run:
         self._running: dict[int, int] = {}  # request: start, in the order of the starts
         self._ends: dict[int, list[int]] = {}  # step: requests that might complete there
         self._held = 0
-        self.clock = self.progress = int(instance.arrivals[0])
+        self._clock = clock
+        self._arrivals = arrival_times(instance, clock)
+        self._contents: list[BatchContent] = []
+        self._spans: list[tuple[float, float]] = []
+        self.now = 0.0
+        self.step = self.progress = 0  # batches that have ended
+        self.idle = 0  # decisions that started nobody on an idle worker
         self.attempts: list[tuple[int, int, int]] = []
 
     def advance(self, policy: DecisionPolicy) -> bool:
-        """Decide and take one step; False once all requests are complete."""
-        arrivals = self._instance.arrivals
-        there = int(np.searchsorted(arrivals, self.clock, side="right"))
+        """Decide and run a batch; False once all requests are complete."""
+        there = int(np.searchsorted(self._arrivals, self.now, side="right"))
         if there > self._released:
             self._waiting.update(range(self._released, there))
-            self._released, self.progress = there, self.clock
+            self._released, self.progress = there, self.step + self.idle
             self._changed = True
         self._make_room()
         if self._waiting:
             for request in self._decide(policy):
                 self._waiting.remove(request)
                 self._changed = True
-                self._running[request] = self.clock
-                self._ends.setdefault(self.clock + self._outputs[request], []).append(request)
+                self._running[request] = self.step
+                self._ends.setdefault(self.step + self._outputs[request], []).append(request)
                 self._held += self._prompts[request]
             self._make_room()
         elif not self._running:
-            if self._released == len(arrivals):
+            if self._released == len(self._arrivals):
                 return False
-            self.clock = int(arrivals[self._released])
+            self.now = float(self._arrivals[self._released])
             return True
-        self._make_tokens()
+        if self._running:
+            self._make_tokens()
+        else:
+            self._stay_idle()
         return True
 
     def _decide(self, policy: DecisionPolicy) -> list[int]:
         running = np.array(list(self._running), dtype=np.int64)
         starts = np.array(list(self._running.values()), dtype=np.int64)
-        tokens = self.clock - starts
+        tokens = self.step - starts
         lower = self._lower.copy()
         lower[running] = np.maximum(lower[running], tokens)
         if self._changed:
@@ -105,7 +134,8 @@ class _Run:
         for array in (running, tokens, lower, self._queue):
             array.flags.writeable = False
         free = self._instance.memory - self._held - len(running)
-        state = State(self.clock, self._queue, running, tokens, free, lower, self._known)
+        now = int(self.now) if self._clock.unit == "steps" else self.now
+        state = State(now, self._queue, running, tokens, free, lower, self._known)
         chosen: list[int] = []
         for request in policy.decide(state):
             self._check(policy, request, chosen)
@@ -124,7 +154,7 @@ class _Run:
             elif not 0 <= number < len(self._instance):
                 why = f"but there are only the requests 0 to {len(self._instance) - 1}"
             elif number >= self._released:
-                why = f"which arrives at step {self._instance.arrivals[number]} only"
+                why = f"which arrives at {self._named(self._arrivals[number])} only"
             else:
                 why = "which is complete"
             named = number < len(self._instance) and number >= 0
@@ -132,15 +162,18 @@ class _Run:
         else:
             why = "which is no index of a request"
         raise PolicyError(
-            f"policy {policy.name!r} starts request {request} at step {self.clock}, {why}; "
+            f"policy {policy.name!r} starts request {request} at {self._named(self.now)}, {why}; "
             "choose among state.waiting"
         )
+
+    def _named(self, time: float) -> str:
+        return f"step {int(time)}" if self._clock.unit == "steps" else f"{time:g} s"
 
     def _make_room(self) -> None:
         # The last started has made the fewest tokens.
         while self._held + len(self._running) > self._instance.memory:
             request, start = self._running.popitem()
-            made = self.clock - start
+            made = self.step - start
             self._ends[start + self._outputs[request]].remove(request)
             self._held -= self._prompts[request] + made
             self._waiting.add(request)
@@ -149,13 +182,47 @@ class _Run:
                 self._lower[request] = max(self._lower[request], made)
                 self.attempts.append((request, start, made))
 
+    def _stay_idle(self) -> None:
+        """Nobody was started: a step passes, or where time has no steps, until somebody arrives."""
+        self.idle += 1
+        if self._clock.unit == "steps":
+            self.now += 1
+        elif self._released < len(self._arrivals):
+            self.now = float(self._arrivals[self._released])
+
     def _make_tokens(self) -> None:
-        self.clock += 1
+        self._pass_time()
+        self.step += 1
         self._held += len(self._running)
-        for request in self._ends.pop(self.clock, ()):
+        for request in self._ends.pop(self.step, ()):
             start = self._running.pop(request)
             made = self._outputs[request]
             self._held -= self._prompts[request] + made
             self._lower[request] = made  # its completion gives the output away
             self.attempts.append((request, start, made))
-            self.progress = self.clock
+            self.progress = self.step + self.idle
+
+    def _pass_time(self) -> None:
+        new = [
+            prompt
+            for request, start in self._running.items()
+            if start == self.step and (prompt := self._prompts[request])
+        ]
+        decodes, usage = len(self._running) - len(new), self._held + len(self._running)
+        squares = sum(prompt * prompt for prompt in new)
+        content = BatchContent(sum(new), decodes, self._held - sum(new), squares, usage)
+        begin, self.now = self.now, self.now + self._clock(content)
+        self._contents.append(content)
+        self._spans.append((begin, self.now))
+
+    def unfinished(self) -> list[tuple[int, int, int]]:
+        """Give the attempts that have not ended."""
+        return [(request, start, self.step - start) for request, start in self._running.items()]
+
+    def log(self) -> BatchLog:
+        """Give all batches."""
+        log = new_log()
+        contents = np.array(self._contents, dtype=np.int64).reshape(-1, len(BatchContent._fields))
+        log.state[0], log.now[0] = len(contents), self.now
+        spans = np.array(self._spans, dtype=np.float64).reshape(-1, 2)
+        return log._replace(contents=contents, spans=spans, usage=contents[:, -1].copy())

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from optsched.clock import get_clock
+from optsched.clock import UNIT, get_clock
 from optsched.errors import PolicyError
-from optsched.execution import Execution, Loop, Stall, of_schedule
-from optsched.intervals import forecast
+from optsched.execution import Execution, of_schedule
 from optsched.policies import OrderPolicy, get_policy, with_rule
-from optsched.policies.decision import DecisionPolicy
-from optsched.policies.overflow import OverflowPolicy
 from optsched.policies.robust import Hindsight, IntervalPolicy
 from optsched.policies.serving import EnginePolicy
 from optsched.schedule import Schedule
-from optsched.simulate import eviction, overflow
-from optsched.simulate.decisions import run_decisions
+from optsched.simulate.attempts import run_attempts
 from optsched.simulate.on_clock import execute_on_clock
 from optsched.simulate.rules import admit
 
@@ -29,14 +24,6 @@ if TYPE_CHECKING:
     from optsched.clocked_run import ClockedRun
     from optsched.instance import Instance
     from optsched.policies import Policy, Rule
-
-_ORDERS = {"bound": eviction.BOUND, "area": eviction.AREA, "mean-area": eviction.MEAN_AREA}
-_OUTLIVED = {
-    "ends-next": eviction.ENDS_NEXT,
-    "holds-nothing": eviction.HOLDS_NOTHING,
-    "restarts": eviction.RESTARTS,
-}
-_CANCEL = {"bound": eviction.BY_BOUND, "tokens": eviction.BY_TOKENS}
 
 
 @overload
@@ -129,7 +116,15 @@ def execute(
     if isinstance(chosen, OrderPolicy):
         chosen = with_rule(chosen, rule)
     if clock is not None:
-        return execute_on_clock(instance, chosen, get_clock(clock), until)
+        return execute_on_clock(
+            instance,
+            chosen,
+            get_clock(clock),
+            intervals=intervals,
+            patience=patience,
+            seed=seed,
+            until=until,
+        )
     if isinstance(chosen, EnginePolicy):
         raise PolicyError(
             f"policy {chosen.name!r} forms batches that take time; give a clock, such as unit or "
@@ -138,14 +133,20 @@ def execute(
     if isinstance(chosen, OrderPolicy):
         schedule = Schedule(instance, admit(instance, chosen), chosen.name)
         return of_schedule(schedule, intervals)
-    if patience is None:
-        patience = max(10_000, 100 * int(instance.outputs.max()))
-    if isinstance(chosen, OverflowPolicy):
-        return _execute_to_threshold(instance, chosen, intervals, patience, seed)
-    if isinstance(chosen, DecisionPolicy):
-        return _execute_decisions(instance, chosen, intervals, patience)
-    assert intervals is not None
-    return _execute_planned(instance, chosen, intervals, seed)
+    attempts = run_attempts(
+        instance, chosen, UNIT, intervals=intervals, patience=patience, seed=seed
+    )
+    steps = attempts.log.spans[attempts.starts, 0].astype(np.int64)
+    return Execution(
+        instance,
+        chosen.name,
+        attempts.requests,
+        steps,
+        attempts.tokens,
+        intervals,
+        attempts.loop,
+        attempts.stall,
+    )
 
 
 def check_knowledge(policy: Policy, intervals: str | None, rule: Rule = "prefix") -> None:
@@ -183,74 +184,3 @@ def check_knowledge(policy: Policy, intervals: str | None, rule: Rule = "prefix"
             f"policy {policy.name!r} plans with intervals of the outputs; say what it may know, "
             "such as common:1,1000 or relative:0.5 (exact: the outputs themselves)"
         )
-
-
-def _execute_planned(
-    instance: Instance, policy: IntervalPolicy, intervals: str, seed: int
-) -> Execution:
-    known = forecast(instance, intervals)
-    requests, starts, tokens = eviction.run_planned(
-        instance.prompts,
-        instance.arrivals,
-        instance.outputs,
-        instance.memory,
-        policy.planned(known),
-        known.upper,
-        _ORDERS[policy.order],
-        _OUTLIVED[policy.outlived],
-        _CANCEL[policy.cancel],
-        share_of(policy.slack, instance.memory),
-        seed,
-    )
-    return Execution(instance, policy.name, requests, starts, tokens, intervals)
-
-
-def _execute_to_threshold(
-    instance: Instance, policy: OverflowPolicy, intervals: str | None, patience: int, seed: int
-) -> Execution:
-    log, outcome, step, steps, looping = overflow.run_to_threshold(
-        instance.prompts,
-        instance.arrivals,
-        instance.outputs,
-        instance.memory,
-        share_of(1 - Fraction(str(policy.alpha)), instance.memory),
-        1.0 if policy.beta is None else policy.beta,
-        patience,
-        seed,
-    )
-    loop = Loop(step, steps, tuple(looping.tolist())) if outcome == overflow.LOOPS else None
-    stall = Stall(step, steps) if outcome == overflow.STALLED else None
-    return Execution(instance, policy.name, log[0], log[1], log[2], intervals, loop, stall)
-
-
-def _execute_decisions(
-    instance: Instance, policy: DecisionPolicy, intervals: str | None, patience: int
-) -> Execution:
-    known = forecast(instance, "exact" if intervals is None else intervals)
-    attempts, given_up = run_decisions(instance, policy, known, patience)
-    requests, starts, tokens = np.array(attempts, dtype=np.int64).reshape(-1, 3).T
-    stall = None if given_up is None else Stall(given_up, patience)
-    return Execution(instance, policy.name, requests, starts, tokens, intervals, stall=stall)
-
-
-def share_of(share: float | Fraction, memory: int) -> int:
-    """Give a share of the memory in whole tokens, rounded down from the number as it is written.
-
-    Parameters
-    ----------
-    share
-        In [0, 1].
-    memory
-        Tokens.
-
-    Returns
-    -------
-    int
-        Tokens.
-
-    Examples
-    --------
-    >>> share_of(0.29, 100), int(0.29 * 100)
-    (29, 28)
-    """
-    return int(Fraction(str(share)) * memory)

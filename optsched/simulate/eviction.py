@@ -13,14 +13,16 @@ the seed alone: one rank when a request enters the queue, another when it starts
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optsched._compiled import compiled
+from optsched.simulate.batches import add_batch, has_failed
 
 if TYPE_CHECKING:
-    from optsched.instance import IntArray
+    from optsched.instance import FloatArray, IntArray
+    from optsched.simulate.batches import BatchLog
 
 # How a running request that has outlived its planned output is planned to go on.
 ENDS_NEXT, HOLDS_NOTHING, RESTARTS = 0, 1, 2
@@ -128,7 +130,7 @@ def _choose_outlived(
 @compiled
 def run_planned(
     prompts: IntArray,
-    arrivals: IntArray,
+    arrivals: FloatArray,
     outputs: IntArray,
     memory: int,
     lower: IntArray,
@@ -138,13 +140,17 @@ def run_planned(
     cancel: int,
     reserve: int,
     seed: int,
-) -> IntArray:
-    """Run all requests to completion.
+    log: BatchLog,
+    timer: tuple[FloatArray, Any],
+    until: float,
+) -> tuple[IntArray, int, BatchLog]:
+    """Run all requests to completion, or until a time.
 
     Parameters
     ----------
     prompts, arrivals, outputs, memory
-        The instance; an output is only looked at to see whether a request is complete.
+        The instance, with arrivals in the clock's unit; an output is only looked at to see whether
+        a request is complete.
     lower
         What each request is planned with at first, shape (n,).
     upper
@@ -161,11 +167,18 @@ def run_planned(
         Tokens that admission leaves free unless the worker is idle.
     seed
         Of the ties.
+    log, timer, until
+        Batches so far, what tells their durations, and when no more are to be run.
 
     Returns
     -------
-    IntArray
-        Shape (3, attempts): request, start, tokens made; by end, the evicted ones included.
+    attempts
+        Shape (3, attempts): request, batches before its start, tokens made; by end, the evicted
+        ones included.
+    running
+        How many of the last attempts have not ended.
+    log
+        The batches.
     """
     count = len(prompts)
     planned = lower.copy()
@@ -179,16 +192,16 @@ def run_planned(
     while size < longest + 2:
         size *= 2
     plan = np.zeros(size, dtype=np.int64)  # usage by step, as planned; a ring
-    log = np.empty((3, count + 16), dtype=np.int64)
+    ended = np.empty((3, count + 16), dtype=np.int64)
     waiting = [(0, 0, 0)]  # urgency, random rank, request
     waiting.pop()
-    released = logged = active = held = suspect = 0
-    clock = arrivals[0]
+    released = logged = active = held = suspect = clock = 0  # the clock counts batches
     while True:
-        while released < count and arrivals[released] <= clock:
+        while released < count and arrivals[released] <= log.now[0]:
             key = _urgency(order, prompts[released], planned[released], upper[released])
             heapq.heappush(waiting, (key, random_rank(seed, released, 0, WAITS), released))
             released += 1
+        entered = prefill = squares = 0
         for phase in range(3):
             if phase == 1:
                 # Admit in order; a heap, whose top is the next.
@@ -207,6 +220,9 @@ def run_planned(
                     running[active] = request
                     active += 1
                     held += prompt
+                    entered += prompt > 0
+                    prefill += prompt
+                    squares += prompt * prompt
                 continue
             # Cancel before admission; after it only where admission counted some as nothing.
             if (outlived == HOLDS_NOTHING) != (phase == 2):
@@ -232,8 +248,12 @@ def run_planned(
                 made = clock - start
                 _change_plan(plan, prompt, start, clock + 1, start + planned[request], -1)
                 held -= prompt + made
-                if made > 0:
-                    log = log_attempt(log, logged, request, start, made)
+                if made == 0:  # it was admitted just now
+                    entered -= prompt > 0
+                    prefill -= prompt
+                    squares -= prompt * prompt
+                else:
+                    ended = log_attempt(ended, logged, request, start, made)
                     logged += 1
                 planned[request] = (
                     upper[request] if outlived == RESTARTS else max(planned[request], made)
@@ -252,9 +272,19 @@ def run_planned(
                 active = kept
         if active == 0:
             if released == count:
-                return log[:, :logged].copy()
-            clock = arrivals[released]
+                return ended[:, :logged].copy(), 0, log
+            log.now[0] = arrivals[released]
             continue
+        now, usage = log.now[0], held + active
+        if now < until:
+            decodes, resident = active - entered, held - prefill
+            log = add_batch(log, timer, prefill, decodes, resident, squares, usage, usage)
+        if now >= until or has_failed(log):
+            for request in running[:active]:
+                made = clock - starts[request]
+                ended = log_attempt(ended, logged, request, starts[request], made)
+                logged += 1
+            return ended[:, :logged].copy(), active, log
         clock += 1
         plan[clock & (size - 1)] = 0
         held += active
@@ -266,7 +296,7 @@ def run_planned(
                 position += 1
                 continue
             start, prompt = starts[request], prompts[request]
-            log = log_attempt(log, logged, request, start, made)
+            ended = log_attempt(ended, logged, request, start, made)
             logged += 1
             _change_plan(plan, prompt, start, clock + 1, start + planned[request], -1)
             held -= prompt + made

@@ -8,15 +8,18 @@ import numpy as np
 
 from optsched.clocked_run import ClockedRun, arrival_times
 from optsched.errors import PolicyError
+from optsched.policies import OrderPolicy
 from optsched.policies.base import BatchPolicy, PriorityPolicy
 from optsched.policies.serving import EnginePolicy
 from optsched.simulate import serving
+from optsched.simulate.attempts import run_attempts
 from optsched.simulate.clocked import run_batches, run_by_priority
 
 if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.instance import Instance, IntArray
-    from optsched.policies import OrderPolicy, Policy
+    from optsched.policies import Policy
+    from optsched.simulate.attempts import Attempts
 
 _BATCHING = {
     "mixed": serving.MIXED,
@@ -26,7 +29,14 @@ _BATCHING = {
 
 
 def execute_on_clock(
-    instance: Instance, policy: Policy, clock: Clock, until: float = np.inf
+    instance: Instance,
+    policy: Policy,
+    clock: Clock,
+    *,
+    intervals: str | None,
+    patience: int | None,
+    seed: int,
+    until: float,
 ) -> ClockedRun:
     """Run a policy on an instance with batches that take time.
 
@@ -38,6 +48,8 @@ def execute_on_clock(
         The policy, under its rule of admission.
     clock
         How long batches take.
+    intervals, patience, seed
+        As for `execute`.
     until
         Form no batch at or after this time.
 
@@ -55,12 +67,58 @@ def execute_on_clock(
     """
     if isinstance(policy, EnginePolicy):
         return _serve(instance, policy, clock, until)
-    if not isinstance(policy, PriorityPolicy | BatchPolicy):
-        raise PolicyError(f"policy {policy.name!r} runs without a clock only")
-    return _admit(instance, policy, clock, until)
+    if isinstance(policy, OrderPolicy):
+        return _admit(instance, policy, clock, until, intervals)
+    attempts = run_attempts(
+        instance,
+        policy,
+        clock,
+        intervals=intervals,
+        patience=patience,
+        seed=seed,
+        until=until,
+    )
+    return _from_attempts(instance, policy.name, clock, attempts, until, intervals)
 
 
-def _admit(instance: Instance, policy: OrderPolicy, clock: Clock, until: float) -> ClockedRun:
+def _from_attempts(
+    instance: Instance,
+    policy: str,
+    clock: Clock,
+    attempts: Attempts,
+    until: float,
+    intervals: str | None,
+) -> ClockedRun:
+    count = len(instance)
+    first, last = np.full(count, -1), np.full(count, -1)
+    first[attempts.requests] = attempts.starts  # of the last attempt
+    done = attempts.tokens == instance.outputs[attempts.requests]
+    last[attempts.requests[done]] = (attempts.starts + attempts.tokens - 1)[done]
+    gone = ~done
+    gone[len(gone) - attempts.running :] = False
+    back = attempts.requests[gone]
+    held = instance.prompts[back] + attempts.tokens[gone]
+    waits_again = np.bincount(attempts.requests[~gone], minlength=count) == 0
+    first[waits_again] = -1
+    return ClockedRun(
+        instance,
+        policy,
+        clock,
+        first_batch=first,
+        last_batch=last,
+        log=attempts.log,
+        evictions=np.bincount(back, minlength=count),
+        lost_tokens=np.bincount(back, held, minlength=count).astype(np.int64),
+        until=until,
+        intervals=intervals,
+        loop=attempts.loop,
+        stall=attempts.stall,
+    )
+
+
+def _admit(
+    instance: Instance, policy: OrderPolicy, clock: Clock, until: float, intervals: str | None
+) -> ClockedRun:
     if policy.rule == "backfill" or (policy.rule == "skip" and isinstance(policy, BatchPolicy)):
         raise PolicyError(
             f"policy {policy.name!r}: on a clock the rule {policy.rule!r} is not offered, as it "
@@ -92,6 +150,7 @@ def _admit(instance: Instance, policy: OrderPolicy, clock: Clock, until: float) 
         evictions=nothing,
         lost_tokens=nothing,
         until=until,
+        intervals=intervals,
     )
 
 

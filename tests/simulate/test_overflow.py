@@ -13,7 +13,7 @@ from strategies import instances
 
 from optsched import Instance, PolicyError, execute, run
 from optsched.policies.overflow import CLEARING, GREEDY
-from optsched.simulate.dispatch import share_of
+from optsched.simulate.attempts import share_of
 
 
 def attempts_of(execution):
