@@ -39,6 +39,8 @@ from .hardware import memory_tokens as memory_tokens
 from .instance import Instance as Instance
 from .intervals import Forecast as Forecast
 from .intervals import forecast as forecast
+from .models.balance import BalanceFuture as BalanceFuture
+from .models.balance_state import BalanceState as BalanceState
 from .models.batch import BatchSelection as BatchSelection
 from .models.conflict import Conflict as Conflict
 from .models.events import EventProgram as EventProgram
@@ -63,6 +65,8 @@ from .simulate import run as run
 from .simulate.cluster import run_cluster as run_cluster
 from .solution import Solution as Solution
 from .solution import Stopped as Stopped
+from .solvers.balance import Assignment as Assignment
+from .solvers.balance import balance as balance
 from .solvers.batch import Batch as Batch
 from .solvers.batch import select as select
 from .solvers.bounds import Bound as Bound

@@ -1,3 +1,5 @@
+from .balance import BalanceFuture as BalanceFuture
+from .balance_state import BalanceState as BalanceState
 from .batch import BatchSelection as BatchSelection
 from .events import EventProgram as EventProgram
 from .hindsight import HindsightProgram as HindsightProgram

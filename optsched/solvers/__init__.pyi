@@ -1,3 +1,6 @@
+from .balance import BALANCE_METHODS as BALANCE_METHODS
+from .balance import Assignment as Assignment
+from .balance import balance as balance
 from .base import Capabilities as Capabilities
 from .base import Options as Options
 from .base import Progress as Progress

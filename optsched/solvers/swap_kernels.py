@@ -29,7 +29,7 @@ UNLIMITED = 2**40
 _NOBODY = -1
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
     """The workers with free slots, rows f = 0, ..., F - 1, at steps h = 0, ..., H."""
 
     cluster: int  # G
@@ -128,7 +128,7 @@ def assign(
         return chosen
     unlimited = memory.min() >= UNLIMITED
     filled = slots <= len(sizes) and unlimited
-    step = _open(alive, free, growth, slowness, memory, filled)
+    step = open_step(alive, free, growth, slowness, memory, filled)
     order = np.argsort(sizes, kind="mergesort")
     admitted = min(slots, len(sizes))
     pool = _Pool(
@@ -152,14 +152,14 @@ def assign(
 
 
 @compiled
-def _open(
+def open_step(
     alive: IntArray,
     free: IntArray,
     growth: IntArray,
     slowness: IntArray,
     memory: IntArray,
     filled: bool,
-) -> _Step:
+) -> Step:
     """Set up the rows; where every slot is filled, growth is part of their loads."""
     steps = alive.shape[1]
     worker = np.flatnonzero(free)
@@ -176,7 +176,7 @@ def _open(
         else:
             for h in range(steps):
                 floor[h] = max(floor[h], weight * alive[g, h])
-    step = _Step(
+    step = Step(
         len(free),
         worker,
         slowness[worker],
@@ -193,7 +193,7 @@ def _open(
 
 
 @compiled
-def _rank(step: _Step, h: int) -> None:
+def _rank(step: Step, h: int) -> None:
     """Find the three largest loads of a step anew."""
     top, who = step.top, step.who
     top[0, h], who[0, h] = step.floor[h], _NOBODY
@@ -216,29 +216,35 @@ def _insert(top: IntArray, who: IntArray, h: int, row: int, load: int) -> None:
 
 
 @compiled
-def _add(step: _Step, row: int, tokens: int, count: int) -> None:
-    """Add requests of so many tokens to a worker, or take them away, and keep the ranks."""
-    top, who, weight = step.top, step.who, step.weight[row]
+def _add(step: Step, row: int, tokens: int, count: int) -> None:
+    """Add requests of so many tokens to a worker, or take them away."""
     for h in range(step.load.shape[1]):
-        step.load[row, h] += weight * (tokens + count * step.growth[h])
-        load = step.load[row, h]
-        if row == who[0, h] or row == who[1, h] or row == who[2, h]:
-            if load < top[2, h]:
-                _rank(step, h)
-                continue
-            place = 0
-            while who[place, h] != row:
-                place += 1
-            for below in range(place, 2):
-                top[below, h], who[below, h] = top[below + 1, h], who[below + 1, h]
-            top[2, h] = -1
-            _insert(top, who, h, row, load)
-        elif load > top[2, h]:
-            _insert(top, who, h, row, load)
+        change_load(step, row, h, step.weight[row] * (tokens + count * step.growth[h]))
 
 
 @compiled
-def _largest_without(step: _Step, row: int, other: int, h: int) -> int:
+def change_load(step: Step, row: int, h: int, change: int) -> None:
+    """Change a worker's load at one step, and keep the ranks."""
+    top, who = step.top, step.who
+    step.load[row, h] += change
+    load = step.load[row, h]
+    if row == who[0, h] or row == who[1, h] or row == who[2, h]:
+        if load < top[2, h]:
+            _rank(step, h)
+            return
+        place = 0
+        while who[place, h] != row:
+            place += 1
+        for below in range(place, 2):
+            top[below, h], who[below, h] = top[below + 1, h], who[below + 1, h]
+        top[2, h] = -1
+        _insert(top, who, h, row, load)
+    elif load > top[2, h]:
+        _insert(top, who, h, row, load)
+
+
+@compiled
+def largest_without(step: Step, row: int, other: int, h: int) -> int:
     """Give the largest load of a step among all workers but two."""
     for place in range(2):
         if step.who[place, h] != row and step.who[place, h] != other:
@@ -307,7 +313,7 @@ def _best(
 
 
 @compiled
-def _fill(step: _Step, pool: _Pool, room: IntArray, valued: bool) -> None:
+def _fill(step: Step, pool: _Pool, room: IntArray, valued: bool) -> None:
     """Fill every slot: the worker with most headroom per slot takes what costs it least."""
     rows, steps = step.load.shape
     spare = np.empty(steps, dtype=np.int64)
@@ -321,7 +327,7 @@ def _fill(step: _Step, pool: _Pool, room: IntArray, valued: bool) -> None:
                 if row == _NOBODY or share > headroom:
                     row, headroom = candidate, share
         for h in range(steps):
-            largest = _largest_without(step, row, row, h)
+            largest = largest_without(step, row, row, h)
             spare[h] = (largest - step.load[row, h]) // room[row]
         place, _ = _best(pool, spare, step.weight[row], UNLIMITED, step.cluster, valued)
         pool.taken[place] = True
@@ -332,7 +338,7 @@ def _fill(step: _Step, pool: _Pool, room: IntArray, valued: bool) -> None:
 
 
 @compiled
-def _spread(step: _Step, pool: _Pool, room: IntArray, count: int) -> int:
+def _spread(step: Step, pool: _Pool, room: IntArray, count: int) -> int:
     """Place the smallest requests, the largest of them first, where they cost least.
 
     If not all find room in memory, as many as do are placed in ascending order where most is left.
@@ -360,7 +366,7 @@ def _spread(step: _Step, pool: _Pool, room: IntArray, count: int) -> int:
 
 
 @compiled
-def _pack(step: _Step, pool: _Pool, room: IntArray, count: int) -> int:
+def _pack(step: Step, pool: _Pool, room: IntArray, count: int) -> int:
     """Place as many of the smallest requests as find room, each where most memory is left."""
     for slot in range(count):
         row, most = _NOBODY, 0
@@ -378,7 +384,7 @@ def _pack(step: _Step, pool: _Pool, room: IntArray, count: int) -> int:
 
 
 @compiled
-def _put(step: _Step, pool: _Pool, room: IntArray, slot: int, row: int, place: int) -> None:
+def _put(step: Step, pool: _Pool, room: IntArray, slot: int, row: int, place: int) -> None:
     pool.taken[place] = True
     pool.row[slot], pool.place[slot] = row, place
     room[row] -= 1
@@ -386,7 +392,7 @@ def _put(step: _Step, pool: _Pool, room: IntArray, slot: int, row: int, place: i
 
 
 @compiled
-def _undo(step: _Step, pool: _Pool, room: IntArray, count: int) -> None:
+def _undo(step: Step, pool: _Pool, room: IntArray, count: int) -> None:
     """Take back what is in the first slots."""
     for slot in range(count):
         row, place = pool.row[slot], pool.place[slot]
@@ -396,7 +402,7 @@ def _undo(step: _Step, pool: _Pool, room: IntArray, count: int) -> None:
 
 
 @compiled
-def _fits(step: _Step, row: int, tokens: int, count: int) -> bool:
+def _fits(step: Step, row: int, tokens: int, count: int) -> bool:
     """Tell whether memory allows the load that a worker would have."""
     for h in range(step.load.shape[1]):
         added = step.weight[row] * (tokens + count * step.growth[h])
@@ -406,9 +412,7 @@ def _fits(step: _Step, row: int, tokens: int, count: int) -> bool:
 
 
 @compiled
-def _search(
-    step: _Step, pool: _Pool, room: IntArray, count: int, rounds: int, valued: bool
-) -> None:
+def _search(step: Step, pool: _Pool, room: IntArray, count: int, rounds: int, valued: bool) -> None:
     """Improve an assignment until no replacement, exchange or move does, or rounds are over."""
     waiting = len(pool.size) > count
     spare = np.empty(step.load.shape[1], dtype=np.int64)
@@ -427,7 +431,7 @@ def _search(
 
 
 @compiled
-def _replace(step: _Step, pool: _Pool, slot: int, spare: IntArray, valued: bool) -> bool:
+def _replace(step: Step, pool: _Pool, slot: int, spare: IntArray, valued: bool) -> bool:
     """Give a slot to the best request that waits, if that is better."""
     row, place = pool.row[slot], pool.place[slot]
     weight, size = step.weight[row], pool.size[place]
@@ -435,7 +439,7 @@ def _replace(step: _Step, pool: _Pool, slot: int, spare: IntArray, valued: bool)
     for h in range(len(spare)):
         without = step.load[row, h] - weight * size
         most = max(most, without)
-        spare[h] = _largest_without(step, row, row, h) - without
+        spare[h] = largest_without(step, row, row, h) - without
     now = _cost(step.cluster, spare, weight * size) - pool.bonus[place]
     found, cost = _best(pool, spare, weight, step.limit[row] - most, step.cluster, valued)
     if found == _NOBODY or cost >= now:
@@ -448,7 +452,7 @@ def _replace(step: _Step, pool: _Pool, slot: int, spare: IntArray, valued: bool)
 
 @compiled
 def _exchange(
-    step: _Step, pool: _Pool, slot: int, count: int, spare: IntArray, waiting: bool
+    step: Step, pool: _Pool, slot: int, count: int, spare: IntArray, waiting: bool
 ) -> bool:
     """Give a slot another slot's request, and that one its own or the best that waits."""
     steps = len(spare)
@@ -458,7 +462,7 @@ def _exchange(
     own = np.empty(steps, dtype=np.int64)
     for h in range(steps):
         peak += step.top[0, h]
-        own[h] = _largest_without(step, row, row, h) - step.load[row, h] + weight * size
+        own[h] = largest_without(step, row, row, h) - step.load[row, h] + weight * size
     alone = _cost(step.cluster, own, weight * size)
     best, partner, successor = 0, _NOBODY, _NOBODY
     for other in range(count):
@@ -473,7 +477,7 @@ def _exchange(
         for h in range(steps):
             load = step.load[row, h] + change
             without = step.load[other_row, h] - other_weight * other_size
-            largest = max(load, _largest_without(step, row, other_row, h))
+            largest = max(load, largest_without(step, row, other_row, h))
             spare[h] = largest - without
             base += largest
             held = max(held, load)
@@ -505,7 +509,7 @@ def _exchange(
 
 
 @compiled
-def _move(step: _Step, pool: _Pool, room: IntArray, slot: int) -> bool:
+def _move(step: Step, pool: _Pool, room: IntArray, slot: int) -> bool:
     """Move a request to the free slot where it costs least, if that is better."""
     row, place = pool.row[slot], pool.place[slot]
     size = pool.size[place]
@@ -518,7 +522,7 @@ def _move(step: _Step, pool: _Pool, room: IntArray, slot: int) -> bool:
             tokens = size + step.growth[h]
             lighter = step.load[row, h] - step.weight[row] * tokens
             heavier = step.load[other, h] + step.weight[other] * tokens
-            largest = max(_largest_without(step, row, other, h), lighter, heavier)
+            largest = max(largest_without(step, row, other, h), lighter, heavier)
             cost += step.cluster * (largest - step.top[0, h])
             cost += (step.weight[row] - step.weight[other]) * tokens
         if cost < best:

@@ -1,0 +1,179 @@
+"""Program (IO): both forms against enumeration, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from literal_balance import allowed, draw_state, imbalance, least_imbalance
+
+from optsched.errors import InstanceError, ModelError
+from optsched.models import BalanceFuture, BalanceState
+from optsched.solvers import solve_linear
+
+KINDS = [(False, False), (True, False), (False, True), (True, True)]
+
+
+@pytest.mark.parametrize(("profiles", "memory"), KINDS)
+def test_points_of_both_forms_are_feasible_exactly_where_assignments_are(profiles, memory):
+    generator = np.random.default_rng(1)
+    for _ in range(12):
+        state = draw_state(generator, profiles=profiles, memory=memory, requests=3)
+        program = BalanceFuture(state)
+        models = {form: program.lower(form) for form in ("literal", "reduced")}
+        for chosen in itertools.product(range(-1, len(state.free)), repeat=len(state.waiting)):
+            cost = program.cost(chosen)
+            assert cost == imbalance(state, chosen)
+            for form, model in models.items():
+                if form == "reduced" and any(g >= 0 and not state.free[g] for g in chosen):
+                    continue
+                point = program.write_point(chosen, form)
+                good = allowed(state, chosen, program.admissions)
+                assert (not model.violations(point)) == good
+                if good:
+                    assert model.objective(point) == cost
+                assert program.read(point, form).tolist() == list(chosen)
+
+
+@pytest.mark.parametrize(("profiles", "memory"), KINDS)
+def test_literal_equals_reduced_equals_enumeration_with_both_solvers(profiles, memory):
+    generator = np.random.default_rng(2)
+    feasible = 0
+    for _ in range(10):
+        state = draw_state(generator, profiles=profiles, memory=memory)
+        least = least_imbalance(state)
+        feasible += least is not None
+        program = BalanceFuture(state)
+        for form, solver in itertools.product(("literal", "reduced"), ("highs", "cp-sat")):
+            solution = solve_linear(program.lower(form), solver)
+            if least is None:
+                assert not solution.has_answer
+                continue
+            solution.require(optimal=True)
+            assert solution.objective == least
+            assert program.cost(program.read(solution.values, form)) == least
+    assert feasible >= 3
+
+
+def test_fewer_admissions_are_another_program():
+    state = BalanceState(alive=[[9], [4], [6]], free=[1, 1, 1], waiting=[3, 7, 1])
+    for admitted in range(4):
+        solution = solve_linear(BalanceFuture(state, admitted=admitted).lower()).require()
+        assert solution.objective == least_imbalance(state, admitted)
+    with pytest.raises(ModelError, match="admitted is 4, but with 3 waiting and 3 free slots"):
+        BalanceFuture(state, admitted=4)
+
+
+def test_reach_rows_of_the_reduced_form_do_not_grow_with_the_requests():
+    state = BalanceState(np.full((16, 21), 5_000), np.ones(16), np.arange(128))
+    program = BalanceFuture(state)
+    reach = program.lower().rows_of("reach")
+    assert np.diff(program.lower().matrix.indptr)[reach].max() <= 3
+    literal = program.lower("literal")
+    assert np.diff(literal.matrix.indptr)[literal.rows_of("reach")].min() >= 127
+
+
+def test_states_from_requests_equal_those_from_loads():
+    generator = np.random.default_rng(4)
+    for _ in range(50):
+        worker = generator.integers(0, 3, 12)
+        tokens, remaining = generator.integers(30, 99, 12), generator.integers(1, 8, 12)
+        drift = generator.integers(-4, 5, 5)
+        state = BalanceState.from_requests(
+            [12, 13, 14], worker, tokens, remaining, [50], lookahead=5, drift=drift
+        )
+        for g, h in itertools.product(range(3), range(6)):
+            load = sum(
+                int(t) + int(drift[:h].sum())
+                for t, left, at in zip(tokens, remaining, worker, strict=True)
+                if at == g and left > h
+            )
+            assert state.alive[g, h] == load
+        assert (
+            state.free.tolist()
+            == (np.array([12, 13, 14]) - np.bincount(worker, minlength=3)).tolist()
+        )
+
+
+def test_a_request_known_to_end_is_a_profile_that_falls_to_nothing():
+    state = BalanceState([[5, 5, 5], [0, 0, 0]], [0, 1], [4], drift=[[1, -5]])
+    assert state.tokens.tolist() == [[4, 5, 0]]
+    assert BalanceFuture(state).loads([1]).tolist() == [[5, 5, 5], [4, 5, 0]]
+
+
+def test_a_shorter_window_is_the_same_step():
+    state = BalanceState([[9, 10, 3]], [1], [3, 4], drift=[2, 5])
+    short = BalanceFuture(state, lookahead=1).state
+    assert (short.alive.tolist(), short.tokens.tolist()) == ([[9, 10]], [[3, 5], [4, 6]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"alive": np.zeros((0, 3))}, "there are no workers; give at least one row"),
+        ({"alive": [3, 4]}, r"alive has shape \(2,\), but needs one row per worker"),
+        ({"alive": [[1.5]]}, r"alive\[0, 0\] is 1.5, but must be a whole number"),
+        ({"alive": [["x"]]}, "alive must hold whole numbers only"),
+        ({"alive": [[4, -1], [1, 1]]}, "worker 0: alive is -1, but must be at least 0"),
+        ({"free": [1]}, r"free has shape \(1,\), but must be 2 numbers"),
+        ({"free": [1, -2]}, "worker 1: free is -2, but must be at least 0"),
+        ({"waiting": [3, -3]}, "request 1: waiting is -3, but must be at least 0"),
+        ({"drift": [1, 1]}, r"drift has shape \(2,\), but must be a number or have shape \(1,\)"),
+        ({"drift": -4}, "request 0: its drift leaves -1 tokens 1 step ahead"),
+        ({"slowness": [1, 0]}, "worker 1: slowness is 0, but must be at least 1"),
+        ({"memory": [3, 20]}, "worker 0: its requests hold 9 tokens at step k . 0"),
+        ({"memory": [10, 10], "drift": 6}, "request 1: it reaches 13 tokens inside the window"),
+        ({"alive": [[2**41, 0], [1, 1]]}, "too much for exact arithmetic"),
+    ],
+)
+def test_bad_states_are_refused_in_one_sentence(arguments, message):
+    good = {"alive": [[9, 10], [4, 0]], "free": [1, 1], "waiting": [3, 7]}
+    with pytest.raises(InstanceError, match=message):
+        BalanceState(**(good | arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"slots": []}, "there are no workers"),
+        ({"slots": [0, 2]}, "worker 0: slots is 0, but must be at least 1"),
+        ({"slots": [1, 1]}, "worker 0 runs 2 requests, but has 1 slots"),
+        ({"worker": [0, 5]}, "active request 1: worker is 5, but must be from 0 to 1"),
+        ({"remaining": [0, 1]}, "active request 0: remaining is 0, but must be at least 1"),
+        ({"drift": -7}, "active request 0: the drift leaves -2 tokens 1 steps ahead"),
+        ({"lookahead": -1}, "lookahead is -1, but must be at least 0"),
+    ],
+)
+def test_bad_requests_are_refused_in_one_sentence(arguments, message):
+    good = {
+        "slots": [2, 2],
+        "worker": [0, 0],
+        "tokens": [5, 8],
+        "remaining": [3, 4],
+        "waiting": [20],
+        "lookahead": 1,
+    }
+    with pytest.raises(InstanceError, match=message):
+        BalanceState.from_requests(**(good | arguments))
+
+
+def test_bad_points_and_assignments_are_refused_in_one_sentence():
+    program = BalanceFuture(BalanceState([[9], [4]], [0, 1], [3, 7]))
+    with pytest.raises(InstanceError, match="lookahead is 3 steps, but the prediction reaches 0"):
+        BalanceFuture(program.state, lookahead=3)
+    with pytest.raises(ModelError, match="request 0 goes to worker 0, which has no free slot"):
+        program.write_point([0, -1])
+    with pytest.raises(ModelError, match="request 1 goes to worker 2, but workers are numbered"):
+        program.cost([-1, 2])
+    with pytest.raises(ModelError, match=r"the assignment has shape \(3,\), but 2 requests"):
+        program.cost([0, 0, 0])
+    with pytest.raises(ModelError, match="the point has shape"):
+        program.read([0, 1])
+    with pytest.raises(ModelError, match="unknown form 'literally': did you mean 'literal'"):
+        program.lower("literally")
+    twice = BalanceFuture(BalanceState([[9], [4]], [1, 1], [3, 7]))
+    point = twice.write_point([0, 1], "literal")
+    point[2] = 1
+    with pytest.raises(ModelError, match="the point assigns request 0 to more than one worker"):
+        twice.read(point, "literal")

@@ -1,0 +1,140 @@
+"""One interface to every method: exact values, proven bounds, budgets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from literal_balance import allowed, draw_state, imbalance, least_imbalance
+
+from optsched import BalanceState, Stopped, balance
+from optsched.errors import SolverError
+
+KINDS = [(False, False), (True, False), (False, True), (True, True)]
+
+
+@pytest.mark.parametrize(("profiles", "memory"), KINDS)
+def test_no_method_claims_more_than_enumeration_allows(profiles, memory):
+    generator = np.random.default_rng(8)
+    optimal = tried = 0
+    for _ in range(40):
+        state = draw_state(generator, profiles=profiles, memory=memory)
+        greedy = balance(state, method="greedy")
+        for method in ("swap", "greedy"):
+            found = balance(state, method=method)
+            assert allowed(state, found.worker, found.admitted)
+            if not memory:
+                assert found.admitted == min(len(state.waiting), state.free.sum())
+            least = least_imbalance(state, found.admitted)
+            assert found.value == imbalance(state, found.worker)
+            assert found.bound <= least <= found.value
+            if method == "swap":
+                assert found.value <= greedy.value
+                tried += 1
+                optimal += found.value == least
+    assert optimal >= 0.85 * tried
+
+
+@pytest.mark.parametrize("method", ["auto", "highs", "cp-sat"])
+def test_exact_methods_prove_the_optimum(method):
+    generator = np.random.default_rng(9)
+    for kind in range(12):
+        state = draw_state(generator, profiles=kind % 2 == 1, memory=kind % 3 == 2)
+        found = balance(state, method=method)
+        least = least_imbalance(state, found.admitted)
+        assert (found.value, found.bound) == (least, least)
+        assert found.proven_optimal
+        assert (found.status, found.gap) == (Stopped.OPTIMAL, 0.0)
+
+
+def large(lookahead=20, workers=16, requests=128, seed=0, **arguments):
+    generator = np.random.default_rng(seed)
+    ends = generator.integers(0, 900, (workers, lookahead + 1))
+    alive = 60_000 + np.cumsum(ends[:, ::-1], axis=1)[:, ::-1]
+    free = generator.integers(0, 2, workers)
+    waiting = generator.lognormal(6, 1, requests).astype(int) + 1
+    return BalanceState(alive, free, waiting, **arguments)
+
+
+def test_solvers_begin_from_swap_and_improve_on_it():
+    state = large()
+    swap = balance(state, method="swap")
+    exact = balance(state, method="highs", budget=20)
+    assert swap.bound <= exact.bound <= exact.value <= swap.value
+    assert exact.proven_optimal
+    assert swap.bound > 0
+
+
+@pytest.mark.parametrize("method", ["auto", "swap", "highs", "cp-sat"])
+def test_past_the_budget_the_best_so_far_is_given(method):
+    state = large(workers=64, lookahead=40)
+    balance(state, method="swap", budget=1e-9)  # compiled
+    found = balance(state, method=method, budget=1e-9)
+    assert found.value == balance(state, method="swap", budget=1e-9).value
+    assert found.bound <= found.value
+    assert not found.proven_optimal
+    assert found.status is (Stopped.UNKNOWN if method == "swap" else Stopped.TIME_LIMIT)
+
+
+def test_without_lookahead_the_deficit_search_proves_nearly_all_steps():
+    certified = sum(
+        balance(large(0, seed=seed), method="deficit").proven_optimal for seed in range(100)
+    )
+    assert certified >= 97
+
+
+def test_deficit_values_count_the_slowness_that_all_share():
+    state = BalanceState([[30], [22], [13]], [0, 1, 2], [5, 8, 8, 11], slowness=3)
+    found = balance(state, method="deficit")
+    assert (found.value, found.bound) == (3, 3)
+    assert imbalance(state, found.worker) == 3
+
+
+def test_the_number_of_workers_does_not_change_what_a_bonus_buys():
+    state = BalanceState([[50], [40]], [0, 1], [10, 2], bonus=[0, 1000])
+    assert balance(state).worker.tolist() == [-1, 1]
+    assert balance(state).value == 2 * 50 - 50 - 42 - 1000
+
+
+def test_memory_may_leave_requests_waiting_and_the_rest_is_solved():
+    state = BalanceState([[50], [40]], [2, 2], [10, 9, 8, 7], memory=[58, 50])
+    found = balance(state)
+    assert found.admitted == 2
+    assert allowed(state, found.worker, 2)
+    assert found.proven_optimal
+    assert found.value == least_imbalance(state, 2)
+
+
+def test_steps_with_nothing_to_decide():
+    for state in (BalanceState([[5], [3]], [0, 0], [4]), BalanceState([[5], [3]], [1, 0], [])):
+        for method in ("auto", "swap", "highs", "cp-sat"):
+            found = balance(state, method=method)
+            assert (found.admitted, found.value, found.bound) == (0, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "swop"}, "unknown method 'swop': did you mean 'swap'"),
+        ({"budget": 0}, "budget is 0, but must be a positive number of seconds"),
+        ({"method": "deficit"}, "cannot take a lookahead of 1 steps; use 'auto' or 'cp-sat'"),
+    ],
+)
+def test_bad_requests_are_refused_in_one_sentence(arguments, message):
+    state = BalanceState([[9, 10], [4, 0]], [0, 1], [3, 7])
+    with pytest.raises(SolverError, match=message):
+        balance(state, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"slowness": [1, 2]}, "workers of different speed"),
+        ({"memory": 90}, "limited memory"),
+        ({"bonus": [0, 2]}, "a bonus"),
+    ],
+)
+def test_the_deficit_search_says_what_it_does_not_know(arguments, message):
+    state = BalanceState([[9], [4]], [0, 1], [3, 7], **arguments)
+    with pytest.raises(SolverError, match=message):
+        balance(state, method="deficit")
+    assert balance(state).proven_optimal
