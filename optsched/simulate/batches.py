@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _COUNTS = len(BatchContent._fields)
 _Callback = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_int64] * _COUNTS)
-_LOGGED, _FAILED = range(2)
+_LOGGED = 0
 
 
 class BatchLog(NamedTuple):
@@ -33,7 +33,7 @@ class BatchLog(NamedTuple):
     now
         The time, shape (1,).
     state
-        Rows in use, and whether the clock has failed.
+        Rows in use, shape (1,).
     """
 
     contents: IntArray
@@ -64,7 +64,7 @@ def new_log() -> BatchLog:
         spans=np.zeros((1024, 2)),
         usage=np.zeros(1024, dtype=np.int64),
         now=np.zeros(1),
-        state=np.zeros(2, dtype=np.int64),
+        state=np.zeros(1, dtype=np.int64),
     )
 
 
@@ -72,7 +72,7 @@ class Timer:
     """A clock as a kernel can use it: coefficients, or a pointer to a Python function.
 
     A Python error cannot pass through compiled code. So the kernel is told by a duration that is
-    no number, and `reraise` raises the error when the kernel has come back.
+    no number and comes back, and then `reraise` raises the error.
 
     Parameters
     ----------
@@ -103,6 +103,24 @@ class Timer:
 
 
 @compiled
+def is_full(log: BatchLog) -> bool:
+    """Tell whether the log must be enlarged before the next batch."""
+    return bool(log.state[_LOGGED] == len(log.spans))
+
+
+@compiled
+def enlarged(log: BatchLog) -> BatchLog:
+    """Give the log twice as many rows."""
+    return BatchLog(
+        np.concatenate((log.contents, np.zeros_like(log.contents))),
+        np.concatenate((log.spans, np.zeros_like(log.spans))),
+        np.concatenate((log.usage, np.zeros_like(log.usage))),
+        log.now,
+        log.state,
+    )
+
+
+@compiled
 def add_batch(
     log: BatchLog,
     timer: tuple[FloatArray, Any],
@@ -112,41 +130,37 @@ def add_batch(
     squared_prompts: int,
     held_tokens: int,
     usage: int,
-) -> BatchLog:
-    """Run a batch: log it and let its time pass; gives the log, a larger one where it was full."""
+) -> bool:
+    """Run a batch: log it and let its time pass; tells whether the clock could time it.
+
+    The log must have room. It is not enlarged here: a log that every batch may exchange costs more
+    than all the rest.
+    """
     row = log.state[_LOGGED]
-    if row == len(log.spans):
-        log = BatchLog(
-            np.concatenate((log.contents, np.zeros_like(log.contents))),
-            np.concatenate((log.spans, np.zeros_like(log.spans))),
-            np.concatenate((log.usage, np.zeros_like(log.usage))),
-            log.now,
-            log.state,
-        )
-    counts = log.contents[row]
-    counts[0], counts[1], counts[2] = prefill_tokens, decode_requests, resident_tokens
-    counts[3], counts[4] = squared_prompts, held_tokens
+    log.contents[row, 0] = prefill_tokens
+    log.contents[row, 1] = decode_requests
+    log.contents[row, 2] = resident_tokens
+    log.contents[row, 3] = squared_prompts
+    log.contents[row, 4] = held_tokens
     coefficients, callback = timer
     if len(coefficients) > 0:
-        duration = coefficients[0]
-        for count in range(len(counts)):
-            duration += coefficients[1 + count] * counts[count]
+        duration = (
+            coefficients[0]
+            + coefficients[1] * prefill_tokens
+            + coefficients[2] * decode_requests
+            + coefficients[3] * resident_tokens
+            + coefficients[4] * squared_prompts
+            + coefficients[5] * held_tokens
+        )
     else:
         duration = callback(
             prefill_tokens, decode_requests, resident_tokens, squared_prompts, held_tokens
         )
         if np.isnan(duration):
-            log.state[_FAILED] = 1
-            return log
+            return False
     log.usage[row] = usage
     log.spans[row, 0] = log.now[0]
     log.now[0] += duration
     log.spans[row, 1] = log.now[0]
     log.state[_LOGGED] = row + 1
-    return log
-
-
-@compiled
-def has_failed(log: BatchLog) -> bool:
-    """Tell whether the clock could not time the last batch, so that the run must end."""
-    return bool(log.state[_FAILED])
+    return True

@@ -14,7 +14,7 @@ import numpy as np
 
 from optsched._compiled import compiled
 from optsched.min_tree import ABSENT, leftmost_below, new_tree, put
-from optsched.simulate.batches import BatchLog, Timer, add_batch, has_failed, new_log
+from optsched.simulate.batches import BatchLog, Timer, add_batch, enlarged, is_full, new_log
 from optsched.simulate.unit import earliest_start, new_usage, occupy
 
 if TYPE_CHECKING:
@@ -206,8 +206,9 @@ def _advance(
         decodes = counters[_ACTIVE] - entered
         resident = held - prefill - entered - decodes  # at its end everybody has one token more
         squares = counters[_SQUARES]
-        log = add_batch(log, timer, prefill, decodes, resident, squares, held, held)
-        if has_failed(log):
+        if is_full(log):
+            log = enlarged(log)
+        if not add_batch(log, timer, prefill, decodes, resident, squares, held, held):
             return log, True
         counters[_ENTERED] = counters[_PREFILL] = counters[_SQUARES] = 0
         counters[_STEP] += 1

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._compiled import compiled
-from optsched.simulate.batches import add_batch, has_failed
+from optsched.simulate.batches import add_batch, enlarged, is_full
 
 if TYPE_CHECKING:
     from optsched.instance import FloatArray, IntArray
@@ -275,11 +275,13 @@ def run_planned(
                 return ended[:, :logged].copy(), 0, log
             log.now[0] = arrivals[released]
             continue
-        now, usage = log.now[0], held + active
-        if now < until:
-            decodes, resident = active - entered, held - prefill
-            log = add_batch(log, timer, prefill, decodes, resident, squares, usage, usage)
-        if now >= until or has_failed(log):
+        if is_full(log):
+            log = enlarged(log)
+        usage = held + active
+        decodes, resident = active - entered, held - prefill
+        if log.now[0] >= until or not add_batch(
+            log, timer, prefill, decodes, resident, squares, usage, usage
+        ):
             for request in running[:active]:
                 made = clock - starts[request]
                 ended = log_attempt(ended, logged, request, starts[request], made)

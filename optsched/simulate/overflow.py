@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._compiled import compiled
-from optsched.simulate.batches import add_batch, has_failed
+from optsched.simulate.batches import add_batch, enlarged, is_full
 from optsched.simulate.eviction import log_attempt, random_rank
 
 if TYPE_CHECKING:
@@ -140,11 +140,13 @@ def run_to_threshold(
                 return attempts[:, :logged].copy(), 0, log, COMPLETE, now, 0.0, nobody
             log.now[0] = arrivals[released]
             continue
-        if now < until:
-            usage = held + active
-            decodes, resident = active - entered, held - prefill
-            log = add_batch(log, timer, prefill, decodes, resident, squares, usage, usage)
-        if now >= until or has_failed(log):
+        if is_full(log):
+            log = enlarged(log)
+        usage = held + active
+        decodes, resident = active - entered, held - prefill
+        if now >= until or not add_batch(
+            log, timer, prefill, decodes, resident, squares, usage, usage
+        ):
             for request in running[:active]:
                 made = step - starts[request]
                 attempts = log_attempt(attempts, logged, request, starts[request], made)

@@ -20,7 +20,7 @@ import numpy as np
 
 from optsched._compiled import compiled
 from optsched.min_tree import ABSENT, leftmost_below, new_tree, put
-from optsched.simulate.batches import BatchLog, Timer, add_batch, has_failed, new_log
+from optsched.simulate.batches import BatchLog, Timer, add_batch, enlarged, is_full, new_log
 
 if TYPE_CHECKING:
     from optsched.clock import Clock
@@ -145,8 +145,9 @@ def _run(
             return log
         _choose(engine, memory, how, requests_most, tokens_most)
         row = log.state[0]
-        log = _add_batch(engine, log, timer)
-        if has_failed(log):
+        if is_full(log):
+            log = enlarged(log)
+        if not _add_batch(engine, log, timer):
             return log
         _progress(engine, row)
 
@@ -243,7 +244,7 @@ def _admit(
 
 
 @compiled
-def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> BatchLog:
+def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
     prefill = decodes = resident = squares = held = 0
     sitting_out = engine.counters[_USAGE]
     for position in range(engine.counters[_RUNNING]):

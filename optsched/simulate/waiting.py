@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._compiled import compiled
-from optsched.simulate.batches import BatchLog, Timer, add_batch, has_failed, new_log
+from optsched.simulate.batches import BatchLog, Timer, add_batch, enlarged, is_full, new_log
 
 if TYPE_CHECKING:
     from optsched.clock import Clock
@@ -192,8 +192,9 @@ def _run(
             _evict_latest(hall)
             _invite(hall, levels)
         row = log.state[0]
-        log = _take_in(hall, log, timer)
-        if has_failed(log):
+        if is_full(log):
+            log = enlarged(log)
+        if not _take_in(hall, log, timer):
             return log
         for segment in range(len(hall.takes)):
             if hall.takes[segment] >= 0:
@@ -240,8 +241,8 @@ def _fit(hall: Hall, memory: int) -> bool:
 
 
 @compiled
-def _take_in(hall: Hall, log: BatchLog, timer: tuple[FloatArray, Any]) -> BatchLog:
-    """Let those taken in enter their segments, and run the batch."""
+def _take_in(hall: Hall, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
+    """Let those taken in enter their segments, and run the batch if the clock can time it."""
     prefill = entered = decodes = resident = squares = 0
     for segment in range(len(hall.takes)):
         takes = hall.takes[segment]
