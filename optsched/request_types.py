@@ -253,17 +253,40 @@ class RequestTypes:
             kinds, counts = np.unique(pairs, axis=0, return_counts=True)
             prompts, outputs = kinds[:, 1], kinds[:, 0]
         else:
-            if not 1 <= classes <= len(instance):
-                raise InstanceError(
-                    f"{classes} classes of {len(instance)} requests; choose 1 to {len(instance)}"
-                )
-            parts = np.array_split(np.argsort(instance.outputs, kind="stable"), classes)
+            parts = output_classes(instance, classes)
             counts = np.array([len(part) for part in parts])
             outputs = np.array([np.rint(instance.outputs[part].mean()) for part in parts])
             held = np.array([instance.areas[part].mean() for part in parts])
             prompts = np.maximum(np.rint(held / outputs - (outputs + 1) / 2), 0)
         names = _names(prompts, outputs)
         return cls(prompts, outputs, rate * counts / counts.sum(), True, names)
+
+
+def output_classes(instance: Instance, classes: int) -> list[IntArray]:
+    """Sort the requests by output, and cut them into classes of equal size.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    classes
+        How many classes, at most one per request.
+
+    Returns
+    -------
+    list of IntArray
+        Requests of each class, by ascending output.
+
+    Raises
+    ------
+    InstanceError
+        If there are no so many requests.
+    """
+    if not 1 <= classes <= len(instance):
+        raise InstanceError(
+            f"{classes} classes of {len(instance)} requests; choose 1 to {len(instance)}"
+        )
+    return np.array_split(np.argsort(instance.outputs, kind="stable"), classes)
 
 
 def _names(prompts: npt.NDArray[Any], outputs: npt.NDArray[Any]) -> tuple[str, ...]:

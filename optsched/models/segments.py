@@ -15,6 +15,7 @@ from optsched.instance import as_integers
 from optsched.models.linear import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.nested import STRICT, NestedWaitThresholds
 from optsched.models.queues import queue_decay
+from optsched.models.thresholds import constant_of
 from optsched.request_types import stage_tokens
 
 if TYPE_CHECKING:
@@ -436,7 +437,12 @@ def _design(
         needed = math.ceil(rate * program.iteration_time(thresholds) + float(STRICT))
         if needed <= first:
             return program.plan(thresholds, delta=delta, iterations=iterations)
-        first = needed
+        alone = rate * float(constant_of(found.clock))
+        load = (needed - alone) / first
+        # Up to rounding these segments keep up from alone / (1 - load) on, or not at all; larger
+        # batches make more segments worth their queues. Small steps find a small threshold.
+        step = first + first // 10
+        first = max(needed, step if load >= 1 else min(step, math.floor(alone / (1 - load))))
     raise InfeasibleError(
         f"no first threshold up to {_LARGEST_THRESHOLD:,} keeps up with the arrivals with the "
         f"margin {margin:g}{f' and {segments} segments' if segments else ''}; lower the margin, "

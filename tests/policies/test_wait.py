@@ -1,0 +1,160 @@
+"""WAIT and Nested WAIT: what they decide, and what it does to memory and backlog."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optsched import (
+    Instance,
+    NestedWaitThresholds,
+    PolicyError,
+    RequestTypes,
+    WaitThresholds,
+    equilibrium,
+    get_clock,
+)
+from optsched.errors import ClockError
+from optsched.policies.wait import WAITING, NestedWaitPolicy, WaitPolicy
+from optsched.simulate.waiting import serve_waiting
+
+CLOCK = get_clock("affine:0.0085,2.7e-7")
+TYPES = RequestTypes([10] * 4, [20, 40, 80, 160], [200, 100, 60, 40], prefill_makes_token=True)
+
+
+def poisson(types, count, seed, memory=10**6):
+    """Requests of these types, and their times of arrival."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.choice(len(types), count, p=types.rates / types.rates.sum())
+    times = np.cumsum(rng.exponential(1 / types.rates.sum(), count))
+    return Instance(types.prompts[kinds], types.outputs[kinds], memory), kinds, times
+
+
+def serve(instance, halls, times, clock=CLOCK):
+    return serve_waiting(
+        instance.prompts, instance.outputs, times, instance.memory, clock, **halls._asdict()
+    )
+
+
+def test_nested_memory_stays_within_its_bound_in_100_runs():
+    program = NestedWaitThresholds(TYPES, CLOCK)
+    best = program.best_margin(delta=0.01, iterations=2000)
+    policy = NestedWaitPolicy(
+        borders=tuple(program.borders.tolist()), thresholds=tuple(best.thresholds.tolist())
+    )
+    peaks = []
+    for seed in range(100):
+        instance, _, times = poisson(TYPES, 3000, seed)
+        hall, log = serve(instance, policy.halls(instance, CLOCK, times), times)
+        assert len(log.usage) <= 2000
+        assert not hall.evicted.any()
+        # After the last arrival everybody is flushed, whatever the thresholds.
+        peaks.append(log.usage[log.spans[:, 0] < times[-1]].max())
+    assert max(peaks) <= best.memory_bound
+    assert max(peaks) > 0.7 * best.memory
+
+
+def test_wait_never_holds_more_than_a_full_batch():
+    program = WaitThresholds(TYPES, CLOCK, minimum_slack=0.001)
+    plan = program.plan(program.least_fixed_point())
+    for seed in range(10):
+        instance, kinds, times = poisson(TYPES, 3000, seed)
+        policy = WaitPolicy(classes=4, thresholds=tuple(plan.thresholds.tolist()))
+        halls = policy.halls(instance, CLOCK, times)._replace(
+            entrance=kinds, length=TYPES.outputs.copy()
+        )
+        hall, log = serve(instance, halls, times)
+        assert log.usage.max() <= plan.memory
+        lasts = np.diff(log.spans, axis=1)[:, 0]
+        assert lasts.max() <= plan.iteration_time * (1 + 1e-9)
+        assert (hall.last >= 0).all()
+
+
+def test_thresholds_of_a_trace_keep_up_with_its_classes():
+    instance, _, times = poisson(TYPES, 4000, 1)
+    halls = WaitPolicy(classes=4).halls(instance, CLOCK, times)
+    rate = (len(times) - 1) / (times[-1] - times[0])
+    types = RequestTypes.from_instance(instance, 4, rate=rate)
+    expected = WaitThresholds(types, CLOCK).least_fixed_point()
+    assert halls.thresholds.tolist() == [expected.tolist()]
+    assert (np.bincount(halls.entrance) == 1000).all()
+    for segment in range(4):
+        members = instance.outputs[halls.entrance == segment]
+        assert members.max() == halls.length[segment]
+
+
+def test_windows_follow_the_rate():
+    """Twice as many arrive in the second half: about twice the thresholds."""
+    instance, _, times = poisson(TYPES, 6000, 2)
+    times = np.where(np.arange(6000) < 2000, 2 * times, times + times[2000])
+    half = (times[-1] - times[0]) * 6000 / 5999 / 2
+    for policy in (WaitPolicy(classes=2, window=half), NestedWaitPolicy(window=half)):
+        halls = policy.halls(instance, CLOCK, times)
+        assert len(halls.changes) == len(halls.thresholds) == 2
+        assert halls.changes[0] == 0
+        low, high = halls.thresholds[:, 0]
+        assert 1.5 * low < high
+    assert len(WaitPolicy(window=1e9).halls(instance, CLOCK, times).changes) == 1
+
+
+def test_an_overload_gives_thresholds_for_what_can_be_kept_up_with():
+    busy = TYPES.scaled(3 / equilibrium(TYPES, CLOCK).load)
+    instance, _, times = poisson(busy, 3000, 3, memory=10**7)
+    for policy in WAITING:
+        halls = policy.halls(instance, CLOCK, times)
+        assert halls.thresholds.min() >= 1
+        assert halls.thresholds.max() > 1
+        hall, _ = serve(instance, halls, times)
+        assert (hall.last >= 0).all()
+
+
+def test_small_memories_leave_thresholds_of_one_and_fewer_classes():
+    instance, _, times = poisson(TYPES, 500, 4, memory=2000)
+    halls = WaitPolicy().halls(instance, CLOCK, times)
+    assert halls.thresholds.tolist() == [[1]]
+    instance, _, times = poisson(TYPES, 500, 4, memory=12_000)
+    classes = len(WaitPolicy().halls(instance, CLOCK, times).length)
+    assert 1 < classes < 8
+    for policy in WAITING:
+        hall, log = serve(instance, policy.halls(instance, CLOCK, times), times)
+        assert (hall.last >= 0).all()
+        assert log.usage.max() <= 12_000
+
+
+def test_nested_wait_does_not_look_at_outputs_one_by_one():
+    instance, _, times = poisson(TYPES, 500, 5)
+    halls = NestedWaitPolicy().halls(instance, CLOCK, times)
+    assert not halls.entrance.any()
+    assert halls.before.tolist() == list(range(-1, len(halls.length) - 1))
+    assert halls.length.sum() == instance.outputs.max()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: WaitPolicy(classes=0), "policy 'wait': classes is 0, but must be at least 1"),
+        (lambda: WaitPolicy(window=0), "window is 0, but must be above 0"),
+        (lambda: WaitPolicy(classes=2, thresholds=(1, 0)), r"thresholds are \[1, 0\], but each"),
+        (lambda: WaitPolicy(thresholds=(1, 2)), "2 thresholds for 8 classes; give one per class"),
+        (lambda: NestedWaitPolicy(segments=-1), "segments is -1, but must be at least 1"),
+        (lambda: NestedWaitPolicy(thresholds=(1,)), "give borders and thresholds together"),
+        (
+            lambda: NestedWaitPolicy(borders=(5, 4), thresholds=(1, 1)),
+            r"the borders \[5, 4\] must ascend from 1 on",
+        ),
+    ],
+)
+def test_bad_parameters_are_refused_in_one_sentence(make, message):
+    with pytest.raises(PolicyError, match=message):
+        make()
+
+
+def test_what_cannot_be_decided_is_refused_in_one_sentence():
+    instance, _, times = poisson(TYPES, 50, 6)
+    with pytest.raises(PolicyError, match="policy 'wait' needs rates, but all requests arrive at"):
+        WaitPolicy().halls(instance, CLOCK, np.zeros(50))
+    short = NestedWaitPolicy(borders=(20, 40), thresholds=(2, 1))
+    with pytest.raises(PolicyError, match="an output has 160 tokens, but the last border is 40"):
+        short.halls(instance, CLOCK, times)
+    with pytest.raises(ClockError, match="the fluid model needs a clock that is a weighted sum"):
+        WaitPolicy().halls(instance, get_clock(lambda _: 1.0), times)
