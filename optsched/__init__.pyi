@@ -1,10 +1,14 @@
 from ._version import __version__ as __version__
 from .certificate import Certificate as Certificate
+from .certificate import read_certificate as read_certificate
 from .certificate import verify as verify
 from .clock import BatchContent as BatchContent
 from .clock import FunctionClock as FunctionClock
 from .clock import LinearClock as LinearClock
 from .clock import get_clock as get_clock
+from .clock_comparison import ClockComparison as ClockComparison
+from .clock_comparison import compare_on_clock as compare_on_clock
+from .clocked_run import ClockedRun as ClockedRun
 from .cluster import BalanceRouting as BalanceRouting
 from .cluster import Cluster as Cluster
 from .cluster import ClusterComparison as ClusterComparison
@@ -37,6 +41,7 @@ from .gap import explain_gap as explain_gap
 from .hardware import ModelFacts as ModelFacts
 from .hardware import memory_tokens as memory_tokens
 from .instance import Instance as Instance
+from .interval import Hindsight as Hindsight
 from .intervals import Forecast as Forecast
 from .intervals import forecast as forecast
 from .models.balance import BalanceFuture as BalanceFuture
@@ -77,7 +82,11 @@ from .solvers.files import read_model as read_model
 from .solvers.files import write_model as write_model
 from .solvers.pyomo_models import from_pyomo as from_pyomo
 from .solvers.pyomo_models import solve_pyomo as solve_pyomo
-from .solving import Hindsight as Hindsight
+from .solving import hindsight as hindsight
 from .solving import solve as solve
+from .sweeps import Sweep as Sweep
+from .sweeps import SweepProgress as SweepProgress
+from .sweeps import read_sweep as read_sweep
+from .sweeps import sweep as sweep
 from .workloads import family as family
 from .workloads import read_trace as read_trace

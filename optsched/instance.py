@@ -25,6 +25,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 MAX_TOKENS = 10**9  # memory-time areas of single requests stay within 64-bit integers
 MAX_STEP = 10**12
+_SHORTEST_BATCH = 1e-3  # seconds; shorter steps are ticks of a clock, in which no batch is run
 
 #: Fields with one integer per request, and those of them that may be absent.
 INTEGER_FIELDS = ("prompts", "outputs", "arrivals", "deadlines", "output_lower", "output_upper")
@@ -193,11 +194,15 @@ class Instance:
         if last == 0:
             lines.append("  arrivals  all at step 0")
         else:
-            seconds = (
-                f" of {self.seconds_per_step:g} s" if self.seconds_per_step is not None else ""
-            )
-            lines.append(f"  arrivals  steps {self.arrivals[0]:,} .. {last:,}{seconds}")
-            lines.append(f"  load      {self.load:.2f} of the memory-time until the last arrival")
+            step = self.seconds_per_step
+            if step is None or step >= _SHORTEST_BATCH:
+                seconds = "" if step is None else f" of {step:g} s"
+                lines.append(f"  arrivals  steps {self.arrivals[0]:,} .. {last:,}{seconds}")
+                lines.append(
+                    f"  load      {self.load:.2f} of the memory-time until the last arrival"
+                )
+            else:
+                lines.append(f"  arrivals  {self.arrivals[0] * step:,.6g} .. {last * step:,.6g} s")
         given = [field for field in OPTIONAL_FIELDS if getattr(self, field) is not None]
         if given:
             lines.append(f"  also      {', '.join(given)}")

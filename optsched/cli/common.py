@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 DONE, NO, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+TICK = 1e-6  # seconds of a step where arrivals must stay precise
 LISTED = 10  # rows left out or violations that are printed; JSON has all violations
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -112,7 +113,7 @@ def read_instance(
             output.note(f"left out {len(skipped)} rows, kept {len(instance)}")
         else:
             instance = read_trace(trace, memory, limit=limit, seconds_per_step=seconds_per_step)
-    if instance.seconds_per_step is not None:
+    if instance.seconds_per_step not in (None, TICK):
         output.note(f"arrivals in seconds became steps of {instance.seconds_per_step:g} s")
     return instance
 
@@ -133,6 +134,27 @@ def knowledge_options(function: Command) -> Command:
         help="What happens when a request does not fit.",
     )
     return intervals(rule(function))
+
+
+def clock_options(function: Command) -> Command:
+    """Add how long batches take, and which part of a run counts."""
+    clock = click.option(
+        "--clock",
+        metavar="C",
+        help="How long batches take: unit, affine:D0,D1, llama-2-70b-2xa100 or llama-2-7b-a100. "
+        "Default: steps.",
+    )
+    until = click.option(
+        "--until", type=float, metavar="T", help="On a clock: form no batch from time T on."
+    )
+    warm_up = click.option(
+        "--warm-up",
+        type=float,
+        default=0.0,
+        metavar="T",
+        help="On a clock: leave what is before time T out of the metrics.",
+    )
+    return clock(until(warm_up(function)))
 
 
 def trace_options(function: Command) -> Command:
@@ -161,8 +183,13 @@ def trace_options(function: Command) -> Command:
         seed: int,
         **options: Any,
     ) -> Any:
-        if trace.startswith("family:") and "seed=" not in trace:
-            trace += f",seed={seed}"
+        on_clock = options.get("clock") not in (None, "unit")
+        if trace.startswith("family:"):
+            trace += "" if "seed=" in trace else f",seed={seed}"
+            if on_clock and "seconds_per_step=" not in trace:
+                trace += f",seconds_per_step={TICK!r}"  # so that a rate is per second
+        if on_clock:
+            seconds_per_step = TICK
         instance = read_instance(output, trace, memory, limit, seconds_per_step, skip_invalid)
         return function(*args, instance=instance, output=output, **options)
 

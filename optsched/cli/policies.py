@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from optsched.cli.common import (
     NO,
     Output,
     check_writable,
+    clock_options,
     knowledge_options,
     shared_options,
     trace_options,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 @trace_options
 @click.option("--policies", metavar="A,B", help="Names of policies (default: the quick ones).")
 @knowledge_options
+@clock_options
 @click.option("--html", type=click.Path(), help="Write a report that needs no network.")
 @click.option("--schedules", type=click.Path(), help="Write POLICY.json for each into this folder.")
 def compare(
@@ -39,10 +42,24 @@ def compare(
     policies: str | None,
     intervals: str | None,
     rule: Any,
+    clock: str | None,
+    until: float | None,
+    warm_up: float,
     html: str | None,
     schedules: str | None,
 ) -> int:
-    """Compare policies with each other and with a proven lower bound."""
+    """Compare policies with each other and with a proven lower bound.
+
+    On a clock, where batches take time, there is no bound: bounds count steps.
+    """
+    if clock is not None:
+        if html is not None or schedules is not None:
+            raise OptschedError(
+                "--html and --schedules are for comparisons in steps; leave --clock"
+            )
+        names = None if policies is None else policies
+        knowledge = {"intervals": intervals, "rule": rule}
+        return _compare_on_clock(instance, output, clock, names, until, warm_up, knowledge)
     from optsched.comparison import UNDER_INTERVALS, Comparison, load_kernels
     from optsched.policies import get_policies, split_names
     from optsched.simulate.dispatch import check_knowledge
@@ -96,6 +113,33 @@ def compare(
     output.say(str(comparison))
     output.result(comparison.to_dict())
     return code
+
+
+def _compare_on_clock(
+    instance: Instance,
+    output: Output,
+    clock: str,
+    policies: str | None,
+    until: float | None,
+    warm_up: float,
+    knowledge: dict[str, Any],
+) -> int:
+    from optsched.policies import split_names
+
+    with output.progress("running policies") as update:
+        comparison = optsched.compare_on_clock(
+            instance,
+            clock,
+            None if policies is None else split_names(policies),
+            until=math.inf if until is None else until,
+            warm_up=warm_up,
+            seed=click.get_current_context().params["seed"],
+            on_result=lambda run: update(f"ran {run.policy}"),
+            **knowledge,
+        )
+    output.say(str(comparison))
+    output.result(comparison.to_dict())
+    return DONE
 
 
 @click.command()
@@ -170,7 +214,7 @@ def check(instance: Instance, output: Output, schedule: str) -> int:
 @click.argument("certificate")
 def check_certificate(instance: Instance, output: Output, certificate: str) -> int:
     """Check a certificate in exact integers, trusting nothing it claims."""
-    claimed = optsched.Certificate.from_json(Path(certificate))
+    claimed = optsched.read_certificate(Path(certificate))
     with output.progress("verifying the certificate"):
         proven = optsched.verify(claimed, instance)
     valid = proven >= claimed.value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +14,7 @@ from optsched.cli.common import (
     NO,
     Output,
     check_writable,
+    clock_options,
     knowledge_options,
     shared_options,
     trace_options,
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 @trace_options
 @click.option("--policy", required=True, metavar="P", help="Name of a policy, such as a-min.")
 @knowledge_options
+@clock_options
+@click.option("--batch-requests", type=int, help="Requests at a time of mixed, vllm and sarathi.")
+@click.option("--batch-tokens", type=int, help="Tokens of a batch of mixed, vllm and sarathi.")
 @click.option("--alpha", type=float, help="Share of memory that alpha-... policies protect.")
 @click.option("--beta", type=float, help="Probability that alpha-beta-clearing sends one back.")
 @click.option("--log", type=click.Path(), help="Write all attempts to F.csv, .csv.gz or .parquet.")
@@ -37,11 +43,16 @@ def simulate(
     policy: str,
     intervals: str | None,
     rule: Any,
+    clock: str | None,
+    until: float | None,
+    warm_up: float,
+    batch_requests: int | None,
+    batch_tokens: int | None,
     alpha: float | None,
     beta: float | None,
     log: str | None,
 ) -> int:
-    """Run one policy: latency, first tokens, memory, evictions, and every attempt in a log.
+    """Run one policy: latency, first tokens, memory, evictions, and all requests in a log.
 
     The exit code is 1 if the policy does not complete all requests, because its run repeats itself
     or was given up.
@@ -51,14 +62,32 @@ def simulate(
     if log is not None:
         check_log_name(log)
         check_writable(log)
-    chosen = _with_parameters(policy, alpha, beta)
+    chosen = _with_limits(_with_parameters(policy, alpha, beta), batch_requests, batch_tokens)
+    seed = click.get_current_context().params["seed"]
+    if clock is not None:
+        with output.progress(f"running {chosen.name}"):
+            run = optsched.execute(
+                instance,
+                chosen,
+                clock=clock,
+                intervals=intervals,
+                rule=rule,
+                seed=seed,
+                until=math.inf if until is None else until,
+            )
+            metrics = run.metrics(warm_up)
+        if log is not None:
+            run.to_log(log)
+        output.say(str(run))
+        output.result(metrics)
+        return DONE if run.loop is None and run.stall is None else NO
     with output.progress(f"running {chosen.name}"):
         execution = optsched.execute(
             instance,
             chosen,
             intervals=intervals,
             rule=rule,
-            seed=click.get_current_context().params["seed"],
+            seed=seed,
         )
     if log is not None:
         execution.to_log(log)
@@ -76,3 +105,17 @@ def _with_parameters(name: str, alpha: float | None, beta: float | None) -> Poli
     if not isinstance(policy, OverflowPolicy):
         raise PolicyError(f"policy {name!r} has neither alpha nor beta; leave them out")
     return policy.with_parameters(alpha, beta)
+
+
+def _with_limits(policy: Policy, requests: int | None, tokens: int | None) -> Policy:
+    from optsched.policies import EnginePolicy
+
+    if requests is None and tokens is None:
+        return policy
+    if not isinstance(policy, EnginePolicy):
+        raise PolicyError(f"policy {policy.name!r} has no limits of batches; leave them out")
+    return dataclasses.replace(
+        policy,
+        requests_most=policy.requests_most if requests is None else requests,
+        tokens_most=policy.tokens_most if tokens is None else tokens,
+    )

@@ -9,6 +9,7 @@ import numpy as np
 from optsched.clocked_run import ClockedRun
 from optsched.report.style import (
     LIMIT,
+    TEXT_SIZE,
     count_axis,
     legend_above,
     line_of,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from optsched.clock_comparison import ClockComparison
     from optsched.instance import FloatArray, IntArray
     from optsched.report.style import LineStyle
 
@@ -129,6 +131,44 @@ def plot_batches(run: ClockedRun, ax: Axes | None = None) -> Axes:
         times, values = _most_per_bin(one.log.spans[:, 1], one.log.contents[:, 1])
         ax.step(times, values, where="pre", label=plain(one.policy), **line_of(style))
     legend_above(ax)
+    return ax
+
+
+def plot_clock_comparison(comparison: ClockComparison, ax: Axes | None = None) -> Axes:
+    """Plot the mean latency of each policy as a bar, with its median and 99th percentile.
+
+    Parameters
+    ----------
+    comparison
+        Runs of several policies.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on; the best policy at the top, unfinished requests beside the bars.
+    """
+    rows = comparison.to_dict()["policies"]
+    order = sorted(
+        range(len(rows)), key=lambda at: (-rows[at]["unfinished"], -(rows[at]["mean_latency"] or 0))
+    )
+    ax = prepare(ax, height=0.8 + 0.36 * len(rows))
+    styles = line_styles(run.policy for run in comparison.runs)
+    right = max(row["p99_latency"] or 0 for row in rows)
+    for place, at in enumerate(order):
+        row = rows[at]
+        note = f"{row['unfinished']:,} unfinished" if row["unfinished"] else ""
+        if row["mean_latency"] is not None:
+            ax.barh(place, row["mean_latency"], color=styles[at].colour, height=0.62)
+            ax.plot(row["p50_latency"], place, "|", color="black", markersize=11)
+            ax.plot(row["p99_latency"], place, ">", color="black", markersize=4)
+        if note:
+            ax.text(right * 1.03, place, note, va="center", fontsize=TEXT_SIZE)
+    ax.set_yticks(range(len(rows)), [plain(rows[at]["policy"]) for at in order])
+    ax.grid(visible=False, axis="y")
+    ax.set_xlim(0, right * 1.05 or 1)
+    ax.set_xlabel(f"latency ({_unit(comparison.runs[0])}): mean, median |, 99th percentile >")
     return ax
 
 

@@ -15,6 +15,7 @@ from optsched.report.data import at_least, percent
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from optsched.clock_comparison import ClockComparison
     from optsched.comparison import Comparison
 
 
@@ -76,6 +77,68 @@ def comparison_table(comparison: Comparison) -> Table:
     table.caption = caption
     table.caption_justify = "left"
     return table
+
+
+def clock_table(comparison: ClockComparison) -> Table:
+    """Lay a comparison on a clock out as a table, the best policy in bold.
+
+    Parameters
+    ----------
+    comparison
+        What to show.
+
+    Returns
+    -------
+    rich.table.Table
+        One row per policy.
+
+    Examples
+    --------
+    >>> from optsched import Instance, compare_on_clock
+    >>> clock_table(compare_on_clock(Instance([1], [2], 3), "unit", ["area"])).row_count
+    1
+    """
+    table = Table(box=box.SIMPLE_HEAD)
+    unit = comparison.clock.unit
+    rows = comparison.to_dict()["policies"]
+    columns = {
+        "mean": "mean_latency",
+        "p50": "p50_latency",
+        "p99": "p99_latency",
+        "TTFT": "mean_ttft",
+        "TPOT": "mean_tpot",
+        f"tokens/{unit.removesuffix('s') or 's'}": "throughput",
+        "peak memory": "peak_memory",
+        "evictions": "evictions",
+        "unfinished": "unfinished",
+        "seconds": "seconds",
+    }
+    shown = {
+        title: key
+        for title, key in columns.items()
+        if key not in ("evictions", "unfinished") or any(row[key] for row in rows)
+    }
+    table.add_column("policy", no_wrap=True)
+    for title in shown:
+        table.add_column(title, justify="right", no_wrap=True)
+    for run, row in zip(comparison.runs, rows, strict=True):
+        table.add_row(
+            Text(run.policy),
+            *(_number(row[key]) for key in shown.values()),
+            style="bold" if run is comparison.best else None,
+        )
+    table.caption = (
+        f"latency, TTFT and TPOT in {unit} on the clock {comparison.clock.name}; seconds: to "
+        "simulate"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "none"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 def to_text(renderable: RenderableType, width: int = 110) -> str:

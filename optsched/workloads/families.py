@@ -64,6 +64,7 @@ def family(
     *,
     rate: float | None = None,
     load: float | None = None,
+    seconds_per_step: float | None = None,
     **parameters: Any,
 ) -> Instance:
     r"""Make an instance of a family: `FAMILIES` lists them.
@@ -79,11 +80,13 @@ def family(
     memory
         Tokens :math:`M` that the worker holds at most; None means as many as in the paper.
     rate
-        Requests per step of a Poisson process of arrivals; None lets all come at step 0, or as
-        the family says.
+        Requests per step of a Poisson process of arrivals, or per second where the length of a step
+        is given; None lets all come at step 0, or as the family says.
     load
         Sets the rate so that the requests bring this share of the memory-time that passes between
         arrivals: rate = load :math:`\cdot M /` mean :math:`A_i`.
+    seconds_per_step
+        Length of a step in seconds, for runs on a clock; short steps keep arrivals precise.
     **parameters
         What else the family knows.
 
@@ -110,7 +113,7 @@ def family(
     chosen = FAMILIES[name]
     for parameter in parameters:
         if parameter not in chosen.parameters:
-            known = ["n", "seed", "rate", "load", *chosen.parameters]
+            known = ["n", "seed", "rate", "load", "seconds_per_step", *chosen.parameters]
             raise InstanceError(
                 f"family {name} has no parameter {parameter!r}; {nearest(parameter, known)}"
             )
@@ -121,11 +124,13 @@ def family(
     rng = np.random.default_rng(_whole("seed", seed, least=0))
     requests = chosen.draw(rng, n, memory, **parameters)
     fields: dict[str, Any] = dict(zip(FIELDS, requests, strict=False))
-    instance = Instance(**fields, memory=memory, name=name)
+    instance = Instance(**fields, memory=memory, name=name, seconds_per_step=seconds_per_step)
     if load is not None:
         if not 0 < load < np.inf:
             raise InstanceError(f"load is {load}, but must be positive")
         rate = load * memory / float(instance.areas.mean())
+    elif rate is not None and seconds_per_step is not None:
+        rate *= seconds_per_step
     if rate is None:
         return instance
     return instance.replace(arrivals=poisson(len(instance), rate, rng))

@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pandas as pd
 import pytest
 
-from optsched.cli import main
-
 FAMILY = "family:uniform,n=60,seed=3"
-
-
-@pytest.fixture
-def optsched_command(capsys, monkeypatch):
-    """Run the command line in this process: exit code, standard output, standard error."""
-
-    def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["optsched", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return command
 
 
 def test_simulate_gives_every_figure_and_a_log(optsched_command, tmp_path):

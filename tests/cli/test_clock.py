@@ -1,0 +1,86 @@
+"""compare and simulate on a clock."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+TRACE = "family:mixed,n=40,rate=20"
+
+
+def test_compare_on_a_clock(optsched_command):
+    code, out, _ = optsched_command("compare", TRACE, "--clock", "affine:0.01,0.001", "--json", "-")
+    result = json.loads(out)
+    assert code == 0
+    assert result["bound"] is None
+    assert result["clock"] == {"name": "affine:0.01,0.001", "unit": "s"}
+    assert [row["policy"] for row in result["policies"]][-1] == "mixed"
+    for row in result["policies"]:
+        assert row["unfinished"] == 0
+        assert 0 < row["mean_ttft"] <= row["mean_latency"]
+    assert 1 < result["instance"]["last_arrival"] < 4  # 40 requests at 20 per second
+
+
+def test_simulate_on_a_clock_writes_a_log(optsched_command, tmp_path):
+    log = tmp_path / "log.csv"
+    code, out, _ = optsched_command(
+        "simulate", TRACE, "--policy", "sarathi", "--clock", "llama-2-7b-a100",
+        "--batch-requests", 4, "--batch-tokens", 16, "--log", log,
+    )  # fmt: skip
+    assert code == 0
+    assert "sarathi on llama-2-7b-a100" in out
+    frame = pd.read_csv(log)
+    assert (frame["completion"] - frame["arrival"]).to_numpy() == pytest.approx(
+        frame["latency"].to_numpy()
+    )
+
+
+def test_a_run_that_is_stopped_counts_what_is_unfinished(optsched_command):
+    code, out, _ = optsched_command(
+        "simulate", TRACE, "--policy", "fcfs", "--clock", "affine:0.01,0.001",
+        "--until", 0.5, "--warm-up", 0.1, "--json", "-",
+    )  # fmt: skip
+    result = json.loads(out)
+    assert code == 0
+    assert result["completed"] + result["unfinished"] == 40
+    assert result["unfinished"] > 0
+    assert result["makespan"] == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_loop_on_a_clock_is_answered_no(optsched_command, tmp_path):
+    trace = tmp_path / "loop.csv"
+    trace.write_text("prompt_tokens,output_tokens\n1,6\n1,6\n")
+    code, out, _ = optsched_command(
+        "simulate", trace, "--memory", 10, "--policy", "alpha-greedy:0.1",
+        "--clock", "affine:0.5,0.1", "--json", "-",
+    )  # fmt: skip
+    assert code == 1
+    assert json.loads(out)["loop"]["requests"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--policy", "fcfs", "--clock", "afine:1,1"], "unknown clock 'afine:1,1'"),
+        (["--policy", "vllm"], "give a clock"),
+        (["--policy", "fcfs", "--batch-tokens", 9], "has no limits of batches"),
+        (["--policy", "vllm", "--clock", "unit", "--batch-tokens", 9], "below requests_most"),
+        (["--policy", "fcfs", "--clock", "unit", "--warm-up", 1e9], "give less"),
+    ],
+)
+def test_bad_input_is_one_sentence(optsched_command, arguments, words):
+    code, out, err = optsched_command("simulate", TRACE, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_steps_without_a_length_are_refused(optsched_command, tmp_path):
+    trace = tmp_path / "steps.csv"
+    trace.write_text("prompt_tokens,output_tokens,arrival\n1,2,0\n1,2,7\n")
+    options = ["--memory", 10, "--policy", "fcfs", "--clock", "affine:1,1"]
+    code, _, err = optsched_command("simulate", trace, *options)
+    assert code == 2
+    assert "arrivals count steps" in err
