@@ -14,6 +14,7 @@ from optsched.policies.robust import ROBUST, IntervalPolicy
 from optsched.policies.serving import ENGINES, EnginePolicy
 from optsched.policies.sorted_f import SELECTED, SORTED_F
 from optsched.policies.sorted_lp import SORTED_LP
+from optsched.policies.wait import WAITING, NestedWaitPolicy, WaitingPolicy, WaitPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,11 +27,14 @@ __all__ = [
     "DecisionPolicy",
     "EnginePolicy",
     "IntervalPolicy",
+    "NestedWaitPolicy",
     "OrderPolicy",
     "OverflowPolicy",
     "Policy",
     "PriorityPolicy",
     "Rule",
+    "WaitPolicy",
+    "WaitingPolicy",
     "get_policies",
     "get_policy",
     "split_names",
@@ -40,7 +44,9 @@ __all__ = [
 #: Policies that know the outputs and never cancel: they are a matter of order alone.
 OrderPolicy = PriorityPolicy | BatchPolicy
 
-Policy = OrderPolicy | IntervalPolicy | OverflowPolicy | DecisionPolicy | EnginePolicy
+Policy = (
+    OrderPolicy | IntervalPolicy | OverflowPolicy | DecisionPolicy | EnginePolicy | WaitingPolicy
+)
 
 #: The quick ones, which take milliseconds: what is run where nobody names policies.
 BASIC: dict[str, OrderPolicy] = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
@@ -48,7 +54,7 @@ BASIC: dict[str, OrderPolicy] = {policy.name: policy for policy in (*PRIORITIES,
 #: All policies by the name that the command line knows.
 POLICIES: dict[str, Policy] = {
     policy.name: policy
-    for policy in (*BASIC.values(), *SELECTED, *SORTED_LP, *ROBUST, *OVERFLOW, *ENGINES)
+    for policy in (*BASIC.values(), *SELECTED, *SORTED_LP, *ROBUST, *OVERFLOW, *ENGINES, *WAITING)
 }
 
 

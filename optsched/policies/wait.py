@@ -18,9 +18,6 @@ import numpy as np
 
 from optsched.errors import InfeasibleError, PolicyError
 from optsched.fluid import equilibrium
-from optsched.models.nested import NestedWaitThresholds
-from optsched.models.segments import design_segments
-from optsched.models.thresholds import WaitThresholds
 from optsched.request_types import RequestTypes, output_classes
 
 if TYPE_CHECKING:
@@ -134,6 +131,8 @@ class WaitPolicy:
         InstanceError
             If there are more thresholds than requests.
         """
+        from optsched.models.thresholds import WaitThresholds
+
         classes = self.classes if self.thresholds is not None else self._fitting(instance)
         parts = output_classes(instance, classes)
         entrance = np.zeros(len(instance), dtype=np.int64)
@@ -263,6 +262,9 @@ class NestedWaitPolicy:
     def _solve(
         self, instance: Instance, clock: Clock, times: FloatArray
     ) -> tuple[IntArray, FloatArray, IntArray]:
+        from optsched.models.nested import NestedWaitThresholds
+        from optsched.models.segments import design_segments
+
         everyone = np.zeros(len(instance), dtype=np.int64)
         changes, counts, span = _windows(self.name, times, everyone, 1, self.window)
         types = RequestTypes.from_instance(instance, rate=1.0).with_one_prompt()
@@ -352,4 +354,6 @@ def _keeping_up(types: RequestTypes, clock: Clock, solve: _Solve) -> IntArray | 
     return best
 
 
-WAITING = (WaitPolicy(), NestedWaitPolicy())
+WaitingPolicy = WaitPolicy | NestedWaitPolicy
+
+WAITING: tuple[WaitingPolicy, ...] = (WaitPolicy(), NestedWaitPolicy())

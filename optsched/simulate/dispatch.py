@@ -12,6 +12,7 @@ from optsched.execution import Execution, of_schedule
 from optsched.policies import OrderPolicy, get_policy, with_rule
 from optsched.policies.robust import Hindsight, IntervalPolicy
 from optsched.policies.serving import EnginePolicy
+from optsched.policies.wait import WaitingPolicy
 from optsched.schedule import Schedule
 from optsched.simulate.attempts import run_attempts
 from optsched.simulate.on_clock import execute_on_clock
@@ -125,7 +126,7 @@ def execute(
             seed=seed,
             until=until,
         )
-    if isinstance(chosen, EnginePolicy):
+    if isinstance(chosen, EnginePolicy | WaitingPolicy):
         raise PolicyError(
             f"policy {chosen.name!r} forms batches that take time; give a clock, such as unit or "
             "llama-2-70b-2xa100"

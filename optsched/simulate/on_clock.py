@@ -11,9 +11,11 @@ from optsched.errors import PolicyError
 from optsched.policies import OrderPolicy
 from optsched.policies.base import BatchPolicy, PriorityPolicy
 from optsched.policies.serving import EnginePolicy
+from optsched.policies.wait import WaitingPolicy
 from optsched.simulate import serving
 from optsched.simulate.attempts import run_attempts
 from optsched.simulate.clocked import run_batches, run_by_priority
+from optsched.simulate.waiting import serve_waiting
 
 if TYPE_CHECKING:
     from optsched.clock import Clock
@@ -67,6 +69,8 @@ def execute_on_clock(
     """
     if isinstance(policy, EnginePolicy):
         return _serve(instance, policy, clock, until)
+    if isinstance(policy, WaitingPolicy):
+        return _wait(instance, policy, clock, until)
     if isinstance(policy, OrderPolicy):
         return _admit(instance, policy, clock, until, intervals)
     attempts = run_attempts(
@@ -179,5 +183,30 @@ def _serve(instance: Instance, policy: EnginePolicy, clock: Clock, until: float)
         log=log,
         evictions=engine.preempted,
         lost_tokens=engine.recomputed,
+        until=until,
+    )
+
+
+def _wait(instance: Instance, policy: WaitingPolicy, clock: Clock, until: float) -> ClockedRun:
+    times = arrival_times(instance, clock)
+    halls = policy.halls(instance, clock, times)
+    hall, log = serve_waiting(
+        instance.prompts,
+        instance.outputs,
+        times,
+        instance.memory,
+        clock,
+        **halls._asdict(),
+        until=until,
+    )
+    return ClockedRun(
+        instance,
+        policy.name,
+        clock,
+        first_batch=hall.first,
+        last_batch=hall.last,
+        log=log,
+        evictions=hall.evicted,
+        lost_tokens=hall.wasted,
         until=until,
     )

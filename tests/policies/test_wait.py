@@ -12,6 +12,7 @@ from optsched import (
     RequestTypes,
     WaitThresholds,
     equilibrium,
+    execute,
     get_clock,
 )
 from optsched.errors import ClockError
@@ -158,3 +159,14 @@ def test_what_cannot_be_decided_is_refused_in_one_sentence():
         short.halls(instance, CLOCK, times)
     with pytest.raises(ClockError, match="the fluid model needs a clock that is a weighted sum"):
         WaitPolicy().halls(instance, get_clock(lambda _: 1.0), times)
+
+
+def test_both_run_by_name_on_a_clock_and_only_there():
+    rng = np.random.default_rng(7)
+    instance, _, _ = poisson(TYPES, 200, 7, memory=60_000)
+    instance = instance.replace(arrivals=np.sort(rng.integers(0, 2000, 200)), seconds_per_step=0.01)
+    for name in ("wait", "nested-wait"):
+        run = execute(instance, name, clock=CLOCK)
+        assert (run.unfinished, run.check()) == (0, [])
+        with pytest.raises(PolicyError, match=f"'{name}' forms batches that take time; give a cl"):
+            execute(instance, name)
