@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from optsched.configuration_certificate import ConfigurationCertificate
     from optsched.instance import Instance
 
 _CHUNK = 8192
@@ -149,7 +150,39 @@ class Certificate:
         )
 
 
-def verify(certificate: Certificate, instance: Instance) -> Fraction:
+def read_certificate(source: str | Path) -> Certificate | ConfigurationCertificate:
+    """Read a certificate of either kind; the file says which it is.
+
+    Parameters
+    ----------
+    source
+        A path, or the JSON text itself (it starts with a brace).
+
+    Returns
+    -------
+    Certificate or ConfigurationCertificate
+        What was written by `to_json`; the value is a claim until it is verified.
+
+    Raises
+    ------
+    CertificateError
+        If the file is not a certificate.
+
+    Examples
+    --------
+    >>> from optsched import Instance, bound
+    >>> proof = bound(Instance([1], [2], memory=3), "lagrangian").certificate
+    >>> read_certificate(proof.to_json()) == proof
+    True
+    """
+    from optsched.configuration_certificate import FORMAT, ConfigurationCertificate
+
+    content, _ = read_object(source, CertificateError, "prices")
+    kind = ConfigurationCertificate if content.get("format") == FORMAT else Certificate
+    return kind.from_json(source)
+
+
+def verify(certificate: Certificate | ConfigurationCertificate, instance: Instance) -> Fraction:
     """Find the bound on the total or weighted latency that a certificate proves.
 
     The value that the certificate claims is not looked at.
@@ -157,7 +190,7 @@ def verify(certificate: Certificate, instance: Instance) -> Fraction:
     Parameters
     ----------
     certificate
-        The prices.
+        The prices, or prices and sizes (`optsched.configuration_certificate`).
     instance
         The instance it was made for.
 
@@ -178,6 +211,10 @@ def verify(certificate: Certificate, instance: Instance) -> Fraction:
     >>> verify(Certificate(1, (1, 1), instance.fingerprint), instance)
     Fraction(2, 1)
     """
+    if not isinstance(certificate, Certificate):
+        from optsched.configuration_certificate import verify_configuration
+
+        return verify_configuration(certificate, instance)
     if certificate.fingerprint != instance.fingerprint:
         raise CertificateError(
             "the certificate belongs to another instance: it was made for fingerprint "

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from strategies import instances
 
 from optsched import (
-    Certificate,
     Instance,
     OptschedError,
     Schedule,
@@ -69,8 +68,14 @@ def test_what_does_not_belong_together_is_refused():
     certificate = bound(instance, "lagrangian").certificate
     with pytest.raises(OptschedError, match="belongs to another instance"):
         explain_gap(run(instance.replace(memory=10), "fcfs"), certificate)
-    weighted = Certificate(1, (), instance.fingerprint, objective="weighted-latency")
-    with pytest.raises(OptschedError, match="bounds the weighted-latency"):
-        explain_gap(run(instance, "fcfs"), weighted)
     with pytest.raises(OptschedError, match="the schedule is infeasible: steps 1"):
         explain_gap(Schedule(instance, [0, 0]), certificate)
+
+
+def test_gap_of_weighted_latency_is_taken_apart_as_well():
+    instance = Instance([4, 4, 3], [2, 2, 5], memory=9, weights=[1, 2, 0.5])
+    certificate = bound(instance, "lagrangian", "weighted-latency").certificate
+    schedule = run(instance, "fcfs")
+    explained = explain_gap(schedule, certificate)
+    assert explained.gap == pytest.approx(schedule.weighted_latency - float(certificate.value))
+    assert explained.order_regret + explained.wasted_memory == pytest.approx(explained.gap)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from literal import optimum
 from strategies import instances
 
-import optsched.solving
+import optsched.stages
 from optsched import (
     InfeasibleError,
     Instance,
@@ -157,7 +157,7 @@ def test_an_interrupt_before_the_first_schedule_is_said(monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(optsched.solving, "run", interrupt)
+    monkeypatch.setattr(optsched.stages, "run", interrupt)
     with pytest.raises(OptschedError, match="no schedule was found"):
         solve(family("uniform", n=14, seed=1))
 
@@ -166,7 +166,7 @@ def test_a_solver_that_crashes_costs_only_the_proof(monkeypatch):
     def crash(*arguments, **options):
         return Solution("error", "HiGHS", 0.1, words="killed by signal 9")
 
-    monkeypatch.setattr(optsched.solving, "solve_linear", crash)
+    monkeypatch.setattr(optsched.stages, "solve_linear", crash)
     result = solve(family("exponential", n=20, seed=1), method="highs", time_limit=5)
     assert result.status == "error"
     assert "killed by signal 9" in str(result)
@@ -179,7 +179,7 @@ def test_infeasibility_on_the_solver_s_word_needs_no_schedule(monkeypatch):
     def deny(*arguments, **options):
         return Solution("infeasible", "HiGHS", 0.1)
 
-    monkeypatch.setattr(optsched.solving, "solve_linear", deny)
+    monkeypatch.setattr(optsched.stages, "solve_linear", deny)
     result = solve(family("exponential", n=20, seed=1), method="highs", time_limit=5)
     assert not result.proven_optimal
 

@@ -93,7 +93,7 @@ def _say_infeasible(
 @trace_options
 @click.option("--time-limit", type=float, default=60.0, show_default=True, metavar="S")
 @click.option("--threads", type=int, default=1, show_default=True, metavar="K")
-@click.option("--certificate", type=click.Path(), help="Write the Lagrangian's proof.")
+@click.option("--certificate", type=click.Path(), help="Write the proof of the bound.")
 def hindsight(
     instance: Instance, output: Output, time_limit: float, threads: int, certificate: str | None
 ) -> int:
@@ -102,20 +102,27 @@ def hindsight(
         check_writable(certificate)
     seed = click.get_current_context().params["seed"]
     with output.progress("solving") as update:
-        result = optsched.solve(
+        result = optsched.hindsight(
             instance,
-            time_limit=time_limit,
+            time_limit,
             threads=threads,
             seed=seed,
             on_progress=lambda progress: update(str(progress)),
         )
     output.say(str(result))
+    if certificate is not None:
+        proof = result.certificate or result.prices
+        if proof is None:
+            output.note(f"no certificate was written: the bound is by {result.proof}")
+        else:
+            proof.to_json(certificate)
+            if result.certificate is None:
+                output.note(
+                    f"the bound is by {result.proof}, which leaves no certificate; the one "
+                    f"written proves {float(proof.value):,.10g} by prices of memory"
+                )
     content = {**result.to_dict(), "explanation": None}
     try:
-        if certificate is not None:
-            proof = optsched.bound(instance, "lagrangian").certificate
-            assert proof is not None
-            proof.to_json(certificate)
         explanation = result.explain()
     except OptschedError as error:  # too many steps for prices; the answer stands
         output.note(str(error))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from optsched.comparison import Comparison
     from optsched.gap import GapExplanation
-    from optsched.solving import Hindsight
+    from optsched.interval import Hindsight
 
 # One curve may be as fine as print; several would hide each other.
 _BINS, _SHARED_BINS = 2000, 250

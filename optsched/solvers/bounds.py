@@ -44,12 +44,15 @@ class Bound:
     certificate
         The proof, for "lagrangian"; the closed form is proven on paper (docs/bounds.md) and
         evaluated with an allowance for rounding.
+    interrupted
+        Whether Ctrl-C ended its improvement.
     """
 
     value: float
     method: str
     seconds: float
     certificate: Certificate | None = None
+    interrupted: bool = False
 
 
 def bound(

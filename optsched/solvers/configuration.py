@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched.certificate import Certificate
 from optsched.configuration_certificate import ConfigurationCertificate
 from optsched.errors import CertificateError, OptschedError
 from optsched.solvers.bounds import bound
@@ -65,6 +66,8 @@ class ConfigurationBound:
         How many iterations were done.
     complete
         Whether all iterations asked for were done; the bound holds in any case.
+    interrupted
+        Whether Ctrl-C ended them.
     """
 
     value: float
@@ -73,6 +76,7 @@ class ConfigurationBound:
     certificate: ConfigurationCertificate
     iterations: int
     complete: bool
+    interrupted: bool = False
 
 
 def configuration_bound(
@@ -81,7 +85,7 @@ def configuration_bound(
     phases: int = 16,
     iterations: int = 1500,
     time_limit: float | None = None,
-    start: ConfigurationCertificate | None = None,
+    start: Certificate | ConfigurationCertificate | None = None,
     on_progress: Callable[[float, float], None] | None = None,
 ) -> ConfigurationBound:
     """Bound the total latency of every feasible schedule by sizes of running requests.
@@ -98,7 +102,8 @@ def configuration_bound(
     time_limit
         Seconds after which to stop early.
     start
-        Begin with the prices and sizes of an earlier certificate, not with the Lagrangian's.
+        Begin with the prices, and sizes if it has any, of an earlier certificate; None means the
+        Lagrangian's.
     on_progress
         Called now and then with the seconds passed and the bound so far (before it is evaluated
         exactly). Ctrl-C ends the ascent as a time limit does.
@@ -137,6 +142,7 @@ def configuration_bound(
     lengths = _PRICE_STEP * float(point.prices.mean()), _SIZE_STEP * float(point.sizes.mean())
     state = State.at(point.prices, point.sizes)
     done, complete = 0, not point.prices.any()  # where nothing is charged, nothing competes
+    interrupted = False
     try:
         while not complete:
             chunk = min(_CHUNK, iterations - done)
@@ -151,14 +157,16 @@ def configuration_bound(
             if time_limit is not None and seconds >= time_limit:
                 break
     except KeyboardInterrupt:
-        pass
+        interrupted = True
     certificate = certify_configuration(
         instance, problem, Point(state.best_prices, state.best_sizes, point.ends, point.copies)
     )
     nearest = float(certificate.value)
     value = nearest if Fraction(nearest) <= certificate.value else math.nextafter(nearest, 0)
     seconds = time.perf_counter() - began
-    return ConfigurationBound(value, "configuration", seconds, certificate, done, complete)
+    return ConfigurationBound(
+        value, "configuration", seconds, certificate, done, complete, interrupted
+    )
 
 
 class Point(NamedTuple):
@@ -171,12 +179,16 @@ class Point(NamedTuple):
 
 
 def _first_point(
-    instance: Instance, problem: Problem, phases: int, start: ConfigurationCertificate | None
+    instance: Instance,
+    problem: Problem,
+    phases: int,
+    start: Certificate | ConfigurationCertificate | None,
 ) -> Point:
     if start is not None and start.fingerprint != instance.fingerprint:
         raise CertificateError("the certificate to start from belongs to another instance")
-    if start is None or not start.prices:
-        certificate = bound(instance, "lagrangian").certificate
+    if not isinstance(start, ConfigurationCertificate) or not start.prices:
+        certificate = start if isinstance(start, Certificate) else None
+        certificate = certificate or bound(instance, "lagrangian").certificate
         assert certificate is not None
         # An item's size is the share of the memory that it holds; all together are 1 at most.
         prices = np.array(certificate.prices, dtype=np.float64)

@@ -139,6 +139,8 @@ class PricedStarts:
     ----------
     prices
         Of steps 1 to T, shape (T,).
+    cheapest
+        The cheapest start of each request, shape (n,).
     """
 
     def __init__(self, instance: Instance, certificate: Certificate) -> None:
@@ -148,7 +150,9 @@ class PricedStarts:
         self._weights = np.floor(weights * certificate.denominator).astype(np.int64)
         self.prices = np.array(certificate.prices, dtype=np.int64)
         self._first, self._second = _prefix_sums(self.prices)
-        _, self._least = cheapest_starts(instance, self.prices, self._weights, instance.arrivals)
+        self.cheapest, self._least = cheapest_starts(
+            instance, self.prices, self._weights, instance.arrivals
+        )
 
     def regrets(self, requests: IntArray, steps: IntArray) -> IntArray:
         """Evaluate starts.

@@ -1,9 +1,10 @@
 r"""Search for better schedules: annealing on orders, then large-neighbourhood search on starts.
 
-**Orders.** A schedule that no prefix-rule order improves is made by one: decode the order with the
-admission rule and anneal on swaps and moves of single requests. Only what lies behind the first
-changed position is decoded anew, and decoding ends as soon as the cost is too high. Good where
-large requests must be packed (docs/research.md); used offline only.
+**Orders.** Decode an order with the prefix rule, or each request at its earliest feasible start
+(backfill), and anneal on swaps and moves of single requests. By the prefix rule only a window is
+decoded anew: it begins at the first changed position and ends where the old schedule is met again,
+at most shifted in time, or where the cost is sure to be too high. Good where few requests fit
+together, and with arrivals, where an order makes large requests wait (docs/research.md).
 
 **Starts.** Take a few requests out that start near each other, and put them back in random order,
 each at the earliest step that is feasible, not before the first of them had started, now and then
@@ -16,34 +17,33 @@ on the clock; a time limit only cuts it off.
 from __future__ import annotations
 
 import math
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from optsched._compiled import compiled
 from optsched.errors import OptschedError
 from optsched.schedule import Schedule
+from optsched.solvers.search_kernels import anneal_orders, move_starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy.typing as npt
-
     from optsched.instance import FloatArray, Instance, IntArray
 
-    Usage = npt.NDArray[np.int32]
-    RandomState = npt.NDArray[np.uint64]
+    Kind = Literal["prefix", "backfill", "starts"]
+    Plan = tuple[tuple[Kind, float], ...]  # what to do, with its share of the work
 
 #: Token-steps touched per second on a slow core: turns a time limit into work.
 WORK_PER_SECOND = 4e8
 
 _CHUNK = 2e7  # work between two looks at the clock
-_MOST = 6  # requests taken out at once
-_REACH = 15  # positions by start within which they lie
-_FEW = 400  # up to so many requests, orders are annealed first
-_MOVE_COST = 150.0  # work of a move beyond its token-steps
+_FEW = 400  # up to so many requests orders are annealed, and starts delayed
+_CROWDED = 3.0  # so few requests fit on average that packing them is what matters
+_STRIDE = 1_000_003  # between the seeds of threads
 _LONGEST = 50_000_000  # steps of a dense usage profile
 
 
@@ -72,6 +72,7 @@ def search(
     *,
     work: float,
     seed: int = 0,
+    threads: int = 1,
     deadline: float = math.inf,
     on_progress: Callable[[float], None] | None = None,
 ) -> Search:
@@ -84,13 +85,17 @@ def search(
     weights
         Cost of a step of latency of each request, shape (n,).
     work
-        Token-steps to touch, about `WORK_PER_SECOND` per second.
+        Token-steps to touch in each thread, about `WORK_PER_SECOND` per second.
     seed
-        Same seed, work and start: same schedule.
+        Same seed, work, threads and start: same schedule.
+    threads
+        Searches side by side, each with a seed of its own. The first does what suits the instance,
+        the next ones what else there is.
     deadline
         When to stop at the latest, on the clock of `time.perf_counter`.
     on_progress
-        Called with the best objective after each chunk of work; may raise StopIteration.
+        Called with the best objective of the first thread after each chunk of its work; may raise
+        StopIteration.
 
     Returns
     -------
@@ -116,19 +121,49 @@ def search(
             f"a search would keep the usage of {start.makespan} steps (at most {_LONGEST}); "
             "use longer steps"
         )
-    run = _Run(start, weights, seed, deadline, on_progress)
+    stop = threading.Event()
+    plans = _plans(instance)
+    runs = [_Run(start, weights, seed + _STRIDE * i, deadline, stop) for i in range(threads)]
+    runs[0].on_progress = on_progress
     interrupted = False
-    try:
-        if len(instance) <= _FEW and not instance.arrivals.any():
-            run.anneal_orders(work / 2)
-            run.move_starts(work / 2)
-        else:
-            run.move_starts(work)
-    except KeyboardInterrupt:
-        interrupted = True
-    except StopIteration:
-        pass
-    return Search(Schedule(instance, run.best, "search"), tuple(run.history), interrupted)
+    with ThreadPoolExecutor(max(1, threads - 1)) as pool:
+        others = [
+            pool.submit(run.follow, plans[i % len(plans)], work)
+            for i, run in enumerate(runs[1:], start=1)
+        ]
+        try:
+            runs[0].follow(plans[0], work)
+            for other in others:
+                other.result()
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            stop.set()
+    best = min(runs, key=lambda run: run.cost)  # the first of equal ones
+    return Search(Schedule(instance, best.best, "search"), _merge(runs), interrupted)
+
+
+def _plans(instance: Instance) -> list[Plan]:
+    """Say which searches suit the instance, the best first (docs/research.md has the figures)."""
+    few = len(instance) <= _FEW
+    together = instance.memory * int(instance.outputs.sum()) / int(instance.areas.sum())
+    starts: Plan = (("starts", 1.0),)
+    orders: Plan = (("prefix", 0.9), ("starts", 0.1))
+    backfill: Plan = (("backfill", 0.9), ("starts", 0.1))
+    if not few:
+        return [starts]
+    if together < _CROWDED or instance.arrivals.any():
+        return [orders, starts, backfill]
+    return [starts, backfill, orders]
+
+
+def _merge(runs: list[_Run]) -> tuple[tuple[float, float], ...]:
+    """Put the histories of all runs together: each entry is the best of all at its time."""
+    merged: list[tuple[float, float]] = []
+    for entry in sorted(entry for run in runs for entry in run.history):
+        if not merged or entry[1] < merged[-1][1]:
+            merged.append(entry)
+    return tuple(merged)
 
 
 class _Run:
@@ -140,12 +175,13 @@ class _Run:
         weights: FloatArray,
         seed: int,
         deadline: float,
-        on_progress: Callable[[float], None] | None,
+        stop: threading.Event,
     ) -> None:
         self._instance: Instance = start.instance
         self._weights = weights
         self._random = np.array([seed + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        self._deadline, self._on_progress = deadline, on_progress
+        self._deadline, self._stop = deadline, stop
+        self.on_progress: Callable[[float], None] | None = None
         self._began = time.perf_counter()
         self._offset = float(weights @ (self._instance.outputs - self._instance.arrivals))
         self._scale = float(np.mean(weights)) * float(np.mean(self._instance.outputs))
@@ -153,33 +189,46 @@ class _Run:
         self.cost = float(weights @ self.best)
         self.history = [(0.0, self.cost + self._offset)]
 
+    def follow(self, plan: Plan, work: float) -> None:
+        """Do what a plan says, until it is done or time is up."""
+        try:
+            for kind, share in plan:
+                if kind == "starts":
+                    self.move_starts(share * work)
+                else:
+                    self.anneal_orders(share * work, kind == "backfill")
+        except StopIteration:
+            self._stop.set()
+
     def _keep(self, starts: IntArray, cost: float) -> None:
         """Keep a better schedule; stop when time is up."""
         if cost < self.cost:
             self.best, self.cost = starts.copy(), float(cost)
             self.history.append((time.perf_counter() - self._began, self.cost + self._offset))
-        if self._on_progress is not None:
-            self._on_progress(self.cost + self._offset)
-        if time.perf_counter() >= self._deadline:
+        if self.on_progress is not None:
+            self.on_progress(self.cost + self._offset)
+        if self._stop.is_set() or time.perf_counter() >= self._deadline:
             raise StopIteration
 
-    def anneal_orders(self, work: float) -> None:
-        """Anneal on orders, decoded by the prefix rule."""
+    def anneal_orders(self, work: float, backfill: bool = False) -> None:
+        """Anneal on orders, decoded by the prefix rule or each at its earliest feasible start."""
         instance = self._instance
         count = len(instance)
         order = np.argsort(self.best, kind="stable")
         starts = np.zeros(count, dtype=np.int64)
         best = self.best.copy()
-        usage = np.zeros(int(instance.outputs.sum()) + 2, dtype=np.int32)
+        usage = np.zeros(int(instance.arrivals[-1] + instance.outputs.sum()) + 2, dtype=np.int32)
         costs = np.array([-1.0, math.inf])  # of the current order, of the best
         done = 0.0
         while done < work:
-            hot, cold = (self._temperature(4.0, 0.04, share / work) for share in _next(done, work))
-            done += _anneal_orders(
+            hot, cold = (self._temperature(2.0, 0.2, share / work) for share in _next(done, work))
+            done += anneal_orders(
                 instance.prompts,
                 instance.outputs,
+                instance.arrivals,
                 self._weights,
                 instance.memory,
+                backfill,
                 order,
                 starts,
                 best,
@@ -209,7 +258,7 @@ class _Run:
         done = 0.0
         while done < work:
             hot, cold = (self._temperature(0.15, 0.01, share / work) for share in _next(done, work))
-            done += _move_starts(
+            done += move_starts(
                 instance.prompts,
                 instance.outputs,
                 instance.arrivals,
@@ -236,240 +285,3 @@ class _Run:
 
 def _next(done: float, work: float) -> tuple[float, float]:
     return done, min(work, done + _CHUNK)
-
-
-@compiled
-def _uniform(random: RandomState) -> float:
-    """Draw from [0, 1) by xorshift64*: a state of its own makes runs repeatable."""
-    x = random[0]
-    x ^= x >> np.uint64(12)
-    x ^= x << np.uint64(25)
-    x ^= x >> np.uint64(27)
-    random[0] = x
-    return float((x * np.uint64(2685821657736338717)) >> np.uint64(11)) * 2.0**-53
-
-
-@compiled
-def _add(usage: Usage, prompt: int, output: int, start: int, sign: int) -> None:
-    held = prompt - start
-    for step in range(start + 1, start + output + 1):
-        usage[step] += sign * (held + step)
-
-
-@compiled
-def _earliest(usage: Usage, memory: int, prompt: int, output: int, start: int, latest: int) -> int:
-    """Find the first feasible start from `start` to `latest`, or -1 (see simulate.unit)."""
-    shift = prompt - memory
-    seen = start
-    while start <= latest:
-        jump = start
-        for step in range(max(seen, start) + 1, start + output + 1):
-            jump = max(jump, min(usage[step] + shift + step, step))
-        if jump == start:
-            return start
-        seen = start + output
-        start = jump
-    return -1
-
-
-@compiled
-def _anneal_orders(
-    prompts: IntArray,
-    outputs: IntArray,
-    weights: FloatArray,
-    memory: int,
-    order: IntArray,
-    starts: IntArray,
-    best: IntArray,
-    usage: Usage,
-    costs: FloatArray,
-    random: RandomState,
-    work: float,
-    hot: float,
-    cold: float,
-) -> float:
-    count = len(order)
-    trial = order.copy()
-    trial_starts = starts.copy()
-    spent = 0.0
-    while spent < work:
-        temperature = hot * (cold / hot) ** (spent / work)
-        first, last = 0, -1
-        if costs[0] >= 0:
-            one = int(_uniform(random) * count)
-            if _uniform(random) < 0.5:
-                reach = 1 + count // 8
-                other = one + int(_uniform(random) * (2 * reach + 1)) - reach
-                other = min(max(other, 0), count - 1)
-            else:
-                other = int(_uniform(random) * count)
-            if one == other:
-                spent += 1.0
-                continue
-            first, last = min(one, other), max(one, other)
-            moved = trial[one]
-            if _uniform(random) < 0.5:
-                trial[one], trial[other] = trial[other], moved
-            elif one < other:
-                trial[one:other] = trial[one + 1 : other + 1].copy()
-                trial[other] = moved
-            else:
-                trial[other + 1 : one + 1] = trial[other:one].copy()
-                trial[other] = moved
-            if (
-                prompts[trial[first]] == prompts[order[first]]
-                and outputs[trial[first]] == outputs[order[first]]
-                and weights[trial[first]] == weights[order[first]]
-                and last == first + 1
-            ):
-                trial[first : last + 1] = order[first : last + 1]
-                spent += 1.0
-                continue
-        # Decode from the first change on; only those still running matter from before it.
-        clock = starts[order[first - 1]] if first > 0 else 0
-        total = 0.0
-        end = clock
-        for rank in range(first):
-            request = order[rank]
-            total += weights[request] * starts[request]
-            over = starts[request] + outputs[request]
-            if over > clock:
-                held = prompts[request] - starts[request]
-                for step in range(clock + 1, over + 1):
-                    usage[step] += held + step
-                spent += over - clock
-                end = max(end, over)
-        budget = math.inf
-        if costs[0] >= 0:
-            budget = costs[0] - temperature * math.log(1.0 - _uniform(random))
-        lowest = clock
-        for rank in range(first, count):
-            request = trial[rank]
-            prompt, output = prompts[request], outputs[request]
-            clock = _earliest(usage, memory, prompt, output, clock, len(usage) - 2 - output)
-            _add(usage, prompt, output, clock, 1)
-            trial_starts[request] = clock
-            end = max(end, clock + output)
-            total += weights[request] * clock
-            spent += 2.0 * output + 10.0
-            if total > budget:
-                break
-        usage[lowest : end + 1] = 0
-        spent += _MOVE_COST
-        if total > budget:
-            trial[first : last + 1] = order[first : last + 1]
-            continue
-        order[first : last + 1] = trial[first : last + 1]
-        for rank in range(first, count):
-            starts[order[rank]] = trial_starts[order[rank]]
-        costs[0] = total
-        if total < costs[1]:
-            costs[1] = total
-            best[:] = starts
-    return spent
-
-
-@compiled
-def _move_starts(
-    prompts: IntArray,
-    outputs: IntArray,
-    arrivals: IntArray,
-    weights: FloatArray,
-    memory: int,
-    starts: IntArray,
-    order: IntArray,
-    position: IntArray,
-    usage: Usage,
-    best: IntArray,
-    costs: FloatArray,
-    random: RandomState,
-    work: float,
-    hot: float,
-    cold: float,
-    delay: int,
-) -> float:
-    count = len(order)
-    taken = np.empty(_MOST, dtype=np.int64)
-    old = np.empty(_MOST, dtype=np.int64)
-    new = np.empty(_MOST, dtype=np.int64)
-    at_best = costs[0] == costs[1]
-    spent = 0.0
-    while spent < work:
-        temperature = hot * (cold / hot) ** (spent / work)
-        centre = int(_uniform(random) * count)
-        low, high = max(0, centre - _REACH), min(count - 1, centre + _REACH)
-        wanted = min(1 + int(_uniform(random) * _MOST), high - low + 1)
-        number = 0
-        while number < wanted:
-            request = order[low + int(_uniform(random) * (high - low + 1))]
-            fresh = True
-            for rank in range(number):
-                fresh = fresh and taken[rank] != request
-            if fresh:
-                taken[number] = request
-                number += 1
-        before = 0.0
-        earliest = starts[taken[0]]
-        for rank in range(number):
-            request = taken[rank]
-            old[rank] = starts[request]
-            earliest = min(earliest, old[rank])
-            before += weights[request] * old[rank]
-            _add(usage, prompts[request], outputs[request], old[rank], -1)
-            spent += outputs[request]
-        # Drawn in random order already. Put them back; `rest` is the least the others can add.
-        rest = 0.0
-        for rank in range(number):
-            rest += weights[taken[rank]] * max(earliest, arrivals[taken[rank]])
-        budget = before - temperature * math.log(1.0 - _uniform(random))
-        after = 0.0
-        placed = 0
-        for rank in range(number):
-            request = taken[rank]
-            prompt, output, weight = prompts[request], outputs[request], weights[request]
-            begin = max(earliest, arrivals[request])
-            rest -= weight * begin
-            if delay and _uniform(random) < 0.5:
-                begin += int(_uniform(random) * (delay + 1))
-            latest = min(int((budget - after - rest) / weight), len(usage) - 2 - output)
-            start = _earliest(usage, memory, prompt, output, begin, latest)
-            spent += output
-            if start < 0:
-                break
-            new[rank] = start
-            after += weight * start
-            _add(usage, prompt, output, start, 1)
-            placed += 1
-        spent += _MOVE_COST
-        if placed < number or after > budget:
-            for rank in range(placed):
-                request = taken[rank]
-                _add(usage, prompts[request], outputs[request], new[rank], -1)
-            for rank in range(number):
-                request = taken[rank]
-                _add(usage, prompts[request], outputs[request], old[rank], 1)
-            continue
-        if after > before and at_best:
-            best[:] = starts
-            at_best = False
-        costs[0] += after - before
-        for rank in range(number):
-            request = taken[rank]
-            starts[request] = new[rank]
-            place = position[request]
-            while place > 0 and starts[order[place - 1]] > new[rank]:
-                order[place] = order[place - 1]
-                position[order[place]] = place
-                place -= 1
-            while place < count - 1 and starts[order[place + 1]] < new[rank]:
-                order[place] = order[place + 1]
-                position[order[place]] = place
-                place += 1
-            order[place] = request
-            position[request] = place
-        if costs[0] < costs[1]:
-            costs[1] = costs[0]
-            at_best = True
-    if at_best:
-        best[:] = starts
-    return spent

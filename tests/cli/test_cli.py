@@ -14,7 +14,6 @@ import pytest
 
 import optsched
 from optsched import Instance, Schedule
-from optsched.cli import main
 
 TRACE = "prompt_tokens,output_tokens\n63,1\n" + 21 * "1,2\n"
 
@@ -25,20 +24,6 @@ def trace(tmp_path):
     path = tmp_path / "example.csv"
     path.write_text(TRACE)
     return str(path)
-
-
-@pytest.fixture
-def optsched_command(capsys, monkeypatch):
-    """Run the command line in this process: exit code, standard output, standard error."""
-
-    def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["optsched", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return command
 
 
 def test_compare_gives_the_json_of_the_manual(optsched_command, trace, tmp_path):
@@ -167,12 +152,12 @@ def test_solve_says_no_to_impossible_deadlines(optsched_command, tmp_path):
 
 
 def test_interrupted_solve_keeps_what_it_has(optsched_command, trace, monkeypatch):
-    from optsched import solving
+    from optsched import stages
 
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(solving, "solve_events", interrupted)
+    monkeypatch.setattr(stages, "solve_events", interrupted)
     code, out, _ = optsched_command(
         *("solve", "family:uniform,n=11", "--method", "cp-sat", "--json", "-")
     )
@@ -431,4 +416,25 @@ def test_hindsight_explains_the_gap_or_says_why_not(optsched_command, tmp_path):
         *("hindsight", path, "--memory", 13, "--time-limit", 2, "--json", "-")
     )
     assert (code, json.loads(out)["explanation"]) == (0, None)
-    assert "use the closed form or longer steps" in err
+    assert "use longer steps" in err
+
+
+def test_hindsight_writes_the_proof_of_its_bound_or_says_that_there_is_none(
+    optsched_command, tmp_path
+):
+    proof = tmp_path / "proof.json"
+    trace = "family:uniform,n=30"
+    code, out, err = optsched_command(
+        *("hindsight", trace, "--time-limit", 4, "--certificate", proof, "--json", "-")
+    )
+    content = json.loads(out)
+    assert (code, content["proof"], err) == (0, "configuration", "")
+    _, out, _ = optsched_command("check-certificate", trace, proof, "--json", "-")
+    assert content["bound"] - 1 < json.loads(out)["value"] <= content["bound"]
+    code, _, err = optsched_command("check-certificate", "family:uniform,n=31", proof)
+    assert (code, "belongs to another instance" in err) == (2, True)
+    code, out, err = optsched_command(
+        *("hindsight", "family:uniform,n=7", "--time-limit", 9, "--certificate", proof)
+    )
+    assert ("by configuration" in out) or "leaves no certificate" in err
+    assert optsched_command("check-certificate", "family:uniform,n=7", proof)[0] == 0

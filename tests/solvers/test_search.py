@@ -11,6 +11,7 @@ from strategies import instances
 
 from optsched import Instance, OptschedError, Schedule, family, run
 from optsched.solvers.search import search
+from optsched.solvers.search_kernels import anneal_orders
 
 
 @given(instances(max_requests=9, max_memory=30, max_arrival=20), st.integers(0, 99), st.data())
@@ -78,3 +79,39 @@ def test_schedules_too_long_for_dense_usage_are_refused():
     instance = Instance([1, 1], [1, 1], 4, arrivals=[0, 10**9])
     with pytest.raises(OptschedError, match="usage of 1000000001 steps"):
         search(Schedule(instance, instance.arrivals), np.ones(2), work=1e3)
+
+
+@pytest.mark.parametrize("load", [None, 1.2])
+@pytest.mark.parametrize("name", ["uniform", "exponential"])
+def test_same_seed_and_threads_give_the_same_answer(name, load):
+    instance = family(name, n=40, seed=1, load=load)
+    start = run(instance, "area")
+    once, again = (search(start, np.ones(40), work=3e7, seed=4, threads=3) for _ in range(2))
+    assert np.array_equal(once.schedule.starts, again.schedule.starts)
+    alone = search(start, np.ones(40), work=3e7, seed=4)
+    assert once.schedule.total_latency <= alone.schedule.total_latency
+    costs = [cost for _, cost in once.history]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] == once.schedule.total_latency
+
+
+@given(instances(max_requests=9, max_memory=30, max_arrival=12), st.booleans(), st.data())
+@settings(max_examples=200)
+def test_windows_decode_to_what_the_whole_order_decodes_to(instance, backfill, data):
+    """The cost of a kernel, summed up over windows, is that of its starts."""
+    count = len(instance)
+    weights = np.array([data.draw(st.sampled_from([0.5, 1, 3])) for _ in range(count)])
+    order = np.arange(count)
+    starts, best = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    usage = np.zeros(int(instance.arrivals[-1] + instance.outputs.sum()) + 2, dtype=np.int32)
+    costs = np.array([-1.0, np.inf])
+    random = np.array([data.draw(st.integers(1, 99))], dtype=np.uint64)
+    state = (instance.prompts, instance.outputs, instance.arrivals, weights, instance.memory)
+    anneal_orders(*state, backfill, order, starts, best, usage, costs, random, 2e4, 5.0, 0.5)
+    assert not usage.any()
+    assert Schedule(instance, starts).check() == Schedule(instance, best).check() == []
+    assert costs.tolist() == pytest.approx([weights @ starts, weights @ best])
+    alone = starts.copy()  # the same order, decoded anew
+    fresh = np.array([-1.0, np.inf])
+    anneal_orders(*state, backfill, order, alone, best, usage, fresh, random, 1.0, 5.0, 0.5)
+    assert alone.tolist() == starts.tolist()

@@ -1,0 +1,98 @@
+"""Two thousand tiny instances: exact search, HiGHS and trying all schedules find one number.
+
+No bound is above it, no certificate is trusted, and an interrupted run gives a valid interval.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from optsched import HindsightProgram, Instance, bound, hindsight, run, solve_linear, verify
+from optsched.solvers.ascent import improve_prices
+from optsched.solvers.configuration import configuration_bound
+from optsched.solvers.exact import solve_exact
+
+BATCHES, EACH = 20, 100
+
+
+def draw(rng):
+    """Draw two to four requests, offline or with arrivals."""
+    count, memory = int(rng.integers(2, 5)), int(rng.integers(3, 11))
+    outputs = rng.integers(1, min(4, memory), count)
+    prompts = rng.integers(0, memory - outputs + 1)
+    arrivals = np.sort(rng.integers(0, 4, count)) * int(rng.integers(0, 2))
+    return Instance(prompts, outputs, memory, arrivals)
+
+
+def try_all(instance):
+    """Least total latency over all starts within which one after the other completes."""
+    horizon = int(instance.arrivals[-1] + instance.outputs.sum())
+    count, steps = len(instance), np.arange(1, horizon + 1)
+    usage = np.zeros((1,) * count + (horizon,), dtype=np.int16)
+    latency = np.zeros((1,) * count, dtype=np.int64)
+    rows = zip(instance.prompts, instance.outputs, instance.arrivals, strict=True)
+    for i, (prompt, output, arrival) in enumerate(rows):
+        axis = [1] * count
+        axis[i] = -1
+        starts = np.arange(arrival, horizon - output + 1)
+        age = steps - starts[:, None]
+        held = np.where((age >= 1) & (age <= output), prompt + age, 0).astype(np.int16)
+        usage = usage + held.reshape([*axis, horizon])
+        latency = latency + (starts + output - arrival).reshape(axis)
+    return int(latency[usage.max(axis=-1) <= instance.memory].min())
+
+
+def raised(certificate, rng):
+    """Raise one price at random; the claim stays."""
+    prices = list(certificate.prices)
+    if prices:
+        prices[int(rng.integers(len(prices)))] += int(rng.integers(1, 2**20))
+    return dataclasses.replace(certificate, prices=tuple(prices))
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_all_agree_and_no_bound_is_above_the_optimum(batch):
+    rng = np.random.default_rng(batch)
+    for number in range(EACH):
+        instance = draw(rng)
+        where = (batch, number)
+        least = try_all(instance)
+        program = HindsightProgram(instance)
+        solution = solve_linear(program.lower(), "highs").require(optimal=True)
+        assert solution.objective == least, where
+        assert program.read(solution.values).total_latency == least, where
+        sizes = configuration_bound(instance, phases=2, iterations=24)
+        found = solve_exact(instance, certificate=sizes.certificate)
+        assert found.schedule.check() == [], where
+        assert found.proven_optimal, where
+        assert found.lower == found.schedule.total_latency == least, where
+        assert bound(instance, "closed-form").value <= least, where
+        prices = bound(instance, "lagrangian")
+        better = improve_prices(run(instance, "area"), prices.certificate, work=3e5)
+        for proven in (sizes, prices, better):
+            assert proven.value <= proven.certificate.value <= least, where
+            assert verify(proven.certificate, instance) == proven.certificate.value, where
+            assert verify(raised(proven.certificate, rng), instance) <= least, where
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_interrupted_at_any_moment_the_interval_holds(threads):
+    rng = np.random.default_rng(threads)
+    interrupted = 0
+    for _ in range(40):
+        instance = draw(rng)
+        least, moment = try_all(instance), int(rng.integers(8))
+        calls = iter(range(moment))
+
+        def stop(progress, calls=calls):
+            if next(calls, None) is None:
+                raise KeyboardInterrupt
+
+        result = hindsight(instance, 5, threads=threads, on_progress=stop)
+        interrupted += result.status == "interrupted"
+        assert result.schedule.check() == []
+        assert result.bound <= least <= result.cost
+    assert interrupted
