@@ -421,6 +421,8 @@ def _search(step: Step, pool: _Pool, room: IntArray, count: int, rounds: int, va
         if waiting:
             for slot in range(count):
                 better |= _replace(step, pool, slot, spare, valued)
+        if better:
+            continue  # what is quick comes first
         for slot in range(count):
             better |= _exchange(step, pool, slot, count, spare, waiting)
         if room.sum() > 0:

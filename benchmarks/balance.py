@@ -1,0 +1,175 @@
+"""BF-IO's step program: decision times, distance to the optimum, both forms in both solvers.
+
+    python benchmarks/balance.py [decisions] [gap] [forms]
+
+States come from a literal simulation of the paper's cluster (reveal, admit, drift, free), routed by
+swap after a warm-up, with the workload of Table 1: prompts lognormal (mean 900, cv 1.4, at most
+16,384), outputs lognormal (mean 300, cv 0.9, at most 4,096), 72 slots per worker.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+
+from optsched import BalanceFuture, BalanceState, solve_linear
+from optsched.solvers.balance_kernels import assign_by_greedy, assign_by_swap, search_deficit
+
+WARM_UP = 500
+
+
+def lognormal(generator, mean, variation, most):
+    """One draw with a given mean and coefficient of variation."""
+    spread = np.log(1 + variation**2)
+    value = generator.lognormal(np.log(mean) - spread / 2, np.sqrt(spread))
+    return int(np.clip(round(value), 1, most))
+
+
+def simulated_states(workers, lookahead, reveal=128, slots=72, every=1, seed=0):
+    """States of a running cluster after warm-up, without end."""
+    generator = np.random.default_rng(seed)
+    tokens = np.zeros((workers, slots), dtype=np.int64)
+    remaining = np.zeros_like(tokens)
+    waiting: list[tuple[int, int]] = []
+    step = 0
+    while True:
+        while len(waiting) < reveal:
+            prompt = lognormal(generator, 900, 1.4, 16_384)
+            waiting.append((prompt, lognormal(generator, 300, 0.9, 4_096)))
+        active = np.nonzero(remaining)
+        state = BalanceState.from_requests(
+            np.full(workers, slots),
+            active[0],
+            tokens[active],
+            remaining[active],
+            [prompt for prompt, _ in waiting],
+            lookahead,
+        )
+        if step >= WARM_UP and step % every == 0 and state.free.sum():
+            yield state
+        chosen = assign_by_swap(*arrays(state), 1_000)
+        for (prompt, output), worker in zip(waiting, chosen, strict=True):
+            if worker >= 0:
+                slot = int(np.argmin(remaining[worker]))
+                tokens[worker, slot], remaining[worker, slot] = prompt, output
+        waiting = [pair for pair, to in zip(waiting, chosen, strict=True) if to < 0]
+        tokens += remaining > 0
+        remaining -= remaining > 0
+        step += 1
+
+
+def arrays(state):
+    """What the kernels take."""
+    fields = (state.alive, state.free, state.waiting, state.growth, state.slowness, state.bonus)
+    return [np.array(field) for field in fields]
+
+
+def fastest(call, repeats=3):
+    """Best of several times, in microseconds."""
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return 1e6 * min(times)
+
+
+def measure_decisions():
+    """Time of one decision, and how many steps the deficit search certifies."""
+    print("decision times in microseconds, best of 3 per state, 1,000 states")
+    for workers, reveal in ((16, 128), (64, 256), (128, 128), (128, 1024)):
+        for lookahead in (0, 20):
+            states = simulated_states(workers, lookahead, reveal)
+            names = ("greedy", "swap") if lookahead else ("greedy", "swap", "deficit")
+            taken = {name: [] for name in names}
+            certified = 0
+            for state in (next(states) for _ in range(1_000)):
+                given = arrays(state)
+                calls = {
+                    "greedy": lambda given=given: assign_by_greedy(*given),
+                    "swap": lambda given=given: assign_by_swap(*given, 1_000),
+                    "deficit": lambda given=given: search_deficit(*given[:3]),
+                }
+                for name, times in taken.items():
+                    times.append(fastest(calls[name]))
+                if not lookahead:
+                    _, value, bound = search_deficit(*given[:3])
+                    certified += value == bound
+            for name, times in taken.items():
+                middle, most, worst = np.percentile(times, [50, 99, 100])
+                share = f", certified {certified / 10:.1f} %" if name == "deficit" else ""
+                print(
+                    f"  G={workers:<4} R={reveal:<5} H={lookahead:<3} {name:<8} median "
+                    f"{middle:6.1f}  p99 {most:6.1f}  most {worst:6.1f}{share}",
+                    flush=True,
+                )
+
+
+def measure_gap(proven=250):
+    """Distance of greedy and swap to optima proven by CP-SAT, without lookahead by certificate."""
+    print("gap to the proven optimum")
+    for workers, lookahead in ((16, 20), (16, 5), (16, 0)):
+        states = simulated_states(workers, lookahead, every=3)
+        gaps = {"greedy": [], "swap": [], "relaxation": []}
+        tried = 0
+        while len(gaps["swap"]) < proven:
+            state, tried = next(states), tried + 1
+            program = BalanceFuture(state)
+            swap = assign_by_swap(*arrays(state), 1_000)
+            start = program.write_point(swap)
+            if lookahead:
+                solution = solve_linear(program.lower(), "cp-sat", start=start, time_limit=20)
+                best, certain = solution.objective, solution.proven_optimal
+            else:
+                _, best, bound = search_deficit(*arrays(state)[:3])
+                certain = best == bound
+            if not certain:
+                continue
+            relaxed = solve_linear(program.lower().relax()).objective
+            values = {
+                "greedy": program.cost(assign_by_greedy(*arrays(state))),
+                "swap": program.cost(swap),
+                "relaxation": 2 * best - relaxed,
+            }
+            for name, value in values.items():
+                gaps[name].append((value - best) / best if best else float(value > best))
+        for name, shares in gaps.items():
+            shares = 100 * np.array(shares)
+            print(
+                f"  G={workers:<3} H={lookahead:<3} {name:<11} mean {shares.mean():.3f} %  p99 "
+                f"{np.percentile(shares, 99):.2f} %  most {shares.max():.2f} %  optimal "
+                f"{(shares < 1e-9).mean():.0%}  ({proven} proven of {tried})",
+                flush=True,
+            )
+
+
+def measure_forms(states=5, limit=3.0):
+    """Literal form without a start against reduced form with one, in both solvers."""
+    print(f"median milliseconds over {states} states, 1 thread, {limit:g} s limit; proven of them")
+    for workers, lookahead in ((16, 0), (128, 0), (16, 20), (16, 40), (64, 20)):
+        found = simulated_states(workers, lookahead, every=7)
+        steps = [next(found) for _ in range(states)]
+        for solver in ("highs", "cp-sat"):
+            cells = []
+            for form, with_start in (("literal", False), ("reduced", False), ("reduced", True)):
+                times, proven = [], 0
+                for state in steps:
+                    program = BalanceFuture(state)
+                    began = time.perf_counter()
+                    start = None
+                    if with_start:
+                        start = program.write_point(assign_by_swap(*arrays(state), 1_000), form)
+                    model = program.lower(form)
+                    solution = solve_linear(model, solver, start=start, time_limit=limit)
+                    times.append(1e3 * (time.perf_counter() - began))
+                    proven += solution.proven_optimal
+                cells.append(f"{form}{' + start' * with_start} {np.median(times):6.0f} ({proven})")
+            print(f"  G={workers:<4} H={lookahead:<3} {solver:<7}", "  ".join(cells), flush=True)
+
+
+if __name__ == "__main__":
+    known = {"decisions": measure_decisions, "gap": measure_gap, "forms": measure_forms}
+    for name in sys.argv[1:] or known:
+        known[name]()
