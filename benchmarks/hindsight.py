@@ -1,4 +1,7 @@
-"""How close bound and schedule come, by set and time: medians over five seeds, one thread."""
+"""How close bound and schedule come, by set and time: medians over seeds, one thread.
+
+`hindsight.py [share of the time limits] [seeds] [family ...]`; without families all sets.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from optsched import family, solve
+from optsched import family, hindsight
 
 #: Family, requests, seconds; M = 16,492 for the first, 100 for the others.
 SETS = (
@@ -30,28 +33,35 @@ SETS = (
 )
 
 
-def main(share: float) -> None:
+def main(share: float, seeds: int, families: list[str]) -> None:
     """Run all sets with a share of their time limits."""
     table = Table(title="hindsight interval", title_justify="left")
     for column in ("family", "n", "limit, s", "proven", "seconds", "median gap", "worst gap"):
         table.add_column(column, justify="right")
     for name, n, seconds in SETS:
+        if families and f"{name}-{n}" not in families and name not in families:
+            continue
         results = [
-            solve(family(name, n=n, seed=seed), time_limit=seconds * share, seed=seed)
-            for seed in range(5)
+            hindsight(family(name, n=n, seed=seed), seconds * share, seed=seed)
+            for seed in range(seeds)
         ]
         gaps = [result.gap for result in results]
         table.add_row(
             name,
             f"{n:,}",
             f"{seconds * share:g}",
-            f"{sum(result.proven_optimal for result in results)} of 5",
+            f"{sum(result.proven_optimal for result in results)} of {seeds}",
             f"{statistics.median(result.seconds for result in results):.1f}",
             f"{statistics.median(gaps):.2%}",
             f"{max(gaps):.2%}",
         )
+        print(f"{name} {n} {seconds * share:g} s: {statistics.median(gaps):.2%}", flush=True)
     Console(width=100).print(table)
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 1.0)
+    main(
+        float(sys.argv[1]) if len(sys.argv) > 1 else 1.0,
+        int(sys.argv[2]) if len(sys.argv) > 2 else 5,
+        sys.argv[3:],
+    )

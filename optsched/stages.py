@@ -44,6 +44,7 @@ _SMALL = 50  # requests up to which an exact stage may get far
 _LARGE_GAP = 0.04  # above which a gap is the bound's fault, as large requests do not pack
 _LINEAR_MOST = 20_000_000  # nonzeros up to which a time-indexed program is built
 _ROUNDING = 1e-9  # by which costs may differ, relatively, that are sums of fractions
+_PRICES_MOST = 1000  # requests up to which prices are improved offline
 _PRICES_OFFLINE, _PRICES_ARRIVALS, _DELAYS = 0.05, 0.15, 0.2  # shares of the time left
 
 
@@ -85,6 +86,11 @@ class Task:
         """Give the seconds of a stage; few, where the instance is small enough for exact ones."""
         seconds = self.left * share
         return min(seconds, 0.3) if len(self.instance) <= _SMALL else seconds
+
+    def until(self, seconds: float) -> float:
+        """Give the moment so many seconds from now, or the end of all."""
+        now = time.perf_counter()
+        return min(now + seconds, self.began + self.time_limit)
 
     @property
     def whole(self) -> bool:
@@ -157,12 +163,14 @@ class Task:
         if self.certificate is None or self.best is None or self.left <= 0 or self.proven:
             return
         before, arrivals = self.lowest, bool(self.instance.arrivals.any())
+        if not arrivals and len(self.instance) > _PRICES_MOST:
+            return  # the relaxation's prices are as good (docs/research.md)
         seconds = self.share(_PRICES_ARRIVALS if arrivals else _PRICES_OFFLINE)
         found = improve_prices(
             self.best,
             self.certificate,
             work=seconds * WORK_PER_SECOND,
-            deadline=self.began + self.time_limit,
+            deadline=self.until(1.5 * seconds),
             on_progress=lambda value: self.report("prices", value),
         )
         self.certificate = found.certificate
@@ -177,15 +185,15 @@ class Task:
             return
         if self.left <= 0 or self.proven:
             return
-        before = self.cost
+        before, seconds = self.cost, self.share(_DELAYS)
         weights = weights_of(self.instance, self.objective)
         found = delay_large(
             self.instance,
             weights,
             self.certificate,
-            work=self.share(_DELAYS) * WORK_PER_SECOND,
+            work=seconds * WORK_PER_SECOND,
             seed=seed,
-            deadline=self.began + self.time_limit,
+            deadline=self.until(1.5 * seconds),
             on_progress=lambda _: self.report("delays", self.lowest),
         )
         self.offer(found)

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
     from optsched.instance import FloatArray, Instance, IntArray
 
-    Kind = Literal["prefix", "backfill", "starts"]
-    Plan = tuple[tuple[Kind, float], ...]  # what to do, with its share of the work
+
+Kind = Literal["prefix", "backfill", "starts"]
+Plan = tuple[tuple[Kind, float], ...]
 
 #: Token-steps touched per second on a slow core: turns a time limit into work.
 WORK_PER_SECOND = 4e8
@@ -73,6 +74,7 @@ def search(
     work: float,
     seed: int = 0,
     threads: int = 1,
+    plan: str | None = None,
     deadline: float = math.inf,
     on_progress: Callable[[float], None] | None = None,
 ) -> Search:
@@ -91,6 +93,8 @@ def search(
     threads
         Searches side by side, each with a seed of its own. The first does what suits the instance,
         the next ones what else there is.
+    plan
+        What all threads do, a name of `PLANS`; None chooses by the instance.
     deadline
         When to stop at the latest, on the clock of `time.perf_counter`.
     on_progress
@@ -122,7 +126,8 @@ def search(
             "use longer steps"
         )
     stop = threading.Event()
-    plans = _plans(instance)
+    names = _choose(instance) if plan is None else [plan]
+    plans = [PLANS[name] for name in names]
     runs = [_Run(start, weights, seed + _STRIDE * i, deadline, stop) for i in range(threads)]
     runs[0].on_progress = on_progress
     interrupted = False
@@ -143,18 +148,22 @@ def search(
     return Search(Schedule(instance, best.best, "search"), _merge(runs), interrupted)
 
 
-def _plans(instance: Instance) -> list[Plan]:
+#: Searches by name: what each does, with its share of the work.
+PLANS: dict[str, Plan] = {
+    "orders": (("prefix", 0.9), ("starts", 0.1)),
+    "backfill": (("backfill", 0.9), ("starts", 0.1)),
+    "starts": (("starts", 1.0),),
+}
+
+
+def _choose(instance: Instance) -> list[str]:
     """Say which searches suit the instance, the best first (docs/research.md has the figures)."""
-    few = len(instance) <= _FEW
     together = instance.memory * int(instance.outputs.sum()) / int(instance.areas.sum())
-    starts: Plan = (("starts", 1.0),)
-    orders: Plan = (("prefix", 0.9), ("starts", 0.1))
-    backfill: Plan = (("backfill", 0.9), ("starts", 0.1))
-    if not few:
-        return [starts]
+    if len(instance) > _FEW:
+        return ["starts"]
     if together < _CROWDED or instance.arrivals.any():
-        return [orders, starts, backfill]
-    return [starts, backfill, orders]
+        return ["orders", "starts", "backfill"]
+    return ["starts", "backfill", "orders"]
 
 
 def _merge(runs: list[_Run]) -> tuple[tuple[float, float], ...]:
