@@ -60,8 +60,8 @@ class ClusterComparison:
     Examples
     --------
     >>> from optsched import Cluster, compare_cluster, family
-    >>> traces = [family("uniform", n=400, seed=seed) for seed in range(3)]
-    >>> comparison = compare_cluster(traces, Cluster(4, 8), ["fcfs", "lpt"], steps=150)
+    >>> traces = [family("lognormal", n=3000, seed=seed) for seed in range(3)]
+    >>> comparison = compare_cluster(traces, Cluster(8, 48), ["fcfs", "lpt"], steps=900)
     >>> comparison.ratio("imbalance_tokens", "fcfs", "lpt").low > 1
     True
     """

@@ -65,9 +65,9 @@ class BalanceRouting:
     ----------
     lookahead
         The window :math:`H` in steps, or "adaptive": `window_scale` times
-        :math:`(1 + \bar d / \bar s)^2 \, \bar o / B`, at most `longest`, where :math:`\bar o`,
-        :math:`\bar s` and :math:`\bar d` are the mean output, prompt and tokens gained of the
-        requests that have ended.
+        :math:`(1 + 7.5 \, \bar d / \bar s) \, \bar o / B`, at most `longest`, where
+        :math:`\bar o`, :math:`\bar s` and :math:`\bar d` are the running means of outputs, prompts
+        and tokens gained. The two constants were fitted (docs/cluster.md).
     method
         "swap", "greedy", or for :math:`H = 0` and equal workers "deficit", which is exact.
     patience
@@ -105,7 +105,7 @@ class BalanceRouting:
     information: Information = _ORACLE
     name: str = "bf-io"
     rounds: int = 100
-    window_scale: float = 2.4
+    window_scale: float = 1.2
     longest: int = 100
 
     def __post_init__(self) -> None:

@@ -12,13 +12,21 @@ from optsched.cluster.information import NEVER, NoInformation, Oracle, Predictor
 from optsched.cluster.results import ClusterRun
 from optsched.cluster.routing import (
     BalanceRouting,
-    ClusterState,
     PythonRouting,
     RoutingRule,
     get_routing,
 )
 from optsched.errors import InstanceError, PolicyError
-from optsched.simulate import cluster_kernels as kernels
+from optsched.simulate import cluster_routing
+from optsched.simulate.cluster_kernels import run_steps
+from optsched.simulate.cluster_python import run_steps_in_python
+from optsched.simulate.cluster_state import (
+    DONE,
+    NOBODY,
+    Requests,
+    Settings,
+    State,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +42,18 @@ if TYPE_CHECKING:
 REVEAL = 128  # the paper's revelation target
 LAST_ARRIVAL = 10**8  # steps; every step is run, an empty one too
 
-_RULES = {"fcfs": 0, "jsq": 1, "round-robin": 2, "power-of-d": 3, "lpt": 4}
-_METHODS = {"swap": 0, "greedy": 1, "deficit": 2}
+_RULES = {
+    "fcfs": cluster_routing.FCFS,
+    "jsq": cluster_routing.JSQ,
+    "round-robin": cluster_routing.ROUND_ROBIN,
+    "power-of-d": cluster_routing.POWER_OF_D,
+    "lpt": cluster_routing.LPT,
+}
+_METHODS = {
+    "swap": cluster_routing.SWAP,
+    "greedy": cluster_routing.GREEDY,
+    "deficit": cluster_routing.DEFICIT,
+}
 _CELLS = 1 << 18  # loads recorded at a time
 
 
@@ -92,8 +110,7 @@ def run_cluster(
     Returns
     -------
     ClusterRun
-        Arrays by request and step, and the metrics. Ctrl-C ends the run early and raises; what
-        `on_steps` has seen is all that is kept then.
+        Arrays by request and step, and the metrics.
 
     Raises
     ------
@@ -114,6 +131,47 @@ def run_cluster(
     """
     began = time.perf_counter()
     routing = get_routing(policy)
+    instant = dispatch == "instant"
+    _check(instance, cluster, routing, steps, reveal, dispatch)
+    lookahead = _window(routing)
+    gains = gains_of(instance, drift, lookahead)
+    requests = _requests(instance, cluster, routing, gains, _stream(seed), instant)
+    in_view = len(instance) if reveal is None else min(reveal, len(instance))
+    state = _empty(instance, cluster, requests, in_view)
+    settings = _settings(routing, cluster, lookahead, in_view, instant)
+    recorder = _Recorder(cluster, record_loads)
+    for limit, revealing in ((steps, True), (None, False)):
+        if revealing or (drain and steps is not None):
+            _run(requests, state, settings, routing, recorder, limit, revealing, on_steps)
+    return ClusterRun(
+        instance=instance,
+        cluster=cluster,
+        policy=routing.name,
+        revealed=state.revealed,
+        starts=state.starts,
+        workers=state.workers,
+        lookahead=lookahead if isinstance(routing, BalanceRouting) else None,
+        seconds=time.perf_counter() - began,
+        **recorder.columns(),
+    )
+
+
+def _stream(seed: int) -> np.random.Generator:
+    """Make the source of all randomness, another one than a workload of the same seed has.
+
+    With the same one a predictor's errors would follow the prompts.
+    """
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+
+
+def _check(
+    instance: Instance,
+    cluster: Cluster,
+    routing: Routing,
+    steps: int | None,
+    reveal: int | None,
+    dispatch: str,
+) -> None:
     if dispatch not in ("pool", "instant"):
         raise PolicyError(f"dispatch is {dispatch!r}, but must be 'pool' or 'instant'")
     if steps is not None and steps < 1:
@@ -127,56 +185,60 @@ def run_cluster(
         )
     if dispatch == "instant" and isinstance(routing, PythonRouting):
         raise PolicyError("a rule of your own routes from the pool; take dispatch='pool'")
-    lookahead = routing.window if isinstance(routing, BalanceRouting) else 0
-    if isinstance(routing, PythonRouting):
-        lookahead = int(getattr(routing, "lookahead", 0))
-    information = getattr(routing, "information", Oracle())
-    if isinstance(routing, BalanceRouting) and routing.method == "deficit":
-        _check_equal(cluster)
-    gains = gains_of(instance, drift, lookahead)
-    rng = np.random.default_rng(seed)
-    requests = _requests(instance, cluster, routing, information, gains, rng, dispatch == "instant")
-    revealed_at_most = len(instance) if reveal is None else min(reveal, len(instance))
-    state = _empty(instance, cluster, requests, revealed_at_most)
-    settings = _settings(routing, cluster, lookahead, revealed_at_most, dispatch == "instant")
-    recorder = _Recorder(cluster, record_loads)
+    unequal = len(np.unique(cluster.per_worker("slowness"))) > 1
+    if isinstance(routing, BalanceRouting) and routing.method == "deficit" and unequal:
+        raise PolicyError("the method 'deficit' needs workers of one slowness; use 'swap'")
 
-    def rows() -> int:
-        return max(1, min(4096, _CELLS // cluster.workers))
 
-    def go(limit: int | None, revealing: bool) -> None:
-        while limit is None or recorder.steps < limit:
-            size = rows() if limit is None else min(rows(), limit - recorder.steps)
-            loads = np.empty((size, cluster.workers), dtype=np.int64)
-            active, waiting = np.empty_like(loads), np.empty(size, dtype=np.int64)
-            if isinstance(routing, PythonRouting):
-                ran = _run_python(
-                    requests, state, settings, routing, loads, active, waiting, revealing
-                )
-            else:
-                ran = kernels.run_steps(
-                    requests, state, settings, loads, active, waiting, size, revealing
-                )
-            recorder.add(loads[:ran], active[:ran], waiting[:ran])
-            if on_steps is not None:
-                on_steps(recorder.steps, int(state.counters[kernels.DONE]))
-            if ran < size:
-                return
+def _window(routing: Routing) -> int:
+    """Give the longest window that the policy looks at."""
+    if isinstance(routing, RoutingRule):
+        return 0
+    if isinstance(routing, BalanceRouting):
+        return routing.window
+    lookahead = int(getattr(routing, "lookahead", 0))
+    horizon = _information(routing).horizon
+    if not 0 <= lookahead <= horizon:
+        raise PolicyError(
+            f"lookahead of {routing.name} is {lookahead}, but must be from 0 to the {horizon} "
+            "steps that the prediction reaches"
+        )
+    return lookahead
 
-    go(steps, revealing=True)
-    if drain and steps is not None:
-        go(None, revealing=False)
-    return ClusterRun(
-        instance=instance,
-        cluster=cluster,
-        policy=routing.name,
-        revealed=state.revealed,
-        starts=state.starts,
-        workers=state.workers,
-        lookahead=lookahead if isinstance(routing, BalanceRouting) else None,
-        seconds=time.perf_counter() - began,
-        **recorder.columns(),
-    )
+
+def _information(routing: Routing) -> Information:
+    information: Information = getattr(routing, "information", Oracle())
+    return information
+
+
+def _run(
+    requests: Requests,
+    state: State,
+    settings: Settings,
+    routing: Routing,
+    recorder: _Recorder,
+    limit: int | None,
+    revealing: bool,
+    on_steps: Callable[[int, int], None] | None,
+) -> None:
+    """Run part by part, so that memory stays bounded and Ctrl-C is heard."""
+    workers = len(state.slots)
+    most = max(1, min(4096, _CELLS // workers))
+    while limit is None or recorder.steps < limit:
+        size = most if limit is None else min(most, limit - recorder.steps)
+        loads = np.empty((size, workers), dtype=np.int64)
+        active, waiting = np.empty_like(loads), np.empty(size, dtype=np.int64)
+        if isinstance(routing, PythonRouting):
+            ran = run_steps_in_python(
+                requests, state, settings, routing, loads, active, waiting, revealing
+            )
+        else:
+            ran = run_steps(requests, state, settings, loads, active, waiting, size, revealing)
+        recorder.add(loads[:ran], active[:ran], waiting[:ran])
+        if on_steps is not None:
+            on_steps(recorder.steps, int(state.counters[DONE]))
+        if ran < size:
+            return
 
 
 class _Recorder:
@@ -219,11 +281,10 @@ def _requests(
     instance: Instance,
     cluster: Cluster,
     routing: Routing,
-    information: Information,
     gains: Gains,
     rng: np.random.Generator,
     instant: bool,
-) -> kernels.Requests:
+) -> Requests:
     n = len(instance)
     reserved = reservations(instance, gains)
     memory = cluster.per_worker("memory")
@@ -241,12 +302,13 @@ def _requests(
     alarms = np.zeros((0, 4), dtype=np.int64)
     if isinstance(routing, BalanceRouting):
         patience = _patience(routing, n)
+    information = _information(routing)
     if isinstance(information, Predictor):
         alarms = information.alarms(instance.outputs, rng)
     elif isinstance(information, NoInformation):
         alarms = np.full((n, 4), NEVER)
     choices = routing.choices if isinstance(routing, RoutingRule) else 1
-    return kernels.Requests(
+    return Requests(
         # Copies: read-only arrays are another type, for which everything would be compiled again.
         sizes=gains.sizes.copy(),
         outputs=instance.outputs.copy(),
@@ -273,31 +335,24 @@ def _patience(routing: BalanceRouting, n: int) -> IntArray:
     return np.broadcast_to(patience.astype(np.int64), n).copy()
 
 
-def _check_equal(cluster: Cluster) -> None:
-    if len(set(cluster.per_worker("slowness").tolist())) > 1:
-        raise PolicyError("the method 'deficit' needs workers of one slowness; use 'swap'")
-
-
 def _settings(
-    routing: Routing, cluster: Cluster, lookahead: int, reveal: int, instant: bool
-) -> kernels.Settings:
-    balance = isinstance(routing, BalanceRouting)
-    adaptive = isinstance(routing, BalanceRouting) and routing.lookahead == "adaptive"
-    return kernels.Settings(
-        rule=kernels.BALANCE if balance else _RULES.get(routing.name, 0),
-        method=_METHODS[routing.method] if isinstance(routing, BalanceRouting) else 0,
+    routing: Routing, cluster: Cluster, lookahead: int, in_view: int, instant: bool
+) -> Settings:
+    balance = routing if isinstance(routing, BalanceRouting) else None
+    adaptive = balance is not None and balance.lookahead == "adaptive"
+    return Settings(
+        rule=cluster_routing.BALANCE if balance else _RULES.get(routing.name, 0),
+        method=_METHODS[balance.method] if balance else 0,
         lookahead=lookahead,
-        adaptive=routing.window_scale if adaptive and isinstance(routing, BalanceRouting) else 0.0,
-        rounds=routing.rounds if isinstance(routing, BalanceRouting) else 0,
-        reveal=reveal,
+        adaptive=balance.window_scale if balance and adaptive else 0.0,
+        rounds=balance.rounds if balance else 0,
+        reveal=in_view,
         instant=int(instant),
         limited=int(cluster.memory is not None),
     )
 
 
-def _empty(
-    instance: Instance, cluster: Cluster, requests: kernels.Requests, reveal: int
-) -> kernels.State:
+def _empty(instance: Instance, cluster: Cluster, requests: Requests, reveal: int) -> State:
     n, workers = len(instance), cluster.workers
     span = int(instance.outputs.max()) + len(requests.growth) + 1
 
@@ -305,9 +360,9 @@ def _empty(
         return np.zeros(shape, dtype=np.int64)
 
     def nobody(size: int) -> IntArray:
-        return np.full(size, kernels.NOBODY, dtype=np.int64)
+        return np.full(size, NOBODY, dtype=np.int64)
 
-    return kernels.State(
+    return State(
         counters=zeros(9),
         slots=cluster.per_worker("slots"),
         slowness=cluster.per_worker("slowness"),
@@ -330,82 +385,3 @@ def _empty(
         queue_length=zeros(workers),
         queue_tokens=zeros(workers),
     )
-
-
-def _run_python(
-    requests: kernels.Requests,
-    state: kernels.State,
-    settings: kernels.Settings,
-    routing: PythonRouting,
-    loads: IntArray,
-    active: IntArray,
-    waiting: IntArray,
-    revealing: bool,
-) -> int:
-    """Do what `run_steps` does with a rule in Python."""
-    counters = state.counters
-    for row in range(len(loads)):
-        if counters[kernels.DONE] == (
-            len(requests.sizes) if revealing else counters[kernels.REVEALED]
-        ):
-            return row
-        if revealing:
-            kernels.reveal(requests, state, settings.reveal)
-        count = int(counters[kernels.WAITING])
-        if count:
-            chosen = _ask(requests, state, settings, routing, count)
-            stalled = not state.active.any() and (chosen < 0).all()
-            all_seen = counters[kernels.REVEALED] == len(requests.sizes)
-            if stalled and (not revealing or all_seen or count == settings.reveal):
-                raise PolicyError(
-                    f"{routing.name} admits nothing at step {counters[kernels.STEP]} although all "
-                    "workers are empty, and sees nothing more until it does"
-                )
-            kernels.admit(requests, state, settings, chosen)
-        waiting[row] = counters[kernels.WAITING]
-        kernels.advance(requests, state, loads, active, row)
-    return len(loads)
-
-
-def _ask(
-    requests: kernels.Requests,
-    state: kernels.State,
-    settings: kernels.Settings,
-    routing: PythonRouting,
-    count: int,
-) -> IntArray:
-    step = int(state.counters[kernels.STEP])
-    indices = state.waiting[:count].copy()
-    seen = ClusterState(
-        step=step,
-        loads=kernels.seen_loads(state, settings.lookahead),
-        free=state.slots - state.active,
-        active=state.active.copy(),
-        memory=state.memory.copy(),
-        waiting=indices,
-        sizes=requests.sizes[indices],
-        waited=step - state.revealed[indices],
-    )
-    chosen = np.asarray(routing.route(seen))
-    workers = len(state.slots)
-    if chosen.shape != (count,) or chosen.dtype.kind not in "iu":
-        raise PolicyError(
-            f"{routing.name} must give one whole number for each of {count} waiting requests"
-        )
-    chosen = chosen.astype(np.int64)
-    if ((chosen < kernels.NOBODY) | (chosen >= workers)).any():
-        wrong = int(chosen[(chosen < kernels.NOBODY) | (chosen >= workers)][0])
-        raise PolicyError(f"{routing.name} chose worker {wrong}, but there are {workers}")
-    taken = chosen >= 0
-    given = np.bincount(chosen[taken], minlength=workers)
-    tokens = np.bincount(
-        chosen[taken], weights=requests.reserved[indices][taken], minlength=workers
-    )
-    over = (given > state.slots - state.active) | (tokens > state.memory)
-    if over.any():
-        worker = int(np.argmax(over))
-        raise PolicyError(
-            f"{routing.name} sends {given[worker]} requests to worker {worker} at step {step}, "
-            "more than it has slots or memory for"
-        )
-    return chosen

@@ -198,7 +198,8 @@ def test_lookahead_shows_what_the_information_says(kind):
         )
         alarms = np.full((n, 4), 10**9)
         if kind == "predictor":
-            alarms = information.alarms(instance.outputs, np.random.default_rng(seed))
+            stream = np.random.SeedSequence(seed, spawn_key=(1,))
+            alarms = information.alarms(instance.outputs, np.random.default_rng(stream))
         for step, seen in policy.seen.items():
             expected = np.zeros_like(seen)
             for i in range(n):
@@ -218,6 +219,21 @@ def test_lookahead_shows_what_the_information_says(kind):
                         )
                         expected[run.workers[i], ahead] += load
             assert seen.tolist() == expected.tolist()
+
+
+def test_errors_of_a_predictor_do_not_follow_the_prompts_of_the_same_seed(monkeypatch):
+    """With one stream for both, the error was the prompt: a noisy signal looked like a good one."""
+    drawn = {}
+
+    def alarms(self, outputs, rng):
+        drawn["noise"] = rng.normal(0, 1, len(outputs))
+        return np.full((len(outputs), 4), 10**9)
+
+    monkeypatch.setattr(Predictor, "alarms", alarms)
+    trace = family("lognormal", n=2000, seed=5)
+    policy = BalanceRouting(lookahead=2, information=Predictor(2))
+    run_cluster(trace, Cluster(2, 4), policy, steps=1, seed=5)
+    assert abs(np.corrcoef(np.log(trace.prompts), drawn["noise"])[0, 1]) < 0.1
 
 
 def instance_rows(instance):
