@@ -11,7 +11,7 @@ each at the earliest step that is feasible, not before the first of them had sta
 with a delay: an optimal schedule may need one that no order decodes to. Accept by Metropolis.
 
 Work is counted in token-steps touched, so a run depends on the seed and on the work allowed, not
-on the clock; a time limit only cuts it off.
+on the clock, unless the machine is too slow for the work by the deadline: then some is left out.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ WORK_PER_SECOND = 4e8
 _CHUNK = 2e7  # work between two looks at the clock
 _FEW = 400  # up to so many requests orders are annealed, and starts delayed
 _CROWDED = 3.0  # so few requests fit on average that packing them is what matters
+_LATE = 1.1  # the share of time spent over that of work done, beyond which a search is late
 _STRIDE = 1_000_003  # between the seeds of threads
 _LONGEST = 50_000_000  # steps of a dense usage profile
 
@@ -96,7 +97,8 @@ def search(
     plan
         What all threads do, a name of `PLANS`; None chooses by the instance.
     deadline
-        When to stop at the latest, on the clock of `time.perf_counter`.
+        When to stop at the latest, on the clock of `time.perf_counter`. Work for which there is
+        no time is left out.
     on_progress
         Called with the best objective of the first thread after each chunk of its work; may raise
         StopIteration.
@@ -191,7 +193,8 @@ class _Run:
         self._random = np.array([seed + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         self._deadline, self._stop = deadline, stop
         self.on_progress: Callable[[float], None] | None = None
-        self._began = time.perf_counter()
+        self._began = self._phase = time.perf_counter()
+        self._limit = math.inf
         self._offset = float(weights @ (self._instance.outputs - self._instance.arrivals))
         self._scale = float(np.mean(weights)) * float(np.mean(self._instance.outputs))
         self.best = start.starts.copy()
@@ -200,8 +203,12 @@ class _Run:
 
     def follow(self, plan: Plan, work: float) -> None:
         """Do what a plan says, until it is done or time is up."""
+        left = 1.0
         try:
             for kind, share in plan:
+                self._phase = time.perf_counter()
+                self._limit = (self._deadline - self._phase) * share / left
+                left -= share
                 if kind == "starts":
                     self.move_starts(share * work)
                 else:
@@ -249,6 +256,7 @@ class _Run:
                 cold,
             )
             self._keep(best, costs[1])
+            done = self._catch_up(done, work)
 
     def move_starts(self, work: float) -> None:
         """Take requests out and put them back."""
@@ -286,6 +294,12 @@ class _Run:
                 delay,
             )
             self._keep(best, costs[1])
+            done = self._catch_up(done, work)
+
+    def _catch_up(self, done: float, work: float) -> float:
+        """Leave work out where the machine is too slow for it: cooled badly, all is wasted."""
+        spent = (time.perf_counter() - self._phase) / self._limit
+        return done if spent < _LATE * done / work + 0.02 else spent * work
 
     def _temperature(self, first: float, last: float, share: float) -> float:
         """Cool geometrically, in units of the mean output times the mean weight."""
