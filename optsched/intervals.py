@@ -202,7 +202,7 @@ def _maker(intervals: str) -> Callable[[Instance], Interval]:
     name, _, rest = intervals.partition(":")
     if name not in MAKERS:
         raise OptschedError(f"unknown intervals {intervals!r}: {nearest(name, MAKERS)}")
-    numbers, form = MAKERS[name]
+    numbers, form, make = MAKERS[name]
     parts = rest.split(",") if rest else []
     try:
         values = [Fraction(part) for part in parts]
@@ -210,7 +210,7 @@ def _maker(intervals: str) -> Callable[[Instance], Interval]:
         values = []
     if len(values) != numbers or len(parts) != numbers:
         raise OptschedError(f"intervals {intervals!r} should read {form}")
-    return _BY_NAME[name](intervals, *values)
+    return make(intervals, *values)
 
 
 def _exact(_: str) -> Callable[[Instance], Interval]:
@@ -262,18 +262,11 @@ def _column(_: str) -> Callable[[Instance], Interval]:
     return make
 
 
-#: Makers by name: how many numbers they take, and how to write them.
-MAKERS = {
-    "exact": (0, "exact"),
-    "common": (2, "common:L,U with two whole numbers, such as common:1,1000"),
-    "classes": (1, "classes:W with a whole number, such as classes:100"),
-    "relative": (1, "relative:X with a number in [0, 1), such as relative:0.5"),
-    "column": (0, "column"),
-}
-_BY_NAME: dict[str, Callable[..., Callable[[Instance], Interval]]] = {
-    "exact": _exact,
-    "common": _common,
-    "classes": _classes,
-    "relative": _relative,
-    "column": _column,
+#: Makers by name: how many numbers they take, how to write them, and what makes the intervals.
+MAKERS: dict[str, tuple[int, str, Callable[..., Callable[[Instance], Interval]]]] = {
+    "exact": (0, "exact", _exact),
+    "common": (2, "common:L,U with two whole numbers, such as common:1,1000", _common),
+    "classes": (1, "classes:W with a whole number, such as classes:100", _classes),
+    "relative": (1, "relative:X with a number in [0, 1), such as relative:0.5", _relative),
+    "column": (0, "column", _column),
 }

@@ -7,14 +7,16 @@ when the memory runs out. A policy looks at a `Forecast`, never at an instance.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 from optsched.policies.base import PriorityPolicy
 
 if TYPE_CHECKING:
-    from optsched.intervals import Forecast
     from optsched.instance import IntArray
+    from optsched.intervals import Forecast
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,19 @@ class Hindsight(PriorityPolicy):
     """Knows the outputs even where the policies beside it only know intervals: a reference."""
 
 
+class RandomOrder(Hindsight):
+    """Takes requests in random order and knows the outputs (Robust's auxiliary A_random)."""
+
+    def seeded(self, seed: int) -> RandomOrder:
+        """Give the policy that draws its order from a seed."""
+        return replace(self, key=lambda given: np.random.default_rng(seed).permutation(len(given)))
+
+
 ROBUST = (
     Hindsight("h-sf", "shortest true output first, in hindsight", lambda given: given.outputs),
+    RandomOrder(
+        "a-random", "random order, with the true outputs", lambda given: given.arrivals
+    ).seeded(0),
     IntervalPolicy("a-max", "smallest upper bound first, planned with it", plan="upper"),
     IntervalPolicy("a-min", "smallest lower bound first, planned with it; cancels"),
     IntervalPolicy(

@@ -10,7 +10,7 @@ from optsched.clock import UNIT, get_clock
 from optsched.errors import PolicyError
 from optsched.execution import Execution, of_schedule
 from optsched.policies import OrderPolicy, get_policy, with_rule
-from optsched.policies.robust import Hindsight, IntervalPolicy
+from optsched.policies.robust import Hindsight, IntervalPolicy, RandomOrder
 from optsched.policies.serving import EnginePolicy
 from optsched.policies.wait import WaitingPolicy
 from optsched.schedule import Schedule
@@ -116,6 +116,8 @@ def execute(
     check_knowledge(chosen, intervals, rule)
     if isinstance(chosen, OrderPolicy):
         chosen = with_rule(chosen, rule)
+        if isinstance(chosen, RandomOrder):
+            chosen = chosen.seeded(seed)
     if clock is not None:
         return execute_on_clock(
             instance,

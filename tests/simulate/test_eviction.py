@@ -10,7 +10,7 @@ from literal_attempts import planned_run, random_rank
 from strategies import instances
 
 from optsched import Instance, execute, forecast, run
-from optsched.policies import IntervalPolicy
+from optsched.policies import IntervalPolicy, PriorityPolicy
 from optsched.policies.robust import ROBUST
 from optsched.simulate.eviction import random_rank as compiled_rank
 
@@ -86,6 +86,16 @@ def test_with_exact_intervals_and_distinct_outputs_all_shortest_first_policies_a
         expected = run(instance, "mc-sf").starts.tolist()
         for name in ("h-sf", "a-max", "a-min", "a-min-overcommit", "a-l"):
             assert run(instance, name, intervals="exact").starts.tolist() == expected, name
+
+
+def test_a_random_is_any_order_planned_with_the_outputs():
+    instance = Instance([1] * 30, list(range(1, 31)), 60)
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(30)
+        expected = run(instance, PriorityPolicy("shuffled", "", lambda _, order=order: order))
+        assert run(instance, "a-random", seed=seed).starts.tolist() == expected.starts.tolist()
+    skipping = execute(instance, "a-random", intervals="common:1,40", rule="skip", seed=1)
+    assert skipping.schedule.policy == "a-random+skip"
 
 
 def test_a_max_never_cancels_and_needs_no_seed_but_for_ties():
