@@ -1,0 +1,76 @@
+"""Speed of a sweep of 1,000 short runs on two processes over one, by joblib and by Dask.
+
+    python benchmarks/sweep.py [rounds]
+
+Everything counts: start of the processes, imports, kernels, writing. The cluster of the last row is
+there already, as clusters are. Each round measures all three side by side; the ratio is that of the
+shortest times. Results must be equal.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import distributed
+
+from optsched import read_sweep
+
+#: Runs of some 0.02 seconds and their bounds, which take as long again.
+CONFIG = """
+seeds = 100
+bound = true
+[[instances]]
+family = "chat-and-summaries"
+n = [4000, 6000, 8000, 10000, 12000]
+load = 0.95
+[[policies]]
+name = ["sorted-f", "area"]
+"""
+
+
+def seconds(config: Path, out: Path, *options: str) -> float:
+    """Time the command line."""
+    command = [sys.executable, "-m", "optsched", "sweep", str(config), "--out", str(out), *options]
+    began = time.perf_counter()
+    subprocess.run([*command, "--quiet"], check=True)
+    return time.perf_counter() - began
+
+
+def main(rounds: int = 1) -> None:
+    print(f"load of this machine at the start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as local,
+    ):
+        config = Path(folder, "sweep.toml")
+        config.write_text(CONFIG)
+        ways = {
+            "one process": ["--workers", "1"],
+            "two processes, joblib": ["--workers", "2"],
+            "two workers, Dask": ["--executor", "dask", "--address", local.scheduler_address],
+        }
+        times: dict[str, list[float]] = {way: [] for way in ways}
+        for number in range(rounds):
+            frames = []
+            for way, options in ways.items():
+                out = Path(folder, f"{number} {way}")
+                times[way].append(seconds(config, out, *options))
+                frames.append(read_sweep(out).drop(columns="seconds"))
+            assert len(frames[0]) == 1000
+            for frame in frames[1:]:
+                assert frame[frames[0].columns].equals(frames[0])
+        one = min(times["one process"])
+        print(f"{'way':<24}{'seconds':>9}{'speed':>8}")
+        for way, taken in times.items():
+            print(f"{way:<24}{min(taken):>9.1f}{one / min(taken):>8.2f}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

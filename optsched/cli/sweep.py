@@ -1,0 +1,54 @@
+"""The command that runs a file of instances, policies and seeds."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+import click
+
+import optsched
+from optsched.cli.common import DONE, INTERRUPTED, Output, shared_options
+
+
+@click.command()
+@shared_options
+@click.argument("config")
+@click.option("--out", required=True, type=click.Path(), help="Folder of the results (Parquet).")
+@click.option(
+    "--executor",
+    default="local",
+    show_default=True,
+    help="local: processes of this machine; dask: a cluster.",
+)
+@click.option("--address", metavar="TCP", help="Dask scheduler, such as tcp://10.0.0.1:8786.")
+@click.option("--workers", type=int, metavar="K", help="Local processes (default: all cores).")
+@click.option("--resume", is_flag=True, help="Go on with what is in the folder.")
+def sweep(config: str, output: Output, out: str, executor: Any, seed: int, **options: Any) -> int:
+    """Run the instances x policies x seeds of a TOML file, one row of results each.
+
+    Ctrl-C or a crash loses no finished run: --resume does only what is missing. --seed moves all
+    seeds of the file.
+    """
+    if executor == "dask":
+        with contextlib.suppress(ImportError):
+            import distributed  # noqa: F401 - sets its loggers up
+        # What matters comes as an error of ours, in one sentence.
+        for name in ("distributed", "distributed.client"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    with output.progress("reading the sweep") as update:
+        result = optsched.sweep(
+            config,
+            out,
+            executor,
+            seed=seed,
+            on_progress=lambda progress: update(str(progress)),
+            **options,
+        )
+    output.say(str(result))
+    output.result(result.to_dict())
+    if result.status == "interrupted":
+        output.note(f"interrupted; --resume does the other {result.runs - result.done:,} runs")
+        return INTERRUPTED
+    return DONE

@@ -1,0 +1,15 @@
+"""An instance that cannot be made: whoever tries is killed, as by a machine out of memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from optsched.sweeps.run import Source
+
+
+class DeadlySource(Source):
+    """Kills its process."""
+
+    def make(self, seed):
+        os.kill(os.getpid(), signal.SIGKILL)

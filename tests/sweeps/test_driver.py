@@ -1,0 +1,316 @@
+"""Sweeps: every run once, whoever carries it out, and whoever is killed on the way."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import psutil
+import pytest
+from deadly_source import DeadlySource
+
+import optsched
+from optsched import OptschedError, read_sweep, sweep
+from optsched.sweeps import executors
+from optsched.sweeps.plan import read_plan
+from optsched.sweeps.run import Run
+
+CONFIG = {
+    "seeds": 3,
+    "bound": True,
+    "instances": [{"family": "chat-and-summaries", "n": [30, 60], "load": [0.9, 1.1]}],
+    "policies": [
+        {"name": ["mc-sf", "area"], "rule": ["prefix", "backfill"]},
+        {"name": "a-min", "intervals": "relative:0.5"},
+        {"name": "alpha-beta-clearing:0.1,0.2"},
+    ],
+}
+RUNS = 2 * 2 * 3 * (2 * 2 + 2)
+
+#: Runs of about 20 ms, so that somebody can be killed in the middle.
+LONGER = {
+    "seeds": 40,
+    "instances": [{"family": "chat-and-summaries", "n": 3000, "load": 0.95}],
+    "policies": [{"name": ["sorted-f", "area"]}],
+}
+
+
+def assert_same(frame, other):
+    """Compare everything but the time it took; columns stand in the order of their coming."""
+    frames = [each.drop(columns="seconds") for each in (frame, other)]
+    pd.testing.assert_frame_equal(*frames, check_like=True)
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory):
+    """The results of this process alone."""
+    return sweep(CONFIG, tmp_path_factory.mktemp("serial"), workers=1).to_pandas()
+
+
+def test_rows_are_what_execute_gives(serial):
+    assert len(serial) == serial.key.nunique() == RUNS
+    assert set(serial.status) == {"ok"}
+    assert set(serial.version) == {optsched.__version__}
+    for row in serial.itertuples():
+        how = json.loads(row.source)
+        instance = optsched.family(how.pop("family"), seed=row.seed, **how)
+        intervals = row.intervals if isinstance(row.intervals, str) else None
+        execution = optsched.execute(instance, row.policy, intervals=intervals, seed=row.seed)
+        assert row.fingerprint == instance.fingerprint
+        assert row.total_latency == execution.total_latency
+        assert row.wasted_tokens == execution.wasted_tokens
+        bound = optsched.bound(instance).value
+        assert (row.bound, row.gap) == (bound, pytest.approx(1 - bound / row.total_latency))
+    rules = serial.groupby("policy").rule.first()
+    assert rules["area+backfill"] == "backfill"
+    assert pd.isna(rules["a-min"])
+
+
+def test_processes_give_the_same(serial, tmp_path):
+    seen = []
+    result = sweep(CONFIG, tmp_path, workers=2, on_progress=seen.append)
+    assert (result.done, result.carried_out, result.failed) == (RUNS, RUNS, 0)
+    assert [progress.done for progress in seen] == list(range(1, RUNS + 1))
+    assert seen[-1].seconds_left == 0
+    assert str(seen[-1]) == f"{RUNS} of {RUNS} runs, about 0:00:00 left"
+    assert_same(result.to_pandas(), serial)
+    # One Parquet file that any reader finds, and nothing that it would trip over.
+    assert len(list(tmp_path.glob("*.parquet"))) == 1
+    assert len(pd.read_parquet(tmp_path)) == RUNS
+
+
+def test_traces_and_hindsight(tmp_path):
+    (tmp_path / "few.csv").write_text("prompt_tokens,output_tokens,arrival\n9,2,0\n3,4,1\n5,6,1\n")
+    config = tmp_path / "sweep.toml"
+    config.write_text(
+        'instances = [{trace = "few.csv", memory = [12, 20]}]\n'
+        'policies = [{name = "mc-sf"}, {name = "hindsight", time_limit = 10}]\n'
+    )
+    frame = sweep(config, tmp_path / "out", workers=2).to_pandas()
+    assert frame.policy.tolist() == 2 * ["mc-sf", "hindsight"]
+    assert frame.memory.tolist() == [12, 12, 20, 20]
+    for memory, rows in frame.groupby("memory"):
+        instance = optsched.read_trace(tmp_path / "few.csv", memory)
+        assert set(rows.fingerprint) == {instance.fingerprint}
+        best = optsched.solve(instance)
+        assert best.proven_optimal
+        assert rows.total_latency.iloc[0] == optsched.run(instance, "mc-sf").total_latency
+        assert rows.total_latency.iloc[1] == best.cost
+        assert rows.iloc[1].proven_optimal
+        assert rows.iloc[1].gap == 0
+
+
+def test_a_failing_run_is_a_row(tmp_path):
+    config = {
+        "instances": [{"family": "uniform", "n": 20}],
+        "policies": [
+            {"name": "a-min", "intervals": ["common:49,60", "common:1,60"]},
+            {"name": "alpha-greedy:0.01"},
+        ],
+    }
+    result = sweep(config, tmp_path, workers=1)
+    frame = result.to_pandas().set_index("policy")
+    assert (result.done, result.failed, result.status) == (3, 2, "complete")
+    outside, fine = frame.loc["a-min", "status"]
+    assert "is outside its interval [49, 60]" in outside
+    assert fine == "ok"
+    greedy = frame.loc["alpha-greedy:0.01"]
+    assert greedy.status == f"completes {greedy.completed} of 20 requests"
+    assert json.loads(greedy.loop)["period"] > 0
+    assert pd.isna(greedy.total_latency)
+    assert outside in str(result)
+
+
+def test_folders_that_are_refused(tmp_path):
+    config = CONFIG | {"seeds": 1, "name": "first"}
+    out = tmp_path / "out"
+    sweep(config, out, workers=1)
+    with pytest.raises(OptschedError, match="holds 24 of the 24 runs of this sweep already"):
+        sweep(config, out, workers=1)
+    again = sweep(config, out, workers=1, resume=True)
+    assert (again.carried_out, again.done) == (0, 24)
+    words = (
+        r"'first' with 24 runs \(\w{12}\), which differs from 'second' \(\w{12}\) in seeds and name"
+    )
+    with pytest.raises(OptschedError, match=f"holds results of another sweep, {words}"):
+        sweep(config | {"seeds": 2, "name": "second"}, out, resume=True)
+    manifest = out / "_sweep.json"
+    manifest.write_text(manifest.read_text().replace(optsched.__version__, "0.0.1"))
+    with pytest.raises(OptschedError, match=r"begun with optsched 0\.0\.1"):
+        sweep(config, out, resume=True)
+    with pytest.raises(OptschedError, match="holds other files, but no sweep"):
+        sweep(config, tmp_path)
+    with pytest.raises(OptschedError, match="is no folder"):
+        sweep(config, manifest)
+    with pytest.raises(OptschedError, match="holds no sweep"):
+        read_sweep(tmp_path)
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    with (fresh / "_lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(OptschedError, match="another process is writing"):
+            sweep(config, fresh)
+
+
+def test_a_changed_trace_is_another_sweep(tmp_path):
+    trace, out = tmp_path / "few.csv", tmp_path / "out"
+    config = {
+        "instances": [{"trace": str(trace), "memory": 20}],
+        "policies": [{"name": "area"}],
+    }
+    trace.write_text("prompt_tokens,output_tokens\n9,2\n")
+    sweep(config, out, workers=1)
+    trace.write_text("prompt_tokens,output_tokens\n9,3\n")
+    with pytest.raises(OptschedError, match=r"differs from 'sweep' \(\w{12}\) in its traces"):
+        sweep(config, out, workers=1, resume=True)
+
+
+def test_executors_that_are_refused(tmp_path):
+    for options, words in (
+        ({"executor": "dusk"}, "unknown executor 'dusk': did you mean 'dask'?"),
+        ({"executor": "dask"}, "needs the address of a scheduler"),
+        ({"address": "tcp://127.0.0.1:1"}, "only that executor takes one"),
+        ({"workers": 0}, "workers is 0, but must be at least 1"),
+        ({"executor": "dask", "address": "nonsense"}, "no Dask scheduler answers at nonsense"),
+    ):
+        with pytest.raises(OptschedError) as caught:
+            sweep(CONFIG, tmp_path / "out", **options)
+        assert words in str(caught.value)
+        assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupt_keeps_what_is_done(serial, tmp_path):
+    def interrupt(progress):
+        if progress.done == 20:
+            raise KeyboardInterrupt
+
+    first = sweep(CONFIG, tmp_path, workers=2, on_progress=interrupt)
+    assert (first.status, first.done) == ("interrupted", 20)
+    kept = first.to_pandas().set_index("key").seconds
+    assert len(kept) == 20
+    second = sweep(CONFIG, tmp_path, workers=2, resume=True)
+    assert (second.status, second.done, second.carried_out) == ("complete", RUNS, RUNS - 20)
+    assert_same(second.to_pandas(), serial)
+    assert second.to_pandas().set_index("key").seconds[kept.index].equals(kept)
+
+
+def test_a_killed_main_process_is_resumed(tmp_path):
+    config, out = tmp_path / "longer.toml", tmp_path / "out"
+    config.write_text(
+        'seeds = 40\ninstances = [{family = "chat-and-summaries", n = 3000, load = 0.95}]\n'
+        'policies = [{name = ["sorted-f", "area"]}]\n'
+    )
+    # Every row is written at once, so that there is something to find after the first one.
+    code = (
+        "import optsched.cli, optsched.sweeps.folder as f; f.FLUSH_EVERY = 0; optsched.cli.main()"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "sweep",
+        str(config),
+        "--out",
+        str(out),
+        "--workers",
+        "2",
+    ]
+    main = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while main.poll() is None and not list(out.glob("part-*.parquet")):
+        time.sleep(0.01)
+    main.kill()
+    assert main.wait() == -signal.SIGKILL
+    (out / ".part-cut.parquet.tmp").write_text("half a file")
+    kept = read_sweep(out).set_index("key").seconds
+    assert 0 < len(kept) < 80
+    done = subprocess.run([*command, "--resume", "--json", "-"], capture_output=True, check=True)
+    result = json.loads(done.stdout)
+    assert (result["done"], result["carried_out"]) == (80, 80 - len(kept))
+    frame = read_sweep(out).set_index("key")
+    assert (len(frame), frame.index.is_unique, set(frame.status)) == (80, True, {"ok"})
+    assert frame.seconds[kept.index].equals(kept)
+    assert {file.name for file in out.iterdir()} == {"_lock", "_sweep.json", "results.parquet"}
+
+
+def test_a_process_killed_in_the_middle_loses_nothing(tmp_path):
+    killed = []
+
+    def kill(progress):
+        if progress.done == 10:
+            workers = [
+                child
+                for child in psutil.Process().children(recursive=True)
+                if any("popen_loky" in part for part in child.cmdline())
+            ]
+            workers[0].kill()
+            killed.append(workers[0].pid)
+
+    result = sweep(LONGER, tmp_path, workers=2, on_progress=kill)
+    frame = result.to_pandas()
+    assert len(killed) == 1
+    assert (len(frame), frame.key.nunique(), result.failed) == (80, 80, 0)
+
+
+def deadly_runs():
+    """Some runs, the third of which kills whoever carries it out."""
+    runs = list(read_plan(CONFIG | {"seeds": 1}).runs)
+    deadly = Run(DeadlySource((("family", "deadly"),)), "area", (), seed=0)
+    return [*runs[:2], deadly, *runs[2:]], deadly
+
+
+def assert_only_the_deadly_one_fails(rows, runs, deadly):
+    statuses = {row["key"]: row["status"] for row in rows}
+    assert len(rows) == len(statuses) == len(runs)
+    assert {key for key, status in statuses.items() if status != "ok"} == {deadly.key}
+    assert "killed whenever it did this run" in statuses[deadly.key]
+
+
+def test_a_run_that_kills_its_process_does_not_end_the_others():
+    runs, deadly = deadly_runs()
+    rows = list(executors.on_local_cores(runs, workers=2))
+    assert_only_the_deadly_one_fails(rows, runs, deadly)
+
+
+def test_the_command_line(tmp_path):
+    config, out = tmp_path / "few.toml", tmp_path / "out"
+    config.write_text('instances = [{family = "uniform", n = 9}]\npolicies = [{name = "area"}]\n')
+    command = [sys.executable, "-m", "optsched", "sweep", str(config), "--out", str(out)]
+
+    def run(*options):
+        done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    code, text, _ = run("--workers", "1", "--seed", "5")
+    assert (code, f"1 of 1 runs in {out}, 1 of them carried out now" in text) == (0, True)
+    assert read_sweep(out).seed.tolist() == [5]
+    code, text, _ = run("--resume", "--seed", "5", "--json", "-")
+    assert (code, json.loads(text)["carried_out"]) == (0, 0)
+    code, _, error = run("--resume")
+    assert (code, error.count("\n")) == (2, 1)
+    assert "holds results of another sweep, 'few' with 1 runs" in error
+
+
+def test_ctrl_c_ends_the_command_with_what_it_has(tmp_path):
+    config, out = tmp_path / "longer.toml", tmp_path / "out"
+    config.write_text(
+        'seeds = 500\ninstances = [{family = "chat-and-summaries", n = 3000, load = 0.95}]\n'
+        'policies = [{name = ["sorted-f", "area"]}]\n'
+    )
+    command = [sys.executable, "-m", "optsched", "sweep", config, "--out", out, "--workers", "2"]
+    main = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while main.poll() is None and not list(out.glob("part-*.parquet")):
+        time.sleep(0.01)
+    os.killpg(main.pid, signal.SIGINT)  # as a terminal does
+    text, error = main.communicate(timeout=60)
+    rows = len(read_sweep(out))
+    assert (main.returncode, f"{rows} of 1,000 runs" in text) == (130, True)
+    assert f"interrupted; --resume does the other {1000 - rows} runs" in error
+    assert "Traceback" not in error
