@@ -135,11 +135,14 @@ def count_axis(axis: Axis, scale: float = 1) -> None:
 
 def legend_above(ax: Axes, title: str | None = None) -> None:
     """Put the legend above the axes, where it hides nothing."""
-    longest = max(len(label) for label in ax.get_legend_handles_labels()[1])
+    labels = ax.get_legend_handles_labels()[1]
+    longest = max(len(label) for label in labels)
+    # Two columns of longer names only where one would take the place of the plot.
+    columns = 3 if longest < 24 else 2 if longest < 34 and len(labels) > 4 else 1
     ax.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1),
-        ncols=3 if longest < 24 else 1,
+        ncols=columns,
         frameon=False,
         fontsize=TEXT_SIZE,
         borderpad=0,
