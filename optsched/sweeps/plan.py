@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optsched.errors import InstanceError, OptschedError, nearest
-from optsched.sweeps.run import HINDSIGHT, Run, Source
+from optsched.sweeps.run import HINDSIGHT, Parameters, Run, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -174,14 +174,8 @@ def _trace(base: Path, trace: Any, **parameters: Any) -> Any:
     return read_trace(base / trace, **parameters)
 
 
-def _policies(
-    table: Mapping[str, Any], at: str
-) -> Iterator[tuple[str, tuple[tuple[str, Any], ...]]]:
-    from optsched.intervals import check_intervals
-    from optsched.policies import get_policy, with_rule
-    from optsched.policies.base import BatchPolicy, PriorityPolicy
+def _policies(table: Mapping[str, Any], at: str) -> Iterator[tuple[str, Parameters]]:
     from optsched.simulate import execute
-    from optsched.simulate.dispatch import check_knowledge
 
     if "name" not in table:
         raise OptschedError(f"{at}: the key 'name' is missing; it names a policy, or several")
@@ -192,20 +186,41 @@ def _policies(
     known = HINDSIGHT_OPTIONS if hindsight else _keywords(execute, "instance", "policy", "seed")
     _check_keys(table, ["name", *known], at)
     for options in _product(table, "name"):
-        name = options.pop("name")
+        name = str(options.pop("name"))
         try:
-            if not hindsight:
-                policy = get_policy(str(name))
-                rule = options.pop("rule", "prefix")
-                check_knowledge(policy, options.get("intervals"), rule)
-                if options.get("intervals") is not None:
-                    check_intervals(str(options["intervals"]))
-                if isinstance(policy, PriorityPolicy | BatchPolicy):
-                    policy = with_rule(policy, rule)
-                name = policy.name
+            if hindsight:
+                _check_hindsight(**options)
+            else:
+                name = _full_name(name, options)
         except OptschedError as error:
             raise type(error)(f"{at}: {error}") from None
         yield name, tuple(options.items())
+
+
+def _check_hindsight(method: str = "auto", **options: Any) -> None:
+    from optsched.solvers import Options
+    from optsched.solving import METHODS
+
+    Options(**options)  # refuses what makes no sense
+    if method not in METHODS:
+        raise OptschedError(f"unknown method {method!r}: {nearest(str(method), METHODS)}")
+
+
+def _full_name(name: str, options: dict[str, Any]) -> str:
+    """Check a policy and its options, and take its rule out of them into its name."""
+    from optsched.clock import get_clock
+    from optsched.intervals import check_intervals
+    from optsched.policies import OrderPolicy, get_policy, with_rule
+    from optsched.simulate.dispatch import check_knowledge
+
+    policy = get_policy(name)
+    rule = options.pop("rule", "prefix")
+    check_knowledge(policy, options.get("intervals"), rule)
+    if "intervals" in options:
+        check_intervals(str(options["intervals"]))
+    if "clock" in options:
+        get_clock(str(options["clock"]))
+    return with_rule(policy, rule).name if isinstance(policy, OrderPolicy) else policy.name
 
 
 def _check_distinct(runs: list[Run], where: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ class Run:
     def key(self) -> str:
         """What the run is, as a hash that is the same on every machine."""
         what = [self.source.parameters, self.source.content, self.policy, sorted(self.options)]
-        text = json.dumps([*what, self.seed, self.bound])
+        text = json.dumps([*what, self.seed, self.bound], default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def provenance(self) -> dict[str, Any]:
@@ -96,7 +97,7 @@ class Run:
         return {
             "key": self.key,
             **dict(self.source.parameters),
-            "source": json.dumps(dict(self.source.parameters)),
+            "source": json.dumps(dict(self.source.parameters), default=str),
             "policy": self.policy,
             **dict(self.options),
             "seed": self.seed,
@@ -195,12 +196,11 @@ def _solved(run: Run, instance: Instance) -> dict[str, Any]:
 
 
 def _bounded(metrics: dict[str, Any], proven: Bound) -> dict[str, Any]:
-    """Hold a run against the bound, unless it has proven a better one itself."""
-    if metrics.get("bound", float("-inf")) >= proven.value:
+    """Hold a run in unit steps against the bound, unless it has proven a better one itself."""
+    if "total_latency" not in metrics or metrics.get("bound", -math.inf) >= proven.value:
         return metrics
     metrics = metrics | {"bound": proven.value, "bound_method": proven.method}
-    latency = metrics.get("total_latency")
-    if latency is not None:
+    if (latency := metrics["total_latency"]) is not None:
         metrics["gap"] = (latency - proven.value) / latency
     return metrics
 

@@ -127,6 +127,21 @@ def test_a_failing_run_is_a_row(tmp_path):
     assert outside in str(result)
 
 
+def test_runs_on_a_clock_stand_beside_runs_in_steps(tmp_path):
+    config = {
+        "bound": True,
+        "instances": [{"family": "chat-and-summaries", "n": 20}],
+        "policies": [{"name": "area"}, {"name": "area", "clock": "affine:0.01,0.0001"}],
+    }
+    steps, clocked = sweep(config, tmp_path, workers=1).to_pandas().itertuples()
+    instance = optsched.family("chat-and-summaries", n=20)
+    run = optsched.execute(instance, "area", clock="affine:0.01,0.0001")
+    assert (clocked.unit, clocked.makespan) == ("s", run.metrics()["makespan"])
+    assert steps.gap >= 0
+    assert pd.isna(clocked.bound)  # which is in steps
+    assert clocked.key != steps.key
+
+
 def test_folders_that_are_refused(tmp_path):
     config = CONFIG | {"seeds": 1, "name": "first"}
     out = tmp_path / "out"

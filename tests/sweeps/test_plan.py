@@ -102,6 +102,9 @@ BAD_POLICIES = {
     "run of area on family = 'uniform' with seed 0 is asked for twice": {"name": ["area", "area"]},
     "hindsight has options of its own": {"name": ["area", "hindsight"]},
     "unknown key 'time'; did you mean 'time_limit'?": {"name": "hindsight", "time": 3},
+    "unknown method 'exactly': did you mean 'exact'?": {"name": "hindsight", "method": "exactly"},
+    "policies 1: time_limit is 0, but must": {"name": "hindsight", "time_limit": 0},
+    "policies 1: unknown clock 'unitt': did you": {"name": "area", "clock": "unitt"},
     "policies 1: the key 'name' is missing": {"rule": "skip"},
 }
 BAD_SWEEPS = {
