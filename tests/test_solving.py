@@ -237,3 +237,26 @@ def test_what_a_stage_refuses_costs_no_answer(method):
     result = solve(instance, method=method, time_limit=2)
     assert result.schedule.check() == []
     assert result.bound <= result.cost
+
+
+@pytest.mark.parametrize("load", [None, 1.0])
+def test_same_seed_and_threads_give_the_same_interval(load):
+    instance = family("uniform", n=6, seed=3, load=load)
+    once, again = (optsched.hindsight(instance, 30, threads=2, seed=5) for _ in range(2))
+    assert once.proven_optimal
+    assert once.schedule.starts.tolist() == again.schedule.starts.tolist()
+    assert (once.cost, once.bound, once.proof) == (again.cost, again.bound, again.proof)
+
+
+@pytest.mark.parametrize("name", ["uniform", "chat-and-summaries"])
+def test_weights_and_arrivals_have_certified_intervals_that_are_explained(name):
+    instance = family(name, n=60, seed=2, load=1.1)
+    instance = instance.replace(weights=1 + np.arange(60) % 3)
+    result = optsched.hindsight(instance, 3, "weighted-latency")
+    assert result.schedule.check() == []
+    assert result.cost == pytest.approx(result.schedule.weighted_latency)
+    assert result.bound <= result.cost < run(instance, "area").weighted_latency
+    assert optsched.verify(result.prices, instance) <= result.cost
+    explained = result.explain()
+    assert explained.order_regret + explained.wasted_memory == pytest.approx(explained.gap)
+    assert any("delays" in step for step in result.steps)
