@@ -370,9 +370,7 @@ def draw_theory(found):
         order = np.argsort(scale)
         look = {"color": style.colour, "marker": style.marker, "markersize": 4}
         widest = rows[rows[:, 0] == 16]
-        left.plot(
-            widest[:, 1], widest[:, 2], label=name, linewidth=1.2, **look, **line_of(style) | {}
-        )
+        left.plot(widest[:, 1], widest[:, 2], label=name, linewidth=1.2, **(look | line_of(style)))
         right.plot(scale[order], rows[order, 3], linestyle="", label=name, **look)
     reach = np.array([5.0, 24.0])
     right.plot(reach, reach, color=LIMIT, linewidth=1, label="slope 1")

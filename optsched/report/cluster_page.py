@@ -70,8 +70,9 @@ def render_cluster_report(
     entries = content["policies"]
     first_runs = [runs[0] for runs in comparison.runs.values()]
     recorded = [run for run in first_runs if run.loads is not None]
+    top = 1.03 * max((int(run.loads.max()) for run in recorded if run.loads is not None), default=0)
     figures: dict[str, Figure] = {
-        f"loads-{number}": _loads(run, style)
+        f"loads-{number}": _loads(run, style, top)
         for number, (run, style) in enumerate(_styled(recorded))
     }
     figures["power"] = _power(first_runs)
@@ -98,7 +99,7 @@ def _styled(runs: list[ClusterRun]) -> list[tuple[ClusterRun, LineStyle]]:
     return list(zip(runs, line_styles(run.policy for run in runs), strict=True))
 
 
-def _loads(run: ClusterRun, style: LineStyle) -> Figure:
+def _loads(run: ClusterRun, style: LineStyle, top: float) -> Figure:
     assert run.loads is not None
     steps, loads = thinned(run.loads[:, :MOST_WORKERS], 300)
     heaviest = thinned(run.loads.max(axis=1), 300)[1]
@@ -128,16 +129,19 @@ def _loads(run: ClusterRun, style: LineStyle) -> Figure:
         "layout": {
             "height": 300,
             "xaxis": {"title": {"text": "time (steps)"}},
-            "yaxis": {"title": {"text": "load (tokens)"}, "rangemode": "tozero"},
+            "yaxis": {"title": {"text": "load (tokens)"}, "range": [0, top]},
         },
     }
+
+
+def _dash(style: LineStyle) -> str:
+    return ",".join(f"{2 * length:g}px" for length in style.dash) or "solid"
 
 
 def _power(runs: list[ClusterRun]) -> Figure:
     traces = []
     for run, style in _styled(runs):
         steps, watt = thinned(run.watt / run.cluster.workers, 200)
-        dash = ",".join(f"{2 * length:g}px" for length in style.dash) or "solid"
         traces.append(
             {
                 "type": "scatter",
@@ -145,7 +149,7 @@ def _power(runs: list[ClusterRun]) -> Figure:
                 "name": escaped(run.policy),
                 "x": run.clock[steps].round(2).tolist(),
                 "y": watt.round(1).tolist(),
-                "line": {"color": style.colour, "dash": dash, "width": 1.6},
+                "line": {"color": style.colour, "dash": _dash(style), "width": 1.6},
                 "hovertemplate": "%{y:.0f} W at %{x:.1f} s",
             }
         )
@@ -170,20 +174,20 @@ def _lookahead(comparison: ClusterComparison) -> Figure:
             "hovertemplate": "%{y:.2f} ms at H = %{x}<extra></extra>",
         }
     ]
-    for policy, runs in comparison.runs.items():
-        if runs[0].lookahead is None:
-            level = round(comparison.mean("imbalance_ms", policy).mean, 4)
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "name": escaped(policy),
-                    "x": names,
-                    "y": [level] * len(names),
-                    "line": {"color": LIMIT, "dash": "6px,4px", "width": 1.2},
-                    "hovertemplate": "%{y:.2f} ms<extra></extra>",
-                }
-            )
+    others = [policy for policy, runs in comparison.runs.items() if runs[0].lookahead is None]
+    for policy, style in zip(others, line_styles(others), strict=True):
+        level = round(comparison.mean("imbalance_ms", policy).mean, 4)
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": escaped(policy),
+                "x": names,
+                "y": [level] * len(names),
+                "line": {"color": style.colour, "dash": _dash(style), "width": 1.2},
+                "hovertemplate": "%{y:.2f} ms<extra></extra>",
+            }
+        )
     layout = {
         "xaxis": {"title": {"text": "lookahead H (steps)"}, "type": "category"},
         "yaxis": {"title": {"text": "imbalance (ms idle per step)"}, "type": "log"},

@@ -121,12 +121,19 @@ def _add_profile(
     length = ring.shape[1]
     size = requests.sizes[request]
     first, last = requests.first[request], requests.last[request]
-    place = (start + span[0]) % length
-    for age in range(span[0], span[1]):
-        ring[worker, place] += span[2] * (size + requests.gains[first + min(age, last)])
-        place += 1
-        if place == length:
-            place = 0
+    age, end, sign = span[0], span[1], span[2]
+    while age < end:
+        place = (start + age) % length
+        # Without a wrap or a test inside, the loop becomes vector instructions.
+        piece = min(end - age, length - place)
+        if age <= last:
+            piece = min(piece, last + 1 - age)
+            for step in range(piece):
+                ring[worker, place + step] += sign * (size + requests.gains[first + age + step])
+        else:
+            for step in range(piece):
+                ring[worker, place + step] += sign * (size + requests.gains[first + last])
+        age += piece
 
 
 @compiled
