@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 #: Seconds within which a scheduler must answer, and then a worker be there.
 CONNECT_WITHIN = 3.0
 
+_IDLE_SECONDS = 20.0  # after which a process of joblib ends, also if the sweep was killed
 _TASK_SECONDS = 0.3  # of a Dask task, so that its cost of about a millisecond does not show
 
 
@@ -57,10 +58,9 @@ def on_local_cores(runs: Sequence[Run], workers: int | None = None) -> Rows:
         return
 
     def parallel(some: Sequence[Run]) -> Rows:
-        # Traces travel with their runs: joblib's memory maps would outlive a killed sweep.
-        pool = joblib.Parallel(
-            workers, backend="loky", return_as="generator_unordered", max_nbytes=None
-        )
+        with joblib.parallel_config("loky", idle_worker_timeout=_IDLE_SECONDS):
+            # Traces travel with their runs: joblib's memory maps would outlive a killed sweep.
+            pool = joblib.Parallel(workers, return_as="generator_unordered", max_nbytes=None)
         rows: Rows = pool(joblib.delayed(perform)(run) for run in some)
         return rows
 
