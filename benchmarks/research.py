@@ -180,9 +180,7 @@ def phases(seconds: float, seeds: int) -> Iterator[Row]:
             best = search(run(instance, "area"), np.ones(n), work=WORK_PER_SECOND).schedule
             row = []
             for count in (4, 16, 64):
-                found = configuration_bound(
-                    instance, phases=count, iterations=100_000, time_limit=seconds
-                )
+                found = configuration_bound(instance, phases=count, time_limit=seconds)
                 row.append(1 - found.value / best.total_latency)
             first = configuration_bound(instance, phases=16, time_limit=seconds / 2)
             found = configuration_bound(
