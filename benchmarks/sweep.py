@@ -20,13 +20,13 @@ import distributed
 
 from optsched import read_sweep
 
-#: Runs of some 0.02 seconds and their bounds, which take as long again.
+#: Runs of some 0.05 seconds, each beside the bound of its instance.
 CONFIG = """
 seeds = 100
 bound = true
 [[instances]]
 family = "chat-and-summaries"
-n = [4000, 6000, 8000, 10000, 12000]
+n = [8000, 12000, 16000, 20000, 24000]
 load = 0.95
 [[policies]]
 name = ["sorted-f", "area"]
