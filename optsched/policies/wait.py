@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _MOST_LOAD = 0.95  # what thresholds are made for at most; beyond it they grow without end
 _HALVINGS = 12
+_DESIGN_LOAD = 0.5  # at most, for which borders are designed
+_OUTPUTS = 32  # different outputs among which Nested WAIT places borders
 
 #: Gives thresholds for so many of the arrivals, or raises InfeasibleError.
 _Solve: TypeAlias = "Callable[[RequestTypes], IntArray]"
@@ -267,15 +269,20 @@ class NestedWaitPolicy:
 
         everyone = np.zeros(len(instance), dtype=np.int64)
         changes, counts, span = _windows(self.name, times, everyone, 1, self.window)
-        types = RequestTypes.from_instance(instance, rate=1.0).with_one_prompt()
+        classes = min(_OUTPUTS, len(np.unique(instance.outputs)))
+        types = RequestTypes.from_instance(instance, classes, rate=1.0).with_one_prompt()
         mean = types.scaled(len(instance) / (len(changes) * span))
 
-        def design(scaled: RequestTypes) -> IntArray:
-            plan = design_segments(scaled, clock, segments=self.segments, margin=0.1)
-            return plan.program.last_stages
-
-        found = _keeping_up(mean, clock, design)
-        borders = np.array([types.outputs.max()]) if found is None else found
+        # Borders depend little on the load, and designing near 1 takes long.
+        load = equilibrium(mean, clock).load
+        calm = mean.scaled(min(1.0, _DESIGN_LOAD / load)) if load > 0 else mean
+        try:
+            plan = design_segments(calm, clock, segments=self.segments, margin=0.1)
+        except InfeasibleError:
+            borders = np.array([instance.outputs.max()])
+        else:
+            borders = plan.program.last_stages.copy()
+            borders[-1] = instance.outputs.max()  # a class stands for longer outputs than its mean
 
         # Within a segment outputs make no difference any more.
         ending = np.bincount(np.searchsorted(borders, types.outputs), types.rates).astype(
