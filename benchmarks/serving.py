@@ -49,6 +49,11 @@ def requests(count):
     return Instance(lengths(41), lengths(86), 16_492, ticks, seconds_per_step=1e-6)
 
 
+def in_plain_python(instance):
+    rows = requests_of(instance.prompts, instance.outputs, instance.arrivals * 1e-6)
+    return run(rows, get_clock(CLOCK), engine(rows, instance.memory, "mixed", 256, 2048))
+
+
 def main():
     console = Console()
     thousands, million = requests(10_000), requests(1_000_000)
@@ -64,10 +69,7 @@ def main():
     console.print(table)
     few = requests(1000)
     compiled = seconds(lambda: execute(few, "mixed", clock=CLOCK), 3)
-    rows = requests_of(few.prompts, few.outputs, few.arrivals * 1e-6)
-    plain = seconds(
-        lambda: run(rows, get_clock(CLOCK), engine(rows, few.memory, "mixed", 256, 2048)), 1
-    )
+    plain = seconds(lambda: in_plain_python(few), 1)
     console.print(f"mixed, n = 1,000: plain Python takes {plain / compiled:,.0f} times as long")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     console.print(f"peak memory of this process {peak:.2f} GB")

@@ -15,6 +15,7 @@ from optsched.execution import write_log
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy.typing as npt
     import pandas as pd
     from matplotlib.axes import Axes
 
@@ -124,6 +125,23 @@ class ClockedRun:
     def unfinished(self) -> int:
         """Requests that were not completed."""
         return int((~self.completed).sum())
+
+    def in_system(self, times: npt.ArrayLike) -> IntArray:
+        """Count the requests that have arrived and are not complete.
+
+        Parameters
+        ----------
+        times
+            When, in the clock's unit.
+
+        Returns
+        -------
+        IntArray
+            One count per time; at the time of an arrival or completion, with it.
+        """
+        done = np.sort(self.completions[self.completed])
+        arrived = np.searchsorted(self.arrivals, times, side="right")
+        return np.asarray(arrived - np.searchsorted(done, times, side="right"), dtype=np.int64)
 
     @property
     def mean_latency(self) -> float:

@@ -72,11 +72,8 @@ def plot_waiting(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None
     """
     listed, ax = _begin(runs, ax, "requests in the system")
     for run, style in listed:
-        done = np.sort(run.completions[run.completed])
         grid = np.linspace(0, run.end, _BINS)
-        there = np.searchsorted(run.arrivals, grid, side="right")
-        there -= np.searchsorted(done, grid, side="right")
-        ax.plot(grid, there, label=plain(run.policy), **line_of(style))
+        ax.plot(grid, run.in_system(grid), label=plain(run.policy), **line_of(style))
     legend_above(ax)
     return ax
 

@@ -1,4 +1,4 @@
-"""Plots of the fluid model: memory against load, slack per type, memory by segments."""
+"""Plots of the fluid model: memory against load, slack, memory by segments, backlogs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched.errors import PolicyError
 from optsched.report.style import (
     BLUE,
     GREEN,
@@ -15,15 +16,18 @@ from optsched.report.style import (
     count_axis,
     count_log_axis,
     legend_above,
+    line_of,
+    line_styles,
     plain,
     prepare,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from matplotlib.axes import Axes
 
+    from optsched.clocked_run import ClockedRun
     from optsched.fluid import Equilibrium
     from optsched.models.nested_plan import NestedWaitPlan
     from optsched.models.segments import SegmentDesign
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
 _LOADS = np.linspace(0.02, 0.96, 95)
 _MOST_TYPES = 30
+_TIMES = 300
 _PARTS = (
     ("full batch", BLUE, ""),
     ("queues", ORANGE, "//"),
@@ -220,6 +225,60 @@ def plot_segments(
     ax.set_xlabel("segments")
     ax.set_ylabel("tokens that suffice")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    count_axis(ax.yaxis)
+    legend_above(ax)
+    return ax
+
+
+def plot_backlogs(runs: Mapping[str, Sequence[ClockedRun]], ax: Axes | None = None) -> Axes:
+    """Plot how many requests are in the system over time, as the mean of runs that differ by seed.
+
+    Parameters
+    ----------
+    runs
+        At least two runs on one clock by the name of what is compared, thresholds for example.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on, up to the end of the shortest run; bands are 95 % confidence intervals
+        of the mean at each time.
+
+    Raises
+    ------
+    PolicyError
+        If there are fewer than two runs of a name.
+
+    Examples
+    --------
+    >>> from optsched import execute, family
+    >>> chats = [family("uniform", 20, seed, rate=5, seconds_per_step=1e-6) for seed in (1, 2)]
+    >>> runs = [execute(chat, "fcfs", clock="affine:0.01,0.001") for chat in chats]
+    >>> plot_backlogs({"fcfs": runs}).get_ylabel()
+    'requests in the system'
+    """
+    from scipy.special import stdtrit
+
+    for name, group in runs.items():
+        if len(group) < 2:
+            raise PolicyError(
+                f"{len(group)} run of {name!r} says nothing about how runs differ; give at least 2"
+            )
+    ax = prepare(ax)
+    everyone = [run for group in runs.values() for run in group]
+    grid = np.linspace(0, min(run.end for run in everyone), _TIMES)
+    for (name, group), style in zip(runs.items(), line_styles(runs), strict=True):
+        counts = np.array([run.in_system(grid) for run in group])
+        mean, error = counts.mean(axis=0), counts.std(axis=0, ddof=1) / np.sqrt(len(group))
+        reach = error * stdtrit(len(group) - 1, 0.975)
+        ax.fill_between(grid, mean - reach, mean + reach, color=style.tint, linewidth=0)
+        ax.plot(grid, mean, label=plain(name), **line_of(style))
+    ax.set_ylim(bottom=0)
+    unit = everyone[0].clock.unit
+    ax.set_xlabel(f"time ({'seconds' if unit == 's' else unit})")
+    ax.set_ylabel("requests in the system")
     count_axis(ax.yaxis)
     legend_above(ax)
     return ax

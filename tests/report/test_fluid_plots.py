@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from optsched import NestedWaitThresholds, RequestTypes, SegmentDesign, WaitThresholds, equilibrium
+from optsched import (
+    Instance,
+    NestedWaitThresholds,
+    PolicyError,
+    RequestTypes,
+    SegmentDesign,
+    WaitThresholds,
+    equilibrium,
+    execute,
+)
 from optsched.report.fluid_plots import (
+    plot_backlogs,
     plot_equilibrium,
     plot_nested_memory,
     plot_segments,
@@ -22,12 +32,18 @@ SYNTHETIC = RequestTypes([10] * 4, [20, 40, 80, 160], [20, 40, 80, 160])
 WAIT = WaitThresholds(TYPES, CLOCK).plan([12, 11])
 NESTED = NestedWaitThresholds(SYNTHETIC, CLOCK).plan([60, 57, 50, 34])
 DESIGN = SegmentDesign(SYNTHETIC, 60)
+# On the unit clock; three requests that come together and are served one after the other.
+BACKLOGS = [
+    execute(Instance([1] * 3, [4] * 3, memory=5, arrivals=[at] * 3), "fcfs", clock="unit")
+    for at in (0, 2)
+]
 PLOTS = {
     "equilibrium": lambda ax=None: plot_equilibrium(equilibrium(TYPES, CLOCK), 20_000, ax),
     "overload": lambda ax=None: plot_equilibrium(equilibrium(TYPES.scaled(9), CLOCK), None, ax),
     "slacks": lambda ax=None: plot_slacks(WAIT, ax),
     "nested": lambda ax=None: plot_nested_memory(NESTED, ax),
     "segments": lambda ax=None: plot_segments(DESIGN, None, ax),
+    "backlogs": lambda ax=None: plot_backlogs({"one at a time": BACKLOGS}, ax),
 }
 
 
@@ -79,6 +95,25 @@ def test_bars_of_segments_add_up_to_the_bounds():
     totals = np.sum([[bar.get_height() for bar in group] for group in ax.containers], axis=0)
     assert totals == pytest.approx(DESIGN.bounds([1, 2, 3, 4]), abs=1)
     assert "least: 591,6" in ax.get_legend().get_texts()[0].get_text()
+
+
+def test_backlogs_are_means_over_runs_with_their_confidence():
+    ax = plot_backlogs({"first": BACKLOGS, "again": BACKLOGS})
+    first, again = ax.lines
+    times, means = first.get_data()
+    assert (means == again.get_ydata()).all()
+    assert times[-1] == 12
+    one, other = (
+        [3 - sum(time >= at + end for end in (4, 8, 12)) if time >= at else 0 for time in times]
+        for at in (0, 2)
+    )
+    assert means.tolist() == (np.add(one, other) / 2).tolist()
+    # Between 0 and 2 one run has 3 requests and the other none: 1.5, with an error of 1.5, times
+    # the quantile of one degree of freedom, tan(0.475 pi).
+    edges = ax.collections[0].get_paths()[0].vertices
+    assert edges[:, 1].max() == pytest.approx(1.5 + 1.5 * np.tan(0.475 * np.pi))
+    with pytest.raises(PolicyError, match="1 run of 'first' says nothing about how runs differ"):
+        plot_backlogs({"first": BACKLOGS[:1]})
 
 
 def test_objects_plot_themselves():
