@@ -349,6 +349,7 @@ def _settings(
         reveal=in_view,
         instant=int(instant),
         limited=int(cluster.memory is not None),
+        patient=int(balance is None or balance.patience is None),
     )
 
 

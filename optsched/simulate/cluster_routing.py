@@ -259,7 +259,10 @@ def _balance(requests: Requests, state: State, settings: Settings) -> IntArray:
                 loads[worker, ahead] += (
                     state.queue_tokens[worker] + state.queue_length[worker] * growth[ahead]
                 )
-    bonus = bonuses(requests, state, lookahead)
+    if settings.patient:
+        bonus = np.zeros(count, dtype=np.int64)
+    else:
+        bonus = bonuses(requests, state, lookahead)
     if settings.method == SWAP:
         chosen = assign_by_swap(loads, room, sizes, growth, state.slowness, bonus, settings.rounds)
     elif settings.method == GREEDY:

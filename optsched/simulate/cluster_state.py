@@ -51,6 +51,7 @@ class Settings(NamedTuple):
     reveal: int
     instant: int  # 1: bound to a worker's queue when revealed
     limited: int  # 1: workers' memory is limited
+    patient: int  # 1: nobody's wait is limited
 
 
 class State(NamedTuple):
