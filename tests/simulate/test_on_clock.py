@@ -30,6 +30,10 @@ POLICIES = [
 ]
 
 
+def named(policy):
+    return getattr(policy, "name", policy)
+
+
 def draw(rng):
     count = int(rng.integers(1, 10))
     memory = int(rng.integers(6, 40))
@@ -63,7 +67,7 @@ def rebuild(instance, attempts):
     return contents
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("policy", POLICIES, ids=named)
 def test_a_clock_only_moves_the_arrivals(policy):
     """With arrivals moved to the batches they fall before, the run in steps is the same."""
     rng = np.random.default_rng(4)
@@ -88,7 +92,7 @@ def test_a_clock_only_moves_the_arrivals(policy):
             assert (attempts.loop is None) == (twin.loop is None)
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, "mc-sf", "sorted-f", "mixed", "sarathi"], ids=str)
+@pytest.mark.parametrize("policy", [*POLICIES, "mc-sf", "sorted-f", "mixed", "sarathi"], ids=named)
 def test_runs_are_consistent_and_can_be_stopped(policy):
     rng = np.random.default_rng(5)
     chosen = policy_of(policy)
