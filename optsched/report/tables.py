@@ -98,7 +98,7 @@ def clock_table(comparison: ClockComparison) -> Table:
     >>> clock_table(compare_on_clock(Instance([1], [2], 3), "unit", ["area"])).row_count
     1
     """
-    table = Table(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
     unit = comparison.clock.unit
     rows = comparison.to_dict()["policies"]
     columns = {
@@ -118,13 +118,14 @@ def clock_table(comparison: ClockComparison) -> Table:
         for title, key in columns.items()
         if key not in ("evictions", "unfinished") or any(row[key] for row in rows)
     }
-    table.add_column("policy", no_wrap=True)
+    # Long names and titles take a second line, so that no number is cut.
+    table.add_column("policy", overflow="fold", min_width=10)
     for title in shown:
-        table.add_column(title, justify="right", no_wrap=True)
+        table.add_column(title, justify="right", overflow="fold")
     for run, row in zip(comparison.runs, rows, strict=True):
         table.add_row(
             Text(run.policy),
-            *(_number(row[key]) for key in shown.values()),
+            *(_number(row[key], key) for key in shown.values()),
             style="bold" if run is comparison.best else None,
         )
     table.caption = (
@@ -135,9 +136,11 @@ def clock_table(comparison: ClockComparison) -> Table:
     return table
 
 
-def _number(value: float | None) -> str:
+def _number(value: float | None, key: str) -> str:
     if value is None:
         return "none"
+    if key == "seconds":
+        return f"{value:.3f}"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from optsched import Instance, compare
+from optsched import Instance, compare, compare_on_clock, family
 from optsched.policies import PriorityPolicy
-from optsched.report.tables import comparison_table, to_text
+from optsched.report.tables import clock_table, comparison_table, to_text
 
 
 def test_gaps_are_rounded_up_and_bounds_down(example):
@@ -19,3 +19,15 @@ def test_a_name_is_no_markup():
     policy = PriorityPolicy("[red]mine[/red]", "", lambda instance: instance.areas)
     table = comparison_table(compare(Instance([1], [2], memory=3), [policy]))
     assert "[red]mine[/red]" in to_text(table)
+
+
+def test_no_number_is_cut_where_policies_have_long_names():
+    requests = family("uniform", n=300, seed=1, rate=50, seconds_per_step=1e-6, memory=2000)
+    policies = ["mixed", "alpha-beta-clearing:0.2,0.2", "alpha-greedy:0.25"]
+    compared = compare_on_clock(requests, "llama-2-70b-2xa100", policies, until=6)
+    assert all(run.unfinished for run in compared.runs)
+    table = to_text(clock_table(compared))
+    assert "\N{HORIZONTAL ELLIPSIS}" not in table
+    for run in compared.runs:
+        assert f"{run.peak_memory:,} " in table
+        assert f"{run.mean_latency:,.4g} " in table
