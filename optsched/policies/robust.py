@@ -7,6 +7,7 @@ when the memory runs out. A policy looks at a `Forecast`, never at an instance.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -70,6 +71,34 @@ class IntervalPolicy:
         """Give the output that each request is planned with at first, shape (n,)."""
         return forecast.lower if self.plan == "lower" else forecast.upper
 
+    def for_forecast(self, forecast: Forecast) -> IntervalPolicy:
+        """Give the policy that is run under a forecast: itself, unless it depends on that."""
+        return self
+
+
+@dataclass(frozen=True)
+class SwitchingPolicy(IntervalPolicy):
+    """Is one interval policy where bounds lie far apart, and another where they are near.
+
+    Parameters
+    ----------
+    apart, near
+        Which one, up to this ratio of lower bounds to upper bounds, in sums, and above it.
+    switch
+        The ratio.
+    """
+
+    apart: IntervalPolicy | None = None
+    near: IntervalPolicy | None = None
+    switch: float = 0.5
+
+    def for_forecast(self, forecast: Forecast) -> IntervalPolicy:
+        """Give one of the two."""
+        assert self.apart is not None
+        assert self.near is not None
+        ratio = float(forecast.lower.sum()) / float(forecast.upper.sum())
+        return self.apart if ratio <= self.switch else self.near
+
 
 class Hindsight(PriorityPolicy):
     """Knows the outputs even where the policies beside it only know intervals: a reference."""
@@ -83,20 +112,31 @@ class RandomOrder(Hindsight):
         return replace(self, key=lambda given: np.random.default_rng(seed).permutation(len(given)))
 
 
+_A_MIN = IntervalPolicy("a-min", "smallest lower bound first, planned with it; cancels")
+_A_L = IntervalPolicy(
+    "a-l", "lower bound first; who outlives it restarts with the upper", outlived="restarts"
+)
+
 ROBUST = (
     Hindsight("h-sf", "shortest true output first, in hindsight", lambda given: given.outputs),
     RandomOrder(
         "a-random", "random order, with the true outputs", lambda given: given.arrivals
     ).seeded(0),
     IntervalPolicy("a-max", "smallest upper bound first, planned with it", plan="upper"),
-    IntervalPolicy("a-min", "smallest lower bound first, planned with it; cancels"),
+    _A_MIN,
     IntervalPolicy(
         "a-min-overcommit",
         "a-min where a request that outlived its bound counts as nothing at admission",
         outlived="holds-nothing",
     ),
-    IntervalPolicy(
-        "a-l", "lower bound first; who outlives it restarts with the upper", outlived="restarts"
+    _A_L,
+    # Where the bounds of Robust Theorems 5.1 and 5.2 cross, for two-point outputs.
+    SwitchingPolicy(
+        "a-switch",
+        "a-l where lower bounds are below 0.38 of the upper ones, else a-min",
+        apart=_A_L,
+        near=_A_MIN,
+        switch=(3 - math.sqrt(5)) / 2,
     ),
     IntervalPolicy(
         "area-lower",

@@ -117,6 +117,7 @@ def _planned(
     until: float,
 ) -> Attempts:
     known = forecast(instance, intervals)
+    policy = policy.for_forecast(known)
     timer = Timer(clock)
     attempts, running, log = eviction.run_planned(
         instance.prompts,

@@ -123,3 +123,15 @@ def test_example_3_2():
         for policy in ("h-sf", "a-max", "a-min")
     }
     assert totals == {"h-sf": 5, "a-max": 9, "a-min": 5}
+
+
+def test_the_switch_is_the_better_of_the_two_on_both_sides():
+    for short, better in ((4, "a-l"), (7, "a-l"), (8, "a-min"), (15, "a-min")):
+        instance = two_point(short, 0.5)
+        intervals = f"common:{short},{LONG}"
+        run = execute(instance, "a-switch", intervals=intervals, seed=3)
+        assert run.policy == "a-switch"
+        same = execute(instance, better, intervals=intervals, seed=3)
+        assert run.schedule.starts.tolist() == same.schedule.starts.tolist()
+        other = {"a-l": "a-min", "a-min": "a-l"}[better]
+        assert worst(better, short) < worst(other, short)
