@@ -39,6 +39,7 @@ def attempts_of(execution):
 def test_every_policy_equals_the_literal_simulator(policy, instance, intervals, seed):
     execution = execute(instance, policy, intervals=intervals, seed=seed)
     known = forecast(instance, intervals)
+    policy = policy.for_forecast(known)
     literal = planned_run(
         instance,
         policy.planned(known).tolist(),
