@@ -58,7 +58,8 @@ def main():
     console = Console()
     thousands, million = requests(10_000), requests(1_000_000)
     table = Table(title="seconds to simulate", title_justify="left")
-    for column in ("policy", "n = 10,000", "n = 1,000,000", "mean latency, 10,000"):
+    table.add_column("policy", no_wrap=True)
+    for column in ("n = 10,000", "n = 1,000,000", "mean latency, 10,000"):
         table.add_column(column, justify="right")
     for policy in POLICIES:
         options = {"clock": CLOCK, "intervals": "relative:0.5" if policy == "a-min" else None}

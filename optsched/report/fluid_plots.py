@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -220,7 +221,7 @@ def plot_segments(
     best = min(totals, key=totals.__getitem__)
     least = totals[best]
     ax.axhline(least, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
-    label = f"least: {least:,.0f} tokens in {best} segments"
+    label = f"least: {math.ceil(least - 1e-6):,} tokens in {best} segments"
     ax.plot(best, least, "v", color="black", markersize=7, label=label)
     ax.set_xlabel("segments")
     ax.set_ylabel("tokens that suffice")
