@@ -18,6 +18,7 @@ SETS = (
     ("chat-and-summaries", 2000, 0.5),
     ("chat-and-summaries", 2000, 5.0),
     ("chat-and-summaries", 2000, 20.0),
+    ("chat-and-summaries", 20_000, 60.0),
     ("uniform", 10, 20.0),
     ("normal", 10, 20.0),
     ("uniform", 12, 60.0),

@@ -400,7 +400,7 @@ def test_python_and_command_line_agree(optsched_command, trace):
 def test_hindsight_explains_the_gap_or_says_why_not(optsched_command, tmp_path):
     proof = tmp_path / "proof.json"
     code, out, _ = optsched_command(
-        *("hindsight", "family:uniform,n=8", "--time-limit", 5),
+        *("hindsight", "family:uniform,n=8", "--time-limit", 120),
         *("--certificate", proof, "--json", "-"),
     )
     content = json.loads(out)
