@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Method = Literal["auto", "highs", "cp-sat", "search", "exact"]
 
 _EVENTS_MOST = 12  # requests up to which the event program is the faster one
-_SMALL = 50  # requests up to which an exact stage may get far
+_SMALLEST, _SMALL = 30, 50  # requests up to which an exact stage gets to the end, or far
 _LARGE_GAP = 0.04  # above which a gap is the bound's fault, as large requests do not pack
 _LINEAR_MOST = 20_000_000  # nonzeros up to which a time-indexed program is built
 _ROUNDING = 1e-9  # by which costs may differ, relatively, that are sums of fractions
@@ -84,8 +84,11 @@ class Task:
 
     def share(self, share: float) -> float:
         """Give the seconds of a stage; few, where the instance is small enough for exact ones."""
-        seconds = self.left * share
-        return min(seconds, 0.3) if len(self.instance) <= _SMALL else seconds
+        seconds, requests = self.left * share, len(self.instance)
+        if requests <= _SMALL:
+            # A better schedule leaves a time-indexed program fewer starts; a small one needs none.
+            return min(seconds, 0.3 if requests <= _SMALLEST else 2.0)
+        return seconds
 
     def until(self, seconds: float) -> float:
         """Give the moment so many seconds from now, or the end of all."""
