@@ -126,7 +126,7 @@ def compare_on_clock(
     seed: int = 0,
     until: float = np.inf,
     warm_up: float = 0.0,
-    on_result: Callable[[ClockedRun], None] | None = None,
+    on_result: Callable[[ClockedRun, float], None] | None = None,
 ) -> ClockComparison:
     """Run policies on an instance with batches that take time.
 
@@ -144,7 +144,7 @@ def compare_on_clock(
     warm_up
         Time before which arrivals and completions do not count in the metrics.
     on_result
-        Called with each run as soon as it is there.
+        Called with each run, and the seconds it took, as soon as it is there.
 
     Returns
     -------
@@ -173,5 +173,5 @@ def compare_on_clock(
         seconds.append(time.perf_counter() - began)
         runs.append(run)
         if on_result is not None:
-            on_result(run)
+            on_result(run, seconds[-1])
     return ClockComparison(instance, timed, tuple(runs), tuple(seconds), warm_up)

@@ -153,7 +153,9 @@ class ClockedRun:
     def end(self) -> float:
         """When the last batch ended, or the run was stopped."""
         last = float(self.log.spans[-1, 1]) if len(self.log.spans) else 0.0
-        return min(last, self.until) if self.unfinished else last
+        ran_dry = self.loop is not None or self.stall is not None
+        # The batch that runs when the time is up is run to its end.
+        return last if not self.unfinished or ran_dry else max(last, self.until)
 
     @property
     def peak_memory(self) -> int:
@@ -207,7 +209,7 @@ class ClockedRun:
         PolicyError
             If nothing is left after the warm-up.
         """
-        if not 0 <= warm_up < max(self.end, 1e-300):
+        if not (warm_up == 0 or 0 < warm_up < self.end):
             raise PolicyError(
                 f"warm-up is {warm_up:g} {self.clock.unit}, but the run lasts {self.end:g}; "
                 "give less, or a longer trace"
@@ -229,7 +231,8 @@ class ClockedRun:
         ):
             content |= _summary(name, values[counted])
         done = self.completed & (np.nan_to_num(self.completions) > warm_up)
-        span = self.end - warm_up
+        span = self.end - warm_up or np.inf  # nothing was run in no time
+        begins, ends = self.log.spans.T
         sizes = self.log.contents[:, BatchContent._fields.index("decode_requests")]
         return content | {
             "makespan": self.end,
@@ -238,7 +241,7 @@ class ClockedRun:
             "peak_memory": self.peak_memory,
             "batches": len(self.log.spans),
             "mean_decodes": float(sizes.mean()) if len(sizes) else 0.0,
-            "busy": float((self.log.spans[:, 1] - self.log.spans[:, 0]).sum()) / self.end,
+            "busy": float((ends - begins).sum()) / (self.end or np.inf),
             "evictions": int(self.evictions.sum()),
             "lost_tokens": int(self.lost_tokens.sum()),
             "loop": None if self.loop is None else self.loop.to_dict(),

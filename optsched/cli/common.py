@@ -157,6 +157,12 @@ def clock_options(function: Command) -> Command:
     return clock(until(warm_up(function)))
 
 
+def check_clock_options(clock: str | None, until: float | None, warm_up: float) -> None:
+    """Refuse times without a clock, which would have no effect."""
+    if clock is None and (until is not None or warm_up):
+        raise OptschedError("--until and --warm-up are times on a clock; add --clock")
+
+
 def trace_options(function: Command) -> Command:
     """Add TRACE and how to read it, and pass on the instance."""
 

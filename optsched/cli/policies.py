@@ -15,6 +15,7 @@ from optsched.cli.common import (
     LISTED,
     NO,
     Output,
+    check_clock_options,
     check_writable,
     clock_options,
     knowledge_options,
@@ -24,6 +25,7 @@ from optsched.cli.common import (
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
+    from optsched.clocked_run import ClockedRun
     from optsched.comparison import PolicyResult
     from optsched.instance import Instance
 
@@ -52,6 +54,7 @@ def compare(
 
     On a clock, where batches take time, there is no bound: bounds count steps.
     """
+    check_clock_options(clock, until, warm_up)
     if clock is not None:
         if html is not None or schedules is not None:
             raise OptschedError(
@@ -126,20 +129,37 @@ def _compare_on_clock(
 ) -> int:
     from optsched.policies import split_names
 
+    runs: list[ClockedRun] = []
+    times: list[float] = []
+    code = DONE
     with output.progress("running policies") as update:
-        comparison = optsched.compare_on_clock(
-            instance,
-            clock,
-            None if policies is None else split_names(policies),
-            until=math.inf if until is None else until,
-            warm_up=warm_up,
-            seed=click.get_current_context().params["seed"],
-            on_result=lambda run: update(f"ran {run.policy}"),
-            **knowledge,
-        )
+
+        def keep(run: ClockedRun, seconds: float) -> None:
+            runs.append(run)
+            times.append(seconds)
+            update(f"ran {run.policy}")
+
+        try:
+            optsched.compare_on_clock(
+                instance,
+                clock,
+                None if policies is None else split_names(policies),
+                until=math.inf if until is None else until,
+                seed=click.get_current_context().params["seed"],
+                on_result=keep,
+                **knowledge,
+            )
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+            output.note(f"interrupted after {len(runs)} policies")
+            if not runs:
+                return code
+    comparison = optsched.ClockComparison(
+        instance, runs[0].clock, tuple(runs), tuple(times), warm_up
+    )
     output.say(str(comparison))
     output.result(comparison.to_dict())
-    return DONE
+    return code
 
 
 @click.command()

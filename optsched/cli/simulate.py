@@ -13,6 +13,7 @@ from optsched.cli.common import (
     DONE,
     NO,
     Output,
+    check_clock_options,
     check_writable,
     clock_options,
     knowledge_options,
@@ -64,6 +65,7 @@ def simulate(
         check_writable(log)
     chosen = _with_limits(_with_parameters(policy, alpha, beta), batch_requests, batch_tokens)
     seed = click.get_current_context().params["seed"]
+    check_clock_options(clock, until, warm_up)
     if clock is not None:
         with output.progress(f"running {chosen.name}"):
             run = optsched.execute(

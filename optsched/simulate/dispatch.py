@@ -114,6 +114,8 @@ def execute(
     """
     chosen = get_policy(policy)
     check_knowledge(chosen, intervals, rule)
+    if clock is None and until < np.inf:
+        raise PolicyError(f"until is {until:g}, but only runs on a clock can be stopped; give one")
     if isinstance(chosen, OrderPolicy):
         chosen = with_rule(chosen, rule)
         if isinstance(chosen, RandomOrder):

@@ -7,6 +7,8 @@ import json
 import pandas as pd
 import pytest
 
+from optsched import execute, read_trace
+
 TRACE = "family:mixed,n=40,rate=20"
 
 
@@ -21,6 +23,23 @@ def test_compare_on_a_clock(optsched_command):
         assert row["unfinished"] == 0
         assert 0 < row["mean_ttft"] <= row["mean_latency"]
     assert 1 < result["instance"]["last_arrival"] < 4  # 40 requests at 20 per second
+
+
+def test_an_interrupt_keeps_what_is_there(optsched_command, monkeypatch):
+    from optsched import clock_comparison
+
+    execute = clock_comparison.execute
+
+    def interrupted(instance, policy, **options):
+        if policy.name == "mc-sf" and len(instance) == 40:
+            raise KeyboardInterrupt
+        return execute(instance, policy, **options)
+
+    monkeypatch.setattr(clock_comparison, "execute", interrupted)
+    code, out, err = optsched_command("compare", TRACE, "--clock", "unit", "--json", "-")
+    assert code == 130
+    assert [row["policy"] for row in json.loads(out)["policies"]] == ["fcfs"]
+    assert "interrupted after 1 policies" in err
 
 
 def test_simulate_on_a_clock_writes_a_log(optsched_command, tmp_path):
@@ -46,7 +65,9 @@ def test_a_run_that_is_stopped_counts_what_is_unfinished(optsched_command):
     assert code == 0
     assert result["completed"] + result["unfinished"] == 40
     assert result["unfinished"] > 0
-    assert result["makespan"] == pytest.approx(0.5, abs=0.1)
+    trace = read_trace(TRACE + ",seed=0,seconds_per_step=1e-6")
+    begin, end = execute(trace, "fcfs", clock="affine:0.01,0.001", until=0.5).log.spans[-1]
+    assert begin < 0.5 <= end == result["makespan"]  # the batch that runs then is run to its end
 
 
 def test_a_loop_on_a_clock_is_answered_no(optsched_command, tmp_path):
@@ -65,6 +86,7 @@ def test_a_loop_on_a_clock_is_answered_no(optsched_command, tmp_path):
     [
         (["--policy", "fcfs", "--clock", "afine:1,1"], "unknown clock 'afine:1,1'"),
         (["--policy", "vllm"], "give a clock"),
+        (["--policy", "fcfs", "--until", 3], "add --clock"),
         (["--policy", "fcfs", "--batch-tokens", 9], "has no limits of batches"),
         (["--policy", "vllm", "--clock", "unit", "--batch-tokens", 9], "below requests_most"),
         (["--policy", "fcfs", "--clock", "unit", "--warm-up", 1e9], "give less"),

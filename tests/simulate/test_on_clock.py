@@ -125,6 +125,18 @@ def test_a_loop_on_a_clock_is_told_in_seconds():
     assert run.metrics()["mean_latency"] is None
     stuck = execute(Instance([9], [1], 10), "alpha-greedy:0.2", clock="affine:0.5,0.1")
     assert stuck.loop.period == 0
+    assert stuck.metrics()["throughput"] == stuck.metrics()["busy"] == 0
+    assert "1 unfinished" in str(stuck)
+
+
+def test_a_stopped_run_lasts_until_it_is_stopped_or_its_last_batch_has_ended():
+    instance = Instance([1, 1], [3, 3], 8, arrivals=[0, 50], seconds_per_step=1.0)
+    idle = execute(instance, "fcfs", clock="affine:1,0", until=20)
+    assert (idle.unfinished, idle.end, idle.metrics()["throughput"]) == (1, 20, 3 / 20)
+    straddling = execute(instance, "fcfs", clock="affine:1,0", until=51.5)
+    assert (straddling.unfinished, straddling.end) == (1, 52)
+    nothing = execute(instance, "fcfs", clock="affine:1,0", until=0)
+    assert (nothing.unfinished, nothing.metrics()["throughput"]) == (2, 0)
 
 
 def test_steps_of_unknown_length_are_refused():
@@ -151,5 +163,7 @@ def test_engines_need_a_clock_and_backfill_has_none():
         execute(instance, "vllm")
     with pytest.raises(PolicyError, match="the rule 'backfill' is not offered"):
         execute(instance, "area", rule="backfill", clock="unit")
+    with pytest.raises(PolicyError, match="only runs on a clock can be stopped"):
+        execute(instance, "area", until=4)
     with pytest.raises(PolicyError, match="warm-up is 9 steps"):
         execute(instance, "area", clock="unit").metrics(warm_up=9)
