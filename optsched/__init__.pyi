@@ -61,6 +61,9 @@ from .models.segments import SegmentDesign as SegmentDesign
 from .models.segments import design_segments as design_segments
 from .models.thresholds import WaitPlan as WaitPlan
 from .models.thresholds import WaitThresholds as WaitThresholds
+from .reproduction import Reproduction as Reproduction
+from .reproduction import reproduce as reproduce
+from .reproduction import reproduce_into as reproduce_into
 from .request_types import RequestTypes as RequestTypes
 from .request_types import read_types as read_types
 from .schedule import Schedule as Schedule

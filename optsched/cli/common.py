@@ -46,7 +46,7 @@ class Output:
         if not self._quiet:
             click.echo(f"optsched: {text}", err=True)
 
-    def result(self, content: dict[str, Any]) -> None:
+    def result(self, content: dict[str, Any] | list[Any]) -> None:
         """Write the result as JSON where it was asked for."""
         if self._json == "-":
             click.echo(json.dumps(content))

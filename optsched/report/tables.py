@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -168,3 +168,35 @@ def to_text(renderable: RenderableType, width: int = 110) -> str:
     with console.capture() as capture:
         console.print(renderable)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def claims_table(result: dict[str, Any]) -> Table:
+    """Lay the claims of a reproduction out as a table: the paper's value, ours, the verdict.
+
+    Parameters
+    ----------
+    result
+        The JSON of a reproduction.
+
+    Returns
+    -------
+    rich.table.Table
+        One row per claim.
+
+    Examples
+    --------
+    >>> from optsched import reproduce
+    >>> claims_table(reproduce("sorted-f-example-1", quick=True).to_dict()).row_count
+    2
+    """
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
+    table.add_column("claim")
+    for title in ("paper", "ours", "interval"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    for row in result["rows"]:
+        interval = "" if row["low"] is None else f"{row['low']:,.5g} to {row['high']:,.5g}"
+        numbers = ("" if row[key] is None else f"{row[key]:,.5g}" for key in ("paper", "ours"))
+        reason = row["verdict"].replace(f": {row['label']} is", ": is")
+        table.add_row(Text(row["label"]), *numbers, interval, Text(reason))
+    return table

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-import warnings
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from optsched._version import __version__
 from optsched.errors import OptschedError
+from optsched.parallel import map_unordered
 from optsched.sweeps.run import killed, perform, perform_all
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 #: Seconds within which a scheduler must answer, and then a worker be there.
 CONNECT_WITHIN = 3.0
 
-_IDLE_SECONDS = 20.0  # after which a process of joblib ends, also if the sweep was killed
 _TASK_SECONDS = 0.3  # of a Dask task, so that its cost of about a millisecond does not show
 
 
@@ -53,23 +52,13 @@ def on_local_cores(runs: Sequence[Run], workers: int | None = None) -> Rows:
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     workers = joblib.cpu_count() if workers is None else workers
-    if workers == 1:
-        yield from map(perform, runs)
-        return
-
-    def parallel(some: Sequence[Run]) -> Rows:
-        with joblib.parallel_config("loky", idle_worker_timeout=_IDLE_SECONDS):
-            # Traces travel with their runs: joblib's memory maps would outlive a killed sweep.
-            pool = joblib.Parallel(workers, return_as="generator_unordered", max_nbytes=None)
-        rows: Rows = pool(joblib.delayed(perform)(run) for run in some)
-        return rows
-
     left = {run.key: run for run in runs}
     while left:
         before = len(left)
+        some = [(run,) for run in left.values()]
         try:
-            with _closing_quietly(parallel(list(left.values()))) as rows:
-                for row in rows:
+            with closing(map_unordered(perform, some, workers)) as rows:
+                for _, row in rows:
                     del left[row["key"]]
                     yield row
         except TerminatedWorkerError:
@@ -78,22 +67,11 @@ def on_local_cores(runs: Sequence[Run], workers: int | None = None) -> Rows:
             # Some run kills its process before any other is done: the first ones each by itself.
             for run in list(left.values())[: 2 * workers]:
                 try:
-                    row = next(parallel([run]))
+                    _, row = next(map_unordered(perform, [(run,)], workers))
                 except TerminatedWorkerError:
                     row = killed(run)
                 del left[run.key]
                 yield row
-
-
-@contextmanager
-def _closing_quietly(rows: Rows) -> Iterator[Rows]:
-    """End a pool in the middle without its advice to the caller, who was interrupted."""
-    try:
-        yield rows
-    finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            rows.close()
 
 
 def on_dask(runs: Sequence[Run], address: str) -> Rows:

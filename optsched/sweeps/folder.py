@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optsched._files import write_whole
 from optsched._version import __version__
 from optsched.errors import OptschedError
 
@@ -99,7 +100,7 @@ class SweepFolder:
             "version": __version__,
             "config": self._plan.config,
         }
-        _replace(self.path / MANIFEST, json.dumps(manifest, indent=1, default=str).encode())
+        write_whole(self.path / MANIFEST, json.dumps(manifest, indent=1, default=str).encode())
 
     def __exit__(
         self,
@@ -254,14 +255,4 @@ def _write(table: pa.Table, path: Path) -> None:
 
     buffer = pa.BufferOutputStream()
     parquet.write_table(table, buffer)
-    _replace(path, buffer.getvalue())
-
-
-def _replace(path: Path, content: bytes | pa.Buffer) -> None:
-    """Write a file so that it is whole or not there, even if the machine fails."""
-    draft = path.with_name(f".{path.name}.tmp")
-    with draft.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    write_whole(path, buffer.getvalue())

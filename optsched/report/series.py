@@ -1,0 +1,187 @@
+"""Plots of a table's columns: lines with bands, bars, and distributions, one per name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from optsched.report.style import (
+    BLUE,
+    TEXT_SIZE,
+    count_axis,
+    count_log_axis,
+    legend_above,
+    line_of,
+    line_styles,
+    plain,
+    prepare,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+Scale = Literal["linear", "log", "symlog"]
+
+_MARKED_MOST = 40  # points of a line that get markers
+
+
+def plot_series(
+    table: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    by: str | None = None,
+    low: str | None = None,
+    high: str | None = None,
+    xlabel: str = "",
+    ylabel: str = "",
+    xscale: Scale = "linear",
+    yscale: Scale = "linear",
+    legend: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot one line per name, with a band between two other columns.
+
+    Parameters
+    ----------
+    table
+        One row per point.
+    x, y
+        Columns of the coordinates.
+    by
+        Column of the names; None: a single line. Names of policies look as in all plots.
+    low, high
+        Columns of the band around each line; None: no band.
+    xlabel, ylabel
+        Of the axes, with units.
+    xscale, yscale
+        Of the axes.
+    legend
+        Whether to name the lines above the axes.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"n": [1, 2, 1, 2], "cost": [1, 4, 2, 5], "policy": [*"aabb"]})
+    >>> ax = plot_series(table, x="n", y="cost", by="policy", xlabel="requests", ylabel="steps")
+    >>> len(ax.lines)
+    2
+    """
+    ax = prepare(ax)
+    ax.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
+    groups = [("", table)] if by is None else list(table.groupby(by, sort=False))
+    names = [str(name) for name, _ in groups]
+    for name, style, (_, rows) in zip(names, line_styles(names), groups, strict=True):
+        marker = style.marker if len(rows) <= _MARKED_MOST else ""
+        look = {"marker": marker, "markersize": 4, "linewidth": 1.6, **line_of(style)}
+        ax.plot(rows[x], rows[y], label=plain(name), **look)
+        if low is not None and high is not None:
+            ax.fill_between(rows[x], rows[low], rows[high], color=style.colour, alpha=0.15, lw=0)
+    _number(ax.xaxis, table[x].to_numpy(), xscale)
+    _number(ax.yaxis, table[y].to_numpy(), yscale)
+    if legend and by is not None:
+        legend_above(ax)
+    return ax
+
+
+def plot_bars(
+    table: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    by: str | None = None,
+    low: str | None = None,
+    high: str | None = None,
+    xlabel: str = "",
+    ylabel: str = "",
+    yscale: Scale = "linear",
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot a group of bars for each name on the x axis, one bar for each name of another column.
+
+    Parameters
+    ----------
+    table
+        One row per bar.
+    x
+        Column of the names of the groups.
+    y
+        Column of the heights.
+    by
+        Column of the names of bars within a group; None: one bar each.
+    low, high
+        Columns of the ends of error bars; None: none.
+    xlabel, ylabel
+        Of the axes, with units.
+    yscale
+        Of the y axis.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"policy": ["area", "fcfs"], "latency": [45, 64]})
+    >>> len(plot_bars(table, x="policy", y="latency", ylabel="latency (steps)").patches)
+    2
+    """
+    ax = prepare(ax)
+    ax.set(xlabel=xlabel, ylabel=ylabel, yscale=yscale)
+    places = list(dict.fromkeys(table[x].astype(str)))
+    groups = [("", table)] if by is None else list(table.groupby(by, sort=False))
+    names = [str(name) for name, _ in groups]
+    width = 0.8 / len(groups)
+    hatches = ("", "///", "...", "xxx", "\\\\\\", "++")
+    for index, (name, style, (_, rows)) in enumerate(
+        zip(names, line_styles(names), groups, strict=True)
+    ):
+        at = np.array([places.index(str(place)) for place in rows[x]])
+        at = at + (index - (len(groups) - 1) / 2) * width
+        colour = style.colour if by is not None else BLUE
+        hatch = hatches[index % len(hatches)]
+        look: dict[str, Any] = {
+            "color": colour,
+            "edgecolor": "white",
+            "hatch": hatch,
+            "linewidth": 0.5,
+        }
+        ax.bar(at, rows[y], 0.92 * width, label=plain(name), **look)
+        if low is not None and high is not None:
+            ends = np.maximum([rows[y] - rows[low], rows[high] - rows[y]], 0)
+            ax.errorbar(at, rows[y], ends, fmt="none", ecolor="#333333", capsize=2.5, lw=1)
+    ax.set_xticks(range(len(places)), [plain(place) for place in places])
+    if sum(map(len, places)) > 60:  # names that would run into each other
+        ax.tick_params(axis="x", rotation=30)
+        for label in ax.get_xticklabels():
+            label.set_horizontalalignment("right")
+    ax.grid(visible=False, axis="x")
+    _number(ax.yaxis, table[y].to_numpy(), yscale)
+    if by is not None:
+        legend_above(ax)
+    return ax
+
+
+def _number(axis: Axis, values: np.ndarray, scale: Scale) -> None:
+    """Write counts in full; leave other numbers to matplotlib."""
+    axis.label.set_fontsize(TEXT_SIZE)
+    finite = values[np.isfinite(values.astype(float))] if values.dtype.kind in "if" else values[:0]
+    if scale == "log":
+        if len(finite) and finite.min() >= 1:
+            count_log_axis(axis)
+    elif scale == "linear" and len(finite) and np.abs(finite).max() >= 1000:
+        count_axis(axis)
