@@ -55,8 +55,9 @@ def map_unordered(
         pool = joblib.Parallel(workers, return_as="generator_unordered", max_nbytes=None)
     results = pool(joblib.delayed(_placed)(i, function, each) for i, each in enumerate(arguments))
     try:
-        for result in results:  # "yield from" would close them before warnings are caught
-            yield result  # noqa: UP028
+        # "yield from" would close the results before warnings are caught.
+        for result in results:  # noqa: UP028
+            yield result
     finally:
         with warnings.catch_warnings():  # ended in the middle, joblib advises its caller
             warnings.simplefilter("ignore", UserWarning)
