@@ -1,0 +1,48 @@
+"""The command `reproduce`."""
+
+from __future__ import annotations
+
+import json
+
+from optsched.reproduction import TARGETS
+
+
+def test_list_names_all_targets(optsched_command):
+    code, out, _ = optsched_command("reproduce", "--list", "--json", "-")
+    assert code == 0
+    assert [entry["target"] for entry in json.loads(out)] == list(TARGETS)
+    code, out, _ = optsched_command("reproduce", "--list")
+    assert code == 0
+    assert all(name in out for name in TARGETS)
+
+
+def test_a_target_is_reproduced_into_a_folder(optsched_command, tmp_path):
+    code, out, _ = optsched_command(
+        "reproduce", "sorted-f-example-1", "--quick", "--out", tmp_path / "out", "--json", "-"
+    )
+    found = json.loads(out)
+    assert (code, found["target"], found["verdict"]) == (0, "sorted-f-example-1", "reproduced")
+    assert {"label", "paper", "ours", "low", "high", "verdict"} <= set(found["rows"][0])
+    assert {"seed", "seconds", "settings", "versions", "quick"} <= set(found)
+    for suffix in ("csv", "png", "json"):
+        assert (tmp_path / "out" / f"sorted-f-example-1.{suffix}").stat().st_size
+
+
+def test_several_targets_come_as_a_list(optsched_command, tmp_path):
+    twice = ["sorted-f-example-1"] * 2
+    code, out, _ = optsched_command("reproduce", *twice, "--quick", "--out", tmp_path)
+    assert code == 0
+    assert out.count("Example 1") == 1
+
+
+def test_bad_input_is_one_sentence(optsched_command, tmp_path):
+    for arguments, sentence in (
+        (["sorted-f-example-2", "--out", tmp_path / "o"], "did you mean 'sorted-f-example-1'?"),
+        (["--out", tmp_path / "o"], "no target is named; name some, or all, or see --list"),
+        (["sorted-f-example-1"], "there is no place for the results; name a folder with --out"),
+    ):
+        code, _, error = optsched_command("reproduce", *arguments)
+        assert code == 2
+        assert sentence in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "o").exists()
