@@ -16,6 +16,7 @@ import numpy as np
 from optsched._compiled import compiled
 from optsched.certificate import Certificate
 from optsched.errors import OptschedError
+from optsched.solvers.kinds import cheapest_by_kind, kinds_of
 
 if TYPE_CHECKING:
     from optsched.instance import FloatArray, Instance, IntArray
@@ -107,6 +108,11 @@ def cheapest_starts(
         The starts, and the least sum of weighted latency and price paid; shape (n,) each.
     """
     sums = list(_prefix_sums(prices))
+    if weights[0] == weights.max() == weights.min():
+        order = kinds_of(instance, len(prices))
+        if order is not None:
+            requests = instance.prompts, instance.outputs, instance.arrivals
+            return cheapest_by_kind(*requests, int(weights[0]), order, *sums)
     # With the least price of the next steps in place of each price, the cost of a start bounds
     # that of a whole block of starts.
     lowest = np.concatenate([prices, np.zeros(_FAR, dtype=np.int64)])

@@ -16,7 +16,8 @@ import numpy as np
 from optsched.errors import InstanceError, nearest
 from optsched.instance import FloatArray, Instance, IntArray, checked_memory
 from optsched.workloads import adversarial
-from optsched.workloads.arrivals import poisson
+from optsched.workloads.arrivals import bounded, poisson
+from optsched.workloads.chat import chat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,12 +44,15 @@ class WorkloadFamily:
         Number of requests unless told otherwise; None where it follows from the memory.
     description
         What the requests are like, with the place in the paper.
+    arrive
+        Draws arrivals from the number of requests, their rate and a random generator.
     """
 
     draw: Callable[..., Requests]
     memory: int
     requests: int | None
     description: str
+    arrive: Callable[[int, float, np.random.Generator], IntArray] = poisson
 
     @property
     def parameters(self) -> list[str]:
@@ -80,8 +84,9 @@ def family(
     memory
         Tokens :math:`M` that the worker holds at most; None means as many as in the paper.
     rate
-        Requests per step of a Poisson process of arrivals, or per second where the length of a step
-        is given; None lets all come at step 0, or as the family says.
+        Requests per step of a Poisson process of arrivals (of a bounded number per step for
+        equal-prompts), or per second where the length of a step is given; None lets all come at
+        step 0, or as the family says.
     load
         Sets the rate so that the requests bring this share of the memory-time that passes between
         arrivals: rate = load :math:`\cdot M /` mean :math:`A_i`.
@@ -133,7 +138,7 @@ def family(
         rate *= seconds_per_step
     if rate is None:
         return instance
-    return instance.replace(arrivals=poisson(len(instance), rate, rng))
+    return instance.replace(arrivals=chosen.arrive(len(instance), rate, rng))
 
 
 def family_from_text(text: str, memory: int | None = None) -> Instance:
@@ -161,6 +166,33 @@ def family_from_text(text: str, memory: int | None = None) -> Instance:
     >>> family_from_text("family:uniform,n=30,seed=7")
     <Instance 'uniform': 30 requests, memory 100>
     """
+    name, parameters = parse_family(text)
+    return family(name, memory=memory, **parameters)
+
+
+def parse_family(text: str) -> tuple[str, dict[str, Any]]:
+    """Take ``family:NAME,key=number,...`` apart.
+
+    Parameters
+    ----------
+    text
+        The name, and parameters as ``key=number``.
+
+    Returns
+    -------
+    tuple
+        The name and the parameters; whether they exist is for `family` to say.
+
+    Raises
+    ------
+    InstanceError
+        If the text is not of this form.
+
+    Examples
+    --------
+    >>> parse_family("family:uniform,n=30,load=0.9")
+    ('uniform', {'n': 30, 'load': 0.9})
+    """
     name, *assignments = text.removeprefix("family:").split(",")
     parameters: dict[str, Any] = {}
     for assignment in assignments:
@@ -173,7 +205,7 @@ def family_from_text(text: str, memory: int | None = None) -> Instance:
             ) from None
     if "memory" in parameters or "name" in parameters:
         raise InstanceError(f"{text}: the memory is no parameter of a family; give it by itself")
-    return family(name.strip(), memory=memory, **parameters)
+    return name.strip(), parameters
 
 
 def _whole(name: str, value: Any, least: int) -> int:
@@ -256,6 +288,21 @@ def _chat_and_summaries(
     return _rounded(prompts, 4096)[order], _rounded(outputs, 4096)[order]
 
 
+def _equal_prompts(
+    rng: np.random.Generator,
+    n: int,
+    memory: int,
+    prompt: int = 1,
+    output_least: int = 1,
+    output_most: int = 10,
+) -> Requests:
+    """Draw outputs uniformly between the least and the most; all prompts are the same."""
+    prompt = _whole("prompt", prompt, least=0)
+    output_least = _whole("output_least", output_least, least=1)
+    output_most = _whole("output_most", output_most, least=output_least)
+    return np.full(n, prompt), rng.integers(output_least, output_most, n, endpoint=True)
+
+
 def _lognormal(
     rng: np.random.Generator,
     n: int,
@@ -313,6 +360,21 @@ FAMILIES = {
         2000,
         "80 % short chats and 20 % long summaries with the means and medians of the papers' data "
         "(Sorted-F Section 7)",
+    ),
+    "equal-prompts": WorkloadFamily(
+        _equal_prompts,
+        200,
+        1000,
+        "s the same for all and small against M, o uniform, and a bounded number of arrivals per "
+        "step: 1 and 1 .. 10 unless told otherwise (Jaillet Sections 3 and 5)",
+        bounded,
+    ),
+    "chat": WorkloadFamily(
+        chat,
+        16492,
+        10_000,
+        "s lognormal below 500, o gamma below 600: short conversations with the means and medians "
+        "of Jaillet Section 7",
     ),
     "lognormal": WorkloadFamily(
         _lognormal,

@@ -7,7 +7,7 @@ import pytest
 
 from optsched import Instance, InstanceError, family, read_trace, run
 from optsched.workloads import FAMILIES
-from optsched.workloads.arrivals import poisson
+from optsched.workloads.arrivals import bounded, poisson
 
 SEEDS = range(20)
 
@@ -203,3 +203,26 @@ def test_memory_that_a_family_cannot_use_is_refused():
         family("3-partition", n=3, memory=8)
     with pytest.raises(InstanceError, match="the memory holds 10; leave the request out or raise"):
         family("uniform", memory=10)
+
+
+def test_equal_prompts_are_those_of_jaillet():
+    instance = family("equal-prompts", n=30_000, seed=1, prompt=2, output_least=3, output_most=7)
+    assert set(instance.prompts.tolist()) == {2}
+    counts = np.bincount(instance.outputs)[3:]
+    assert len(counts) == 5
+    assert counts.min() > 0.95 * 6000
+    with pytest.raises(InstanceError, match="output_most is 2, but must be a whole number from 3"):
+        family("equal-prompts", output_least=3, output_most=2)
+
+
+@pytest.mark.parametrize("rate", [0.3, 1.0, 4.7])
+def test_arrivals_per_step_are_bounded_and_of_the_rate(rate):
+    arrivals = bounded(40_000, rate, np.random.default_rng(1))
+    counts = np.bincount(arrivals)
+    assert np.all(np.diff(arrivals) >= 0)
+    assert counts.max() <= int(np.ceil(2 * rate))
+    assert len(arrivals) / arrivals[-1] == pytest.approx(rate, rel=0.02)
+    # Independent steps: what one brings says nothing of the next.
+    assert abs(np.corrcoef(counts[:-1], counts[1:])[0, 1]) < 0.02
+    family_arrivals = family("equal-prompts", n=1000, rate=rate, seed=4).arrivals
+    assert np.bincount(family_arrivals).max() <= int(np.ceil(2 * rate))
