@@ -92,4 +92,5 @@ from .sweeps import SweepProgress as SweepProgress
 from .sweeps import read_sweep as read_sweep
 from .sweeps import sweep as sweep
 from .workloads import family as family
+from .workloads import poisson_requests as poisson_requests
 from .workloads import read_trace as read_trace

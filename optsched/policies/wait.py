@@ -77,6 +77,9 @@ class WaitPolicy:
         for one rate all along.
     thresholds
         Of one's own, one per class; None for those of least memory that keep up.
+    borders
+        With thresholds: the longest output of each class, the last of all no shorter than any
+        output; None for classes of equal size.
 
     Raises
     ------
@@ -98,6 +101,7 @@ class WaitPolicy:
     classes: int = 8
     window: float | None = None
     thresholds: tuple[int, ...] | None = None
+    borders: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         _check(self.name, self.window, self.thresholds, classes=self.classes)
@@ -106,6 +110,8 @@ class WaitPolicy:
                 f"policy {self.name!r}: {len(self.thresholds)} thresholds for {self.classes} "
                 "classes; give one per class"
             )
+        if self.borders is not None:
+            _check_borders(self.name, self.borders, self.thresholds)
 
     def halls(self, instance: Instance, clock: Clock, times: FloatArray) -> Halls:
         """Decide where requests queue and how many must.
@@ -135,6 +141,8 @@ class WaitPolicy:
         """
         from optsched.models.thresholds import WaitThresholds
 
+        if self.borders is not None and self.thresholds is not None:
+            return self._bordered(instance, self.borders, self.thresholds)
         classes = self.classes if self.thresholds is not None else self._fitting(instance)
         parts = output_classes(instance, classes)
         entrance = np.zeros(len(instance), dtype=np.int64)
@@ -161,6 +169,15 @@ class WaitPolicy:
                 found = _keeping_up(kinds, clock, solve)
                 levels[period, there] = 1 if found is None else found
         return Halls(entrance, before, length, changes, levels)
+
+    def _bordered(
+        self, instance: Instance, borders: tuple[int, ...], thresholds: tuple[int, ...]
+    ) -> Halls:
+        _check_longest(self.name, instance, borders)
+        length = np.array(borders, dtype=np.int64)
+        entrance = np.searchsorted(length, instance.outputs)
+        before = np.full(len(length), -1, dtype=np.int64)
+        return Halls(entrance, before, length, np.zeros(1), np.array([thresholds], dtype=np.int64))
 
     def _fitting(self, instance: Instance) -> int:
         for classes in range(min(self.classes, len(instance)), 1, -1):
@@ -214,17 +231,12 @@ class NestedWaitPolicy:
 
     def __post_init__(self) -> None:
         _check(self.name, self.window, self.thresholds, segments=self.segments or 1)
-        if (self.borders is None) != (self.thresholds is None):
+        if self.borders is not None:
+            _check_borders(self.name, self.borders, self.thresholds)
+        elif self.thresholds is not None:
             raise PolicyError(
                 f"policy {self.name!r}: give borders and thresholds together, or neither"
             )
-        if self.borders is not None and self.thresholds is not None:
-            steps = np.diff((0, *self.borders))
-            if len(self.borders) != len(self.thresholds) or (steps < 1).any():
-                raise PolicyError(
-                    f"policy {self.name!r}: the borders {list(self.borders)} must ascend from 1 "
-                    f"on, one for each of {len(self.thresholds)} thresholds"
-                )
 
     def halls(self, instance: Instance, clock: Clock, times: FloatArray) -> Halls:
         """Decide where requests queue and how many must.
@@ -249,11 +261,7 @@ class NestedWaitPolicy:
         """
         entrance = np.zeros(len(instance), dtype=np.int64)
         if self.borders is not None and self.thresholds is not None:
-            if (longest := int(instance.outputs.max())) > self.borders[-1]:
-                raise PolicyError(
-                    f"policy {self.name!r}: an output has {longest} tokens, but the last border "
-                    f"is {self.borders[-1]}; raise it"
-                )
+            _check_longest(self.name, instance, self.borders)
             borders = np.array(self.borders, dtype=np.int64)
             changes, levels = np.zeros(1), np.array([self.thresholds], dtype=np.int64)
         else:
@@ -315,6 +323,24 @@ def _check(
     if thresholds is not None and (len(thresholds) == 0 or min(thresholds) < 1):
         raise PolicyError(
             f"policy {name!r}: thresholds are {list(thresholds)}, but each must be at least 1"
+        )
+
+
+def _check_borders(name: str, borders: tuple[int, ...], thresholds: tuple[int, ...] | None) -> None:
+    if thresholds is None:
+        raise PolicyError(f"policy {name!r}: give borders and thresholds together, or neither")
+    if len(borders) != len(thresholds) or (np.diff((0, *borders)) < 1).any():
+        raise PolicyError(
+            f"policy {name!r}: the borders {list(borders)} must ascend from 1 on, one for each of "
+            f"{len(thresholds)} thresholds"
+        )
+
+
+def _check_longest(name: str, instance: Instance, borders: tuple[int, ...]) -> None:
+    if (longest := int(instance.outputs.max())) > borders[-1]:
+        raise PolicyError(
+            f"policy {name!r}: an output has {longest} tokens, but the last border is "
+            f"{borders[-1]}; raise it"
         )
 
 

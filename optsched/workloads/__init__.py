@@ -1,6 +1,7 @@
 """Where instances come from: traces in files, and families of random or adversarial requests."""
 
 from optsched.workloads.families import FAMILIES, WorkloadFamily, family
+from optsched.workloads.poisson import poisson_requests
 from optsched.workloads.readers import read_trace, read_trace_skipping
 from optsched.workloads.trace import SkippedRow
 
@@ -9,6 +10,7 @@ __all__ = [
     "SkippedRow",
     "WorkloadFamily",
     "family",
+    "poisson_requests",
     "read_trace",
     "read_trace_skipping",
 ]

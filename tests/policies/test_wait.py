@@ -60,10 +60,13 @@ def test_wait_never_holds_more_than_a_full_batch():
     plan = program.plan(program.least_fixed_point())
     for seed in range(10):
         instance, kinds, times = poisson(TYPES, 3000, seed)
-        policy = WaitPolicy(classes=4, thresholds=tuple(plan.thresholds.tolist()))
-        halls = policy.halls(instance, CLOCK, times)._replace(
-            entrance=kinds, length=TYPES.outputs.copy()
+        policy = WaitPolicy(
+            classes=4,
+            thresholds=tuple(plan.thresholds.tolist()),
+            borders=tuple(TYPES.outputs.tolist()),
         )
+        halls = policy.halls(instance, CLOCK, times)
+        assert np.array_equal(halls.entrance, kinds)
         hall, log = serve(instance, halls, times)
         assert log.usage.max() <= plan.memory
         lasts = np.diff(log.spans, axis=1)[:, 0]
@@ -137,6 +140,11 @@ def test_nested_wait_does_not_look_at_outputs_one_by_one():
         (lambda: WaitPolicy(window=0), "window is 0, but must be above 0"),
         (lambda: WaitPolicy(classes=2, thresholds=(1, 0)), r"thresholds are \[1, 0\], but each"),
         (lambda: WaitPolicy(thresholds=(1, 2)), "2 thresholds for 8 classes; give one per class"),
+        (lambda: WaitPolicy(classes=2, borders=(1, 2)), "give borders and thresholds together"),
+        (
+            lambda: WaitPolicy(classes=2, borders=(5, 5), thresholds=(1, 1)),
+            r"the borders \[5, 5\] must ascend from 1 on",
+        ),
         (lambda: NestedWaitPolicy(segments=-1), "segments is -1, but must be at least 1"),
         (lambda: NestedWaitPolicy(thresholds=(1,)), "give borders and thresholds together"),
         (
