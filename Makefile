@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format benchmarks clean
+.PHONY: demo test check format docs benchmarks clean
 
 demo: .venv/ready  ## compare all policies on a synthetic workload and write an HTML report
 	@mkdir -p demo
@@ -21,6 +21,9 @@ format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: .venv/ready  ## the documentation site, in docs/_build; warnings are errors
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build
+
 benchmarks: .venv/ready  ## ratios measured side by side, a table per script
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[benchmarks]'
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
@@ -32,4 +35,4 @@ benchmarks: .venv/ready  ## ratios measured side by side, a table per script
 	@touch $@
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv demo docs/_build docs/notebooks

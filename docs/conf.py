@@ -1,0 +1,71 @@
+"""How the documentation site is built: `make docs`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import optsched
+
+project = "optsched"
+author = "The optsched developers"
+project_copyright = "the optsched developers; MIT licence"
+version = release = optsched.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "sphinx-mathjax-offline",  # pages show formulas without a network
+    "sphinx_copybutton",
+]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"optsched {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # notebooks are committed with their outputs, which the tests renew
+nb_merge_streams = True
+
+autosummary_generate = True
+autodoc_typehints = "none"  # signatures carry them
+autodoc_member_order = "bysource"
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+napoleon_preprocess_types = False
+napoleon_custom_sections = [("Yields", "returns_style")]
+
+# What is shown of a public name is where users import it from, not where it is defined.
+add_module_names = False
+
+_HERE = Path(__file__).parent
+
+
+def _copy_notebooks(_: object) -> None:
+    """Bring the notebooks, which stand beside docs, in where Sphinx finds them."""
+    target = _HERE / "notebooks"
+    target.mkdir(exist_ok=True)
+    for notebook in sorted((_HERE.parent / "notebooks").glob("*.ipynb")):
+        copy = target / notebook.name
+        if not copy.exists() or copy.read_bytes() != notebook.read_bytes():
+            shutil.copyfile(notebook, copy)
+    for copy in target.glob("*.ipynb"):
+        if not (_HERE.parent / "notebooks" / copy.name).exists():
+            copy.unlink()
+
+
+def _link_pages(_: object, __: str, source: list[str]) -> None:
+    """Let links between docs and notebooks lead to their pages."""
+    source[0] = source[0].replace("(../notebooks/", "(notebooks/").replace("(../docs/", "(../")
+
+
+def setup(app: object) -> None:
+    """Register both with Sphinx."""
+    app.connect("builder-inited", _copy_notebooks)  # type: ignore[attr-defined]
+    app.connect("source-read", _link_pages)  # type: ignore[attr-defined]
