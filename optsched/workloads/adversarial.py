@@ -15,7 +15,7 @@ import numpy as np
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
-    from optsched.instance import IntArray
+    from optsched.instance import Instance, IntArray
     from optsched.workloads.families import Requests
 
 _MOST = 10**8  # requests that follow from the memory
@@ -64,6 +64,54 @@ def _as_printed(
             "family of the same name that ends in -balanced"
         )
     return _two_types(n, (*first, memory), (*second, many))
+
+
+def opposite_orders(instance: Instance) -> tuple[int, int]:
+    r"""Total latency of two types of requests, in full batches that follow one another.
+
+    A type of :math:`c` requests in batches of :math:`p`, each of :math:`o` steps, that begins at
+    step :math:`t` costs :math:`t c + o \sum_j j p_j` with :math:`p_j = p` but for the last batch.
+    This is what the proofs of Sorted-F Theorem 1 and EC.1 add up.
+
+    Parameters
+    ----------
+    instance
+        Requests of two types, which need not arrive in order; arrivals do not count.
+
+    Returns
+    -------
+    tuple of int
+        The total latency with the type of the first request first, and with it second. The
+        prefix rule in the same order is never worse: whoever starts does so no later.
+
+    Raises
+    ------
+    InstanceError
+        If there are more than two types, or fewer.
+
+    Examples
+    --------
+    >>> from optsched import family
+    >>> opposite_orders(family("sorted-f-example-1"))
+    (64, 45)
+    """
+    pairs = np.stack([instance.prompts, instance.outputs], axis=1)
+    types, at, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
+    if len(types) != 2:
+        raise InstanceError(f"the instance has {len(types)} types of requests, but 2 are needed")
+    order = np.argsort(at)
+    rows = [(*types[k].tolist(), int(counts[k])) for k in order]
+    return _in_batches(rows, instance.memory), _in_batches(rows[::-1], instance.memory)
+
+
+def _in_batches(rows: list[tuple[int, int, int]], memory: int) -> int:
+    begin = total = 0
+    for prompt, output, count in rows:
+        size = memory // (prompt + output)
+        full, rest = divmod(count, size)
+        total += begin * count + output * (size * full * (full + 1) // 2 + rest * (full + 1))
+        begin += output * (full + (rest > 0))
+    return total
 
 
 def theorem_1_balanced(
@@ -166,6 +214,46 @@ def three_partition(rng: np.random.Generator, n: int, memory: int) -> Requests:
     first = rng.integers(least, memory - 2 * least + 1, n // 3)
     second = rng.integers(least, memory - least - first + 1)
     return _sets(rng, np.concatenate([first, second, memory - first - second]))
+
+
+def partition_no(rng: np.random.Generator, n: int, memory: int) -> Requests:
+    """Make the requests of a question of Partition that parity answers with no.
+
+    All numbers are even and half of their sum, the memory, is odd.
+    """
+    halves = memory
+    if not memory % 2 or not 3 <= n <= halves:
+        raise InstanceError(
+            f"n is {n} and the memory {memory}, but the memory must be odd and n from 3 to it"
+        )
+    while True:
+        cuts = np.sort(rng.choice(halves - 1, n - 1, replace=False)) + 1
+        numbers = np.diff(cuts, prepend=0, append=halves)
+        if 2 * numbers.max() <= memory:
+            return _sets(rng, 2 * numbers)
+
+
+def three_partition_no(rng: np.random.Generator, n: int, memory: int) -> Requests:
+    """Make the requests of a question of 3-Partition that divisibility answers with no.
+
+    All numbers are multiples of a prime that divides n / 3, but not the memory.
+    """
+    groups = n // 3
+    prime = next((p for p in range(2, groups + 1) if groups % p == 0 and memory % p), 0)
+    least, most = (memory // (4 * prime) + 1, (memory - 1) // (2 * prime)) if prime else (1, 0)
+    total = groups * memory // max(prime, 1)
+    if n % 3 or not n * least <= total <= n * most:
+        raise InstanceError(
+            f"n is {n} and the memory {memory}, but n must be a multiple of 3 and n / 3 must have "
+            "a prime factor p that does not divide the memory, with multiples of p between its "
+            "quarter and its half, as 30 and 99 have"
+        )
+    numbers = rng.integers(least, most + 1, n)
+    while (missing := total - int(numbers.sum())) != 0:
+        step = 1 if missing > 0 else -1
+        free = np.flatnonzero(numbers != (most if missing > 0 else least))
+        numbers[rng.choice(free, min(abs(missing), len(free)), replace=False)] += step
+    return _sets(rng, prime * numbers)
 
 
 def _sets(rng: np.random.Generator, numbers: IntArray) -> Requests:

@@ -443,10 +443,23 @@ FAMILIES = {
         20,
         "2 batches can hold all requests, makespan 2 (Partition, Sorted-F Theorem EC.2)",
     ),
+    "partition-no": WorkloadFamily(
+        adversarial.partition_no,
+        101,
+        20,
+        "2 batches cannot hold all requests by parity, makespan 3 or more (Partition, Sorted-F "
+        "Theorem EC.2)",
+    ),
     "3-partition": WorkloadFamily(
         adversarial.three_partition,
         100,
         30,
         "n / 3 batches of three requests each fill the memory (3-Partition, Sorted-F Theorem 2)",
+    ),
+    "3-partition-no": WorkloadFamily(
+        adversarial.three_partition_no,
+        99,
+        30,
+        "n / 3 batches cannot hold all requests by divisibility (3-Partition, Sorted-F Theorem 2)",
     ),
 }

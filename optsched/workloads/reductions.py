@@ -1,0 +1,197 @@
+r"""Hard questions about numbers as scheduling instances (Sorted-F, Theorems 2 and EC.2).
+
+Every number :math:`x` becomes a request that makes one token. In that step it holds
+:math:`s + 1` tokens by Eq. 6, so that its prompt is :math:`s = x - 1`; the proofs print
+:math:`s = x`, with which no batch of the intended sum fits.
+
+Answers need no scheduling: `Reduction.decide` finds them among the numbers alone, so that it can
+be held against an optimum.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from optsched.errors import InstanceError
+from optsched.instance import Instance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A yes-or-no question about numbers, and the instance whose optimum answers it.
+
+    Made by `three_partition` and `partition`.
+
+    Attributes
+    ----------
+    question
+        "3-partition" or "partition".
+    numbers
+        What it is about.
+    instance
+        One request per number, in the same order.
+    objective
+        What an optimal schedule minimises.
+    least
+        The optimum where the answer is yes; where it is no, the optimum is larger.
+    """
+
+    question: Literal["3-partition", "partition"]
+    numbers: tuple[int, ...]
+    instance: Instance
+    objective: Literal["total-latency", "makespan"]
+    least: int
+
+    def read(self, optimum: float) -> bool:
+        """Read the answer off an optimum.
+
+        Parameters
+        ----------
+        optimum
+            The proven least value of the objective.
+
+        Returns
+        -------
+        bool
+            Whether the answer is yes.
+
+        Raises
+        ------
+        InstanceError
+            If no schedule can have this value.
+        """
+        if optimum < self.least - 0.5:
+            raise InstanceError(
+                f"an optimum of {optimum:g} was read, but no schedule is below {self.least}"
+            )
+        return optimum < self.least + 0.5
+
+    def decide(self) -> bool:
+        """Answer the question from the numbers: by all sums of subsets, or by trying all triples.
+
+        Returns
+        -------
+        bool
+            Whether the numbers can be split as asked. The work grows with their sum (partition),
+            or exponentially with how many there are (3-partition).
+        """
+        if self.question == "partition":
+            return _has_half(self.numbers)
+        return _has_triples(sorted(self.numbers, reverse=True), self.instance.memory)
+
+
+def three_partition(numbers: Iterable[int]) -> Reduction:
+    r"""Ask whether numbers can be split into triples of equal sum.
+
+    Parameters
+    ----------
+    numbers
+        :math:`3 m` of them, with sum :math:`m T`, each above :math:`T / 4` and below :math:`T / 2`.
+
+    Returns
+    -------
+    Reduction
+        Total latency :math:`3 m (m + 1) / 2` if and only if the answer is yes: more than three
+        requests never fit together, so that no schedule is better, and none is as good unless it
+        starts three at each of the steps 0 to :math:`m - 1`.
+
+    Raises
+    ------
+    InstanceError
+        If the numbers are not of this kind.
+
+    Examples
+    --------
+    >>> question = three_partition([26, 33, 41, 30, 34, 36])
+    >>> question.instance.prompts, question.least, question.decide()
+    (array([25, 32, 40, 29, 33, 35]), 9, True)
+    """
+    given = _checked(numbers)
+    groups, rest = divmod(len(given), 3)
+    if rest or not groups or sum(given) % groups:
+        raise InstanceError(
+            f"{len(given)} numbers with sum {sum(given)} were given, but 3-partition needs 3 m "
+            "numbers whose sum is a multiple of m"
+        )
+    total = sum(given) // groups
+    for number in given:
+        if not total < 4 * number < 2 * total:
+            raise InstanceError(
+                f"{number} is among the numbers, but all must be above a quarter and below a half "
+                f"of {total}"
+            )
+    least = 3 * groups * (groups + 1) // 2
+    return Reduction("3-partition", given, _requests(given, total), "total-latency", least)
+
+
+def partition(numbers: Iterable[int]) -> Reduction:
+    r"""Ask whether numbers can be split into two parts of equal sum.
+
+    Parameters
+    ----------
+    numbers
+        At least two, with an even sum :math:`2 T`, none above :math:`T`.
+
+    Returns
+    -------
+    Reduction
+        Makespan 2 if and only if the answer is yes; otherwise 3 or more.
+
+    Raises
+    ------
+    InstanceError
+        If the numbers are not of this kind.
+
+    Examples
+    --------
+    >>> partition([3, 1, 1, 2, 2, 1]).decide(), partition([4, 4, 2, 4]).decide()
+    (True, False)
+    """
+    given = _checked(numbers)
+    half, odd = divmod(sum(given), 2)
+    if odd or not given or max(given) > half:
+        raise InstanceError(
+            f"numbers with sum {sum(given)} and largest {max(given, default=0)} were given, "
+            "but partition needs an even sum and none above its half"
+        )
+    return Reduction("partition", given, _requests(given, half), "makespan", 2)
+
+
+def _checked(numbers: Iterable[int]) -> tuple[int, ...]:
+    given = tuple(numbers)
+    for number in given:
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 1:
+            raise InstanceError(f"{number!r} is among the numbers, but all must be whole, from 1")
+    return tuple(map(int, given))
+
+
+def _requests(numbers: Sequence[int], memory: int) -> Instance:
+    return Instance(np.array(numbers) - 1, np.ones(len(numbers), dtype=np.int64), memory)
+
+
+def _has_half(numbers: Sequence[int]) -> bool:
+    sums = 1  # bit k is set where k is the sum of a subset
+    for number in numbers:
+        sums |= sums << number
+    return bool(sums >> sum(numbers) // 2 & 1)
+
+
+def _has_triples(descending: Sequence[int], total: int) -> bool:
+    """Try all triples with the largest number, then split what is left."""
+    if not descending:
+        return True
+    largest, others = descending[0], descending[1:]
+    for i, j in itertools.combinations(range(len(others)), 2):
+        repeated = (i and others[i] == others[i - 1]) or (j > i + 1 and others[j] == others[j - 1])
+        if largest + others[i] + others[j] == total and not repeated:
+            left = [number for place, number in enumerate(others) if place not in (i, j)]
+            if _has_triples(left, total):
+                return True
+    return False
