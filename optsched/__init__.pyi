@@ -22,6 +22,7 @@ from .cluster import RoutingRule as RoutingRule
 from .cluster import compare_cluster as compare_cluster
 from .comparison import Comparison as Comparison
 from .comparison import compare as compare
+from .competitive_ratio import CompetitiveRatio as CompetitiveRatio
 from .conflict import explain_infeasibility as explain_infeasibility
 from .errors import CertificateError as CertificateError
 from .errors import ClockError as ClockError

@@ -84,6 +84,7 @@ def planned_run(
     def urgency(i):
         s = worker.prompts[i]
         first = {
+            "random": 0,
             "bound": bound[i],
             "area": sum(s + k for k in range(1, bound[i] + 1)),
             "mean-area": mean(

@@ -38,7 +38,7 @@ class IntervalPolicy:
         Bound that a request is planned with at first.
     order
         Waiting requests by ascending "bound", "area" of that bound, or "mean-area" over all
-        outputs from that bound to the upper one.
+        outputs from that bound to the upper one; or at "random".
     outlived
         A running request that has outlived its plan is planned to end with the next step
         ("ends-next"), counts as nothing at admission ("holds-nothing", after which what is too
@@ -62,7 +62,7 @@ class IntervalPolicy:
     name: str
     title: str
     plan: Literal["lower", "upper"] = "lower"
-    order: Literal["bound", "area", "mean-area"] = "bound"
+    order: Literal["bound", "area", "mean-area", "random"] = "bound"
     outlived: Literal["ends-next", "holds-nothing", "restarts"] = "ends-next"
     cancel: Literal["bound", "tokens"] = "bound"
     slack: float = 0.0
@@ -123,6 +123,9 @@ ROBUST = (
         "a-random", "random order, with the true outputs", lambda given: given.arrivals
     ).seeded(0),
     IntervalPolicy("a-max", "smallest upper bound first, planned with it", plan="upper"),
+    IntervalPolicy(
+        "a-max-random", "random order, planned with the upper bound", plan="upper", order="random"
+    ),
     _A_MIN,
     IntervalPolicy(
         "a-min-overcommit",

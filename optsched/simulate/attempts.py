@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from optsched.policies.robust import IntervalPolicy
     from optsched.simulate.batches import BatchLog
 
-_ORDERS = {"bound": eviction.BOUND, "area": eviction.AREA, "mean-area": eviction.MEAN_AREA}
+_ORDERS = {
+    "bound": eviction.BOUND,
+    "area": eviction.AREA,
+    "mean-area": eviction.MEAN_AREA,
+    "random": eviction.RANDOM,
+}
 _OUTLIVED = {
     "ends-next": eviction.ENDS_NEXT,
     "holds-nothing": eviction.HOLDS_NOTHING,

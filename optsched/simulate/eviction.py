@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # How a running request that has outlived its planned output is planned to go on.
 ENDS_NEXT, HOLDS_NOTHING, RESTARTS = 0, 1, 2
 # By what the waiting requests are ordered, ascending.
-BOUND, AREA, MEAN_AREA = 0, 1, 2
+BOUND, AREA, MEAN_AREA, RANDOM = 0, 1, 2, 3
 # In which order running requests are cancelled, ascending.
 BY_BOUND, BY_TOKENS = 0, 1
 
@@ -59,6 +59,8 @@ def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: in
 
 @compiled
 def _urgency(order: int, prompt: int, planned: int, upper: int) -> int:
+    if order == RANDOM:
+        return 0  # all equal: ties are random
     if order == BOUND:
         return planned
     if order == AREA:
@@ -156,7 +158,7 @@ def run_planned(
     upper
         No output is above it: for the mean area, and for requests that restart.
     order
-        BOUND, AREA or MEAN_AREA.
+        BOUND, AREA, MEAN_AREA or RANDOM.
     outlived
         ENDS_NEXT: a request that outlives its plan is planned to end at the next step.
         HOLDS_NOTHING: it does not count at admission, and what is too much afterwards is
