@@ -62,6 +62,12 @@ from .models.segments import SegmentDesign as SegmentDesign
 from .models.segments import design_segments as design_segments
 from .models.thresholds import WaitPlan as WaitPlan
 from .models.thresholds import WaitThresholds as WaitThresholds
+from .regrets import Growth as Growth
+from .regrets import OverloadThreshold as OverloadThreshold
+from .regrets import Regret as Regret
+from .regrets import growth_of as growth_of
+from .regrets import overload_threshold as overload_threshold
+from .regrets import regret as regret
 from .reproduction import Reproduction as Reproduction
 from .reproduction import reproduce as reproduce
 from .reproduction import reproduce_into as reproduce_into

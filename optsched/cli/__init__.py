@@ -9,7 +9,17 @@ from typing import NoReturn
 import click
 
 import optsched
-from optsched.cli import cluster, doctor, optima, policies, reproduce, simulate, sweep, thresholds
+from optsched.cli import (
+    cluster,
+    doctor,
+    optima,
+    policies,
+    regret,
+    reproduce,
+    simulate,
+    sweep,
+    thresholds,
+)
 from optsched.cli.common import BAD_INPUT, DONE, INTERRUPTED, NO
 from optsched.errors import InfeasibleError, OptschedError
 
@@ -27,7 +37,7 @@ def cli() -> None:
     """
 
 
-for module in (policies, optima, cluster, simulate, thresholds, sweep, reproduce, doctor):
+for module in (policies, optima, cluster, simulate, thresholds, sweep, regret, reproduce, doctor):
     for command in vars(module).values():
         if isinstance(command, click.Command):
             cli.add_command(command)

@@ -1,0 +1,126 @@
+"""The command that holds online policies against the hindsight optimum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+import optsched
+from optsched.cli.common import DONE, INTERRUPTED, Output, check_writable, shared_options
+from optsched.errors import OptschedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from optsched.regrets.cell import Cell
+
+Number = TypeVar("Number", int, float)
+
+
+def _numbers(text: str, option: str, kind: Callable[[str], Number]) -> list[Number]:
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise OptschedError(f"{option} is {text!r}, but must be {what} with commas") from None
+
+
+@click.command()
+@shared_options
+@click.argument("source", metavar="TRACE")
+@click.option("--memory", type=int, metavar="M", help="Tokens that the worker holds.")
+@click.option(
+    "--policies", default="mc-sf,area", show_default=True, metavar="A,B", help="Online policies."
+)
+@click.option(
+    "--loads",
+    default="0.8,1.2",
+    show_default=True,
+    metavar="L,..",
+    help="Memory-time that arrives per step over the memory.",
+)
+@click.option(
+    "--horizons",
+    default="100,1000,10000",
+    show_default=True,
+    metavar="T,..",
+    help="Steps in which requests arrive.",
+)
+@click.option("--seeds", type=int, default=5, show_default=True, metavar="K", help="Per cell.")
+@click.option(
+    "--time-limit",
+    type=float,
+    default=0.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds of hindsight search per instance of up to 20,000 requests.",
+)
+@click.option(
+    "--tolerance",
+    type=float,
+    metavar="X",
+    help="Growth per tenfold horizon that does not count (default: 2 % of the mean output).",
+)
+@click.option(
+    "--threshold", is_flag=True, help="Find the load at which each policy becomes overloaded."
+)
+@click.option("--workers", type=int, metavar="K", help="Processes (default: all cores).")
+@click.option("--html", type=click.Path(), help="Write a report that needs no network.")
+def regret(
+    output: Output,
+    source: str,
+    memory: int | None,
+    policies: str,
+    loads: str,
+    horizons: str,
+    seeds: int,
+    time_limit: float,
+    tolerance: float | None,
+    threshold: bool,
+    workers: int | None,
+    html: str | None,
+    seed: int,
+) -> int:
+    """Regret of policies against the hindsight optimum, as a proven interval.
+
+    The requests of TRACE are drawn with replacement and arrive by a Poisson process; a family has
+    arrivals of its own. family:equal-prompts is the setting of the regret theorem.
+    """
+    if html is not None:
+        check_writable(html)
+    names = policies.split(",")
+    with output.progress("loading kernels (compiling them, the first time)") as update:
+
+        def show(cell: Cell, done: int, count: int) -> None:
+            update(f"ran {done} of {count} instances, last load {cell.load:g}, T {cell.horizon:,}")
+
+        result = optsched.regret(
+            source,
+            names,
+            _numbers(loads, "--loads", float),
+            _numbers(horizons, "--horizons", int),
+            seeds,
+            memory=memory,
+            time_limit=time_limit,
+            tolerance=tolerance,
+            workers=workers,
+            seed=seed,
+            on_cell=show,
+        )
+        code = DONE if result.status == "complete" else INTERRUPTED
+        try:
+            for name in names if threshold and code == DONE else []:
+                update(f"searching the threshold of {name}")
+                found = optsched.overload_threshold(source, name, memory=memory, seed=seed)
+                result = replace(result, thresholds=(*result.thresholds, found))
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+    if html is not None:
+        result.to_html(html)
+    output.say(str(result))
+    output.result(result.to_dict())
+    if code == INTERRUPTED:
+        output.note(f"interrupted; {len(result.cells)} instances were finished")
+    return code

@@ -1,0 +1,174 @@
+"""Where the requests of a regret come from: a family, or a trace drawn from with replacement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched.errors import InstanceError
+from optsched.instance import Instance
+from optsched.workloads import family
+from optsched.workloads.arrivals import poisson
+from optsched.workloads.families import parse_family
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SAMPLE = 200_000  # requests from which the mean memory-time of a family is taken
+_FEWEST = 10  # requests that a horizon brings in the mean, at least
+
+
+@dataclass(frozen=True)
+class Source:
+    """Draws instances of any arrival rate and number of steps.
+
+    Attributes
+    ----------
+    name
+        The family or the trace.
+    parameters
+        Of the family; its lengths, not its arrivals.
+    trace
+        Requests to draw from with replacement, in place of a family.
+    memory
+        Tokens that the worker holds; None means as many as the family has.
+    """
+
+    name: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    trace: Instance | None = None
+    memory: int | None = None
+
+    @cached_property
+    def _sample(self) -> Instance:
+        if self.trace is not None:
+            return self.trace
+        return family(self.name, n=_SAMPLE, seed=0, memory=self.memory, **self.parameters)
+
+    @property
+    def memory_tokens(self) -> int:
+        """Tokens that the worker holds."""
+        return self._sample.memory
+
+    @property
+    def mean_output(self) -> float:
+        """Mean output in tokens: the mean latency where nobody waits."""
+        return float(self._sample.outputs.mean())
+
+    def rate(self, load: float) -> float:
+        """Give the requests per step that bring this share of the memory-time that passes."""
+        if not 0 < load < np.inf:
+            raise InstanceError(f"load is {load}, but must be positive")
+        return load * self._sample.memory / float(self._sample.areas.mean())
+
+    def draw(self, rate: float, horizon: int, seed: int) -> Instance:
+        """Draw the requests that arrive in steps 0 to horizon - 1.
+
+        Parameters
+        ----------
+        rate
+            Requests per step.
+        horizon
+            How many steps bring requests.
+        seed
+            Same seed, rate and horizon: same instance. Other horizons have other requests.
+
+        Returns
+        -------
+        Instance
+            Its arrivals are those of the family, and a Poisson process for a trace.
+
+        Raises
+        ------
+        InstanceError
+            If so few steps bring hardly any request.
+
+        Examples
+        --------
+        >>> instance = read_source("family:equal-prompts,output_most=4").draw(2.0, 100, seed=1)
+        >>> len(instance), int(instance.arrivals.max()), int(instance.outputs.max())
+        (201, 99, 4)
+        """
+        self.check(rate, horizon)
+        count = int(rate * horizon + 6 * (rate * horizon) ** 0.5)
+        while True:
+            instance = self._requests(count, rate, seed + 2**32 * horizon)
+            if instance.arrivals[-1] >= horizon:
+                break
+            count += count // 4
+        within = slice(int(np.searchsorted(instance.arrivals, horizon)))
+        return Instance(
+            instance.prompts[within],
+            instance.outputs[within],
+            instance.memory,
+            instance.arrivals[within],
+            name=self.name,
+        )
+
+    def check(self, rate: float, horizon: int) -> None:
+        """Refuse a horizon that is not one, or brings hardly any request."""
+        if horizon < 1 or horizon != int(horizon):
+            raise InstanceError(f"a horizon is {horizon}, but must be a whole number from 1")
+        if rate * horizon < _FEWEST:
+            raise InstanceError(
+                f"{horizon} steps bring {rate * horizon:.3g} requests in the mean, but a horizon "
+                f"needs {_FEWEST}; make it longer or raise the load"
+            )
+
+    def _requests(self, count: int, rate: float, seed: int) -> Instance:
+        if self.trace is None:
+            return family(
+                self.name, n=count, seed=seed, memory=self.memory, rate=rate, **self.parameters
+            )
+        rng = np.random.default_rng(seed)
+        chosen = rng.integers(0, len(self.trace), count)
+        return Instance(
+            self.trace.prompts[chosen],
+            self.trace.outputs[chosen],
+            self.trace.memory,
+            poisson(count, rate, rng),
+            name=self.name,
+        )
+
+
+def read_source(source: str | Path | Instance, memory: int | None = None) -> Source:
+    """Understand where requests come from.
+
+    Parameters
+    ----------
+    source
+        ``family:NAME,key=number,...``, an instance, or the path of a trace.
+    memory
+        Tokens that the worker holds; None means as many as the family or the instance has.
+
+    Returns
+    -------
+    Source
+        What draws instances.
+
+    Raises
+    ------
+    InstanceError
+        If there is no such family or parameter, it sets its own arrivals, number or seed,
+        or the trace cannot be read.
+    """
+    if isinstance(source, Instance):
+        trace = source if memory is None else source.replace(memory=memory)
+        return Source(trace.name, trace=trace)
+    text = str(source)
+    if not text.startswith("family:"):
+        from optsched.workloads import read_trace
+
+        trace = read_trace(text, memory)
+        return Source(trace.name, trace=trace)
+    name, parameters = parse_family(text)
+    for parameter in ("n", "seed", "rate", "load", "seconds_per_step"):
+        if parameter in parameters:
+            raise InstanceError(
+                f"{text}: {parameter} follows from loads, horizons and seeds; leave it out"
+            )
+    family(name, n=_FEWEST, memory=memory, **parameters)  # refuses what it does not understand
+    return Source(name, parameters, memory=memory)

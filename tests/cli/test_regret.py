@@ -1,0 +1,86 @@
+"""`optsched regret`: JSON, report, Ctrl-C, and one sentence for every bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+import optsched
+
+SMALL = ("--loads", "0.6,1.2", "--horizons", "60,120", "--seeds", 2, "--workers", 1)
+
+
+def test_json_report_and_thresholds(optsched_command, tmp_path):
+    page = tmp_path / "regret.html"
+    code, out, _ = optsched_command(
+        *("regret", "family:equal-prompts", "--memory", 100, "--policies", "mc-sf,fcfs"),
+        *("--html", page, "--threshold", "--json", "-", *SMALL),
+    )
+    assert code == 0
+    content = json.loads(out)
+    assert (content["memory"], content["status"]) == (100, "complete")
+    assert len(content["cells"]) == 8
+    assert len(content["intervals"]) == 8
+    for entry in content["intervals"]:
+        assert 0 <= entry["floor"] <= entry["low"] <= entry["high"] <= entry["ceiling"]
+        assert 1 <= entry["ratio_low"] <= entry["ratio_high"]
+        assert entry["worst_ratio"] >= entry["ratio_low"]
+    assert {entry["verdict"] for entry in content["growth"]} <= {"bounded", "grows", "undecided"}
+    assert [entry["policy"] for entry in content["thresholds"]] == ["mc-sf", "fcfs"]
+    assert all(0.8 < entry["load"] < 1.02 for entry in content["thresholds"])
+    text = page.read_text(encoding="utf-8")
+    assert "http://" not in re.sub(r"<script>.*?</script>", "", text, flags=re.S)
+    assert text.count('class="plot"') == 4
+
+
+def test_a_trace_is_resampled(optsched_command, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("prompt_tokens,output_tokens\n3,4\n9,2\n2,8\n")
+    arguments = ("regret", trace, "--memory", 60, *SMALL, "--policies", "area", "--seed", 5)
+    code, out, _ = optsched_command(*arguments)
+    assert code == 0
+    assert "area" in out
+    again = optsched_command(*arguments)
+    assert again[1] == out
+
+
+def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
+    original = optsched.regrets.driver.perform
+    calls = []
+
+    def stopped(task):
+        calls.append(task)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return original(task)
+
+    monkeypatch.setattr(optsched.regrets.driver, "perform", stopped)
+    code, out, err = optsched_command("regret", "family:equal-prompts", *SMALL, "--json", "-")
+    assert code == 130
+    content = json.loads(out)
+    assert content["status"] == "interrupted"
+    assert len(content["cells"]) == 3
+    assert "interrupted; 3 instances were finished" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("family:equal-prompts", "--loads", "a"), "--loads is 'a', but must be numbers"),
+        (("family:equal-prompts", "--horizons", "1.5"), "must be whole numbers with commas"),
+        (("family:equal-prompts", "--policies", "mcsf"), "mc-sf"),
+        (("family:equal-prompts,seed=3",), "seed follows from loads, horizons and seeds"),
+        (("nowhere.csv", "--memory", "9"), "nowhere.csv"),
+        (("family:equal-prompts", "--html", "nowhere/x.html"), "there is no folder"),
+        (("family:equal-prompts", "--memory", "5"), "5"),
+        (("family:equal-prompts", "--workers", "0"), "workers is 0"),
+    ],
+)
+def test_bad_input_gets_one_sentence(optsched_command, arguments, message):
+    code, out, err = optsched_command("regret", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("optsched: ")
+    assert message in err
+    assert err.count("\n") == 1

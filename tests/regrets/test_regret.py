@@ -1,0 +1,210 @@
+"""Regret: the interval holds the truth, policies share instances, interrupted runs keep cells."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from brute_force import cost, schedules
+
+import optsched
+from optsched import Instance, OptschedError, family, regret, run, verify
+from optsched.policies import PriorityPolicy, get_policies
+from optsched.regrets import driver
+from optsched.regrets.cell import Cell, Task, enclose, perform
+from optsched.regrets.result import Regret
+from optsched.regrets.source import read_source
+from optsched.solvers import bounds
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_interval_holds_the_true_regret(seed):
+    rng = np.random.default_rng(seed)
+    instance = Instance([1] * 4, rng.integers(1, 4, 4), 6, np.sort(rng.integers(0, 3, 4)))
+    # With all there, a step at which nobody runs only costs; so this is late enough.
+    horizon = int(instance.arrivals[-1] + instance.outputs.sum())
+    optimum = min(cost(each, instance) for each in schedules(instance, horizon))
+    known = [run(instance, policy) for policy in ("mc-sf", "fcfs")]
+    for time_limit in (0, 5):
+        best, proven = enclose(instance, known, time_limit)
+        assert best.check() == []
+        assert proven.value <= optimum <= best.total_latency
+        assert best.total_latency <= min(each.total_latency for each in known)
+    # With time, instances as small as these are solved.
+    assert proven.value == best.total_latency == optimum
+
+
+@pytest.mark.parametrize("load", [0.8, 1.3])
+def test_the_certificate_behind_a_bound_holds_in_exact_integers(load):
+    instance = family("equal-prompts", n=5000, seed=2, load=load)
+    best, proven = enclose(instance, [run(instance, "mc-sf")])
+    assert verify(proven.certificate, instance) >= Fraction(proven.value)
+    assert proven.value <= best.total_latency
+    first = bounds.bound(instance).value
+    assert proven.value >= first
+
+
+def test_unit_outputs_leave_no_regret_at_any_load():
+    result = regret(
+        "family:equal-prompts,output_most=1", ["mc-sf", "fcfs"], [0.8, 1.5], [50, 500], 3, memory=40
+    )
+    for band in result.bands():
+        assert (band.low, band.high, band.worst_ratio) == (0, 0, 1)
+    assert {growth.verdict for _, _, growth in result.growths()} == {"bounded"}
+
+
+def test_waves_of_equal_outputs_contradict_constant_regret():
+    # Outputs of 9 and prompts of 1 in a memory of 1000: waves of 100 every 9 steps, 11.1 per step,
+    # or 18 per step for ever, which hold 18 * (2 + 3 + ... + 10) = 972 tokens.
+    rng = np.random.default_rng(1)
+    counts = rng.permutation(np.repeat([100, 0], [300, 1700]))  # 15 per step, at most 100
+    counts[0] = 100
+    arrivals = np.repeat(np.arange(len(counts)), counts)
+    instance = Instance([1] * len(arrivals), [9] * len(arrivals), 1000, arrivals)
+    waves = run(instance, "mc-sf")
+    order = np.arange(len(arrivals))
+    steady = np.zeros(len(arrivals), dtype=int)
+    for request in order:  # at most 18 starts per step
+        before = steady[request - 18] + 1 if request >= 18 else 0
+        steady[request] = max(arrivals[request], before)
+    paced = optsched.Schedule(instance, steady)
+    assert paced.check() == []
+    starts_per_wave = np.unique(waves.starts, return_counts=True)[1]
+    assert np.mean(starts_per_wave == 100) > 0.95
+    half = arrivals < 1000
+    regrets = [
+        (waves.latencies[of] - paced.latencies[of]).mean() for of in (half, np.ones_like(half))
+    ]
+    assert regrets[1] > 1.6 * regrets[0] > 100
+    best, _ = enclose(instance, [waves])
+    assert best.total_latency < 0.5 * waves.total_latency
+
+
+def test_policies_see_the_same_instances():
+    longest = PriorityPolicy("longest", "", lambda i: -i.outputs)
+    again = PriorityPolicy("mc-sf again", "", lambda i: i.outputs)
+    result = regret(
+        "family:equal-prompts", ["mc-sf", longest, again], [1.1], [60, 240], seeds=4, seed=7
+    )
+    frame = result.difference("mc-sf", "mc-sf again")
+    assert (frame[["difference", "floor", "ceiling"]] == 0).to_numpy().all()
+    frame = result.difference("longest", "mc-sf")
+    assert (frame["floor"] <= frame["difference"]).all()
+    cells = [cell for cell in result.cells if cell.horizon == 240]
+    expected = np.mean(
+        [(c.latencies["longest"] - c.latencies["mc-sf"]) / c.requests for c in cells]
+    )
+    assert frame.loc[(1.1, 240), "difference"] == pytest.approx(expected)
+    paired = [(c.latencies["longest"] - c.latencies["mc-sf"]) / c.requests for c in cells]
+    # t quantile of 97.5 % with three degrees of freedom: 3.1824.
+    ceiling = expected + 3.1824 * np.std(paired, ddof=1) / 2
+    assert frame.loc[(1.1, 240), "ceiling"] == pytest.approx(ceiling, rel=1e-4)
+    drawn = read_source("family:equal-prompts")
+    instance = drawn.draw(drawn.rate(1.1), 240, seed=7)
+    assert cells[0].latencies["mc-sf"] == run(instance, "mc-sf").total_latency
+    assert instance.arrivals[-1] < 240
+
+
+def test_bands_are_those_of_student():
+    cells = tuple(
+        Cell(1.0, 1.0, 9, seed, 1, {"p": 10}, int(10 - low), "x", int(10 - high), "x", 0.0)
+        for seed, (low, high) in enumerate([(1, 2), (2, 3), (6, 9)])
+    )
+    band = Regret("x", 1, ("p",), cells, 0.1).band("p", 1.0, 9)
+    assert (band.low, band.high) == pytest.approx((3, 14 / 3))
+    # t quantile of 97.5 % with two degrees of freedom: 4.3027.
+    deviation = np.std([2, 3, 9], ddof=1)
+    assert band.ceiling == pytest.approx(14 / 3 + 4.3027 * deviation / 3**0.5, rel=1e-4)
+    assert band.floor == 0  # regret is not negative
+    assert band.worst_ratio == pytest.approx(10 / 4)
+
+
+def test_a_trace_is_drawn_from_with_replacement():
+    trace = Instance([5, 9], [2, 7], memory=40, name="two")
+    drawn = read_source(trace)
+    instance = drawn.draw(1.5, 400, seed=0)
+    assert {(5, 2), (9, 7)} == set(
+        zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)
+    )
+    assert len(instance) == pytest.approx(600, abs=120)
+    assert drawn.rate(1.0) == pytest.approx(40 / ((5 * 2 + 3 + 9 * 7 + 28) / 2))
+
+
+def test_an_interrupted_run_keeps_its_cells(monkeypatch):
+    def stop(cell, done, count):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    result = regret("family:equal-prompts", ["mc-sf"], [0.5, 0.9], [50, 100], seeds=2, on_cell=stop)
+    assert result.status == "interrupted"
+    assert len(result.cells) == 3
+    assert {cell.horizon for cell in result.cells} == {50}
+    assert result.growths() == []
+    assert "interrupted" in str(result)
+    content = json.loads(json.dumps(result.to_dict()))
+    assert content["status"] == "interrupted"
+    assert [entry["ceiling"] for entry in content["intervals"] if entry["seeds"] == 1] == [None]
+
+    def at_once(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver, "map_unordered", at_once)
+    with pytest.raises(KeyboardInterrupt):
+        regret("family:equal-prompts", ["mc-sf"], [0.5], [50], seeds=1)
+
+
+def test_processes_give_the_same_cells():
+    arguments = ("family:equal-prompts", ["mc-sf"], [0.9], [60, 120], 2)
+    one, two = regret(*arguments, workers=1), regret(*arguments, workers=2)
+    for first, second in zip(one.cells, two.cells, strict=True):
+        assert first.to_dict() | {"seconds": 0} == second.to_dict() | {"seconds": 0}
+
+
+def test_hindsight_narrows_an_interval():
+    drawn = read_source("family:chat-and-summaries")
+    policies = tuple(get_policies(["area"]))
+    task = Task(drawn, policies, 1.1, drawn.rate(1.1), 1500, 0, 0.0)
+    quick = perform(task)
+    searched = perform(Task(drawn, policies, 1.1, drawn.rate(1.1), 1500, 0, 3.0))
+    assert quick.requests < 200
+    assert quick.bound <= searched.bound <= searched.best <= quick.best
+    assert searched.best - searched.bound < 0.9 * (quick.best - quick.bound)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"loads": []}, "loads is empty"),
+        ({"policies": []}, "no policy given"),
+        ({"horizons": [9, 9]}, "one of the horizons is given twice"),
+        ({"loads": [-1]}, "load is -1, but must be positive"),
+        ({"horizons": [0]}, "a horizon is 0, but must be a whole number from 1"),
+        ({"horizons": [1]}, "1 steps bring 5.8. requests in the mean, but a horizon needs 10"),
+        ({"seeds": 0}, "seeds is 0"),
+        ({"time_limit": -1}, "time_limit is -1"),
+        ({"tolerance": 0}, "tolerance is 0"),
+        ({"workers": 0}, "workers is 0"),
+        ({"policies": ["mcsf"]}, "mc-sf"),
+        ({"source": "family:equal-prompt"}, "equal-prompts"),
+        ({"source": "family:equal-prompts,load=2"}, "load follows from loads"),
+        ({"source": "family:equal-prompts,output_mos=2"}, "output_most"),
+    ],
+)
+def test_bad_input_gets_one_sentence(arguments, message):
+    with pytest.raises(OptschedError, match=message):
+        regret(**{"loads": [0.8], "horizons": [50], "seeds": 1, **arguments})
+
+
+def test_results_refuse_what_was_not_run():
+    result = regret("family:equal-prompts", ["mc-sf"], [0.5], [50, 100], seeds=2)
+    with pytest.raises(OptschedError, match="policy 'area' was not run"):
+        result.band("area", 0.5, 50)
+    with pytest.raises(OptschedError, match=r"no instance of load 0\.6"):
+        result.band("mc-sf", 0.6, 50)
+    with pytest.raises(OptschedError, match=r"there is no load 0\.7"):
+        result.plot(load=0.7)
+    single = regret("family:equal-prompts", ["mc-sf"], [0.5], [50], seeds=2)
+    with pytest.raises(OptschedError, match="at least two horizons"):
+        single.growth("mc-sf", 0.5)

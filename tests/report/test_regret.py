@@ -1,0 +1,74 @@
+"""Table, plots and page of regret."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from matplotlib import pyplot
+
+from optsched import overload_threshold, regret
+from optsched.report.regret import cells, render_regret
+from optsched.report.regret_page import render_regret_report
+from optsched.report.regret_plots import plot_thresholds
+
+
+@pytest.fixture(scope="module")
+def result():
+    return regret("family:equal-prompts", ["mc-sf", "fcfs"], [0.7, 1.3], [60, 240], seeds=3)
+
+
+@pytest.fixture
+def ax():
+    yield pyplot.subplots()[1]
+    pyplot.close("all")
+
+
+def test_the_plot_shows_both_ends_of_every_policy(result, ax):
+    assert result.plot(ax, load=1.3) is ax
+    drawn = [line.get_ydata().tolist() for line in ax.lines]
+    bands = [result.band(policy, 1.3, 240) for policy in result.policies]
+    assert [line[1] for line in drawn] == [
+        value for band in bands for value in (band.high, band.low)
+    ]
+    assert ax.get_ylabel() == "regret (steps per request)"
+    assert "steps" in ax.get_xlabel()
+    assert ax.get_ylim()[1] >= max(band.ceiling for band in bands)
+
+
+def test_without_axes_a_figure_is_made(result):
+    assert result.plot().get_legend() is not None
+    pyplot.close("all")
+
+
+def test_thresholds_are_shaded(ax):
+    found = overload_threshold("family:equal-prompts", "fcfs", horizon=400, precision=0.1)
+    assert plot_thresholds([found], ax) is ax
+    assert sorted(ax.lines[0].get_xdata()) == sorted(load for load, _ in found.tried)
+
+
+def test_the_table_rounds_what_is_proven_outwards(result):
+    text = render_regret(result)
+    assert text.splitlines()[0] == "equal-prompts, memory 200 tokens"
+    for band in result.bands():
+        shown = [number for _, number in cells(band)]
+        low, high = (float(part.replace(",", "")) for part in shown[4].split(" to "))
+        assert low <= band.low + 1e-9
+        assert high >= band.high - 1e-9
+    assert text.count("load 1.3:") == 2
+
+
+def test_the_page_has_all_data_and_escapes_names(result):
+    from dataclasses import replace
+
+    page = render_regret_report(replace(result, source="a <b>"))
+    assert "a &lt;b&gt;" in page
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page)[1])
+    assert set(figures) == {"regret-0", "regret-1", "ratio-0", "ratio-1"}
+    traces = figures["regret-1"]["data"]
+    assert [trace["name"] for trace in traces] == ["mc-sf", "mc-sf", "fcfs", "fcfs"]
+    assert np.all(np.array(traces[0]["y"]) <= np.array(traces[1]["y"]))
+    content = json.loads(re.search(r'id="comparison">(.*?)</script>', page)[1])
+    assert len(content["cells"]) == 12
