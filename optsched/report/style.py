@@ -135,10 +135,16 @@ def count_axis(axis: Axis, scale: float = 1) -> None:
 
 def legend_above(ax: Axes, title: str | None = None) -> None:
     """Put the legend above the axes, where it hides nothing."""
+    from matplotlib.figure import Figure
+
     labels = ax.get_legend_handles_labels()[1]
     longest = max(len(label) for label in labels)
     # Two columns of longer names only where one would take the place of the plot.
     columns = 3 if longest < 24 else 2 if longest < 34 and len(labels) > 4 else 1
+    if isinstance(ax.figure, Figure):
+        room = 1.15 * 72 * ax.get_position().width * ax.figure.get_figwidth()
+        while columns > 1 and _legend_width(labels, columns) > room:
+            columns -= 1
     ax.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1),
@@ -150,6 +156,17 @@ def legend_above(ax: Axes, title: str | None = None) -> None:
         title=title,
         alignment="left",
     )
+
+
+def _legend_width(labels: list[str], columns: int) -> float:
+    """Estimate the width of a legend in points; the first columns have one entry more."""
+    rows, more = divmod(len(labels), columns)
+    width, at = -2.0, 0
+    for column in range(columns):
+        last = at + rows + (column < more)
+        width += 5.7 + 0.55 * max(map(len, labels[at:last]), default=0)
+        at = last
+    return TEXT_SIZE * width
 
 
 def plain(name: str) -> str:
