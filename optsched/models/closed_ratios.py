@@ -69,7 +69,7 @@ def a_max_printed_lower_bound(alpha: float) -> float:
     6.0
     """
     _check("alpha", alpha, positive=True)
-    return (1 + alpha**-0.5) / (2 * alpha)
+    return (1 + 1 / math.sqrt(alpha)) / (2 * alpha)
 
 
 def a_max_workers(alpha: float, mix: float) -> float:
