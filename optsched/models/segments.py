@@ -232,12 +232,24 @@ class SegmentDesign:
             Tokens of a full batch, of queues and of rare queues; None if no borders keep (10).
         """
         borders, bound = self._path(number)
+        return self.parts_of(borders) if np.isfinite(bound) else None
+
+    def parts_of(self, borders: npt.ArrayLike) -> tuple[float, float, float] | None:
+        """Split the bound for borders of one's own into its three terms; None if (10) is broken.
+
+        Raises
+        ------
+        ModelError
+            As for `cost`.
+        """
+        chosen = as_integers("borders", borders)
+        bound = self.cost(chosen)
         if not np.isfinite(bound):
             return None
-        starts, ends = self._nodes(borders)
+        starts, ends = self._nodes(chosen)
         _, scaled = self._costs
-        rare = self._logarithm(number) * float(scaled[starts, ends].sum())
-        waiting = int(self.types.prompts[0]) + borders[:-1]
+        rare = self._logarithm(len(chosen)) * float(scaled[starts, ends].sum())
+        waiting = int(self.types.prompts[0]) + chosen[:-1]
         queues = float(waiting @ self.thresholds[starts[1:]])
         return bound - queues - rare, queues, rare
 

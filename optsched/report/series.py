@@ -8,7 +8,12 @@ import numpy as np
 
 from optsched.report.style import (
     BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
     TEXT_SIZE,
+    VERMILLION,
     count_axis,
     count_log_axis,
     legend_above,
@@ -19,6 +24,8 @@ from optsched.report.style import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
 Scale = Literal["linear", "log", "symlog"]
 
 _MARKED_MOST = 40  # points of a line that get markers
+_HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++")
+_STACKED = (BLUE, ORANGE, VERMILLION, GREEN, PURPLE, SKY)
 
 
 def plot_series(
@@ -146,14 +155,13 @@ def plot_bars(
     groups = [("", table)] if by is None else list(table.groupby(by, sort=False))
     names = [str(name) for name, _ in groups]
     width = 0.8 / len(groups)
-    hatches = ("", "///", "...", "xxx", "\\\\\\", "++")
     for index, (name, style, (_, rows)) in enumerate(
         zip(names, line_styles(names), groups, strict=True)
     ):
         at = np.array([places.index(str(place)) for place in rows[x]])
         at = at + (index - (len(groups) - 1) / 2) * width
         colour = style.colour if by is not None else BLUE
-        hatch = hatches[index % len(hatches)]
+        hatch = _HATCHES[index % len(_HATCHES)]
         look: dict[str, Any] = {
             "color": colour,
             "edgecolor": "white",
@@ -173,6 +181,58 @@ def plot_bars(
     _number(ax.yaxis, table[y].to_numpy(), yscale)
     if by is not None:
         legend_above(ax)
+    return ax
+
+
+def plot_stack(
+    table: pd.DataFrame,
+    *,
+    x: str,
+    parts: Sequence[str],
+    xlabel: str = "",
+    ylabel: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot a bar per row, made of parts on top of each other.
+
+    Parameters
+    ----------
+    table
+        One row per bar.
+    x
+        Column of what the bars are labelled with.
+    parts
+        Columns of the heights, the lowest first; at most six. Their names, with spaces for
+        underscores, stand in the legend.
+    xlabel, ylabel
+        Of the axes, with units.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"segments": [1, 2], "full_batch": [9, 5], "queues": [0, 1]})
+    >>> len(plot_stack(table, x="segments", parts=["full_batch", "queues"]).patches)
+    4
+    """
+    ax = prepare(ax)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    places, below = np.arange(len(table)), np.zeros(len(table))
+    for part, colour, hatch in zip(parts, _STACKED, _HATCHES, strict=False):
+        heights = table[part].to_numpy(dtype=np.float64)
+        look: dict[str, Any] = {"color": colour, "edgecolor": "white", "hatch": hatch, "lw": 0.3}
+        ax.bar(places, heights, 0.76, below, label=plain(part.replace("_", " ")), **look)
+        below = below + heights
+    ax.set_xticks(places, [plain(str(place)) for place in table[x]])
+    ax.grid(visible=False, axis="x")
+    _number(ax.yaxis, below, "linear")
+    legend_above(ax)
     return ax
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from optsched.reproduction.papers import robust, sorted_f
+from optsched.reproduction.papers import bf_io, fluid, jaillet, robust, sorted_f
 
 if TYPE_CHECKING:
     from optsched.reproduction.target import Target
 
-PAPERS = (robust, sorted_f)
+PAPERS = (jaillet, fluid, robust, sorted_f, bf_io)
 
 TARGETS: dict[str, Target] = {target.name: target for paper in PAPERS for target in paper.TARGETS}
