@@ -142,7 +142,7 @@ def plot_loads(run: ClusterRun, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib.axes.Axes
-        The axes drawn on: a line per worker, and the heaviest of each step in black. A point is
+        The axes drawn on: a line per worker, and the heaviest one of each step in black. A point is
         the mean of a few steps.
 
     Raises
@@ -150,16 +150,48 @@ def plot_loads(run: ClusterRun, ax: Axes | None = None) -> Axes:
     InstanceError
         If the loads were not recorded.
     """
-    ax = prepare(ax)
     steps, loads = thinned(_recorded(run))
-    colour = line_styles([run.policy])[0].colour
+    heaviest = thinned(_recorded(run).max(axis=1))[1]
+    ax = plot_trajectories(steps, loads, heaviest, run.policy, ax)
+    ax.set_xlim(0, run.steps)
+    return ax
+
+
+def plot_trajectories(
+    steps: IntArray,
+    loads: FloatArray,
+    heaviest: FloatArray,
+    policy: str,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot loads of workers that were averaged before, as `plot_loads` does.
+
+    Parameters
+    ----------
+    steps
+        Where the points lie, shape (points,).
+    loads
+        Load of each worker, shape (points, workers).
+    heaviest
+        Load of the heaviest of each step, shape (points,).
+    policy
+        Names the look.
+    ax
+        Where to draw; None makes a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+    """
+    ax = prepare(ax)
+    colour = line_styles([policy])[0].colour
     ax.plot(steps, loads, color=colour, linewidth=0.6, alpha=0.55)
-    steps, heaviest = thinned(_recorded(run).max(axis=1))
-    ax.plot(steps, heaviest, color="black", linewidth=1.1, label="heaviest worker")
-    ax.plot([], [], color=colour, linewidth=0.8, label=f"each worker, {plain(run.policy)}")
+    ax.plot(steps, heaviest, color="black", linewidth=1.1, label="heaviest")
+    ax.plot([], [], color=colour, linewidth=0.8, label=f"each worker, {plain(policy)}")
     ax.set_xlabel("time (steps)")
     ax.set_ylabel("load (tokens)")
-    ax.set_xlim(0, run.steps)
+    ax.set_xlim(0, None)
     ax.set_ylim(0, None)
     count_axis(ax.xaxis)
     count_axis(ax.yaxis)
