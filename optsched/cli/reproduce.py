@@ -23,7 +23,8 @@ def reproduce(
 ) -> int:
     """Make tables and figures of the papers anew: NAME as --list shows, or all.
 
-    Each gets a table (CSV), a plot (PNG) and the paper's values beside ours with verdicts (JSON).
+    Each gets a table (CSV), a plot (PNG) and the paper's values beside ours with verdicts (JSON);
+    index.html shows them all.
     Ctrl-C loses no finished part: the same command goes on where it stopped.
     """
     from optsched.reproduction import TARGETS, reproduce_into

@@ -14,6 +14,7 @@ from optsched.instance import Instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     import pandas as pd
 
@@ -183,6 +184,18 @@ class ClusterComparison:
         rows = [self._entry(policy) for policy in self.runs]
         frame = pd.DataFrame(rows).set_index("policy")
         return frame.drop(columns="intervals", errors="ignore")
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the comparison as one HTML file that needs no network.
+
+        Parameters
+        ----------
+        path
+            Where to write it.
+        """
+        from optsched.report.cluster_page import write_cluster_report
+
+        write_cluster_report(self, path)
 
     def __str__(self) -> str:
         from optsched.report.cluster import render_table

@@ -94,6 +94,7 @@ def page_template(name: str) -> Template:
         "percent": data.percent,
         "at_least": data.at_least,
         "mean": lambda value: f"{value:,.0f}" if value >= 1e4 else f"{value:,.1f}",
+        "short": lambda value: "" if value is None else f"{value:,.5g}",
         "json": _json,
     }
     environment.filters.update(filters)

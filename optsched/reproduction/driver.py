@@ -207,7 +207,7 @@ def reproduce_into(
 ) -> list[dict[str, Any]]:
     """Reproduce targets into a folder: for each a table, a plot and the claims as JSON.
 
-    What is in the folder already is not done again, so that an interrupted call goes on where it
+    A page shows all that the folder holds. What is in the folder already is not done again, so that an interrupted call goes on where it
     stopped.
 
     Parameters
@@ -215,7 +215,7 @@ def reproduce_into(
     names
         Of the targets.
     out
-        The folder: NAME.csv, NAME.png and NAME.json of each target.
+        The folder: NAME.csv, NAME.png and NAME.json of each target, and index.html.
     quick, seed, workers
         As for `reproduce`.
     overwrite
@@ -251,9 +251,20 @@ def reproduce_into(
             )
             _write(found, path)
         results.append(json.loads(kept.read_text(encoding="utf-8")))
+        _write_page(path)
         if on_result is not None:
             on_result(results[-1])
     return results
+
+
+def _write_page(path: Path) -> None:
+    """Write the page of all targets that the folder holds."""
+    from optsched.report.reproduction_page import render_reproductions
+
+    names = [name for name in TARGETS if (path / f"{name}.json").exists()]
+    results = [json.loads((path / f"{name}.json").read_text(encoding="utf-8")) for name in names]
+    images = {name: (path / f"{name}.png").read_bytes() for name in names}
+    write_whole(path / "index.html", render_reproductions(results, images).encode())
 
 
 def _write(found: Reproduction, path: Path) -> None:

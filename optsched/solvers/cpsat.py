@@ -22,7 +22,7 @@ CAPABILITIES = Capabilities(
     title="CP-SAT",
     events=True,
     fractions=False,
-    install='pip install "ortools>=9.12"',
+    install='pip install "ortools>=9.15"',
 )
 
 #: Every status of CP-SAT. UNKNOWN and FEASIBLE only say that some limit was hit.
