@@ -207,8 +207,8 @@ def reproduce_into(
 ) -> list[dict[str, Any]]:
     """Reproduce targets into a folder: for each a table, a plot and the claims as JSON.
 
-    A page shows all that the folder holds. What is in the folder already is not done again, so that an interrupted call goes on where it
-    stopped.
+    A page shows all that the folder holds. What is there already is not done again, so that an
+    interrupted call goes on where it stopped.
 
     Parameters
     ----------
