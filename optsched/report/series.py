@@ -231,6 +231,7 @@ def plot_stack(
         below = below + heights
     ax.set_xticks(places, [plain(str(place)) for place in table[x]])
     ax.grid(visible=False, axis="x")
+    _number(ax.xaxis, below[:0], "linear")
     _number(ax.yaxis, below, "linear")
     legend_above(ax)
     return ax

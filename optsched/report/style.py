@@ -179,6 +179,7 @@ def count_log_axis(axis: Axis) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1,) if high > 300 * low else (1, 2, 3, 5)))
+    subs = (1,) if high > 300 * low else (1, 3) if high > 30 * low else (1, 2, 3, 5)
+    axis.set_major_locator(LogLocator(subs=subs))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(NullFormatter())

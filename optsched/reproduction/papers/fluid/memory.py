@@ -183,10 +183,11 @@ _PANELS = {
 }
 _REMARK = (
     "Read as one iteration per unit of time, which the paper's ln((L - 1)(T + 1) / delta) implies: "
-    "so the first threshold is the total rate. 500 per second are far beyond what one A100 can "
-    "serve. The first term is the sum over stages, not the closed form below (14); the thresholds, "
-    "which are not stated, are those of least memory. Lengths follow the bins of Section 6.2. The "
-    "first term makes up most of the memory around the least, not where segments are many."
+    "so the first threshold is one above the total rate. 500 per second are far beyond what one "
+    "A100 can serve. The first term is the sum over stages, not the closed form below (14); the "
+    "thresholds, which are not stated, are those of least memory. Lengths follow the bins of "
+    "Section 6.2. The first term makes up most of the memory around the least, not where segments "
+    "are many."
 )
 _TITLES = {
     "fluid-fig-16": "memory against segments at 50 per second, by confidence",

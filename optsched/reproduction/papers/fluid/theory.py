@@ -97,7 +97,8 @@ def _measures(run: ClockedRun, horizon: float) -> dict[str, float]:
     }
 
 
-def _small(policy: str, clock: str, horizon: float, seed: int) -> dict[str, float]:
+def serve_small(policy: str, clock: str, horizon: float, seed: int) -> dict[str, float]:
+    """Serve the instance of Appendix A.3 until a horizon."""
     requests = poisson_requests(SMALL, horizon, SMALL_MEMORY, seed=seed)
     # Who waits when arrivals end is not flushed: the horizon is where they end.
     last = float(requests.arrivals[-1]) * 1e-6
@@ -105,11 +106,13 @@ def _small(policy: str, clock: str, horizon: float, seed: int) -> dict[str, floa
     return _measures(run, horizon)
 
 
-def _nested(thresholds: str, horizon: float, seed: int) -> dict[str, float]:
+def serve_nested(thresholds: str, horizon: float, seed: int) -> dict[str, float]:
+    """Serve the four types of Section 6.2 until a horizon."""
     requests = poisson_requests(FOUR, horizon, 10**9, seed=seed)
     last = float(requests.arrivals[-1]) * 1e-6
     run = execute(requests, NESTED[thresholds], clock=FOUR_CLOCK, until=last)
-    return _measures(run, horizon)
+    first_peak = float(run.log.usage[:ITERATIONS].max())
+    return _measures(run, horizon) | {"first_peak": first_peak}
 
 
 def _runs(study: Study, function: Any, cells: list[dict[str, Any]]) -> pd.DataFrame:
@@ -180,7 +183,7 @@ def _proposition_4(study: Study) -> Outcome:
         for horizon in horizons
         for seed in seeds
     ]
-    runs = _runs(study, _small, cells)
+    runs = _runs(study, serve_small, cells)
     of = {policy: runs[runs["policy"] == policy] for policy in POLICIES}
     longest = of["fcfs"][of["fcfs"]["horizon"] == horizons[-1]]
     claims = [
@@ -217,7 +220,7 @@ def _theorem_1(study: Study) -> Outcome:
         for horizon in horizons
         for seed in seeds
     ]
-    runs = _runs(study, _small, cells)
+    runs = _runs(study, serve_small, cells)
     runs["thresholds"] = runs["clock"].map({v: k for k, v in THEOREM_1_CLOCKS.items()})
     expected = {
         "equality": {"gap": -0.5, "latency": 0.5, "ttft": 0.5},
@@ -261,20 +264,20 @@ def _theorem_2(study: Study) -> Outcome:
         for horizon in horizons
         for seed in seeds
     ]
-    runs = _runs(study, _nested, cells)
+    runs = _runs(study, serve_nested, cells)
     program = NestedWaitThresholds(FOUR, FOUR_CLOCK)
     plan = program.plan(STRICT, delta=DELTA, iterations=ITERATIONS)
-    # As many iterations as 60 arrivals at 300 per second each take 0.2 s.
-    short = ITERATIONS * STRICT[0] / float(FOUR.rates.sum())
+    # Each iteration lasts as 60 arrivals do, 0.2 s: a fifth more time has enough iterations.
+    short = 1.2 * ITERATIONS * STRICT[0] / float(FOUR.rates.sum())
     checks = _runs(
         study,
-        _nested,
+        serve_nested,
         [
             {"thresholds": "strict", "horizon": short, "seed": study.seed + 1000 + index}
             for index in range(study.choose(40, 400))
         ],
     )
-    beyond = float((checks["peak"] > plan.memory_bound).mean())
+    beyond = float((checks["first_peak"] > plan.memory_bound).mean())
     strict = runs[runs["thresholds"] == "strict"]
     claims = [
         _growth("exponent of the gap, strict", strict, "gap", -1.1, -0.9, study.seed, 200),
@@ -282,7 +285,7 @@ def _theorem_2(study: Study) -> Outcome:
         _growth("exponent of TTFT, strict", strict, "ttft", -0.1, 0.1, study.seed, 200),
         shape("share of runs beyond the bound of memory (12)", beyond, at_most=DELTA),
     ]
-    full = {name: _full_batch(policy) for name, policy in NESTED.items()}
+    full = {name: full_batch(policy) for name, policy in NESTED.items()}
     runs["excess"] = runs["peak"] - runs["thresholds"].map(full)
     settings = {
         "clock": FOUR_CLOCK,
@@ -292,8 +295,8 @@ def _theorem_2(study: Study) -> Outcome:
         "delta": DELTA,
         "iterations": ITERATIONS,
         "runs_of_the_bound": len(checks),
-        "largest_peak": float(checks["peak"].max()),
-        "most_batches": float(checks["batches"].max()),
+        "largest_peak": float(checks["first_peak"].max()),
+        "fewest_batches": float(checks["batches"].min()),
         "seeds": len(seeds),
         "horizons": list(horizons),
     }
@@ -302,7 +305,7 @@ def _theorem_2(study: Study) -> Outcome:
     )
 
 
-def _full_batch(policy: NestedWaitPolicy) -> int:
+def full_batch(policy: NestedWaitPolicy) -> int:
     """Count the tokens of a full batch."""
     held = NestedWaitThresholds(FOUR, FOUR_CLOCK).held_tokens
     return int(held @ np.array(policy.thresholds))
@@ -310,6 +313,8 @@ def _full_batch(policy: NestedWaitPolicy) -> int:
 
 def _draw_theorem_2(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
     _plot(table, "thresholds", "latency", "mean latency (s)", axes[0])
+    axes[0].set_yscale("linear")  # it hardly changes
+    axes[0].set_ylim(0, 1.15 * table["latency_high"].max())
     _plot(table, "thresholds", "excess", "peak beyond a full batch (tokens)", axes[1], legend=False)
 
 
