@@ -61,7 +61,7 @@ def _numbers(text: str, option: str, kind: Callable[[str], Number]) -> list[Numb
     "--tolerance",
     type=float,
     metavar="X",
-    help="Growth per tenfold horizon that does not count (default: 2 % of the mean output).",
+    help="Growth per tenfold horizon that does not count (default: 5 % of the mean output).",
 )
 @click.option(
     "--threshold", is_flag=True, help="Find the load at which each policy becomes overloaded."

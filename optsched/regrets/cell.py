@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from optsched.errors import ScheduleError
 from optsched.simulate import run
 from optsched.solvers.ascent import improve_prices
+from optsched.solvers.bounds import Bound
 from optsched.solvers.bounds import bound as find_bound
+from optsched.solvers.machines import machines_bound
 from optsched.solvers.pacing import start_evenly
 from optsched.solving import hindsight
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from optsched.policies import Policy
     from optsched.regrets.source import Source
     from optsched.schedule import Schedule
-    from optsched.solvers.bounds import Bound
 
 HINDSIGHT_MOST = 20_000  # requests up to which `hindsight` is asked
 
@@ -146,8 +147,8 @@ def enclose(
     Returns
     -------
     tuple of Schedule and Bound
-        The schedule was checked, and the bound is proven by a certificate, by the closed form or
-        by a solver.
+        The schedule was checked, and the bound is proven by a certificate, by the closed form,
+        by the bound of identical machines or by a solver.
 
     Raises
     ------
@@ -162,14 +163,17 @@ def enclose(
     >>> bool(0 <= best.total_latency - proven.value < 0.001 * best.total_latency)
     True
     """
-    # A simple schedule is often good enough to leave nothing to be found.
     known = [*schedules, run(instance, "area")]
     for schedule in known:
         _check(schedule)
-    best = min(known, key=lambda schedule: schedule.total_latency)
+    best = min(known, key=_total)
     proven = find_bound(instance)
-    if proven.certificate is not None and best.total_latency > proven.value:
-        best = min(best, _check(start_evenly(instance)), key=lambda each: each.total_latency)
+    alike = instance.prompts.min() == instance.prompts.max()
+    if alike and (value := machines_bound(instance)) > proven.value:
+        # Age makes little difference here, so neither better prices nor an even pace gain much.
+        proven = Bound(value, "identical machines", 0.0)
+    elif proven.certificate is not None and best.total_latency > proven.value:
+        best = min(best, _check(start_evenly(instance)), key=_total)
         per_round = _STEP_WORK * best.makespan + _REQUEST_WORK * len(instance)
         work = max(_LEAST_WORK, _ROUNDS * per_round)
         better = improve_prices(best, proven.certificate, work=work)
@@ -192,6 +196,10 @@ def _look_further(
     if found.bound > proven.value:
         proven = replace(proven, value=found.bound, method=found.proof)
     return best, proven
+
+
+def _total(schedule: Schedule) -> int:
+    return schedule.total_latency
 
 
 def _check(schedule: Schedule) -> Schedule:

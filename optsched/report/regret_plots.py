@@ -79,7 +79,9 @@ def plot_regret(result: Regret, load: float, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("horizon T (steps in which requests arrive)")
     ax.set_ylabel("regret (steps per request)")
     legend_above(ax, f"load {load:g}; filled: against the bound, open: against the best schedule")
-    ax.get_legend().get_title().set_fontsize(TEXT_SIZE)
+    legend = ax.get_legend()
+    assert legend is not None
+    legend.get_title().set_fontsize(TEXT_SIZE)
     return ax
 
 
