@@ -98,6 +98,14 @@ def test_the_bound_of_theorem_2_holds_but_not_the_growth(theorem_2):
     assert min(asked.values()) > 10**12
 
 
+def test_among_many_workers_the_ratio_follows_the_root_of_b_ln_g(theorem_2):
+    rows = theorem_2.table[theorem_2.table["workers"] == 64]
+    means = rows.groupby("slots")["ratio"].mean()
+    constants = means / np.sqrt(means.index * math.log(64))
+    assert constants.between(0.65, 0.95).all()
+    assert constants[64] == pytest.approx(constants[16], rel=0.15)
+
+
 def test_arrivals_of_theorem_2_are_overloaded(theorem_2):
     """Definition 1: what waits after admission is more than any one length can be."""
     assert theorem_2.table["least_waiting"].min() >= 5

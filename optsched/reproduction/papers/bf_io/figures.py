@@ -15,7 +15,6 @@ from optsched.reproduction.estimates import estimate
 from optsched.reproduction.papers.bf_io.setting import (
     NO_TRACE,
     PAPER,
-    REVEAL,
     SETTINGS,
     STEPS,
     WARM_UP,
@@ -26,7 +25,7 @@ from optsched.reproduction.papers.bf_io.setting import (
     shape_of,
 )
 from optsched.reproduction.target import Outcome, Target
-from optsched.simulate.cluster import run_cluster
+from optsched.simulate.cluster import REVEAL, run_cluster
 from optsched.workloads import family
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def _figure_1(study: Study) -> Outcome:
 def _draw_figure_1(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
     shown = table[table["slots"].isin([8, 12, 24, _DEFAULT_SLOTS])]
     shown = shown.assign(name=[f"{slots} slots" for slots in shown["slots"]])
-    labels = {"xlabel": "time (steps)", "ylabel": "idle share of a step"}
+    labels: dict[str, Any] = {"xlabel": "time (steps)", "ylabel": "idle share of a step"}
     plot_series(shown, x="step", y="idle_share", by="name", ax=axes[0], **labels)
     means = table.drop_duplicates("slots")
     labels = {"xlabel": "slots per worker B", "ylabel": "mean idle share"}
@@ -139,7 +138,7 @@ def _draw_figure_5(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
     for ax, (name, rows) in zip(axes, table.groupby("family", sort=False), strict=True):
         shown = rows[rows["share"] > 0]
         shown = shown.assign(kind=shown["kind"].replace("family", f"family:{name}"))
-        labels = {"xlabel": "output (tokens)", "ylabel": "share of longer outputs"}
+        labels: dict[str, Any] = {"xlabel": "output (tokens)", "ylabel": "share of longer outputs"}
         plot_series(shown, x="tokens", y="share", by="kind", yscale="log", ax=ax, **labels)
         ax.set_ylim(5e-4, 1.2)
 
@@ -279,7 +278,7 @@ def _figure_7(study: Study) -> Outcome:
 
 
 def _draw_figure_7(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    labels = {"xlabel": "time (s)", "ylabel": "mean power of a worker (W)"}
+    labels: dict[str, Any] = {"xlabel": "time (s)", "ylabel": "mean power of a worker (W)"}
     plot_series(table, x="time_s", y="watt", by="policy", ax=axes[0], **labels)
 
 

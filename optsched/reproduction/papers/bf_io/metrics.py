@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -99,7 +99,13 @@ def _table_1(study: Study) -> Outcome:
 def _draw_table_1(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
     for ax, (metric, (label, *_)) in zip(axes, _TABLE_1.items(), strict=True):
         rows = table[table["metric"] == metric]
-        look = {"x": "policy", "y": "mean", "by": "source", "low": "low", "high": "high"}
+        look: dict[str, Any] = {
+            "x": "policy",
+            "y": "mean",
+            "by": "source",
+            "low": "low",
+            "high": "high",
+        }
         plot_bars(rows, ylabel=label, ax=ax, **look)
 
 
@@ -144,8 +150,11 @@ def _figure_4(study: Study) -> Outcome:
 
 
 def _draw_figure_4(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    look = {"x": "window", "y": "mean", "low": "low", "high": "high"}
-    labels = {"xlabel": "lookahead H (steps)", "ylabel": "imbalance (ms idle per step)"}
+    look: dict[str, Any] = {"x": "window", "y": "mean", "low": "low", "high": "high"}
+    labels: dict[str, Any] = {
+        "xlabel": "lookahead H (steps)",
+        "ylabel": "imbalance (ms idle per step)",
+    }
     paper = table[table["drift"] == 1]
     plot_series(paper, by="policy", xscale="symlog", yscale="log", ax=axes[0], **look, **labels)
     drifts = table[table["policy"] == "bf-io"].assign(

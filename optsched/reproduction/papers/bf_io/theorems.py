@@ -142,7 +142,7 @@ def _theorem(study: Study, *, drifts: Sequence[str], rounds: bool, of_prompts: b
         for drift in drifts
         for claim in _claims(table[table["drift"] == drift], rounds, drift if drifts[1:] else "")
     ]
-    settings = {
+    settings: dict[str, Any] = {
         "prompts": f"uniform, 1 to {_LARGEST}",
         "outputs": _ROUND if rounds else f"geometric, mean {_OUTPUT}",
         "workers": list(workers),
@@ -214,12 +214,15 @@ def _draw(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
         high=("ratio", "max"),
     )
     means = means.reset_index()
-    means["name"] = [f"{workers} workers" for workers in means["workers"]]
+    means["name"] = [f"G = {workers}" for workers in means["workers"]]
     means["per_worker"] = means["fcfs"] / means["workers"]
     means["root"] = np.sqrt(means["slots"] * np.log(means["workers"]))
     log: dict[str, Any] = {"by": "name", "xscale": "log", "yscale": "log"}
     at_first = means[means["drift"] == first]
-    labels = {"xlabel": "slots per worker B", "ylabel": "FCFS imbalance per worker (tokens)"}
+    labels: dict[str, Any] = {
+        "xlabel": "slots per worker B",
+        "ylabel": "FCFS imbalance per worker (tokens)",
+    }
     plot_series(at_first, x="slots", y="per_worker", ax=axes[0], **log, **labels)
     for _, rows in at_first.groupby("workers"):
         axes[0].plot(rows["slots"], rows["normal"] / rows["workers"], color=LIMIT, linewidth=0.8)
@@ -237,9 +240,10 @@ def _draw(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
 
 
 _BOUND_HOLDS = (
-    "The theorem is a lower bound, which holds on the whole grid, with much to spare; the last two "
-    "claims are the growth that it is quoted for. Its proof asks for the slots that the settings "
-    "state, which no worker has. "
+    "The theorem is a lower bound, which holds on the whole grid, with much to spare, although its "
+    "proof asks for the slots that the settings state, which no worker has. The exponents of the "
+    "ratio are the growth that it is quoted for: among few workers the ratio is far above the root "
+    "of B ln G, among many it comes down to a multiple of it. "
 )
 _FEW_WORKERS = "FCFS follows normal loads, whose growth in ln G is steeper among few workers."
 
