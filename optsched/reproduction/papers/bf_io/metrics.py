@@ -150,21 +150,20 @@ def _figure_4(study: Study) -> Outcome:
 
 
 def _draw_figure_4(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    look: dict[str, Any] = {"x": "window", "y": "mean", "low": "low", "high": "high"}
-    labels: dict[str, Any] = {
-        "xlabel": "lookahead H (steps)",
-        "ylabel": "imbalance (ms idle per step)",
-    }
-    paper = table[table["drift"] == 1]
-    plot_series(paper, by="policy", xscale="symlog", yscale="log", ax=axes[0], **look, **labels)
-    drifts = table[table["policy"] == "bf-io"].assign(
-        name=lambda rows: [f"drift {drift}" for drift in rows["drift"]]
+    look: dict[str, Any] = {"x": "window", "xscale": "symlog", "yscale": "log"}
+    look["xlabel"] = "lookahead H (steps)"
+    printed = table[table["drift"] == 1]
+    label = "imbalance (ms idle per step)"
+    plot_series(
+        printed, y="mean", by="policy", low="low", high="high", ylabel=label, ax=axes[0], **look
     )
-    columns = ["mean", "low", "high"]
-    least = drifts.groupby("drift")["mean"].transform("min")
-    drifts[columns] = drifts[columns].div(least, axis=0)
-    labels["ylabel"] = "imbalance over that of the best H"
-    plot_series(drifts, by="name", xscale="symlog", yscale="log", ax=axes[1], **look, **labels)
+    drifts = table[table["policy"] == "bf-io"]
+    drifts = drifts.assign(
+        name=[f"drift {drift}" for drift in drifts["drift"]],
+        over_best=drifts["mean"] / drifts.groupby("drift")["mean"].transform("min"),
+    )
+    label = "imbalance over that of the best H"
+    plot_series(drifts, y="over_best", by="name", ylabel=label, ax=axes[1], **look)
 
 
 TARGETS = (
