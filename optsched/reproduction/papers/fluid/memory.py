@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from optsched.clock import get_clock
 from optsched.errors import InfeasibleError
 from optsched.fluid import equilibrium
 from optsched.models.nested import NestedWaitThresholds
@@ -58,7 +59,7 @@ def least_plan(
 
     Each margin has its least thresholds that keep (10).
     """
-    program = NestedWaitThresholds(types, CLOCK, equal_borders(segments))
+    program = NestedWaitThresholds(types, get_clock(CLOCK), equal_borders(segments))
     plans = []
     for margin in margins:
         tried = replace(program, margin=margin)

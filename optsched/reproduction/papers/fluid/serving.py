@@ -13,8 +13,8 @@ from optsched.hardware import GPU_BYTES, MODELS, memory_tokens
 from optsched.policies import EnginePolicy, NestedWaitPolicy, WaitPolicy
 from optsched.report.series import plot_series
 from optsched.reproduction.claims import Claim, number, shape
+from optsched.reproduction.papers.fluid.settings import types_of
 from optsched.reproduction.target import Outcome, Target
-from optsched.request_types import RequestTypes
 from optsched.simulate import execute
 from optsched.workloads import poisson_requests
 
@@ -27,18 +27,17 @@ if TYPE_CHECKING:
     from optsched.policies.serving import Batching
     from optsched.policies.wait import WaitingPolicy
     from optsched.reproduction.study import Study
+    from optsched.request_types import RequestTypes
 
 CLOCK = "llama-2-7b-a100"  # of the GPU and the model of Section 6
 A100 = memory_tokens(MODELS["llama-2-7b"], GPU_BYTES["a100-80gb"])
 NO_LIMIT = 10**8
 ENGINES = ("vllm", "sarathi")  # those of the paper; mixed is ours
 
-LOW = RequestTypes([10, 10], [10, 20], [1000, 1000], prefill_makes_token=True)
-HIGH = RequestTypes([20] * 3, [100, 200, 300], [6000, 4000, 2000], prefill_makes_token=True)
-FOUR = RequestTypes([10] * 4, [20, 40, 80, 160], [20, 40, 80, 160], prefill_makes_token=True)
-BINS = RequestTypes(
-    [60] * 10, range(50, 501, 50), [23, 11, 8, 7, 6, 4, 3, 2, 1, 1], prefill_makes_token=True
-)
+LOW = types_of(10, [10, 20], [1000, 1000], prefill_makes_token=True)
+HIGH = types_of(20, [100, 200, 300], [6000, 4000, 2000], prefill_makes_token=True)
+FOUR = types_of(10, [20, 40, 80, 160], [20, 40, 80, 160], prefill_makes_token=True)
+BINS = types_of(60, range(50, 501, 50), [23, 11, 8, 7, 6, 4, 3, 2, 1, 1], prefill_makes_token=True)
 FOUR_THRESHOLDS = (15, 14, 12, 8)
 BIN_THRESHOLDS = (66, 43, 32, 24, 17, 11, 7, 4, 2, 1)
 
@@ -237,9 +236,11 @@ def compute(study: Study) -> Outcome:
 
 def _table(figure: Figure, runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
-    for (row, rate, policy), group in runs.groupby(["row", "rate", "policy"], sort=False):
+    labels = runs["row"].map({index: row.label for index, row in enumerate(figure.rows)})
+    kinds = runs.assign(memory=labels).groupby(["memory", "rate", "policy"], sort=False)
+    for (memory, rate, policy), group in kinds:
         point: dict[str, Any] = {
-            "memory": figure.rows[row].label,
+            "memory": memory,
             "policy": policy,
             "rate": rate,
         }
