@@ -41,6 +41,8 @@ from .gap import GapExplanation as GapExplanation
 from .gap import explain_gap as explain_gap
 from .hardware import ModelFacts as ModelFacts
 from .hardware import memory_tokens as memory_tokens
+from .horizon.run import RollingRun as RollingRun
+from .horizon.run import rolling as rolling
 from .instance import Instance as Instance
 from .interval import Hindsight as Hindsight
 from .intervals import Forecast as Forecast

@@ -16,6 +16,7 @@ from optsched.cli import (
     policies,
     regret,
     reproduce,
+    rolling,
     simulate,
     sweep,
     thresholds,
@@ -37,7 +38,18 @@ def cli() -> None:
     """
 
 
-for module in (policies, optima, cluster, simulate, thresholds, sweep, regret, reproduce, doctor):
+for module in (
+    policies,
+    optima,
+    cluster,
+    simulate,
+    rolling,
+    thresholds,
+    sweep,
+    regret,
+    reproduce,
+    doctor,
+):
     for command in vars(module).values():
         if isinstance(command, click.Command):
             cli.add_command(command)

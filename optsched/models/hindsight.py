@@ -252,7 +252,8 @@ class HindsightProgram:
 
     :math:`m_t` are the tokens of requests that are running already, :math:`w_g = 1` for the total
     latency. A penalty for lateness adds :math:`\max(0, k + o_g - d_g)` or
-    :math:`[k + o_g > d_g]` times it to the cost of :math:`x_{g,k}`.
+    :math:`[k + o_g > d_g]` times it to the cost of :math:`x_{g,k}`. Prices :math:`\pi_t` of memory
+    for requests that are not in the program add :math:`\sum_{u=1}^{o_g} (s_g + u) \, \pi_{k+u}`.
 
     For the makespan, binary :math:`y_t` says that some request completes at step :math:`t` or
     later. The objective is :math:`now + \sum_t y_t`, the right-hand side of (6) becomes
@@ -283,6 +284,8 @@ class HindsightProgram:
         Requests that are running at step `now` already.
     aggregate
         Whether equal requests share their columns; without, each group is one request.
+    prices
+        Price of a token at steps now + 1, now + 2, ..., not negative; later steps are free.
 
     Raises
     ------
@@ -318,6 +321,7 @@ class HindsightProgram:
     now: int = 0
     running: Running = NOTHING_RUNNING
     aggregate: bool = True
+    prices: FloatArray | None = None
 
     def __post_init__(self) -> None:
         for field, known in (("objective", SCHEDULE_OBJECTIVES), ("lateness", LATENESS)):
@@ -325,6 +329,13 @@ class HindsightProgram:
                 raise ModelError(f"unknown {field} {value!r}: {nearest(str(value), known)}")
         if not (np.isfinite(self.penalty) and self.penalty >= 0):
             raise ModelError(f"the penalty is {self.penalty}, but cannot be negative or infinite")
+        if self.prices is not None:
+            prices = np.array(self.prices, dtype=np.float64)
+            if prices.ndim != 1 or not (np.isfinite(prices).all() and (prices >= 0).all()):
+                raise ModelError(
+                    "prices of memory must be one number from 0 on for each step, without gaps"
+                )
+            object.__setattr__(self, "prices", prices)
         if cast("int | None", self.horizon) is None:
             safe = safe_horizon(self.instance, self.now, self.running)
             object.__setattr__(self, "horizon", safe)
@@ -362,8 +373,12 @@ class HindsightProgram:
 
     @property
     def horizon_is_safe(self) -> bool:
-        """Whether some schedule that completes by the horizon is optimal among all."""
-        return self.horizon >= safe_horizon(self.instance, self.now, self.running)
+        """Whether some schedule that completes by the horizon is optimal among all.
+
+        With prices that is not known: memory may be so much cheaper later that waiting pays.
+        """
+        safe = safe_horizon(self.instance, self.now, self.running)
+        return self.prices is None and self.horizon >= safe
 
     @property
     def _earliest(self) -> IntArray:
@@ -503,11 +518,25 @@ class HindsightProgram:
         if instance.deadlines is not None and self.lateness != "forbidden":
             late = np.maximum(completion - instance.deadlines[request], 0)
             cost += self.penalty * (late if self.lateness == "per-step" else late > 0)
-        return cost
+        return cost if self.prices is None else cost + self._paid(self.prices, request, step)
+
+    def _paid(self, prices: FloatArray, request: IntArray, step: IntArray) -> FloatArray:
+        """Give what the memory of a request costs when it starts at a step."""
+        steps = np.arange(1, len(prices) + 1)
+        first = np.concatenate([[0.0], np.cumsum(prices)])
+        second = np.concatenate([[0.0], np.cumsum(prices * steps)])
+        begin = np.minimum(step - self.now, len(steps))
+        end = np.minimum(step - self.now + self.instance.outputs[request], len(steps))
+        held = self.instance.prompts[request] - (step - self.now)
+        return np.asarray(held * (first[end] - first[begin]) + second[end] - second[begin])
 
     def cost(self, schedule: Schedule) -> float:
         """Evaluate a schedule under the objective of the program, from its start steps alone."""
-        return schedule_cost(schedule, self.objective, self.lateness, self.penalty)
+        cost = schedule_cost(schedule, self.objective, self.lateness, self.penalty)
+        if self.prices is not None:
+            everyone = np.arange(len(schedule.starts))
+            cost += float(self._paid(self.prices, everyone, schedule.starts).sum())
+        return cost
 
     def read(self, values: npt.ArrayLike) -> Schedule:
         """Turn a point of the lowered model into a schedule.

@@ -11,6 +11,7 @@ from optsched.policies.decision import DecisionPolicy
 from optsched.policies.overflow import OVERFLOW, OverflowPolicy
 from optsched.policies.priorities import PRIORITIES
 from optsched.policies.robust import ROBUST, IntervalPolicy
+from optsched.policies.rolling import ROLLING, RollingPolicy
 from optsched.policies.serving import ENGINES, EnginePolicy
 from optsched.policies.sorted_f import SELECTED, SORTED_F
 from optsched.policies.sorted_lp import SORTED_LP
@@ -32,6 +33,7 @@ __all__ = [
     "OverflowPolicy",
     "Policy",
     "PriorityPolicy",
+    "RollingPolicy",
     "Rule",
     "WaitPolicy",
     "WaitingPolicy",
@@ -45,7 +47,13 @@ __all__ = [
 OrderPolicy = PriorityPolicy | BatchPolicy
 
 Policy = (
-    OrderPolicy | IntervalPolicy | OverflowPolicy | DecisionPolicy | EnginePolicy | WaitingPolicy
+    OrderPolicy
+    | IntervalPolicy
+    | OverflowPolicy
+    | DecisionPolicy
+    | EnginePolicy
+    | WaitingPolicy
+    | RollingPolicy
 )
 
 #: The quick ones, which take milliseconds: what is run where nobody names policies.
@@ -54,7 +62,16 @@ BASIC: dict[str, OrderPolicy] = {policy.name: policy for policy in (*PRIORITIES,
 #: All policies by the name that the command line knows.
 POLICIES: dict[str, Policy] = {
     policy.name: policy
-    for policy in (*BASIC.values(), *SELECTED, *SORTED_LP, *ROBUST, *OVERFLOW, *ENGINES, *WAITING)
+    for policy in (
+        *BASIC.values(),
+        *SELECTED,
+        *SORTED_LP,
+        *ROBUST,
+        *OVERFLOW,
+        *ENGINES,
+        *WAITING,
+        *ROLLING,
+    )
 }
 
 
@@ -65,7 +82,7 @@ def get_policy(policy: str | Policy) -> Policy:
     ----------
     policy
         A name out of `POLICIES`, perhaps with a rule as in "area+backfill" or with parameters as in
-        "alpha-beta-clearing:0.1,0.2", or a policy object.
+        "alpha-beta-clearing:0.1,0.2" or "rolling:relax-lp", or a policy object.
 
     Returns
     -------
@@ -94,7 +111,7 @@ def get_policy(policy: str | Policy) -> Policy:
         raise PolicyError(f"unknown policy {name!r}: {nearest(name, POLICIES)}")
     found = POLICIES[name]
     if colon:
-        if not isinstance(found, OverflowPolicy):
+        if not isinstance(found, OverflowPolicy | RollingPolicy):
             raise PolicyError(f"policy {name!r} has no parameters; leave ':{parameters}' out")
         found = found.parsed(parameters)
     if not plus:

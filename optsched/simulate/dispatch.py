@@ -11,6 +11,7 @@ from optsched.errors import PolicyError
 from optsched.execution import Execution, of_schedule
 from optsched.policies import OrderPolicy, get_policy, with_rule
 from optsched.policies.robust import Hindsight, IntervalPolicy, RandomOrder
+from optsched.policies.rolling import RollingPolicy
 from optsched.policies.serving import EnginePolicy
 from optsched.policies.wait import WaitingPolicy
 from optsched.schedule import Schedule
@@ -120,6 +121,10 @@ def execute(
         chosen = with_rule(chosen, rule)
         if isinstance(chosen, RandomOrder):
             chosen = chosen.seeded(seed)
+    if isinstance(chosen, RollingPolicy):
+        from optsched.horizon.driver import driven
+
+        chosen = driven(chosen, seed)
     if clock is not None:
         return execute_on_clock(
             instance,

@@ -174,6 +174,23 @@ def _admit_by_priority(
     if arrivals[count - 1] == arrivals[0]:
         _admit_in_order(prompts, outputs, memory, priority, arrivals[0], starts, usage, window)
         return starts
+    admit_arriving(prompts, outputs, arrivals, memory, priority, starts, usage, window)
+    return starts
+
+
+@compiled
+def admit_arriving(
+    prompts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    memory: int,
+    priority: IntArray,
+    starts: IntArray,
+    usage: IntArray,
+    window: IntArray,
+) -> None:
+    """Admit requests by ascending arrival on a worker that may hold something already."""
+    count = len(priority)
     rank = np.empty(count, dtype=np.int64)
     rank[priority] = np.arange(count)
     not_before = arrivals.copy()  # proven by earlier tries: usage only grows while one waits
@@ -204,4 +221,3 @@ def _admit_by_priority(
         occupy(usage, window, prompts[request], outputs[request], start)
         starts[request] = start
         clock = start
-    return starts

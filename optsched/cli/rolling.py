@@ -1,0 +1,128 @@
+"""The command that runs a rolling horizon beside its fallback."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+import optsched
+from optsched.cli.common import (
+    DONE,
+    INTERRUPTED,
+    Output,
+    shared_options,
+    trace_options,
+)
+
+if TYPE_CHECKING:
+    from optsched.comparison import PolicyResult
+    from optsched.execution import Execution
+    from optsched.instance import Instance
+
+
+@click.command()
+@shared_options
+@trace_options
+@click.option(
+    "--model",
+    default="hindsight",
+    show_default=True,
+    help="What plans a window: hindsight, hindsight-exact, relax-lp or batch.",
+)
+@click.option(
+    "--window", type=int, default=64, show_default=True, metavar="N", help="Requests planned."
+)
+@click.option(
+    "--horizon", type=int, metavar="T", help="Steps whose memory is planned (default: no limit)."
+)
+@click.option(
+    "--every", type=int, default=1, show_default=True, metavar="K", help="Steps between reviews."
+)
+@click.option(
+    "--budget",
+    type=float,
+    default=0.02,
+    show_default=True,
+    metavar="S",
+    help="Seconds for a decision; 0 leaves all to the fallback.",
+)
+@click.option("--fallback", default="area", show_default=True, help="Order where there is no plan.")
+@click.option(
+    "--futures",
+    type=int,
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Possible arrivals on which plans are held against the fallback; 0 trusts the plan.",
+)
+@click.option(
+    "--intervals",
+    metavar="I",
+    help="What is known of outputs: exact, common:L,U, classes:W, relative:X or column.",
+)
+@click.option(
+    "--reading",
+    default="posterior",
+    show_default=True,
+    help="What outputs in intervals are taken for: lower, upper or posterior.",
+)
+@click.option("--policies", metavar="A,B", help="Policies beside it (default: suitable ones).")
+def rolling(
+    instance: Instance,
+    output: Output,
+    policies: str | None,
+    intervals: str | None,
+    fallback: str,
+    **settings: Any,
+) -> int:
+    """Plan a window of waiting requests, start what is due, and plan again.
+
+    Shown beside its fallback, mc-sf and area with a proven lower bound, as by compare.
+    """
+    from optsched.comparison import Comparison, PolicyResult, load_kernels
+    from optsched.policies import RollingPolicy, get_policies, split_names
+    from optsched.simulate.dispatch import check_knowledge
+
+    seed = click.get_current_context().params["seed"]
+    RollingPolicy(fallback=fallback, **settings)  # bad settings are named before any work
+    names = ["a-min", "area-posterior"]
+    if policies is not None:
+        names = split_names(policies)
+    elif intervals is None:
+        names = list(dict.fromkeys([fallback, "mc-sf", "area"]))
+    others = get_policies(names)
+    for policy in others:
+        check_knowledge(policy, intervals)
+    results: list[PolicyResult] = []
+    code = DONE
+    with output.progress("loading kernels (compiling them, the first time)") as update:
+        load_kernels(others, intervals)
+        update("finding a lower bound")
+        proven = optsched.bound(instance)
+        update("rolling horizon")
+        run = optsched.rolling(
+            instance, fallback=fallback, intervals=intervals, seed=seed, **settings
+        )
+        execution = cast("Execution", run.execution)  # no clock was given
+        results.append(
+            PolicyResult(run.schedule, run.seconds, execution.evictions, execution.wasted_tokens)
+        )
+        update("the policies beside it")
+        try:
+            beside = optsched.compare(
+                instance,
+                others,
+                intervals=intervals,
+                seed=seed,
+                bound=proven,
+                on_result=results.append,
+            )
+            unfinished = beside.unfinished
+        except KeyboardInterrupt:
+            code, unfinished = INTERRUPTED, ()
+            output.note(f"interrupted after {len(results)} of {len(others) + 1} policies")
+    comparison = Comparison(instance, proven, tuple(results), unfinished, intervals)
+    output.say(f"{comparison}\n\nrolling: {run}")
+    output.result({**comparison.to_dict(), "rolling": run.to_dict()})
+    return code

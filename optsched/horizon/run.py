@@ -1,0 +1,237 @@
+"""`optsched.rolling`: a rolling horizon on an instance, and how its decisions came about."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched.errors import PolicyError
+from optsched.horizon.driver import Driver
+from optsched.policies import DecisionPolicy, RollingPolicy
+from optsched.simulate import execute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.axes import Axes
+
+    from optsched.clock import BatchContent, Clock
+    from optsched.clocked_run import ClockedRun
+    from optsched.execution import Execution
+    from optsched.horizon.driver import Counts
+    from optsched.horizon.window import Window
+    from optsched.instance import Instance, IntArray
+    from optsched.policies import PriorityPolicy
+    from optsched.policies.rolling import Reading
+    from optsched.schedule import Schedule
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RollingRun:
+    """A run of a rolling horizon.
+
+    Attributes
+    ----------
+    policy
+        The settings.
+    execution
+        All that was done: an `Execution`, or a `ClockedRun` on a clock.
+    counts
+        How the decisions came about.
+    seconds
+        Time that the run took, without compilation.
+    """
+
+    policy: RollingPolicy
+    execution: Execution | ClockedRun
+    counts: Counts
+    seconds: float
+
+    def __repr__(self) -> str:
+        return f"<RollingRun of {self.execution.instance.name!r}: {self.decisions} decisions>"
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule, where batches take one step each.
+
+        Raises
+        ------
+        PolicyError
+            If it ran on a clock, or not all requests were completed.
+        """
+        if hasattr(self.execution, "clock"):
+            raise PolicyError("a run on a clock has batches, not a schedule; look at its execution")
+        return self.execution.schedule
+
+    @property
+    def decisions(self) -> int:
+        """Reviews at which it was decided who starts next."""
+        return len(self.counts.seconds)
+
+    @property
+    def fallbacks(self) -> int:
+        """Decisions of the fallback, for whatever reason."""
+        return self.decisions - self.counts.planned
+
+    @property
+    def over_budget(self) -> int:
+        """Decisions that took more than twice the budget."""
+        return int((np.array(self.counts.seconds) > 2 * self.policy.budget).sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give settings and counts as plain data, ready for JSON.
+
+        Returns
+        -------
+        dict
+            Seconds per decision are None where there was none.
+        """
+        policy, counts = self.policy, self.counts
+        seconds = np.array(counts.seconds)
+        some = len(seconds) > 0
+        return {
+            "model": policy.model if isinstance(policy.model, str) else "own",
+            "window": policy.window,
+            "horizon": policy.horizon,
+            "every": policy.every,
+            "budget": policy.budget,
+            "fallback": policy.order.name,
+            "reading": policy.reading,
+            "futures": policy.futures,
+            "decisions": self.decisions,
+            "planned": counts.planned,
+            "fallbacks": self.fallbacks,
+            "failed": counts.failed,
+            "late": counts.late,
+            "overruled": counts.overruled,
+            "without_budget": counts.without_budget,
+            "cut": counts.cut,
+            "over_budget": self.over_budget,
+            "reasons": dict(counts.reasons),
+            "median_seconds": float(np.median(seconds)) if some else None,
+            "p99_seconds": float(np.quantile(seconds, 0.99)) if some else None,
+            "max_seconds": float(seconds.max()) if some else None,
+            "seconds": self.seconds,
+        }
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the share of decisions that took at most so long, and the budget.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn on.
+        """
+        from optsched.report.rolling_plots import plot_decision_times
+
+        return plot_decision_times(self, ax)
+
+    def __str__(self) -> str:
+        facts = self.to_dict()
+        lines = [
+            f"{facts['decisions']:,} decisions on windows of up to {facts['window']} requests: "
+            f"{facts['planned']:,} planned by {facts['model']}, {facts['fallbacks']:,} by the "
+            f"fallback {facts['fallback']}"
+        ]
+        if facts["budget"] == 0:
+            lines.append("  the budget is zero, so nothing was planned")
+        elif facts["fallbacks"]:
+            lines.append(
+                f"  of these {facts['failed']:,} because no plan was found, {facts['late']:,} "
+                f"because it came too late, {facts['overruled']:,} because the fallback was better "
+                "on possible futures"
+            )
+        lines += [f"  {count:,} times: {reason}" for reason, count in facts["reasons"].items()]
+        if facts["decisions"]:
+            lines.append(
+                f"  a decision took {1e3 * facts['median_seconds']:.2g} ms in the median, "
+                f"{1e3 * facts['max_seconds']:.2g} ms at most; {facts['over_budget']:,} took more "
+                f"than twice the budget of {1e3 * facts['budget']:g} ms"
+            )
+        if facts["cut"]:
+            lines.append(
+                f"  the budget cut {facts['cut']:,} searches short: another run may differ"
+            )
+        return "\n".join(lines)
+
+
+def rolling(
+    instance: Instance,
+    *,
+    model: str | Callable[[Window], IntArray] = "hindsight",
+    window: int = 64,
+    horizon: int | None = None,
+    every: int = 1,
+    budget: float = 0.02,
+    fallback: str | PriorityPolicy = "area",
+    intervals: str | None = None,
+    reading: Reading = "posterior",
+    futures: int = 8,
+    seed: int = 0,
+    clock: str | Clock | Callable[[BatchContent], float] | None = None,
+    until: float = np.inf,
+) -> RollingRun:
+    """Run a rolling horizon: plan those who wait, start whom the plan starts now, and again.
+
+    Reviews take place when somebody has arrived, when an output turns out other than planned, and
+    when somebody has started while others wait beyond the window.
+
+    Parameters
+    ----------
+    instance
+        The requests, with their true outputs. What arrives later is not looked at.
+    model
+        What plans a window: "hindsight" (by search), "hindsight-exact" (by HiGHS), "relax-lp",
+        "batch", or a function that takes a `Window` and gives a start for each of its requests.
+    window, horizon, every, budget, fallback, reading, futures
+        As for `RollingPolicy`.
+    intervals
+        What it may know of the outputs, as for `forecast`; None: the outputs.
+    seed
+        Of all randomness. The same seed gives the same run unless the budget cut a search short or
+        a plan came too late, which the counts say.
+    clock, until
+        As for `execute`; on a clock windows are planned in batches.
+
+    Returns
+    -------
+    RollingRun
+        What was done, how often the fallback decided, and how long decisions took.
+
+    Raises
+    ------
+    PolicyError
+        If a setting makes no sense.
+    InstanceError
+        If an output lies outside its interval.
+
+    Examples
+    --------
+    >>> from optsched import family, rolling
+    >>> instance = family("uniform", n=30, seed=1)
+    >>> rolling(instance, budget=0).schedule.total_latency  # the fallback, area
+    4380
+    >>> run = rolling(instance)
+    >>> run.schedule.total_latency, run.decisions, run.fallbacks
+    (3829, 1, 0)
+    """
+    policy = RollingPolicy(model, window, horizon, every, budget, fallback, reading, futures)
+    driver = Driver(policy, seed)
+    asked = DecisionPolicy(policy.name, policy.title, driver)
+    began = time.perf_counter()
+    execution: Execution | ClockedRun
+    if clock is None:
+        execution = execute(instance, asked, intervals=intervals, seed=seed)
+    else:
+        execution = execute(
+            instance, asked, intervals=intervals, seed=seed, clock=clock, until=until
+        )
+    return RollingRun(policy, execution, driver.counts, time.perf_counter() - began)

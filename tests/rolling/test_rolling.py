@@ -1,0 +1,306 @@
+"""The driver: causal, feasible, honest about its fallback, and everywhere a policy is named."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import instances
+
+import optsched
+import optsched.solvers.window
+from optsched import (
+    Instance,
+    OptschedError,
+    PolicyError,
+    SolverError,
+    execute,
+    family,
+    rolling,
+    run,
+)
+from optsched.policies import PriorityPolicy, RollingPolicy
+from optsched.policies.rolling import ROLLING_MODELS
+from optsched.solvers.exact import solve_exact
+
+QUICK = {"budget": 0.004}
+SIZES = {"max_requests": 9, "max_memory": 30, "max_arrival": 20, "max_output": 10}
+
+
+@pytest.mark.parametrize("model", ROLLING_MODELS)
+@given(instances(**SIZES), st.integers(1, 6), st.integers(1, 3))
+@settings(max_examples=25, deadline=None)
+def test_every_schedule_is_feasible_and_nobody_is_cancelled(model, instance, window, every):
+    found = rolling(instance, model=model, window=window, every=every, budget=0.01)
+    assert found.schedule.check() == []
+    assert found.execution.evictions == 0
+    assert found.decisions == found.counts.planned + found.fallbacks
+
+
+@pytest.mark.parametrize("fallback", ["area", "mc-sf", "mc-sf-total", "fcfs"])
+@given(instances(**SIZES))
+@settings(max_examples=60, deadline=None)
+def test_without_a_budget_it_is_its_fallback(fallback, instance):
+    found = rolling(instance, budget=0, fallback=fallback)
+    assert np.array_equal(found.schedule.starts, run(instance, fallback).starts)
+    assert found.fallbacks == found.decisions == found.counts.without_budget > 0
+
+
+@pytest.mark.parametrize("load", [0.8, 1.2])
+def test_without_a_budget_it_is_its_fallback_at_scale(load):
+    instance = family("chat-and-summaries", n=200, seed=4, load=load)
+    found = rolling(instance, budget=0)
+    assert np.array_equal(found.schedule.starts, run(instance, "area").starts)
+    assert "the budget is zero, so nothing was planned" in str(found)
+
+
+@pytest.fixture
+def unhurried(monkeypatch):
+    """Let searches have far more time than their work takes, so that the clock cuts none."""
+    monkeypatch.setattr(optsched.solvers.window, "_SHARE", 1e-4)
+    return 20.0
+
+
+@pytest.mark.parametrize("model", ROLLING_MODELS)
+def test_the_future_changes_no_decision_before_it(model, unhurried):
+    rng = np.random.default_rng(3)
+    count, cut = (24, 12) if "exact" in model else (60, 35)
+    for seed in range(1 if "exact" in model else 3):
+        instance = family("exponential", n=count, seed=seed, load=1.0)
+        moment = int(instance.arrivals[cut])
+        while instance.arrivals[cut - 1] == moment:
+            cut -= 1
+        prompts, outputs = instance.prompts.copy(), instance.outputs.copy()
+        prompts[cut:], outputs[cut:] = rng.permutation(prompts[cut:]), 1 + outputs[cut:] // 2
+        arrivals = np.concatenate([instance.arrivals[:cut], moment + np.arange(count - cut) * 3])
+        other = Instance(prompts, outputs, instance.memory, arrivals)
+        options = {"model": model, "window": 4 if "exact" in model else 16, "budget": unhurried}
+        one, two = rolling(instance, **options), rolling(other, **options)
+        before = np.flatnonzero((one.schedule.starts < moment) | (two.schedule.starts < moment))
+        assert len(before) > cut // 2
+        assert np.array_equal(one.schedule.starts[before], two.schedule.starts[before])
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_another(unhurried):
+    instance = family("uniform", n=60, seed=2, load=1.0)
+    runs = [rolling(instance, budget=unhurried, seed=seed) for seed in (1, 1, 2)]
+    assert [found.counts.cut for found in runs] == [0, 0, 0]
+    assert np.array_equal(runs[0].schedule.starts, runs[1].schedule.starts)
+    assert not np.array_equal(runs[0].schedule.starts, runs[2].schedule.starts)
+
+
+def test_a_model_that_fails_leaves_all_to_the_fallback():
+    def broken(window):
+        raise SolverError("no licence")
+
+    instance = family("uniform", n=40, seed=1, load=1.0)
+    found = rolling(instance, model=broken)
+    assert found.counts.failed == found.fallbacks == found.decisions > 10
+    assert found.counts.reasons == {"no licence": found.decisions}
+    assert np.array_equal(found.schedule.starts, run(instance, "area").starts)
+    assert f"{found.decisions} times: no licence" in str(found)
+
+
+def test_a_model_that_fails_now_and_then_is_counted():
+    calls = []
+
+    def shaky(window):
+        calls.append(len(window))
+        if len(calls) % 3 == 0:
+            raise SolverError("lost connection")
+        return window.place(window.order)
+
+    instance = family("exponential", n=60, seed=1, load=1.0)
+    found = rolling(instance, model=shaky, futures=0, budget=5)
+    assert found.counts.failed == len(calls) // 3 > 3
+    assert found.counts.planned == len(calls) - len(calls) // 3
+    # Plan or not, here it is the order of the fallback.
+    assert np.array_equal(found.schedule.starts, run(instance, "area").starts)
+
+
+def test_plans_that_do_not_fit_are_failures():
+    instance = Instance([5, 5, 5], [2, 2, 2], memory=9)
+    found = rolling(instance, model=lambda window: np.zeros(len(window), dtype=np.int64))
+    assert found.counts.failed > 0
+    assert found.schedule.check() == []
+
+
+def test_a_plan_that_comes_late_is_not_followed():
+    def slow(window):
+        time.sleep(0.03)
+        return window.place(window.order[::-1])
+
+    instance = family("exponential", n=20, seed=3, load=1.5)
+    found = rolling(instance, model=slow, budget=0.01)
+    assert found.counts.late == found.fallbacks == found.decisions
+    assert found.over_budget == found.decisions
+    assert np.array_equal(found.schedule.starts, run(instance, "area").starts)
+
+
+def test_a_foreign_error_is_not_swallowed():
+    def wrong(window):
+        return window.nothing_like_that
+
+    with pytest.raises(AttributeError):
+        rolling(Instance([1], [1], 2), model=wrong)
+
+
+def test_plans_pay(unhurried):
+    ratios = []
+    for seed in range(3):
+        instance = family("uniform", n=100, seed=seed, load=0.9)
+        found = rolling(instance, budget=unhurried)
+        ratios.append(found.schedule.total_latency / run(instance, "area").total_latency)
+    assert np.mean(ratios) < 0.9  # about 0.75
+
+
+def test_deliberate_delay_pays_where_a_giant_would_block():
+    # The giant fits now, but who waits beside it is served first.
+    instance = Instance([30, 30, 30, 60], [4, 4, 4, 30], memory=100)
+    found = rolling(instance, futures=0)
+    assert found.schedule.total_latency == solve_exact(instance).lower
+
+
+def test_windows_beyond_which_others_fit_start_these_too():
+    instance = Instance([1] * 40, [5] * 40, memory=1000)
+    assert rolling(instance, window=3).schedule.starts.max() == 0
+
+
+def test_a_horizon_limits_what_is_planned():
+    instance = family("uniform", n=60, seed=1)
+    seen = []
+
+    def planner(window):
+        seen.append(int((window.outputs * (window.prompts + window.outputs)).sum()))
+        return window.place(window.order)
+
+    rolling(instance, model=planner, horizon=50, budget=5)
+    near = max(seen)
+    seen.clear()
+    rolling(instance, model=planner, budget=5)
+    assert near < max(seen) / 4
+
+
+@pytest.mark.parametrize("reading", ["lower", "upper", "posterior"])
+@pytest.mark.parametrize("intervals", ["common:1,50", "classes:10", "relative:0.5", "exact"])
+def test_it_runs_under_intervals(intervals, reading):
+    instance = family("exponential", n=60, seed=2, load=0.9)
+    found = rolling(instance, intervals=intervals, reading=reading, **QUICK)
+    assert found.execution.check() == []
+    assert found.execution.all_complete
+    if reading == "upper" or intervals == "exact":
+        assert found.execution.evictions == 0
+
+
+@given(instances(**SIZES), st.sampled_from(["lower", "upper", "posterior"]))
+@settings(max_examples=60, deadline=None)
+def test_under_intervals_all_attempts_are_feasible(instance, reading):
+    found = rolling(instance, intervals="common:1,12", reading=reading, **QUICK)
+    assert found.execution.check() == []
+    assert found.execution.all_complete
+    assert (found.execution.evictions == 0) or reading != "upper"
+
+
+def test_exact_intervals_are_known_outputs():
+    instance = family("exponential", n=60, seed=5, load=1.1)
+    one = rolling(instance, model="batch", budget=5)
+    two = rolling(instance, model="batch", budget=5, intervals="exact", reading="lower")
+    assert np.array_equal(one.schedule.starts, two.schedule.starts)
+
+
+def test_rolling_is_a_policy_everywhere():
+    instance = family("exponential", n=40, seed=1, load=0.9)
+    assert run(instance, "rolling").check() == []
+    assert execute(instance, "rolling:batch", intervals="classes:5").all_complete
+    compared = optsched.compare(instance, ["rolling", "area"])
+    assert [schedule.policy for schedule in compared.schedules] == ["rolling", "area"]
+    clocked = execute(instance, "rolling", clock="unit")
+    assert clocked.unfinished == 0
+    timed = family("exponential", n=40, seed=1, rate=20, seconds_per_step=1e-6)
+    both = optsched.compare_on_clock(timed, "affine:0.01,0.0001", ["rolling", "area"])
+    assert [entry.unfinished for entry in both.runs] == [0, 0]
+    own = RollingPolicy(window=8, budget=0.0, name="mine")
+    assert np.array_equal(run(instance, own).starts, run(instance, "area").starts)
+
+
+def test_on_the_unit_clock_it_decides_as_in_steps():
+    instance = family("exponential", n=60, seed=4, load=1.0)
+    policy = RollingPolicy(model="batch", budget=5)
+    steps = execute(instance, policy).schedule
+    batches = execute(instance, policy, clock="unit")
+    done = batches.log.spans[batches.last_batch, 1]
+    assert np.array_equal(steps.completions, done.astype(np.int64))
+
+
+def test_rolling_in_a_sweep(tmp_path):
+    from optsched.sweeps.run import Run, Source, perform
+
+    source = Source((("family", "exponential"), ("n", 30), ("load", 0.9)))
+    row = perform(Run(source, "rolling", (), seed=2))
+    assert row["status"] == "ok"
+    assert row["completed"] == 30
+
+
+def test_counts_as_data_and_words():
+    found = rolling(family("uniform", n=40, seed=1, load=0.9))
+    content = found.to_dict()
+    assert content["decisions"] == found.decisions == len(found.counts.seconds)
+    assert content["planned"] + content["fallbacks"] == content["decisions"]
+    parts = ("failed", "late", "overruled", "without_budget")
+    assert sum(content[part] for part in parts) == content["fallbacks"]
+    assert 0 < content["median_seconds"] <= content["p99_seconds"] <= content["max_seconds"]
+    assert f"{found.decisions} decisions on windows of up to 64 requests" in str(found)
+    assert repr(found) == f"<RollingRun of 'uniform': {found.decisions} decisions>"
+
+
+def test_a_run_on_a_clock_has_no_schedule():
+    found = rolling(Instance([1, 1], [1, 2], 5), clock="unit")
+    assert found.execution.unfinished == 0
+    with pytest.raises(PolicyError, match="batches, not a schedule"):
+        _ = found.schedule
+
+
+def test_decision_times_are_plotted():
+    axes = rolling(family("uniform", n=40, seed=1, load=0.9)).plot()
+    assert "ms" in axes.get_xlabel()
+    assert [text.get_text() for text in axes.get_legend().get_texts()][1:] == [
+        "budget, 20 ms",
+        "twice the budget",
+    ]
+
+
+BAD = {
+    "unknown model 'hindsihgt' of a rolling horizon: did you mean": {"model": "hindsihgt"},
+    "window of a rolling horizon is 0, but must be a whole number from 1": {"window": 0},
+    "every of a rolling horizon is 1.5, but": {"every": 1.5},
+    "horizon of a rolling horizon is -3, but": {"horizon": -3},
+    "futures of a rolling horizon is True, but": {"futures": True},
+    "the budget of a decision is -1 seconds, but must be": {"budget": -1},
+    "the budget of a decision is nan seconds": {"budget": float("nan")},
+    "unknown fallback 'sorted-f': ": {"fallback": "sorted-f"},
+    "unknown reading 'mean' of intervals": {"reading": "mean"},
+    "a window of 49 steps is shorter than one output: request 4 may make 50 tokens": {
+        "horizon": 49
+    },
+}
+
+
+@pytest.mark.parametrize("sentence", BAD)
+def test_bad_settings_are_named_in_one_sentence(sentence):
+    instance = Instance([1] * 5, [3, 2, 1, 4, 50], memory=60)
+    with pytest.raises(OptschedError) as error:
+        rolling(instance, **BAD[sentence])
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_fallbacks_with_rules_and_rules_of_admission_are_refused():
+    with pytest.raises(PolicyError, match="has a rule of its own; name a plain order"):
+        RollingPolicy(fallback=PriorityPolicy("x", "", lambda i: i.outputs, rule="skip"))
+    with pytest.raises(PolicyError, match="'rolling' admits by rules of its own"):
+        run(Instance([1], [1], 2), "rolling", rule="skip")
+    with pytest.raises(PolicyError, match="unknown model 'best'"):
+        run(Instance([1], [1], 2), "rolling:best")
