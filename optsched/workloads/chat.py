@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from optsched.instance import FloatArray, IntArray
     from optsched.workloads.families import Requests
 
 
@@ -22,8 +23,12 @@ def chat(rng: np.random.Generator, n: int, memory: int) -> Requests:
 
     mean, spread, longest = 2.432, 2.040, 499
     below = ndtr((np.log(longest) - mean) / spread)
-    prompts = np.exp(mean + spread * ndtri(below * rng.random(n)))
+    prompts: FloatArray = np.exp(mean + spread * ndtri(below * rng.random(n)))
     form, scale, longest = 0.5658, 158.6, 599
     below = gammainc(form, longest / scale)
-    outputs = scale * gammaincinv(form, below * rng.random(n))
-    return np.maximum(np.ceil([prompts, outputs]), 1).astype(np.int64)
+    outputs: FloatArray = scale * gammaincinv(form, below * rng.random(n))
+    return _whole(prompts), _whole(outputs)
+
+
+def _whole(lengths: FloatArray) -> IntArray:
+    return np.maximum(np.ceil(lengths), 1).astype(np.int64)
