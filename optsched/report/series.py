@@ -229,6 +229,7 @@ def plot_stack(
         look: dict[str, Any] = {"color": colour, "edgecolor": "white", "hatch": hatch, "lw": 0.3}
         ax.bar(places, heights, 0.76, below, label=plain(part.replace("_", " ")), **look)
         below = below + heights
+    ax.set_ylim(0, 1.05 * below.max())  # parts of no height would take the margin away
     ax.set_xticks(places, [plain(str(place)) for place in table[x]])
     ax.grid(visible=False, axis="x")
     _number(ax.xaxis, below[:0], "linear")

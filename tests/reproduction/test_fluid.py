@@ -6,6 +6,7 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import brentq
 
@@ -22,6 +23,7 @@ from optsched import (
 )
 from optsched.models import queue_decay
 from optsched.policies import NestedWaitPolicy, WaitPolicy
+from optsched.report.series import plot_stack
 from optsched.reproduction import TARGETS
 from optsched.reproduction.papers.fluid import memory, serving, theory
 
@@ -150,6 +152,15 @@ def test_figures_hold_what_their_table_says():
     assert not claims["wait, balanced over sarathi, throughput, least over rates"].holds
     assert result.verdict.startswith("not reproduced: wait over ")
     assert table.loc["wait", "latency"][100] > 2 * table.loc["mixed", "latency"][100]
+
+
+def test_stacked_bars_end_at_the_sum_of_their_parts():
+    table = pd.DataFrame({"segments": [1, 2], "full_batch": [9.0, 5.0], "queues": [0.0, 1.0]})
+    ax = plot_stack(table, x="segments", parts=("full_batch", "queues"))
+    tops = [bar.get_y() + bar.get_height() for bar in ax.patches]
+    assert tops == [9, 5, 9, 6]
+    assert ax.get_ylim()[1] > 9
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["full batch", "queues"]
 
 
 # Errata
