@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
+
 from optsched.policies import BASIC
-from optsched.report.style import line_styles
+from optsched.report.style import legend_above, line_styles, prepare
 
 
 def test_policies_keep_their_look_whatever_stands_beside_them():
@@ -27,3 +31,23 @@ def test_tint_is_lighter():
     style = line_styles(["area"])[0]
     assert style.tint > style.colour
     assert len(style.tint) == 7
+
+
+@pytest.mark.parametrize("panels", [1, 2, 3])
+@pytest.mark.parametrize("length", [4, 11, 17, 23])
+@pytest.mark.parametrize("count", [1, 4, 7])
+def test_legends_take_no_more_columns_than_fit_a_panel(panels, length, count):
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(
+        1, panels, squeeze=False, figsize=(4.6 * panels, 3.3), layout="constrained"
+    )
+    for ax in axes.flat:
+        for index in range(count):
+            prepare(ax).plot([0, 1], [0, index], label=f"{index}".ljust(length, "x"))
+        legend_above(ax)
+    figure.canvas.draw()
+    boxes = [ax.get_legend().get_window_extent() for ax in axes.flat]
+    assert all(box.x1 <= 1.02 * figure.bbox.width for box in boxes)
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+    assert min(ax.get_window_extent().width for ax in axes.flat) > 0.7 * figure.bbox.width / panels

@@ -142,7 +142,7 @@ def _draw(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
 TARGETS = (
     Target(
         "sorted-f-fig-8",
-        "mean latency of six policies by number of requests",
+        "mean latency of the paper's six policies, and of area, by number of requests",
         f"{SOURCE}, Fig. 8",
         _figure_8,
         _draw,
