@@ -298,6 +298,14 @@ def test_the_bins_thresholds_do_not_fit_on_the_gpu():
     assert serving.A100 == 138_134 < one_each
 
 
+def test_the_limit_of_requests_does_not_bind_where_thresholds_are_solved():
+    for name in ("fluid-fig-11", "fluid-fig-12"):
+        figure = serving.FIGURES[name]
+        held = figure.types.rates @ figure.types.held_tokens
+        active = figure.types.rates @ figure.types.stages
+        assert serving.A100 / (held / active) < figure.rows[0].requests_most
+
+
 def test_algorithm_1_pauses_those_inside():
     """A request advances only while as many of its type wait as the threshold says."""
     requests = Instance([5] * 5, [4] * 5, 100, arrivals=range(0, 50, 10), seconds_per_step=0.1)
