@@ -127,11 +127,11 @@ def planned_run(
 
     while worker.to_come or worker.waiting or worker.running:
         worker.arrive()
-        if outlived == "restarts":
+        if outlived in ("restarts", "doubles"):
             for i, start in list(worker.running.items()):
                 if worker.step - start >= bound[i]:
                     worker.cancel(i)
-                    bound[i] = upper[i]
+                    bound[i] = upper[i] if outlived == "restarts" else min(upper[i], 2 * bound[i])
         elif outlived == "ends-next":
             cancel_all_that_is_too_much()
         for i in sorted(worker.waiting, key=urgency):

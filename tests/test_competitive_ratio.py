@@ -281,3 +281,28 @@ def test_bad_mixes_and_bad_ratios_get_a_sentence():
         a_min_geometric(1.5)
     with pytest.raises(ModelError, match="mix is -1"):
         a_max_workers(0.5, -1)
+
+
+def test_without_loss_of_generality_l_is_not_1():
+    """The same ratio of bounds at ten times the lengths: the maximum rises with the grid."""
+    values = [CompetitiveRatio(10 * scale, scale).eigenvalue for scale in (1, 10, 100)]
+    assert values == sorted(values)
+    assert values[2] == pytest.approx(1.7439, abs=5e-5)
+
+
+def test_the_first_sum_in_the_proof_of_theorem_5_3_has_its_two_on_the_wrong_term():
+    q, k = 0.5, np.arange(1.0, 200)
+    later = np.array([(k[k > each] * q ** (k[k > each] - 1)).sum() for each in k])
+    own = k * q ** (k - 1)
+    closed = 1 + 2 * q + 11 * q**2 + 8 * q**3 + 11 * q**4 + 2 * q**5 + q**6
+    closed /= (1 - q) ** 6 * (1 + q) ** 4
+    weight = k**3 * q ** (k - 1)
+    assert (weight * (own + 2 * later)).sum() == pytest.approx(closed, rel=1e-12)
+    assert (weight * (2 * own + later)).sum() < 0.9 * closed
+
+
+def test_weighted_geometric_outputs_peak_at_one_over_the_log():
+    q, k = 0.9, np.arange(1, 200)
+    peak = k[(k * q ** (k - 1.0)).argmax()]
+    assert abs(peak - 1 / log(1 / q)) <= 1
+    assert log(1 / q) < 0.2  # which Section 5.3 prints

@@ -42,7 +42,8 @@ class IntervalPolicy:
     outlived
         A running request that has outlived its plan is planned to end with the next step
         ("ends-next"), counts as nothing at admission ("holds-nothing", after which what is too
-        much is cancelled), or is cancelled at once and planned with its upper bound ("restarts").
+        much is cancelled), or is cancelled at once and planned with its upper bound ("restarts") or
+        with twice its bound ("doubles").
     cancel
         Who is cancelled first when the memory runs out: the least "bound", or the least of the
         larger of bound and "tokens" made.
@@ -63,7 +64,7 @@ class IntervalPolicy:
     title: str
     plan: Literal["lower", "upper"] = "lower"
     order: Literal["bound", "area", "mean-area", "random"] = "bound"
-    outlived: Literal["ends-next", "holds-nothing", "restarts"] = "ends-next"
+    outlived: Literal["ends-next", "holds-nothing", "restarts", "doubles"] = "ends-next"
     cancel: Literal["bound", "tokens"] = "bound"
     slack: float = 0.0
 
@@ -133,6 +134,11 @@ ROBUST = (
         outlived="holds-nothing",
     ),
     _A_L,
+    IntervalPolicy(
+        "a-double",
+        "lower bound first; who outlives it restarts with twice the bound",
+        outlived="doubles",
+    ),
     # Where the bounds of Robust Theorems 5.1 and 5.2 cross, for two-point outputs.
     SwitchingPolicy(
         "a-switch",

@@ -33,6 +33,7 @@ _OUTLIVED = {
     "ends-next": eviction.ENDS_NEXT,
     "holds-nothing": eviction.HOLDS_NOTHING,
     "restarts": eviction.RESTARTS,
+    "doubles": eviction.DOUBLES,
 }
 _CANCEL = {"bound": eviction.BY_BOUND, "tokens": eviction.BY_TOKENS}
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from optsched.simulate.batches import BatchLog
 
 # How a running request that has outlived its planned output is planned to go on.
-ENDS_NEXT, HOLDS_NOTHING, RESTARTS = 0, 1, 2
+ENDS_NEXT, HOLDS_NOTHING, RESTARTS, DOUBLES = 0, 1, 2, 3
 # By what the waiting requests are ordered, ascending.
 BOUND, AREA, MEAN_AREA, RANDOM = 0, 1, 2, 3
 # In which order running requests are cancelled, ascending.
@@ -162,7 +162,8 @@ def run_planned(
     outlived
         ENDS_NEXT: a request that outlives its plan is planned to end at the next step.
         HOLDS_NOTHING: it does not count at admission, and what is too much afterwards is
-        cancelled. RESTARTS: it is cancelled at once and planned with its upper bound.
+        cancelled. RESTARTS: it is cancelled at once and planned with its upper bound. DOUBLES:
+        with twice its planned output, at most the upper bound.
     cancel
         BY_BOUND or BY_TOKENS (the larger of bound and tokens made).
     reserve
@@ -188,7 +189,8 @@ def run_planned(
     starts = np.zeros(count, dtype=np.int64)
     running = np.empty(count, dtype=np.int64)
     longest = max(planned.max(), outputs.max())
-    if outlived == RESTARTS:
+    at_once = outlived in (RESTARTS, DOUBLES)
+    if at_once:
         longest = max(longest, upper.max())
     size = 1
     while size < longest + 2:
@@ -229,7 +231,7 @@ def run_planned(
             # Cancel before admission; after it only where admission counted some as nothing.
             if (outlived == HOLDS_NOTHING) != (phase == 2):
                 continue
-            if outlived == RESTARTS:
+            if at_once:
                 cancelled = _choose_outlived(running[:active], starts, planned, clock)
             elif held + active > memory:
                 cancelled = _choose_to_cancel(
@@ -257,9 +259,12 @@ def run_planned(
                 else:
                     ended = log_attempt(ended, logged, request, start, made)
                     logged += 1
-                planned[request] = (
-                    upper[request] if outlived == RESTARTS else max(planned[request], made)
-                )
+                if outlived == RESTARTS:
+                    planned[request] = upper[request]
+                elif outlived == DOUBLES:
+                    planned[request] = min(upper[request], 2 * planned[request])
+                else:
+                    planned[request] = max(planned[request], made)
                 starts[request] = -1
                 attempts[request] += 1
                 key = _urgency(order, prompt, planned[request], upper[request])

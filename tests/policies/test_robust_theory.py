@@ -13,7 +13,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from optsched import Instance, execute
+from optsched import CompetitiveRatio, Instance, execute
+from optsched.reproduction.papers.robust.common import requests_of
 
 MEMORY, LONG = 400, 20
 SHARES = (0.1, 0.2, 0.4, 0.6, 0.8, 0.9)
@@ -135,3 +136,35 @@ def test_the_switch_is_the_better_of_the_two_on_both_sides():
         assert run.schedule.starts.tolist() == same.schedule.starts.tolist()
         other = {"a-l": "a-min", "a-min": "a-l"}[better]
         assert worst(better, short) < worst(other, short)
+
+
+def test_proposition_8_4_fails_where_requests_do_not_divide_the_memory():
+    """Peaks of 10: three fit into M = 30 and one into half of it; what holds has an O(1/M)."""
+    prompts, outputs = [9] * 30, [1] * 30
+    whole, half = (
+        execute(Instance(prompts, outputs, memory), "a-random").total_latency for memory in (30, 15)
+    )
+    assert (whole, half) == (165, 465)
+    assert half > 2 * whole
+
+
+def test_who_restarts_with_twice_its_bound_is_far_below_a_min_on_the_mix_worst_for_that():
+    """Theorem 4.2 says that no policy has a smaller ratio in the worst case than A_min."""
+    for long in (16, 64):
+        worst_mix = CompetitiveRatio(long)
+        outputs = requests_of(worst_mix.shares, 64_000)
+        instance = Instance(np.zeros_like(outputs), outputs, 40 * long)
+        doubled, a_min = ratio(instance, "a-double", 1), ratio(instance, "a-min", 1)
+        assert doubled < 2 < a_min
+    assert a_min > 4 * doubled
+
+
+def test_doubling_costs_a_constant_factor_on_random_mixes():
+    rng = np.random.default_rng(0)
+    lengths, ratios = np.arange(1, 65), []
+    for _ in range(12):
+        shares = rng.dirichlet(np.full(64, 0.1)) / lengths ** float(rng.choice([0, 1, 2, 3]))
+        outputs = requests_of(shares / shares.sum(), 10_000)
+        instance = Instance(np.zeros_like(outputs), outputs, 1000)
+        ratios.append(ratio(instance, "a-double", 1))
+    assert max(ratios) < 3.5

@@ -11,7 +11,7 @@ from matplotlib import pyplot
 
 from optsched import CompetitiveRatio, Instance, execute, family, reproduce
 from optsched.reproduction.papers.robust import TARGETS
-from optsched.reproduction.papers.robust.formulas import requests_of
+from optsched.reproduction.papers.robust.common import requests_of
 
 REPRODUCED = {"robust-fig-1", "robust-fig-2", "robust-fig-3"}
 IN_THEOREMS = {"robust-theorem-3-3", "robust-theorem-5-2"}

@@ -1,5 +1,5 @@
 """Targets of "Adaptively Robust LLM Inference Optimization under Prediction Uncertainty"."""
 
-from optsched.reproduction.papers.robust import experiments, formulas, theorems
+from optsched.reproduction.papers.robust import experiments, formulas, geometric, theorems
 
-TARGETS = (*formulas.TARGETS, *theorems.TARGETS, *experiments.TARGETS)
+TARGETS = (*formulas.TARGETS, *geometric.TARGETS, *theorems.TARGETS, *experiments.TARGETS)
