@@ -290,8 +290,8 @@ TARGETS = (
         _figure_1,
         _draw_figure_1,
         (1, 2),
-        "The paper's industrial trace is not public, and its slots per worker are not stated. Of "
-        "prompts and outputs as in Table 1 fewer slots idle more (right panel).",
+        "The paper's industrial trace is not public, and its slots per worker are not stated. With "
+        "prompts and outputs as in Table 1, the fewer the slots, the more is idle (right panel).",
     ),
     Target(
         "bf-io-fig-5",
