@@ -1,7 +1,8 @@
 """Adversarial requests: the instances of the papers' proofs.
 
 Sorted-F is "LLM Serving Optimization with Variable Prefill and Decode Lengths", Jaillet is "Online
-Scheduling for LLM Inference with KV Cache Constraints". Each function makes requests from a random
+Scheduling for LLM Inference with KV Cache Constraints", Robust is "Adaptively Robust LLM Inference
+Optimization under Prediction Uncertainty". Each function makes requests from a random
 generator, the number of requests and the memory; `optsched.workloads.families` names them.
 """
 
@@ -189,6 +190,45 @@ def jaillet(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
         )
     arrivals = np.array([0] + [memory - 2 * shorts] * shorts)
     return np.full(shorts + 1, shorts), np.array([memory - shorts] + [1] * shorts), arrivals
+
+
+def robust_two_point(
+    rng: np.random.Generator,
+    n: int | None,
+    memory: int,
+    short: int = 4,
+    long: int = 20,
+    share: float = 0.5,
+) -> Requests:
+    """Make requests without prompts whose outputs are one of two (Robust Section 5.1)."""
+    if not (1 <= short <= long <= memory and 0 <= share <= 1):
+        raise InstanceError(
+            f"short is {short}, long {long} and share {share}, but must be whole numbers with "
+            f"1 <= short <= long <= memory {memory}, and from 0 to 1"
+        )
+    count = 20 * memory // int(short) if n is None else n
+    shorts = round(share * count)
+    outputs = np.repeat([int(short), int(long)], [shorts, count - shorts])
+    return np.zeros_like(outputs), outputs
+
+
+def robust_theorem_3_4(
+    rng: np.random.Generator,
+    n: int | None,
+    memory: int,
+    short: int = 4,
+    batches: int = 100,
+    mix: float | None = None,
+) -> Requests:
+    """Make the requests of Robust Theorem 3.4, M = l u: `batches` of long ones, mix of short."""
+    if not (short >= 1 and memory % short == 0 and memory // short >= short and batches >= 1):
+        raise InstanceError(
+            f"short is {short} and batches {batches}, but short must divide the memory {memory} "
+            "and be at most its root, and there is at least one batch"
+        )
+    short, long = int(short), memory // int(short)
+    shorts = round((math.sqrt(short / long) if mix is None else mix) * batches)
+    return _two_types(n, (0, short, shorts * long), (0, long, int(batches) * short))
 
 
 def partition(rng: np.random.Generator, n: int, memory: int) -> Requests:

@@ -437,6 +437,20 @@ FAMILIES = {
         "one request that fills the memory, and short ones that come shortly before it ends "
         "(Jaillet Theorem 6.2)",
     ),
+    "robust-two-point": WorkloadFamily(
+        adversarial.robust_two_point,
+        400,
+        None,
+        "no prompts, outputs short or long: A_min is bounded by (3 - short / long) / 2, where the "
+        "share of short ones is long / (short + long) (Robust Theorem 5.1)",
+    ),
+    "robust-theorem-3-4": WorkloadFamily(
+        adversarial.robust_theorem_3_4,
+        64,
+        None,
+        "no prompts, outputs short and M / short in so many batches: reserving the longest output "
+        "for each costs 3 times H-SF here, not the printed 6 (Robust Theorem 3.4)",
+    ),
     "partition": WorkloadFamily(
         adversarial.partition,
         100,

@@ -13,7 +13,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from optsched import CompetitiveRatio, Instance, execute
+from optsched import CompetitiveRatio, Instance, InstanceError, execute, family
 from optsched.reproduction.papers.robust.common import requests_of
 
 MEMORY, LONG = 400, 20
@@ -168,3 +168,20 @@ def test_doubling_costs_a_constant_factor_on_random_mixes():
         instance = Instance(np.zeros_like(outputs), outputs, 1000)
         ratios.append(ratio(instance, "a-double", 1))
     assert max(ratios) < 3.5
+
+
+def test_the_families_are_the_instances_of_the_proofs():
+    proof = family("robust-theorem-3-4", batches=50)
+    assert proof.memory == 64
+    assert np.bincount(proof.outputs)[[4, 16]].tolist() == [25 * 16, 50 * 4]
+    two = family("robust-two-point", short=5, share=0.8)
+    assert two.outputs.tolist() == two_point(5, 0.8).outputs.tolist()
+    assert not two.prompts.any()
+    for name, wrong in (
+        ("robust-theorem-3-4", {"short": 5}),
+        ("robust-theorem-3-4", {"short": 16}),
+        ("robust-two-point", {"short": 21}),
+        ("robust-two-point", {"share": 1.5}),
+    ):
+        with pytest.raises(InstanceError, match="short is"):
+            family(name, **wrong)

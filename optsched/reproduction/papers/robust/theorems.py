@@ -24,6 +24,7 @@ from optsched.reproduction.claims import shape
 from optsched.reproduction.papers.robust.common import PAPER, ratio_to_hindsight, requests_of
 from optsched.reproduction.target import Outcome, Target
 from optsched.simulate import execute
+from optsched.workloads import family
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,9 +58,9 @@ def _worst_of_two(
     count = batches * memory // short
     found = {}
     for share in sorted(shares):
-        outputs = np.full(count, long)
-        outputs[: round(share * count)] = short
-        instance = Instance(np.zeros_like(outputs), outputs, memory)
+        instance = family(
+            "robust-two-point", n=count, memory=memory, short=short, long=long, share=share
+        )
         found[share] = ratio_to_hindsight(instance, policy, long, seeds)
     worst = max(found, key=lambda share: found[share])
     return {"share": worst, "ratio": found[worst]}
@@ -140,13 +141,13 @@ def _theorem_5_2(study: Study) -> Outcome:
 # Theorem 3.4
 
 
-def _instance_3_4(short: int, long: int, shorts: int, batches: int, seed: int) -> dict[str, float]:
+def _instance_3_4(short: int, long: int, mix: float, batches: int, seed: int) -> dict[str, float]:
     """Run the proof's instance with its l workers, and with A_max as Algorithm 1 defines it."""
-    counts = shorts * long, batches * short
-    outputs = np.repeat([short, long], counts)
-    instance = Instance(np.zeros_like(outputs), outputs, short * long)
+    instance = family(
+        "robust-theorem-3-4", memory=short * long, short=short, mix=mix, batches=batches
+    )
     free, total = [0] * short, 0
-    for output in np.random.default_rng(seed).permutation(outputs).tolist():
+    for output in np.random.default_rng(seed).permutation(instance.outputs).tolist():
         end = heapq.heappop(free) + output
         total += end
         heapq.heappush(free, end)
@@ -167,15 +168,15 @@ def _theorem_3_4(study: Study) -> Outcome:
             ("printed mix", math.sqrt(short / long)),
             ("worst mix", float(mixes[int(np.argmax(ratios))])),
         ):
-            shorts = round(mix * batches)
-            calls.append((name, {"short": short, "long": long, "shorts": shorts}))
+            whole = round(mix * batches) / batches
+            calls.append((name, {"short": short, "long": long, "mix": whole}))
     common = {"batches": batches, "seed": study.seed}
     runs = study.map(_instance_3_4, [call | common for _, call in calls])
     claims, rows = [], []
     for (name, call), found in zip(calls, runs, strict=True):
         alpha = call["short"] / call["long"]
         printed = a_max_printed_lower_bound(alpha)
-        formula = a_max_workers(alpha, call["shorts"] / batches)
+        formula = a_max_workers(alpha, call["mix"])
         for who, ratio in (("A_max as the proof runs it", formula), ("a-max", found["a-max"])):
             label = f"alpha=1/{1 / alpha:g}, {name}: {who}"
             claims.append(shape(label, ratio, at_least=printed, paper=printed))
@@ -219,29 +220,25 @@ def _worst_mix(
 def _theorem_4_3(study: Study) -> Outcome:
     uppers = [4, 16, 64, 256]
     seeds = [study.seed + each for each in range(study.choose(1, 3))]
-    calls = []
-    for u in uppers:
-        # Without prompts 40 requests start at once per token of the longest; with them 200 in all.
-        calls.append(
-            {"upper": u, "prompt": 0, "memory": 40 * u, "requests": 1600 * u, "seeds": seeds}
-        )
-        calls.append(
-            {
-                "upper": u,
-                "prompt": 10 * u,
-                "memory": 2200 * u,
-                "requests": 40_000,
-                "seeds": seeds,
-            }
-        )
-    kinds = {0: "no prompts", 10: "prompts of 10 u"}
-    rows = []
-    for call, found in zip(calls, study.map(_worst_mix, calls), strict=True):
-        kind = kinds[call["prompt"] // call["upper"]]
-        rows += [[kind, who, call["upper"], ratio] for who, ratio in found.items()]
+    kinds = {"no prompts": 0, "prompts of 10 u": 10}
+    cells: list[tuple[str, int]] = [(kind, u) for u in uppers for kind in kinds]
+    # Memory for 40 of the longest requests without prompts, and for 200 with them.
+    calls: list[dict[str, Any]] = [
+        {
+            "upper": u,
+            "prompt": kinds[kind] * u,
+            "memory": 2200 * u if kinds[kind] else 40 * u,
+            "requests": 40_000 if kinds[kind] else 1600 * u,
+            "seeds": seeds,
+        }
+        for kind, u in cells
+    ]
+    rows: list[list[Any]] = []
+    for (kind, u), found in zip(cells, study.map(_worst_mix, calls), strict=True):
+        rows += [[kind, who, u, ratio] for who, ratio in found.items()]
     for u in [4, 16, 64, 256, 1024]:
-        rows += [[kind, "bound H_u", u, CompetitiveRatio(u).trace_bound] for kind in kinds.values()]
-    for times, kind in kinds.items():
+        rows += [[kind, "bound H_u", u, CompetitiveRatio(u).trace_bound] for kind in kinds]
+    for kind, times in kinds.items():
         lemma = CompetitiveRatio(1024, prompt=1024 * times)
         rows.append([kind, "Lemma 4.6", 1024, float(lemma.lower_bound)])
     table = pd.DataFrame(rows, columns=["prompts", "curve", "u", "ratio"])
@@ -249,19 +246,20 @@ def _theorem_4_3(study: Study) -> Outcome:
     bound = {u: CompetitiveRatio(u).trace_bound for u in table["u"].unique()}
     claims = []
     simulated = table[table["curve"] != "bound H_u"]
-    for (kind, curve), points in simulated.groupby(["prompts", "curve"], sort=False):
+    for key, points in simulated.groupby(["prompts", "curve"], sort=False):
+        name = "{1}, {0}".format(*key)
         ratio = points.set_index("u")["ratio"]
         before, last = ratio.index[-2:]
         claims += [
             shape(
-                f"{curve}, {kind}: ratio over H_u at u={last}",
+                f"{name}: ratio over H_u at u={last}",
                 ratio[last] / bound[last],
                 at_most=1,
                 paper=1,
             ),
             # c log u grows by this much; a constant beside it only makes that less.
             shape(
-                f"{curve}, {kind}: growth from u={before} to {last}",
+                f"{name}: growth from u={before} to {last}",
                 ratio[last] / ratio[before],
                 at_most=math.log(last) / math.log(before),
                 paper=math.log(last) / math.log(before),
