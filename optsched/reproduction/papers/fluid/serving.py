@@ -111,17 +111,17 @@ def _nested(types: RequestTypes, thresholds: tuple[int, ...], most: int) -> tupl
 _BINS = _nested(BINS, BIN_THRESHOLDS, 1024)
 FIGURES = {
     "fluid-fig-7": Figure(
-        LOW, (_wait(LOW, 256),), (100, 200, 400, 600, 800, 1200, 2000), (3000, 50_000)
+        LOW, (_wait(LOW, 256),), (100, 200, 400, 600, 800, 1200, 2000), (15_000, 20_000)
     ),
     "fluid-fig-8": Figure(
-        HIGH, (_wait(HIGH, 1024),), (6, 12, 24, 48, 72, 120, 1200, 12000), (3000, 50_000)
+        HIGH, (_wait(HIGH, 1024),), (6, 12, 24, 48, 72, 120, 1200, 12000), (6000, 20_000)
     ),
     "fluid-fig-11": Figure(
-        FOUR, _nested(FOUR, FOUR_THRESHOLDS, 2048), (10, 25, 50, 75, 100, 150, 300), (3000, 50_000)
+        FOUR, _nested(FOUR, FOUR_THRESHOLDS, 2048), (10, 25, 50, 75, 100, 150, 300), (3000, 20_000)
     ),
-    "fluid-fig-12": Figure(BINS, _BINS, (5, 10, 20, 30, 40, 55), (6000, 50_000)),
-    "fluid-fig-13": Figure(BINS, _BINS, (55, 110, 220, 550), (6000, 50_000)),
-    "fluid-fig-14": Figure(BINS, _BINS, (10, 20, 30, 40, 55), (6000, 50_000), spread=True),
+    "fluid-fig-12": Figure(BINS, _BINS, (5, 10, 20, 30, 40, 55), (6000, 20_000)),
+    "fluid-fig-13": Figure(BINS, _BINS, (55, 110, 220, 550), (6000, 20_000)),
+    "fluid-fig-14": Figure(BINS, _BINS, (10, 20, 30, 40, 55), (6000, 20_000), spread=True),
 }
 
 
