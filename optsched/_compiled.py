@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numba
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
@@ -17,14 +20,68 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def compiled(function: F) -> F:
-    """Compile a kernel with numba; the machine code is cached beside the source file."""
-    kernel = numba.njit(cache=True, nogil=True)(function)
-    if stamps := _imported(function):
-        # numba looks at the file of the kernel alone, but machine code holds what it calls too.
-        source = Path(function.__code__.co_filename).read_bytes()
-        digest = hashlib.sha256(source + b"".join(stamps)).digest()
-        kernel._cache._cache_file._source_stamp = digest  # noqa: SLF001
+    """Compile a kernel with numba; the machine code is cached beside the source file.
+
+    Where nothing can be kept - folders that are read-only, a full disk - every process compiles
+    anew.
+    """
+    kernel = numba.njit(nogil=True)(function)
+    # numba raises RuntimeError where there is no folder that it may write to.
+    with contextlib.suppress(RuntimeError):
+        kernel._cache = _Cache(function)  # noqa: SLF001
     return cast("F", kernel)
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    """Machine code of a kernel on disk; a disk that is full or damaged only costs time."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        stamp = self._cache_file._source_stamp  # noqa: SLF001
+        if stamps := _imported(function):
+            # numba looks at the file of the kernel alone, but machine code holds what it calls too.
+            source = Path(function.__code__.co_filename).read_bytes()
+            stamp = hashlib.sha256(source + b"".join(stamps)).digest()
+        self._cache_file = _CacheFile(self.cache_path, self._impl.filename_base, stamp)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep machine code, if that can be done."""
+        with contextlib.suppress(OSError):
+            super().save_overload(sig, data)
+
+
+class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
+    """The files of one kernel, named after what is in them.
+
+    numba numbers them, and writes a number into its index before the file. A process that is killed
+    or finds the disk full between the two leaves an index that points to machine code of an older
+    source, and two processes that compile for different types at once take the same number.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep machine code."""
+        base = self._index_name.removesuffix(".nbi")
+        known = self._load_index()
+        if not known:  # what is there is of an older source
+            for old in Path(self._cache_path).glob(f"{base}.*.nbc"):
+                old.unlink(missing_ok=True)
+        digest = hashlib.sha256(repr((self._source_stamp, key)).encode()).hexdigest()[:16]
+        name = f"{base}.{digest}.nbc"
+        self._save_data(name, data)
+        self._save_index(known | {key: name})
+
+    def load(self, key: Any) -> Any:
+        """Give what was kept; None if there is nothing that can be read."""
+        with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
+            return super().load(key)
+        return None
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            known: dict[Any, str] = super()._load_index()
+        except (EOFError, pickle.UnpicklingError):
+            return {}
+        return known
 
 
 def _imported(function: Callable[..., Any]) -> list[bytes]:
@@ -50,4 +107,6 @@ def _imported(function: Callable[..., Any]) -> list[bytes]:
 
 
 def _stamp(kernel: Any) -> bytes:
+    if not isinstance(kernel._cache, _Cache):  # noqa: SLF001
+        raise RuntimeError("machine code that holds uncached machine code cannot be cached")
     return repr(kernel._cache._cache_file._source_stamp).encode()  # noqa: SLF001

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 CALLED = (
     "from optsched._compiled import compiled\n\n\n@compiled\ndef inner(x):\n    return x + {}\n"
@@ -34,3 +37,81 @@ def test_a_change_of_a_called_kernel_in_another_file_is_seen(tmp_path):
     assert answers() == answers() == ["2", "2"]
     (tmp_path / "called.py").write_text(CALLED.format(2))
     assert answers() == ["3", "3"]
+
+
+#: Leaves a cache as numba would have it: the index is there, the machine code is not written.
+FAILING = """
+import os
+from numba.core.caching import IndexDataCacheFile
+
+def fail(self, name, data):
+    {how}
+
+IndexDataCacheFile._save_data = fail
+"""
+FULL = FAILING.format(how='raise OSError(28, "No space left on device")')
+KILLED = FAILING.format(how="os._exit(1)")
+
+
+def runs(folder, code, **environment):
+    """Run code in a fresh process, and give what it prints."""
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+    )
+    assert "Traceback" not in run.stderr, run.stderr
+    return run.stdout.split()
+
+
+@pytest.mark.parametrize("failing", [FULL, KILLED])
+def test_machine_code_of_an_older_source_is_never_taken_for_that_of_a_newer_one(tmp_path, failing):
+    """With numba's own files the third process answered 2 where the disk was full."""
+    module = tmp_path / "called.py"
+    call = "from called import inner; print(inner(1))"
+    module.write_text(CALLED.format(1))
+    assert runs(tmp_path, call) == ["2"]
+    module.write_text(CALLED.format(22))  # of another length, so that its stamp differs
+    assert runs(tmp_path, failing + call) == (["23"] if failing == FULL else [])
+    assert runs(tmp_path, call) == ["23"]
+
+
+def test_two_processes_that_compile_for_different_types_do_not_take_each_others_code(tmp_path):
+    """With numba's own files the last process computed 2.5 + 1 with the code for whole numbers."""
+    (tmp_path / "called.py").write_text(CALLED.format(1))
+    other = "import subprocess, sys\nfrom numba.core.caching import IndexDataCacheFile as File\n"
+    other += "save = File._save_data\n"
+    other += "def first_the_other(self, name, data):\n"
+    other += "    File._save_data = save\n"
+    other += "    code = 'from numba.core.caching import IndexDataCacheFile as File; '\n"
+    other += "    code += 'File._load_index = lambda self: {}; '\n"  # it had looked before
+    other += "    code += 'from called import inner; inner(2.5)'\n"
+    other += "    subprocess.run([sys.executable, '-c', code], check=True)\n"
+    other += "    save(self, name, data)\n"
+    other += "File._save_data = first_the_other\n"
+    runs(tmp_path, other + "from called import inner; inner(1)")
+    assert runs(tmp_path, "from called import inner; print(inner(2.5), inner(1))") == ["3.5", "2"]
+
+
+def test_without_a_place_for_machine_code_every_process_compiles(tmp_path):
+    package = tmp_path / "source"
+    package.mkdir()
+    (package / "called.py").write_text(CALLED.format(1))
+    (package / "calling.py").write_text(CALLER.format("called"))
+    nowhere = "from numba.core.caching import CacheImpl\nCacheImpl._locator_classes = []\n"
+    code = nowhere + "from calling import outer; print(outer(1), outer._cache.cache_path)"
+    assert runs(package, code) == ["2", "None"]
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+@pytest.mark.parametrize("left", [0, 20])
+def test_damaged_machine_code_is_compiled_anew(tmp_path, suffix, left):
+    (tmp_path / "called.py").write_text(CALLED.format(1))
+    call = "from called import inner; print(inner(1))"
+    assert runs(tmp_path, call) == ["2"]
+    (file,) = (tmp_path / "__pycache__").glob(f"*{suffix}")
+    file.write_bytes(file.read_bytes()[:left])
+    assert runs(tmp_path, call) == ["2"]
+    assert len(file.read_bytes()) > left
