@@ -9,6 +9,8 @@ together, and with arrivals, where an order makes large requests wait (docs/rese
 **Starts.** Take a few requests out that start near each other, and put them back in random order,
 each at the earliest step that is feasible, not before the first of them had started, now and then
 with a delay: an optimal schedule may need one that no order decodes to. Accept by Metropolis.
+Where a fifth of the requests holds most of the memory, half of the moves are about those: near
+each other, or one that waits pushes away what runs; small requests in the way are put back too.
 
 Work is counted in token-steps touched, so a run depends on the seed and on the work allowed, not
 on the clock, unless the machine is too slow for the work by the deadline: then some is left out.
@@ -44,6 +46,9 @@ WORK_PER_SECOND = 4e8
 _CHUNK = 2e7  # work between two looks at the clock
 _FEW = 400  # up to so many requests orders are annealed, and starts delayed
 _CROWDED = 3.0  # so few requests fit on average that packing them is what matters
+_LARGE, _MOST_OF_IT = 0.8, 0.8  # the largest fifth are moved by themselves if they hold as much
+_MOVES_OF_LARGE = 0.45
+_HOT, _HOT_ARRIVALS = (0.15, 0.01), (0.8, 0.02)  # temperatures in mean outputs, first and last
 _LATE = 1.1  # the share of time spent over that of work done, beyond which a search is late
 _STRIDE = 1_000_003  # between the seeds of threads
 _LONGEST = 50_000_000  # steps of a dense usage profile
@@ -272,9 +277,11 @@ class _Run:
         usage[: len(profile)] = profile
         costs = np.array([self.cost, self.cost])
         delay = longest if len(instance) <= _FEW else 0
+        large, place, share = self._large(order)
+        first, final = _HOT_ARRIVALS if share and instance.arrivals.any() else _HOT
         done = 0.0
         while done < work:
-            hot, cold = (self._temperature(0.15, 0.01, share / work) for share in _next(done, work))
+            hot, cold = (self._temperature(first, final, part / work) for part in _next(done, work))
             done += move_starts(
                 instance.prompts,
                 instance.outputs,
@@ -284,6 +291,9 @@ class _Run:
                 starts,
                 order,
                 position,
+                large,
+                place,
+                share,
                 usage,
                 best,
                 costs,
@@ -295,6 +305,17 @@ class _Run:
             )
             self._keep(best, costs[1])
             done = self._catch_up(done, work)
+
+    def _large(self, order: IntArray) -> tuple[IntArray, IntArray, float]:
+        """Give the large requests by start, the place of each, and their share of the moves."""
+        areas = self._instance.areas
+        chosen = areas >= np.quantile(areas, _LARGE)
+        if areas[chosen].sum() < _MOST_OF_IT * areas.sum():
+            chosen[:] = False
+        large = order[chosen[order]]
+        place = np.full(len(order), -1)
+        place[large] = np.arange(len(large))
+        return large, place, _MOVES_OF_LARGE if len(large) else 0.0
 
     def _catch_up(self, done: float, work: float) -> float:
         """Leave work out where the machine is too slow for it: cooled badly, all is wasted."""

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _MOST = 6  # requests taken out at once
 _REACH = 15  # positions by start within which they lie
 _MOVE_COST = 150.0  # work of a move beyond its token-steps
+_REACH_LARGE = 8  # positions among the large requests within which those lie that are moved
+_BEFORE = 40  # positions before a large request among which it finds some to push away
+_SMALL = 24  # small requests that make room for large ones, less one
 
 
 @compiled
@@ -197,6 +200,126 @@ def _sum_suffixes(
 
 
 @compiled
+def _draw(
+    order: IntArray, low: int, high: int, wanted: int, taken: IntArray, random: RandomState
+) -> int:
+    """Draw some distinct requests from positions low to high; give their number."""
+    wanted = min(wanted, high - low + 1)
+    number = 0
+    while number < wanted:
+        request = order[low + int(_uniform(random) * (high - low + 1))]
+        fresh = True
+        for rank in range(number):
+            fresh = fresh and taken[rank] != request
+        if fresh:
+            taken[number] = request
+            number += 1
+    return number
+
+
+@compiled
+def _take(
+    order: IntArray,
+    starts: IntArray,
+    arrivals: IntArray,
+    delay: int,
+    taken: IntArray,
+    begin: IntArray,
+    random: RandomState,
+) -> int:
+    """Choose requests that start near each other, and from when each may; give their number."""
+    centre = int(_uniform(random) * len(order))
+    low, high = max(0, centre - _REACH), min(len(order) - 1, centre + _REACH)
+    number = _draw(order, low, high, 1 + int(_uniform(random) * _MOST), taken, random)
+    earliest = starts[taken[:number]].min()
+    for rank in range(number):
+        begin[rank] = max(earliest, arrivals[taken[rank]])
+        if delay and _uniform(random) < 0.5:
+            begin[rank] += int(_uniform(random) * (delay + 1))
+    return number
+
+
+@compiled
+def _take_large(
+    large: IntArray,
+    place: IntArray,
+    order: IntArray,
+    starts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    span: int,
+    taken: IntArray,
+    begin: IntArray,
+    random: RandomState,
+) -> int:
+    """Choose large requests, and small ones in their way; give the number of all."""
+    centre = int(_uniform(random) * len(large))
+    if _uniform(random) < 0.6:
+        low, high = max(0, centre - _REACH_LARGE), min(len(large) - 1, centre + _REACH_LARGE)
+        number = _draw(large, low, high, 1 + int(_uniform(random) * (_MOST - 1)), taken, random)
+        earliest = starts[taken[:number]].min()
+        if _uniform(random) < 0.3:
+            earliest = max(0, earliest - int(_uniform(random) * span))
+    else:
+        # One that waits comes earlier, and pushes away some that run then.
+        request = large[centre]
+        earliest = starts[request]
+        earliest -= int(_uniform(random) ** 2 * (earliest - arrivals[request]))
+        taken[0], number = request, 1
+        wanted = 1 + int(_uniform(random) * 4)
+        for _ in range(2 * _MOST):
+            other = large[max(0, centre - 1 - int(_uniform(random) * _BEFORE))]
+            runs = starts[other] < earliest + outputs[request]
+            runs = runs and starts[other] + outputs[other] > earliest
+            for rank in range(number):
+                runs = runs and taken[rank] != other
+            if runs and number < wanted:
+                taken[number] = other
+                number += 1
+    for rank in range(number):
+        begin[rank] = max(earliest, arrivals[taken[rank]])
+        if _uniform(random) < 0.2:
+            begin[rank] += int(_uniform(random) ** 2 * span)
+    if _uniform(random) < 0.5:
+        return number
+    low, high = 0, len(order)
+    while low < high:
+        middle = (low + high) // 2
+        if starts[order[middle]] < earliest:
+            low = middle + 1
+        else:
+            high = middle
+    small = 0
+    first = _uniform(random) < 0.5  # the small ones are put back before the large ones
+    for at in range(low, min(len(order), low + int(_uniform(random) * _SMALL))):
+        request = order[at]
+        if place[request] < 0:
+            taken[number + small] = request
+            begin[number + small] = max(earliest, arrivals[request])
+            small += 1
+    if first and small:
+        taken[: number + small] = np.roll(taken[: number + small], small)
+        begin[: number + small] = np.roll(begin[: number + small], small)
+    return number + small
+
+
+@compiled
+def _resort(order: IntArray, position: IntArray, starts: IntArray, request: int) -> None:
+    """Put a request, whose start has changed, where it belongs in the order by start."""
+    place, start = position[request], starts[request]
+    while place > 0 and starts[order[place - 1]] > start:
+        order[place] = order[place - 1]
+        position[order[place]] = place
+        place -= 1
+    while place < len(order) - 1 and starts[order[place + 1]] < start:
+        order[place] = order[place + 1]
+        position[order[place]] = place
+        place += 1
+    order[place] = request
+    position[request] = place
+
+
+@compiled
 def move_starts(
     prompts: IntArray,
     outputs: IntArray,
@@ -206,6 +329,9 @@ def move_starts(
     starts: IntArray,
     order: IntArray,
     position: IntArray,
+    large: IntArray,
+    place: IntArray,
+    share: float,
     usage: Usage,
     best: IntArray,
     costs: FloatArray,
@@ -217,53 +343,44 @@ def move_starts(
 ) -> float:
     """Take requests out and put them back until so much work is done; give the work.
 
-    `order` and `position` are the requests by start and their ranks, `usage` what all hold.
+    `order` and `position` are the requests by start and their ranks, `large` and `place` the
+    same of the large ones (-1 for others), which a share of the moves is about; `usage` is what all
+    hold.
     """
-    count = len(order)
-    taken = np.empty(_MOST, dtype=np.int64)
-    old = np.empty(_MOST, dtype=np.int64)
-    new = np.empty(_MOST, dtype=np.int64)
+    most = _MOST + _SMALL
+    taken = np.empty(most, dtype=np.int64)
+    begin = np.empty(most, dtype=np.int64)
+    old = np.empty(most, dtype=np.int64)
+    new = np.empty(most, dtype=np.int64)
+    span = int(outputs[large].mean()) if len(large) else 0
     at_best = costs[0] == costs[1]
     spent = 0.0
     while spent < work:
         temperature = hot * (cold / hot) ** (spent / work)
-        centre = int(_uniform(random) * count)
-        low, high = max(0, centre - _REACH), min(count - 1, centre + _REACH)
-        wanted = min(1 + int(_uniform(random) * _MOST), high - low + 1)
-        number = 0
-        while number < wanted:
-            request = order[low + int(_uniform(random) * (high - low + 1))]
-            fresh = True
-            for rank in range(number):
-                fresh = fresh and taken[rank] != request
-            if fresh:
-                taken[number] = request
-                number += 1
-        before = 0.0
-        earliest = starts[taken[0]]
+        if share > 0 and _uniform(random) < share:
+            number = _take_large(
+                large, place, order, starts, outputs, arrivals, span, taken, begin, random
+            )
+        else:
+            number = _take(order, starts, arrivals, delay, taken, begin, random)
+        # Put them back in this order; `rest` is the least the others can add.
+        before, rest = 0.0, 0.0
         for rank in range(number):
             request = taken[rank]
             old[rank] = starts[request]
-            earliest = min(earliest, old[rank])
             before += weights[request] * old[rank]
+            rest += weights[request] * begin[rank]
             _add(usage, prompts[request], outputs[request], old[rank], -1)
             spent += outputs[request]
-        # Drawn in random order already. Put them back; `rest` is the least the others can add.
-        rest = 0.0
-        for rank in range(number):
-            rest += weights[taken[rank]] * max(earliest, arrivals[taken[rank]])
         budget = before - temperature * math.log(1.0 - _uniform(random))
         after = 0.0
         placed = 0
         for rank in range(number):
             request = taken[rank]
             prompt, output, weight = prompts[request], outputs[request], weights[request]
-            begin = max(earliest, arrivals[request])
-            rest -= weight * begin
-            if delay and _uniform(random) < 0.5:
-                begin += int(_uniform(random) * (delay + 1))
+            rest -= weight * begin[rank]
             latest = min(int((budget - after - rest) / weight), len(usage) - 2 - output)
-            start = _earliest(usage, memory, prompt, output, begin, latest)
+            start = _earliest(usage, memory, prompt, output, begin[rank], latest)
             spent += output
             if start < 0:
                 break
@@ -287,17 +404,9 @@ def move_starts(
         for rank in range(number):
             request = taken[rank]
             starts[request] = new[rank]
-            place = position[request]
-            while place > 0 and starts[order[place - 1]] > new[rank]:
-                order[place] = order[place - 1]
-                position[order[place]] = place
-                place -= 1
-            while place < count - 1 and starts[order[place + 1]] < new[rank]:
-                order[place] = order[place + 1]
-                position[order[place]] = place
-                place += 1
-            order[place] = request
-            position[request] = place
+            _resort(order, position, starts, request)
+            if place[request] >= 0:
+                _resort(large, place, starts, request)
         if costs[0] < costs[1]:
             costs[1] = costs[0]
             at_best = True
