@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from optsched.instance import FloatArray, IntArray
+    import numpy.typing as npt
+
+    from optsched.instance import IntArray
     from optsched.workloads.families import Requests
 
 
@@ -23,12 +25,12 @@ def chat(rng: np.random.Generator, n: int, memory: int) -> Requests:
 
     mean, spread, longest = 2.432, 2.040, 499
     below = ndtr((np.log(longest) - mean) / spread)
-    prompts: FloatArray = np.exp(mean + spread * ndtri(below * rng.random(n)))
+    prompts = np.exp(mean + spread * ndtri(below * rng.random(n)))
     form, scale, longest = 0.5658, 158.6, 599
     below = gammainc(form, longest / scale)
-    outputs: FloatArray = scale * gammaincinv(form, below * rng.random(n))
+    outputs = scale * gammaincinv(form, below * rng.random(n))
     return _whole(prompts), _whole(outputs)
 
 
-def _whole(lengths: FloatArray) -> IntArray:
-    return np.maximum(np.ceil(lengths), 1).astype(np.int64)
+def _whole(lengths: npt.NDArray[np.floating[Any]]) -> IntArray:
+    return np.asarray(np.maximum(np.ceil(lengths), 1), dtype=np.int64)

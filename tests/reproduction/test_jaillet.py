@@ -1,0 +1,215 @@
+"""Jaillet: its targets in quick form, and what its formulas say, held against small instances."""
+
+from __future__ import annotations
+
+import math
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from literal import usage_at
+from matplotlib import pyplot
+
+from optsched import Instance, Schedule, execute, family, reproduce, run, solve
+from optsched.reproduction.papers.jaillet import TARGETS
+from optsched.reproduction.papers.jaillet.adversary import _expected, _latencies
+from optsched.reproduction.papers.jaillet.section_7 import CLOCK, clock, requests
+from optsched.solvers.pacing import start_evenly
+
+mpl.use("Agg")
+
+
+def claims_of(name):
+    found = reproduce(name, quick=True)
+    pyplot.close(found.plot())
+    labels = [claim.label for claim in found.claims]
+    assert len(set(labels)) == len(labels)
+    return found, {claim.label: claim for claim in found.claims}
+
+
+def test_all_targets_of_the_issue_are_there():
+    figures = [f"jaillet-fig-{number}" for number in (5, 7, 8, 9, 10, 11, 12, 13)]
+    theorems = [f"jaillet-theorem-{number}" for number in ("4-2", "5-3", "6-2", "6-4")]
+    assert sorted(target.name for target in TARGETS) == sorted(figures + theorems)
+
+
+# Section 7
+
+
+def test_figures_8_and_11_mc_sf_never_exceeds_the_memory():
+    found, claims = claims_of("jaillet-fig-8")
+    assert found.verdict == "reproduced in shape"
+    _, claims = claims_of("jaillet-fig-11")
+    assert [claim.ours <= 1 for label, claim in claims.items() if "over M" in label] == [True] * 2
+    full = [claim for label, claim in claims.items() if "0.9 M" in label]
+    assert [claim.holds for claim in full] == [True, False]  # slower batches, and our clock
+
+
+def test_figure_9_protecting_little_memory_collapses():
+    _, claims = claims_of("jaillet-fig-9")
+    for beta in (0.1, 0.2):
+        assert claims[f"beta {beta:g}: mean over alpha below 0.1, over the least"].holds
+        assert claims[f"beta {beta:g}: best alpha"].ours <= 0.1  # the paper has 0.15 or more
+
+
+def test_figure_10_latency_is_flat_in_beta_up_to_a_wall():
+    found, claims = claims_of("jaillet-fig-10")
+    assert claims["alpha 0.1: most over beta in [0.05, 0.25], over the least"].holds
+    wall = found.table.query("alpha == 0.05").set_index("beta")["mean_latency"]
+    assert wall[0.5] > 3 * wall[0.05]
+    assert not claims["alpha 0.1: beta 0.01 over the least"].holds
+
+
+@pytest.mark.parametrize("alpha", [0.08, 0.15])
+def test_figure_7_a_loop_is_proven_or_everybody_completes(alpha):
+    instance = requests(50, 0, 3000)
+    greedy = execute(instance, f"alpha-greedy:{alpha}", clock=CLOCK)
+    assert (greedy.loop is None) == (greedy.unfinished == 0)
+    assert greedy.peak_memory <= instance.memory
+
+
+def test_slower_batches_are_a_slower_clock():
+    quick, slow = requests(10, 1, 300), requests(10, 1, 300)
+    slow = slow.replace(arrivals=slow.arrivals * 2)
+    ends = execute(quick, "mc-sf", clock=CLOCK).completions
+    assert execute(slow, "mc-sf", clock=clock(2)).completions == pytest.approx(2 * ends)
+
+
+def test_the_two_panels_of_figure_5_exclude_each_other():
+    """First come, first served of capacity mu has slope (1/mu - 1/lambda) / 2."""
+    counts = np.arange(2000, 10_001, 2000)
+    instance = requests(50, 1)
+    runs = [execute(instance.take(range(n)), "fcfs", clock=CLOCK) for n in counts]
+    slope = np.polyfit(counts, [each.mean_latency for each in runs], 1)[0]
+    capacity = np.polyfit(counts, [each.end for each in runs], 1)[0]  # seconds per request
+    assert slope == pytest.approx((capacity - 1 / 50) / 2, rel=0.06)
+    high, low = 2 * (1 / 2) + 1 / 50, 2 * (1 / 100) + 1 / 10  # seconds per request by each panel
+    assert high > 8 * low
+
+
+# Section 3 to 5
+
+
+def test_algorithm_2_overflows_if_the_candidate_s_own_completion_is_not_checked():
+    """The printed list of times has the completions of running and admitted requests only."""
+    instance = Instance([0, 0], [10, 5], memory=11, arrivals=[0, 2])
+    starts, times = [0, 2], [10]  # of the running request
+    prompts, outputs = [0, 0], [10, 5]
+    assert all(usage_at(time, starts, prompts, outputs) <= 11 for time in times)
+    assert usage_at(7, starts, prompts, outputs) == 12
+    assert run(instance, "mc-sf").check() == []
+    assert run(instance, "mc-sf").starts.tolist() == [0, 9]
+
+
+def test_appendix_b_1_never_holds_the_last_token():
+    """Its request of prompt s and output o holds s to s + o - 1 tokens, at steps p to p + o - 1."""
+    many = Instance([0] * 6, [1] * 6, memory=1)
+    printed = [sum(0 + (step - 0) for _ in range(6) if 0 <= step < 1) for step in range(3)]
+    assert max(printed) == 0 <= many.memory  # all six at once
+    assert run(many, "mc-sf").makespan == 6
+    assert solve(many).cost == 1 + 2 + 3 + 4 + 5 + 6
+
+
+def test_the_tail_bound_of_lemma_5_5_bounds_nothing():
+    """Its probability of failure is at most a number near 1, read as the probability of success."""
+    rate, steps, share, most = 4.0, 50.0, 0.5, 8.0
+    for horizon in (100, 1000, 10_000):
+        exponent = 2 * (rate * steps * share) ** 2 / (horizon**2 * steps * most**2)
+        assert math.exp(-exponent) > 0.999
+
+
+def test_theorem_4_2_is_false():
+    found, claims = claims_of("jaillet-theorem-4-2")
+    assert found.verdict.startswith("not reproduced")
+    holds = [label for label, claim in claims.items() if claim.holds]
+    assert holds == ["as many fit at any age: worst MC-SF over optimum"]
+    assert claims["s = 0, o = 2 2 3 3, M = 4: the same"].ours == pytest.approx(16 / 15)
+
+
+def test_theorem_5_3_mc_sf_is_overloaded_where_the_worker_is_not():
+    """Arrivals in independent, bounded numbers, equal outputs, 90 % of capacity."""
+    means = []
+    for steps in (1000, 4000):
+        instance = family(
+            "equal-prompts", n=9 * steps, seed=3, memory=650, rate=9, prompt=1,
+            output_least=10, output_most=10,
+        )  # fmt: skip
+        even = start_evenly(instance)
+        assert even.check() == []
+        assert even.mean_latency < 10.5  # nobody waits for long
+        means.append(run(instance, "mc-sf").mean_latency)
+    # In waves 59 requests complete every ten steps, and 90 arrive.
+    assert means[1] > 3 * means[0] > 300
+
+
+@given(seed=st.integers(0, 10**6))
+def test_an_even_pace_keeps_up_with_any_arrivals_below_it(seed):
+    """Ten starts per step, in order of arrival, always fit; so hindsight is stable below ten."""
+    count = 400
+    instance = family(
+        "equal-prompts", n=count, seed=seed, memory=650, rate=9, prompt=1,
+        output_least=10, output_most=10,
+    )  # fmt: skip
+    starts, places = instance.arrivals.tolist(), {}
+    for request, step in enumerate(starts):
+        while places.get(step, 0) == 10:
+            step += 1
+        places[step] = places.get(step, 0) + 1
+        starts[request] = step
+    assert Schedule(instance, starts).check() == []
+
+
+# Section 6
+
+
+def test_theorem_6_2_no_policy_is_competitive():
+    found, claims = claims_of("jaillet-theorem-6-2")
+    assert found.verdict == "reproduced in shape"
+    assert [claim.ours < 2 * claim.paper for claim in claims.values()] == [True] * 4  # 2 / epsilon
+
+
+def test_theorem_6_2_counts_one_short_request_too_many():
+    """1 / epsilon prompts of epsilon M fill the memory before their first token."""
+    instance = family("jaillet-theorem-6-2", n=17, memory=64)  # epsilon = 1/4
+    shorts = instance.take(range(1, 17)).replace(arrivals=None)
+    starts = run(shorts, "mc-sf").starts
+    assert np.bincount(starts).max() == 3
+    one_less = shorts.replace(prompts=shorts.prompts - 1)
+    assert np.bincount(run(one_less, "mc-sf").starts).max() == 4
+
+
+def test_theorem_6_4_s_arrivals_do_not_hurt_who_starts_at_once():
+    found, _ = claims_of("jaillet-theorem-6-4")
+    assert found.verdict.startswith("not reproduced")
+    curves = found.table.pivot_table("ratio", "inverse", "arrivals")
+    printed = curves["arrivals from (1 - 2 epsilon) M, as printed"]
+    assert printed.max() < 2  # 1 + 2 / c
+    assert curves["arrivals from epsilon M on"].is_monotonic_increasing
+
+
+def test_expected_latencies_of_theorem_6_4_are_those_of_single_runs():
+    """Every start and every arrival by itself, for epsilon = 1/4 and c = 2."""
+    inverse, memory, count = 4, 256, 64
+    alone, _ = _latencies(inverse, memory)
+    printed = family("jaillet-theorem-6-2", n=count + 1, memory=memory)
+    assert (
+        alone == run(printed.take(range(1, count + 1)).replace(arrivals=None), "fcfs").total_latency
+    )
+
+    def latency(begins, comes):
+        """Hold the long request back until it begins, or the short ones are there."""
+        wait = min(begins, comes) * count
+        late = printed.replace(arrivals=[wait] + [comes * count] * count)
+        if begins > comes:
+            assert late.arrivals[0] == late.arrivals[1]
+        return run(late, "mc-sf").total_latency + wait
+
+    support = range(inverse - 2, 3 * inverse - 1)
+    expected = [
+        np.mean([latency(begins, comes) for comes in support]) for begins in range(2 * inverse + 1)
+    ]
+    apart = alone + memory - count
+    found = _expected(inverse, memory)["arrivals from (1 - 2 epsilon) M, as printed"]
+    assert found["most"] == pytest.approx(min(expected) / apart)
