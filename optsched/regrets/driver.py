@@ -130,10 +130,19 @@ def regret(
                 cells.append(cell)
                 if on_cell is not None:
                     on_cell(cell, len(cells), len(tasks))
-    except KeyboardInterrupt:
-        if not cells:
+    except (KeyboardInterrupt, SystemError) as stop:
+        if not _is_interrupt(stop):
             raise
+        if not cells:
+            raise KeyboardInterrupt from stop
         status = "interrupted"
     names = tuple(policy.name for policy in chosen)
     cells.sort(key=lambda cell: (cell.load, cell.horizon, cell.seed))
     return Regret(drawn.name, drawn.memory_tokens, names, tuple(cells), float(tolerance), status)
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Tell whether Ctrl-C is behind an error: numba makes it one while it loads a kernel."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None

@@ -148,10 +148,17 @@ def test_an_interrupted_run_keeps_its_cells(monkeypatch):
     assert [entry["ceiling"] for entry in content["intervals"] if entry["seeds"] == 1] == [None]
 
     def at_once(*_):
-        raise KeyboardInterrupt
+        raise SystemError("while loading a kernel") from KeyboardInterrupt()
 
     monkeypatch.setattr(driver, "map_unordered", at_once)
     with pytest.raises(KeyboardInterrupt):
+        regret("family:equal-prompts", ["mc-sf"], [0.5], [50], seeds=1)
+
+    def broken(*_):
+        raise SystemError("of another kind")
+
+    monkeypatch.setattr(driver, "map_unordered", broken)
+    with pytest.raises(SystemError):
         regret("family:equal-prompts", ["mc-sf"], [0.5], [50], seeds=1)
 
 
