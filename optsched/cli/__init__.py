@@ -70,6 +70,9 @@ def main() -> NoReturn:
     except OptschedError as error:
         click.echo(f"optsched: {error}", err=True)
         code = NO if isinstance(error, InfeasibleError) else BAD_INPUT
+    except MemoryError:
+        click.echo("optsched: out of memory; take fewer requests (--limit) or steps", err=True)
+        code = BAD_INPUT
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE

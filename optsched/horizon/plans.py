@@ -12,6 +12,7 @@ from optsched.errors import SolverError
 from optsched.instance import Instance
 from optsched.policies import BASIC
 from optsched.schedule import Schedule
+from optsched.solution import Stopped
 from optsched.solvers.driver import solve_linear
 from optsched.solvers.expected_starts import averaged_starts
 from optsched.solvers.window import search_window
@@ -66,6 +67,8 @@ def by_program(window: Window) -> Plan:
         time_limit=max(left, 1e-3),
         seed=window.seed,
     )
+    if solution.stopped is Stopped.INTERRUPTED:
+        raise KeyboardInterrupt
     if solution.values is None:
         raise SolverError("HiGHS found no plan for a window in time")
     return program.read(solution.values).starts, not solution.proven_optimal

@@ -218,10 +218,10 @@ def rolling(
     >>> from optsched import family, rolling
     >>> instance = family("uniform", n=30, seed=1)
     >>> rolling(instance, budget=0).schedule.total_latency  # the fallback, area
-    4380
-    >>> run = rolling(instance)
-    >>> run.schedule.total_latency, run.decisions, run.fallbacks
-    (3829, 1, 0)
+    3757
+    >>> run = rolling(instance, budget=1)
+    >>> run.schedule.total_latency < 3700, run.decisions, run.fallbacks
+    (True, 1, 0)
     """
     policy = RollingPolicy(model, window, horizon, every, budget, fallback, reading, futures)
     driver = Driver(policy, seed)

@@ -61,8 +61,10 @@ class RollingPolicy:
     --------
     >>> from optsched import family, run
     >>> instance = family("uniform", n=30, seed=1)
-    >>> run(instance, "area").total_latency, run(instance, RollingPolicy()).total_latency
-    (4380, 3829)
+    >>> run(instance, "area").total_latency
+    3757
+    >>> run(instance, RollingPolicy(budget=1)).total_latency < 3700
+    True
     """
 
     model: str | Callable[[Any], IntArray] = "hindsight"

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from brute_force import schedules
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import optsched.solvers.window
 from optsched import Instance, ModelError, Running
 from optsched.horizon.plans import PLANS
 from optsched.horizon.window import Window, prices_of_rest
 from optsched.models import HindsightProgram
 from optsched.schedule import Schedule
 from optsched.solvers.driver import solve_linear
+
+
+@pytest.fixture(autouse=True, scope="module")
+def unhurried():
+    """Let searches have far more time than their work takes, so that the clock cuts none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optsched.solvers.window, "_SHARE", 1e-4)
+        yield
 
 
 @st.composite
@@ -41,7 +48,7 @@ def windows(draw, most=3, longest=3, memory=12):
         prices=np.array(prices, dtype=np.float64) / 4,
         order=order,
         hint=hint,
-        seconds=0.05,
+        seconds=20,
         seed=draw(st.integers(0, 99)),
     )
 
@@ -102,7 +109,8 @@ def test_exact_plans_are_as_good_as_every_schedule_within_their_horizon(window):
     plan, cut = PLANS["hindsight-exact"](window)
     assert window.fits(plan)
     horizon = int((plan + window.outputs).max())
-    assume(horizon <= 14 and not cut)
+    assert not cut
+    assume(horizon <= 14)
     assert literal_cost(window, plan) == pytest.approx(brute_optimum(window, horizon))
 
 
@@ -152,11 +160,11 @@ def test_a_search_finds_the_optimum_of_small_windows_nearly_always():
             prices=prices_of_rest(rest, int(areas.sum()) + 26, 18),
             order=np.argsort(areas),
             hint=np.full(4, -1),
-            seconds=0.1,
+            seconds=60,
             seed=case,
         )
         found, _ = PLANS["hindsight"](window)
-        best, cut = PLANS["hindsight-exact"](replace(window, seconds=20))
+        best, cut = PLANS["hindsight-exact"](window)
         assert not cut
         assert window.cost(found) >= window.cost(best) - 1e-6
         missed += window.cost(found) > window.cost(best) + 1e-6
