@@ -58,7 +58,7 @@ for module in (
 def main() -> NoReturn:
     """Run the command line and end the process with one of the four exit codes."""
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(sys.argv[1:] or ["--help"], standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except (click.Abort, KeyboardInterrupt):

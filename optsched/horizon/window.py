@@ -143,7 +143,7 @@ class Window:
             Instance(self.prompts, self.outputs, self.memory),
             horizon=horizon,
             running=self.running,
-            prices=self.prices,
+            memory_prices=self.prices,
         )
 
 

@@ -284,7 +284,7 @@ class HindsightProgram:
         Requests that are running at step `now` already.
     aggregate
         Whether equal requests share their columns; without, each group is one request.
-    prices
+    memory_prices
         Price of a token at steps now + 1, now + 2, ..., not negative; later steps are free.
 
     Raises
@@ -321,7 +321,7 @@ class HindsightProgram:
     now: int = 0
     running: Running = NOTHING_RUNNING
     aggregate: bool = True
-    prices: FloatArray | None = None
+    memory_prices: FloatArray | None = None
 
     def __post_init__(self) -> None:
         for field, known in (("objective", SCHEDULE_OBJECTIVES), ("lateness", LATENESS)):
@@ -329,13 +329,13 @@ class HindsightProgram:
                 raise ModelError(f"unknown {field} {value!r}: {nearest(str(value), known)}")
         if not (np.isfinite(self.penalty) and self.penalty >= 0):
             raise ModelError(f"the penalty is {self.penalty}, but cannot be negative or infinite")
-        if self.prices is not None:
-            prices = np.array(self.prices, dtype=np.float64)
+        if self.memory_prices is not None:
+            prices = np.array(self.memory_prices, dtype=np.float64)
             if prices.ndim != 1 or not (np.isfinite(prices).all() and (prices >= 0).all()):
                 raise ModelError(
                     "prices of memory must be one number from 0 on for each step, without gaps"
                 )
-            object.__setattr__(self, "prices", prices)
+            object.__setattr__(self, "memory_prices", prices)
         if cast("int | None", self.horizon) is None:
             safe = safe_horizon(self.instance, self.now, self.running)
             object.__setattr__(self, "horizon", safe)
@@ -378,7 +378,7 @@ class HindsightProgram:
         With prices that is not known: memory may be so much cheaper later that waiting pays.
         """
         safe = safe_horizon(self.instance, self.now, self.running)
-        return self.prices is None and self.horizon >= safe
+        return self.memory_prices is None and self.horizon >= safe
 
     @property
     def _earliest(self) -> IntArray:
@@ -518,7 +518,9 @@ class HindsightProgram:
         if instance.deadlines is not None and self.lateness != "forbidden":
             late = np.maximum(completion - instance.deadlines[request], 0)
             cost += self.penalty * (late if self.lateness == "per-step" else late > 0)
-        return cost if self.prices is None else cost + self._paid(self.prices, request, step)
+        if self.memory_prices is not None:
+            cost += self._paid(self.memory_prices, request, step)
+        return cost
 
     def _paid(self, prices: FloatArray, request: IntArray, step: IntArray) -> FloatArray:
         """Give what the memory of a request costs when it starts at a step."""
@@ -533,9 +535,9 @@ class HindsightProgram:
     def cost(self, schedule: Schedule) -> float:
         """Evaluate a schedule under the objective of the program, from its start steps alone."""
         cost = schedule_cost(schedule, self.objective, self.lateness, self.penalty)
-        if self.prices is not None:
+        if self.memory_prices is not None:
             everyone = np.arange(len(schedule.starts))
-            cost += float(self._paid(self.prices, everyone, schedule.starts).sum())
+            cost += float(self._paid(self.memory_prices, everyone, schedule.starts).sum())
         return cost
 
     def read(self, values: npt.ArrayLike) -> Schedule:

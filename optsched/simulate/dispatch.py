@@ -121,10 +121,6 @@ def execute(
         chosen = with_rule(chosen, rule)
         if isinstance(chosen, RandomOrder):
             chosen = chosen.seeded(seed)
-    if isinstance(chosen, RollingPolicy):
-        from optsched.horizon.driver import driven
-
-        chosen = driven(chosen, seed)
     if clock is not None:
         return execute_on_clock(
             instance,
@@ -140,6 +136,10 @@ def execute(
             f"policy {chosen.name!r} forms batches that take time; give a clock, such as unit or "
             "llama-2-70b-2xa100"
         )
+    if isinstance(chosen, RollingPolicy):
+        from optsched.horizon.driver import driven
+
+        chosen = driven(chosen, seed)
     if isinstance(chosen, OrderPolicy):
         schedule = Schedule(instance, admit(instance, chosen), chosen.name)
         return of_schedule(schedule, intervals)

@@ -10,6 +10,7 @@ from optsched.clocked_run import ClockedRun, arrival_times
 from optsched.errors import PolicyError
 from optsched.policies import OrderPolicy
 from optsched.policies.base import BatchPolicy, PriorityPolicy
+from optsched.policies.rolling import RollingPolicy
 from optsched.policies.serving import EnginePolicy
 from optsched.policies.wait import WaitingPolicy
 from optsched.simulate import serving
@@ -73,6 +74,10 @@ def execute_on_clock(
         return _wait(instance, policy, clock, until)
     if isinstance(policy, OrderPolicy):
         return _admit(instance, policy, clock, until, intervals)
+    if isinstance(policy, RollingPolicy):
+        from optsched.horizon.driver import driven
+
+        policy = driven(policy, seed)
     attempts = run_attempts(
         instance,
         policy,

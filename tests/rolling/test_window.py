@@ -203,9 +203,9 @@ def test_prices_of_the_rest_are_the_requests_left_per_token():
 def test_prices_of_a_program_must_be_prices():
     window = prices_of_rest(np.array([3]), 0, 3)
     instance = Instance([1], [1], 3)
-    program = HindsightProgram(instance, prices=window)
+    program = HindsightProgram(instance, memory_prices=window)
     assert not program.horizon_is_safe
     assert program.cost(Schedule(instance, [0])) == pytest.approx(1 + 2 * window[0])
     for bad in ([-1.0], [np.inf], [[1.0]]):
         with pytest.raises(ModelError, match="prices of memory must be"):
-            HindsightProgram(instance, prices=bad)
+            HindsightProgram(instance, memory_prices=bad)
