@@ -115,3 +115,27 @@ def test_windows_decode_to_what_the_whole_order_decodes_to(instance, backfill, d
     fresh = np.array([-1.0, np.inf])
     anneal_orders(*state, backfill, order, alone, best, usage, fresh, random, 1.0, 5.0, 0.5)
     assert alone.tolist() == starts.tolist()
+
+
+@given(instances(max_requests=12, max_memory=40, max_arrival=40), st.integers(0, 99))
+@settings(max_examples=100)
+def test_moves_of_large_requests_are_feasible_and_never_worse(instance, seed):
+    giant = instance.memory // 2
+    prompts, outputs = instance.prompts.copy(), instance.outputs.copy()
+    prompts[::5], outputs[::5] = giant, instance.memory - giant
+    instance = Instance(prompts, outputs, instance.memory, instance.arrivals)
+    start = run(instance, "fcfs")
+    ones = np.ones(len(instance))
+    found = search(start, ones, work=5e4, seed=seed, plan="starts").schedule
+    assert found.check() == []
+    assert found.total_latency <= start.total_latency
+    again = search(start, ones, work=5e4, seed=seed, plan="starts").schedule
+    assert np.array_equal(again.starts, found.starts)
+
+
+def test_large_requests_moved_by_themselves_gain_at_real_scale(monkeypatch):
+    start = run(family("chat-and-summaries", n=2000, seed=0), "area")
+    with_large = search(start, np.ones(2000), work=2e9).schedule.total_latency
+    monkeypatch.setattr("optsched.solvers.search._MOVES_OF_LARGE", 0.0)
+    without = search(start, np.ones(2000), work=2e9).schedule.total_latency
+    assert with_large < without
