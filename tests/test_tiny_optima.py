@@ -56,8 +56,10 @@ def raised(certificate, rng):
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_all_agree_and_no_bound_is_above_the_optimum(batch):
     rng = np.random.default_rng(batch)
+    late = 0
     for number in range(EACH):
         instance = draw(rng)
+        late += bool(instance.arrivals.any())
         where = (batch, number)
         least = try_all(instance)
         program = HindsightProgram(instance)
@@ -76,6 +78,7 @@ def test_all_agree_and_no_bound_is_above_the_optimum(batch):
             assert proven.value <= proven.certificate.value <= least, where
             assert verify(proven.certificate, instance) == proven.certificate.value, where
             assert verify(raised(proven.certificate, rng), instance) <= least, where
+    assert late >= EACH // 4  # so that at least five hundred of all have arrivals
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -96,3 +99,16 @@ def test_interrupted_at_any_moment_the_interval_holds(threads):
         assert result.schedule.check() == []
         assert result.bound <= least <= result.cost
     assert interrupted
+
+
+def test_hindsight_proves_the_optimum_of_tiny_instances_with_arrivals():
+    rng = np.random.default_rng(99)
+    solved = 0
+    while solved < 30:
+        instance = draw(rng)
+        if not instance.arrivals.any():
+            continue
+        result = hindsight(instance, 30)
+        assert result.proven_optimal
+        assert result.cost == result.bound == try_all(instance)
+        solved += 1
