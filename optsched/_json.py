@@ -44,7 +44,7 @@ def read_object(
     try:
         text = str(source) if inline else Path(source).read_text(encoding="utf-8")
         content = json.loads(text)
-    except (UnicodeDecodeError, json.JSONDecodeError) as reason:
+    except (ValueError, RecursionError) as reason:  # numbers or nesting beyond Python's limits, too
         raise error(f"{where} is not valid JSON: {reason}") from None
     if not isinstance(content, dict):
         raise error(f"{where} holds no JSON object with {holding}")

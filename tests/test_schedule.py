@@ -135,7 +135,11 @@ def test_negative_start_is_a_violation_but_has_no_profile():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{]", "not valid JSON"), ("{}", "holds no JSON object with the key 'starts'")],
+    [
+        ("{]", "not valid JSON"),
+        ("{}", "holds no JSON object with the key 'starts'"),
+        ('{"starts": [0, []]}', "starts must be a list of numbers"),
+    ],
 )
 def test_bad_json_is_refused(text, message):
     with pytest.raises(ScheduleError, match=message):

@@ -263,5 +263,6 @@ def to_steps(
     seconds = (times - start) / units_per_second
     # Integers are subtracted exactly; doubles carry the rounding of the times themselves.
     size = seconds if times.dtype.kind == "i" else (np.abs(times) + abs(start)) / units_per_second
-    steps = np.ceil((seconds - ROUNDING * np.abs(size)) / seconds_per_step)
+    with np.errstate(over="ignore"):
+        steps = np.ceil((seconds - ROUNDING * np.abs(size)) / seconds_per_step)
     return np.clip(steps, -MAX_STEP, MAX_STEP + 1).astype(np.int64)

@@ -17,6 +17,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from optsched import Instance, InstanceError, read_trace
+from optsched.instance import MAX_STEP
 from optsched.workloads import SkippedRow, files, read_trace_skipping
 from optsched.workloads.trace import to_steps
 from tests.strategies import instances
@@ -220,7 +221,7 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
         ('{"prompts": [1], "outputs": [2]}', "trace.csv: .*the key 'memory' is missing"),
         ('{"prompts": [1], "outputs": [2], "memory": 2}', "trace.csv: request 0: prompts 1"),
         ('{"prompts": [1], "outputs": [2], "memory": 9, "labels": 3}', "trace.csv: the JSON text"),
-        ('{"prompts": [[1], 2], "outputs": [2], "memory": 9}', "trace.csv: the JSON text"),
+        ('{"prompts": [[1], 2], "outputs": [2], "memory": 9}', "trace.csv: prompts must be a list of numbers"),
         (b'{"prompts": "\xff"', "trace.csv is not UTF-8 text; give an instance as JSON"),
         ('{"prompts": ', "trace.csv: the JSON text is not valid JSON"),
     ],
@@ -548,6 +549,11 @@ def test_ragged_rows_with_stray_bytes_are_named(trace):
         "line 4: the row has 3 cells, but the header has 2",
         r"line 5, column prompt_tokens, value '\\xfe': must be a whole number",
     ]
+
+
+def test_steps_too_short_for_a_number_are_beyond_the_last_one():
+    """Numpy warned of the overflow on standard error."""
+    assert to_steps(np.array([0.0, 1.0]), 0, 1, 1e-320).tolist()[1] > MAX_STEP
 
 
 @given(
