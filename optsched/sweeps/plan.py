@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 #: Of `optsched.solve`; others would make its costs differ from those of the policies beside it.
 HINDSIGHT_OPTIONS = ("method", "time_limit", "threads", "memory_limit")
 KEYS = ("name", "seeds", "bound", "instances", "policies")
+MAX_SEEDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -111,20 +112,20 @@ def _opened(config: str | Path | Mapping[str, Any]) -> tuple[str, Path, Mapping[
     path = Path(config)
     try:
         return path.name, path.parent, tomllib.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as reason:
+    except (ValueError, RecursionError) as reason:
         raise OptschedError(f"{path} is not valid TOML: {reason}") from None
     except OSError as error:
         raise OptschedError(f"cannot read the sweep {path}: {error.strerror}") from None
 
 
 def _seeds(seeds: Any, where: str) -> list[int]:
-    if type(seeds) is int and seeds >= 1:
+    if type(seeds) is int and 1 <= seeds <= MAX_SEEDS:
         return list(range(seeds))
     if isinstance(seeds, list) and seeds and all(type(s) is int and s >= 0 for s in seeds):
         return seeds
     raise OptschedError(
-        f"{where}: seeds is {seeds!r}, but must be how many there are, or a list of whole numbers "
-        "from 0"
+        f"{where}: seeds is {seeds!r}, but must be how many there are, up to {MAX_SEEDS:,}, or a "
+        "list of whole numbers from 0"
     )
 
 
@@ -155,8 +156,10 @@ def _sources(table: Mapping[str, Any], at: str, base: Path, seed: int) -> Iterat
                 source = Source(source.parameters, _trace(base, **parameters))
             else:
                 source.make(seed)
-        except (OptschedError, OSError, TypeError) as error:
+        except (OptschedError, OSError, TypeError, MemoryError) as error:
             reason = str(error.strerror if isinstance(error, OSError) else error)
+            if isinstance(error, MemoryError):
+                reason = "that needs more memory than there is; choose fewer requests"
             if isinstance(error, TypeError):
                 reason = "a value is not of the kind that is needed, such as a number"
             shown = ", ".join(f"{key} = {value!r}" for key, value in parameters.items())

@@ -438,3 +438,15 @@ def test_hindsight_writes_the_proof_of_its_bound_or_says_that_there_is_none(
     )
     assert ("by configuration" in out) or "leaves no certificate" in err
     assert optsched_command("check-certificate", "family:uniform,n=7", proof)[0] == 0
+
+
+def test_without_arguments_the_command_explains_itself(optsched_command):
+    """It had begun "optsched: Usage: ..." on standard error, as if something was wrong."""
+    assert optsched_command() == optsched_command("--help")
+    code, out, err = optsched_command()
+    assert (code, out[:6], err) == (0, "Usage:", "")
+
+
+def test_running_out_of_memory_is_one_sentence(optsched_command):
+    code, _, err = optsched_command("bound", "family:uniform,n=1000000000000000000")
+    assert (code, err) == (2, "optsched: out of memory; take fewer requests (--limit) or steps\n")

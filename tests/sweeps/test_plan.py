@@ -88,6 +88,7 @@ BAD_INSTANCES = {
     "instances 1: give either a family or a trace": {"n": 3},
     "no family 'unifrom'; did you mean 'uniform'?": {"family": "unifrom"},
     "(family = 'uniform', n = 0): n is 0, but must": {"family": "uniform", "n": [3, 0]},
+    "that needs more memory than there is": {"family": "uniform", "n": 10**18},
     "load = 'x'): a value is not of the kind": {"family": "uniform", "load": "x"},
     "there is no file none.csv; check its name": {"trace": "none.csv", "memory": 9},
     'write a family as family = "uniform"': {"trace": "family:uniform"},
@@ -112,6 +113,7 @@ BAD_SWEEPS = {
     "names no instances; add at least one table [[instances]]": {"instances": []},
     "seeds is 0, but must be how many": {"seeds": 0},
     "seeds is [1, -1], but must": {"seeds": [1, -1]},
+    "but must be how many there are, up to 1,000,000": {"seeds": 10**26},
     "bound true or false": {"bound": 1},
     **{words: {"instances": [table]} for words, table in BAD_INSTANCES.items()},
     **{words: {"policies": [table]} for words, table in BAD_POLICIES.items()},
@@ -132,4 +134,7 @@ def test_files_that_cannot_be_read(tmp_path):
         read_plan(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("seeds = = 3")
     with pytest.raises(OptschedError, match=r"bad\.toml is not valid TOML: .*line 1"):
+        read_plan(tmp_path / "bad.toml")
+    (tmp_path / "bad.toml").write_text("seeds = " + 100_000 * "[")
+    with pytest.raises(OptschedError, match=r"bad\.toml is not valid TOML: maximum recursion"):
         read_plan(tmp_path / "bad.toml")
