@@ -35,6 +35,8 @@ def compiled(function: F) -> F:
 class _Cache(FunctionCache):  # type: ignore[misc]
     """Machine code of a kernel on disk; a disk that is full or damaged only costs time."""
 
+    _cache_file: Any
+
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         stamp = self._cache_file._source_stamp  # noqa: SLF001
