@@ -53,13 +53,13 @@ from .models.batch import BatchSelection as BatchSelection
 from .models.conflict import Conflict as Conflict
 from .models.events import EventProgram as EventProgram
 from .models.hindsight import HindsightProgram as HindsightProgram
-from .models.hindsight import LatencyRelaxation as LatencyRelaxation
-from .models.hindsight import Running as Running
 from .models.linear import Family as Family
 from .models.linear import LinearModel as LinearModel
 from .models.linear import ModelError as ModelError
 from .models.nested import NestedWaitThresholds as NestedWaitThresholds
 from .models.nested_plan import NestedWaitPlan as NestedWaitPlan
+from .models.relaxation import LatencyRelaxation as LatencyRelaxation
+from .models.running import Running as Running
 from .models.segments import SegmentDesign as SegmentDesign
 from .models.segments import design_segments as design_segments
 from .models.thresholds import WaitPlan as WaitPlan

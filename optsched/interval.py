@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from optsched.certificate import Certificate
     from optsched.configuration_certificate import ConfigurationCertificate
-    from optsched.models.hindsight import ScheduleObjective
+    from optsched.models.objectives import ScheduleObjective
     from optsched.schedule import Schedule
 
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from optsched.errors import OptschedError, nearest
-from optsched.models.hindsight import LATENESS
+from optsched.models.objectives import LATENESS
 from optsched.solvers import Options, Progress
 from optsched.solvers.bounds import OBJECTIVES
 from optsched.stages import Method, Task
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from optsched.instance import Instance
     from optsched.interval import Hindsight
-    from optsched.models.hindsight import Lateness, ScheduleObjective
+    from optsched.models.objectives import Lateness, ScheduleObjective
 
 METHODS: tuple[Method, ...] = ("auto", "highs", "cp-sat", "search", "exact")
 

@@ -15,7 +15,7 @@ import numpy as np
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.interval import Hindsight
 from optsched.models import EventProgram, HindsightProgram, latest_starts
-from optsched.models.hindsight import schedule_cost
+from optsched.models.objectives import schedule_cost
 from optsched.policies import BASIC, PriorityPolicy
 from optsched.simulate import run
 from optsched.solvers import Progress, solve_events, solve_linear
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from optsched.certificate import Certificate
     from optsched.configuration_certificate import ConfigurationCertificate
     from optsched.instance import Instance, IntArray
-    from optsched.models.hindsight import Lateness, ScheduleObjective
+    from optsched.models.objectives import Lateness, ScheduleObjective
     from optsched.schedule import Schedule
     from optsched.solution import Solution
 

@@ -22,7 +22,8 @@ from optsched import (
     solve_linear,
     verify,
 )
-from optsched.models.hindsight import safe_horizon, schedule_cost
+from optsched.models.objectives import schedule_cost
+from optsched.models.running import safe_horizon
 from optsched.policies import BASIC
 from optsched.solvers.lagrangian import certify
 

@@ -25,7 +25,7 @@ from optsched import (
     solve,
 )
 from optsched.configuration_certificate import verify_configuration
-from optsched.models.hindsight import schedule_cost
+from optsched.models.objectives import schedule_cost
 from optsched.solvers.lagrangian import PricedStarts
 from optsched.solving import METHODS, proven_horizon
 

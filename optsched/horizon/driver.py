@@ -14,7 +14,7 @@ from optsched.horizon.futures import Past, plan_is_worse
 from optsched.horizon.plans import PLANS
 from optsched.horizon.window import Window, prices_of_rest
 from optsched.instance import Instance
-from optsched.models.hindsight import NOTHING_RUNNING, Running
+from optsched.models.running import NOTHING_RUNNING, Running
 from optsched.policies.decision import DecisionPolicy
 from optsched.solvers.window_kernels import add_all, start_now
 

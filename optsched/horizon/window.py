@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched.instance import FloatArray, IntArray
-    from optsched.models.hindsight import Running
+    from optsched.models.running import Running
     from optsched.solvers.search_kernels import Usage
 
 

@@ -3,10 +3,6 @@ from .balance_state import BalanceState as BalanceState
 from .batch import BatchSelection as BatchSelection
 from .events import EventProgram as EventProgram
 from .hindsight import HindsightProgram as HindsightProgram
-from .hindsight import LatencyRelaxation as LatencyRelaxation
-from .hindsight import Running as Running
-from .hindsight import latest_starts as latest_starts
-from .hindsight import safe_horizon as safe_horizon
 from .linear import Breach as Breach
 from .linear import Family as Family
 from .linear import LinearModel as LinearModel
@@ -16,6 +12,10 @@ from .linear import Variables as Variables
 from .nested import NestedWaitThresholds as NestedWaitThresholds
 from .nested_plan import NestedWaitPlan as NestedWaitPlan
 from .queues import queue_decay as queue_decay
+from .relaxation import LatencyRelaxation as LatencyRelaxation
+from .running import Running as Running
+from .running import latest_starts as latest_starts
+from .running import safe_horizon as safe_horizon
 from .segments import SegmentDesign as SegmentDesign
 from .segments import design_segments as design_segments
 from .thresholds import WaitPlan as WaitPlan

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from optsched.errors import ModelError
-from optsched.models.hindsight import HindsightProgram, latest_starts
+from optsched.models.hindsight import HindsightProgram
+from optsched.models.running import latest_starts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,15 +13,16 @@ import numpy as np
 
 from optsched.errors import nearest
 from optsched.instance import as_integers
-from optsched.models.hindsight import SCHEDULE_OBJECTIVES, latest_starts, schedule_cost
 from optsched.models.linear import ModelError
+from optsched.models.objectives import SCHEDULE_OBJECTIVES, schedule_cost
+from optsched.models.running import latest_starts
 from optsched.schedule import Schedule
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched.instance import FloatArray, Instance, IntArray
-    from optsched.models.hindsight import ScheduleObjective
+    from optsched.models.objectives import ScheduleObjective
 
 
 @dataclass(frozen=True, eq=False, repr=False)

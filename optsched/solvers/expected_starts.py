@@ -66,7 +66,7 @@ def expected_starts(instance: Instance) -> FloatArray:
     >>> expected_starts(Instance([5, 1], [1, 1], memory=6))
     array([0.333333, 0.      ])
     """
-    from optsched.models.hindsight import LatencyRelaxation
+    from optsched.models.relaxation import LatencyRelaxation
     from optsched.solvers.driver import solve_linear
 
     instance = Instance(instance.prompts, instance.outputs, instance.memory)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import instances
 
 from optsched import EventProgram, Instance, ModelError, Schedule
-from optsched.models.hindsight import SCHEDULE_OBJECTIVES
+from optsched.models.objectives import SCHEDULE_OBJECTIVES
 
 
 @st.composite

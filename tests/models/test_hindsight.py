@@ -21,7 +21,7 @@ from optsched import (
     verify,
 )
 from optsched.models import latest_starts, safe_horizon
-from optsched.models.hindsight import LATENESS, SCHEDULE_OBJECTIVES, schedule_cost
+from optsched.models.objectives import LATENESS, SCHEDULE_OBJECTIVES, schedule_cost
 from optsched.solvers.lagrangian import certify
 
 

@@ -14,7 +14,7 @@ from strategies import instances
 
 from optsched import Family, HindsightProgram, Instance, LinearModel
 from optsched.models import Rows, Variables
-from optsched.models.hindsight import SCHEDULE_OBJECTIVES
+from optsched.models.objectives import SCHEDULE_OBJECTIVES
 
 
 def entries(model):

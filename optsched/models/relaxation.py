@@ -1,0 +1,99 @@
+"""The relaxation of the hindsight program (Relax-LP): fractional starts, a lower bound."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched.models.hindsight import HindsightProgram
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from optsched.instance import FloatArray
+    from optsched.models.linear import LinearModel
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LatencyRelaxation(HindsightProgram):
+    r"""Relax-LP: the hindsight program with fractional starts.
+
+    .. math::
+
+        \min \quad & \sum_g \sum_k w_g (k + o_g - a_g) \, x_{g,k} && \text{(8)} \\
+        \text{s.t.} \quad & \sum_k x_{g,k} = n_g && \forall g \quad \text{(9)} \\
+        & \sum_g \sum_k (s_g + t - k) \, x_{g,k} \le M - m_t && \forall t \quad \text{(10)} \\
+        & x_{g,k} \ge 0 && \text{(11)}
+
+    with the ranges and parameters of `HindsightProgram`. Its optimum bounds the cost of every
+    schedule that completes by the horizon from below.
+
+    Examples
+    --------
+    >>> from optsched import Instance
+    >>> from optsched.models import LatencyRelaxation
+    >>> relaxation = LatencyRelaxation(Instance([1, 1], [1, 1], memory=3), horizon=2)
+    >>> print(relaxation.lower())
+    total-latency relaxed: min over 2 columns (0 integer), 3 rows, 4 nonzeros
+      column  start[request,step]        2  continuous, 0..inf
+      row     once[request]              1  2 nonzeros
+      row     memory[step]               2  2 nonzeros
+    >>> relaxation.mean_starts([1.5, 0.5])
+    array([0.25, 0.25])
+    """
+
+    def lower(self) -> LinearModel:
+        """Write the relaxation as arrays.
+
+        Returns
+        -------
+        LinearModel
+            The families of `HindsightProgram.lower`.
+        """
+        model = super().lower()
+        upper = model.col_upper.copy()
+        upper[model.columns_of("start")] = np.inf  # implied by (9)
+        return dataclasses.replace(model.relax(), col_upper=upper, name=f"{model.name} relaxed")
+
+    def mean_starts(self, values: npt.ArrayLike) -> FloatArray:
+        r"""Average the starts of a fractional point, :math:`\sum_k k \, x_{g,k} / n_g`.
+
+        Sorted-LP (Alg. 6) admits requests in ascending order of these.
+
+        Parameters
+        ----------
+        values
+            One value per column.
+
+        Returns
+        -------
+        FloatArray
+            Mean start of each request, shape (n,).
+        """
+        _, members = self._groups
+        _, step, begin = self._columns
+        sums = np.add.reduceat(self._start_values(values) * step, begin[:-1])
+        return np.asarray((sums / np.bincount(members))[members])
+
+    def prices(self, row_duals: npt.ArrayLike) -> FloatArray:
+        r"""Turn the duals of the rows into prices of memory.
+
+        Any non-negative prices, however rough the duals, give a proven bound through the Lagrangian
+        of `optsched.certificate`.
+
+        Parameters
+        ----------
+        row_duals
+            One dual per row: the change of the optimum per unit of its right-hand side.
+
+        Returns
+        -------
+        FloatArray
+            Price of a token at steps 1 to `horizon`, not negative.
+        """
+        first, _ = self._groups
+        duals = np.asarray(row_duals, dtype=np.float64)[len(first) :][: self.horizon - self.now]
+        return np.concatenate([np.zeros(self.now), np.maximum(-duals, 0)])

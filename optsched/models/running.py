@@ -1,0 +1,166 @@
+"""Requests that run already, and how late others may start in an optimal schedule beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from optsched.instance import Instance, IntArray, as_integers
+from optsched.models.linear import ModelError
+
+_EXACT = 2**61  # 64-bit sums and products stay exact below
+
+
+@dataclass(frozen=True, eq=False)
+class Running:
+    r"""Requests that are running already and will go on to their completion.
+
+    One that holds :math:`h` tokens now and has :math:`r` steps to go holds :math:`h + u` tokens
+    :math:`u` steps from now, :math:`u = 1, \dots, r`.
+
+    Parameters
+    ----------
+    tokens
+        Tokens :math:`h \ge 0` that each holds now.
+    remaining
+        Steps :math:`r \ge 1` that each has to go.
+
+    Raises
+    ------
+    ModelError
+        If the two differ in length or a value is out of range.
+
+    Examples
+    --------
+    >>> Running(tokens=[5, 1], remaining=[1, 3]).load(4)
+    array([8, 3, 4, 0])
+    """
+
+    tokens: IntArray
+    remaining: IntArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", as_integers("tokens", self.tokens))
+        object.__setattr__(self, "remaining", as_integers("remaining", self.remaining))
+        if len(self.tokens) != len(self.remaining):
+            raise ModelError(
+                f"the running requests have {len(self.tokens)} numbers of tokens, but "
+                f"{len(self.remaining)} of remaining steps"
+            )
+        wrong = (self.tokens < 0) | (self.remaining < 1)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise ModelError(
+                f"running request {at}: {self.tokens[at]} tokens and {self.remaining[at]} steps to "
+                "go, but tokens cannot be negative and one that runs has at least 1 step to go"
+            )
+
+    def load(self, steps: int) -> IntArray:
+        """Give the tokens they hold in each of the next steps.
+
+        Parameters
+        ----------
+        steps
+            How many steps to look ahead.
+
+        Returns
+        -------
+        IntArray
+            Shape (steps,).
+        """
+        ends = np.minimum(self.remaining, steps)
+        change = np.zeros(steps + 1, dtype=np.int64)  # of the requests active and what they held
+        held = np.zeros(steps + 1, dtype=np.int64)
+        change[0], held[0] = len(ends), self.tokens.sum()
+        np.subtract.at(change, ends, 1)
+        np.subtract.at(held, ends, self.tokens)
+        return (np.cumsum(held) + np.cumsum(change) * np.arange(1, steps + 2))[:steps]
+
+    @property
+    def area(self) -> int:
+        """Token-steps that they will still hold."""
+        r = self.remaining
+        return int((self.tokens * r + r * (r + 1) // 2).sum())
+
+    @property
+    def last_step(self) -> int:
+        """Steps until the last of them has completed; 0 where none is running."""
+        return int(self.remaining.max(initial=0))
+
+
+NOTHING_RUNNING = Running(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def latest_starts(instance: Instance, now: int = 0, running: Running = NOTHING_RUNNING) -> IntArray:
+    r"""Bound the start of every request in some optimal schedule.
+
+    It holds for every objective that never falls when a completion comes later. Take, among the
+    optimal schedules, one with the least sum of starts. Write :math:`e_i = \max(a_i, now)`.
+
+    - *No idling.* Let :math:`b` be the last arrival, or the end of the running requests if later.
+      Were a step after :math:`b` idle, all later requests could start one step earlier. So someone
+      else is active at each step from :math:`b + 1` to :math:`p_i`, and
+      :math:`p_i \le b + \sum_{j \ne i} o_j`.
+    - *No room.* Request :math:`i` could not have started at :math:`k`, :math:`e_i \le k < p_i`: the
+      others hold more than :math:`M - s_i - o_i` tokens at some step of
+      :math:`k + 1, \dots, k + o_i`. Go on from that step in place of :math:`k`: there are at least
+      :math:`(p_i - e_i) / o_i` such steps, which cannot take more memory-time than the others have,
+      so :math:`p_i \le e_i + o_i \lfloor (\sum_{j \ne i} A_j + A_{running}) /
+      (M - s_i - o_i + 1) \rfloor`.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    now
+        Step before which none of them can start.
+    running
+        Requests that are running at `now`.
+
+    Returns
+    -------
+    IntArray
+        The smaller of the two bounds, shape (n,); one optimal schedule obeys all of them.
+
+    Examples
+    --------
+    >>> latest_starts(Instance([63, 1, 1], [1, 2, 2], memory=64))
+    array([4, 2, 2])
+    """
+    outputs, areas = instance.outputs, instance.areas
+    earliest = np.maximum(instance.arrivals, now)
+    busy = max(int(earliest.max()), now + running.last_step)
+    no_idling = busy + outputs.sum() - outputs
+    if areas.sum(dtype=np.float64) + running.area > _EXACT:
+        return np.asarray(no_idling)
+    others = areas.sum() - areas + running.area
+    waits = others // (instance.memory - instance.peaks + 1)
+    no_room = earliest + outputs * np.minimum(waits, _EXACT // outputs)
+    return np.asarray(np.minimum(no_idling, no_room), dtype=np.int64)
+
+
+def safe_horizon(instance: Instance, now: int = 0, running: Running = NOTHING_RUNNING) -> int:
+    """Give a last step within which some optimal schedule completes (see `latest_starts`).
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    now
+        Step before which none of them can start.
+    running
+        Requests that are running at `now`.
+
+    Returns
+    -------
+    int
+        The horizon. It is often several times the makespan of a good schedule; a bound on the
+        cost allows a shorter one, which is for a solver to prove.
+
+    Examples
+    --------
+    >>> safe_horizon(Instance([63, 1, 1], [1, 2, 2], memory=64))
+    5
+    """
+    return int((latest_starts(instance, now, running) + instance.outputs).max())
