@@ -423,6 +423,7 @@ class HindsightProgram:
 
         Examples
         --------
+        >>> from optsched import Instance
         >>> m = HindsightProgram(Instance([63, 1, 1], [1, 2, 2], memory=64), horizon=4).to_pyomo()
         >>> print(m.memory[1].expr)
         64.0*start[0,0] + 2.0*start[1,0]  <=  64.0
