@@ -45,6 +45,7 @@ def schedule_cost(
 
     Examples
     --------
+    >>> from optsched import Instance, Schedule
     >>> schedule = Schedule(Instance([1, 1], [2, 2], memory=5, deadlines=[2, 3]), [0, 2])
     >>> schedule_cost(schedule), schedule_cost(schedule, "makespan", "per-step", penalty=10)
     (6.0, 14.0)
