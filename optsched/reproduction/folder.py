@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from optsched._files import write_whole
+from optsched._files import is_draft, write_whole
 from optsched._version import __version__
 from optsched.errors import OptschedError
 
@@ -43,7 +43,7 @@ def open_folder(out: str | Path, *, quick: bool, seed: int, overwrite: bool) -> 
     manifest = path / MANIFEST
     if manifest.is_file():
         _check_settings(path, json.loads(manifest.read_text(encoding="utf-8")), settings, overwrite)
-    elif path.is_dir() and any(path.iterdir()):
+    elif path.is_dir() and not all(map(is_draft, path.iterdir())):
         raise OptschedError(f"{path} holds other files, but no reproductions; take an empty folder")
     path.mkdir(parents=True, exist_ok=True)
     write_whole(manifest, json.dumps(settings | {"format": "optsched-reproduction"}).encode())

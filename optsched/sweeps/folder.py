@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optsched._files import write_whole
+from optsched._files import is_draft, write_whole
 from optsched._version import __version__
 from optsched.errors import OptschedError
 
@@ -204,8 +204,10 @@ def read_sweep(folder: str | Path) -> pd.DataFrame:
 def _check_foreign(path: Path, plan: Plan) -> None:
     """Refuse a folder that holds anything else than results of this sweep by this version."""
     if not (path / MANIFEST).is_file():
-        # The lock alone is there where a sweep was killed in its first moments.
-        if path.is_dir() and {entry.name for entry in path.iterdir()} - {"_lock"}:
+        # The lock, and a draft of the manifest, are what a sweep killed in its first moments left.
+        if path.is_dir() and any(
+            entry.name != "_lock" and not is_draft(entry) for entry in path.iterdir()
+        ):
             raise OptschedError(f"{path} holds other files, but no sweep; take an empty folder")
         return
     manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
