@@ -35,6 +35,8 @@ def solve(model, options, start, reporter):
         raise SolverError("not with me")
     if model.name == "raising":
         raise UnpicklableError
+    if model.name == "threading":
+        raise RuntimeError("can't start new thread")  # as Python says where its stack has no room
     if model.name == "leaving":
         os._exit(3)
     if model.name == "lying":

@@ -66,6 +66,10 @@ class Job:
             answer: Answer = module.solve(self.model, self.options, self.start, reporter)
         except MemoryError:
             return Answer(Stopped.MEMORY_LIMIT, self.solver, "out of memory")
+        except RuntimeError as error:
+            if "can't start new thread" not in str(error):  # which needs memory for its stack
+                raise
+            return Answer(Stopped.MEMORY_LIMIT, self.solver, "out of memory for a thread")
         return answer
 
 

@@ -97,6 +97,13 @@ def test_running_out_of_memory_is_reported():
     assert_nothing_is_lost(solution)
 
 
+def test_no_memory_for_a_thread_is_no_traceback():
+    """Of 16 solves with little memory two raised RuntimeError."""
+    solution = run_fake("threading")
+    assert solution.stopped is Stopped.MEMORY_LIMIT
+    assert_nothing_is_lost(solution)
+
+
 def test_a_solver_that_aborts_near_its_limit_ran_out_of_memory():
     solution = run_fake("aborting", memory_limit=150 * 2**20)
     assert solution.stopped is Stopped.MEMORY_LIMIT
