@@ -221,7 +221,7 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
         ('{"prompts": [1], "outputs": [2]}', "trace.csv: .*the key 'memory' is missing"),
         ('{"prompts": [1], "outputs": [2], "memory": 2}', "trace.csv: request 0: prompts 1"),
         ('{"prompts": [1], "outputs": [2], "memory": 9, "labels": 3}', "trace.csv: the JSON text"),
-        ('{"prompts": [[1], 2], "outputs": [2], "memory": 9}', "trace.csv: prompts must be a list of numbers"),
+        ('{"prompts": [[1], 2], "outputs": [2], "memory": 9}', "trace.csv: prompts must be a list"),
         (b'{"prompts": "\xff"', "trace.csv is not UTF-8 text; give an instance as JSON"),
         ('{"prompts": ', "trace.csv: the JSON text is not valid JSON"),
     ],

@@ -1,0 +1,88 @@
+"""What a case of the campaign gives back, and how long it may take."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import signal
+from dataclasses import dataclass, field
+
+
+class HangError(Exception):
+    """A case that has not ended in time."""
+
+
+@dataclass
+class Outcome:
+    """What came of one case or, added up, of many.
+
+    Attributes
+    ----------
+    inputs
+        Files, command lines, models or certificates tried.
+    faults
+        Kills, limits, interrupts and refused writes injected.
+    findings
+        What should not have happened, one line each.
+    notes
+        How often something happened that is worth counting.
+    """
+
+    inputs: int = 0
+    faults: int = 0
+    findings: list[str] = field(default_factory=list)
+    notes: dict[str, int] = field(default_factory=dict)
+
+    def add(self, other):
+        """Add the outcome of another case."""
+        self.inputs += other.inputs
+        self.faults += other.faults
+        self.findings += other.findings
+        for note, count in other.notes.items():
+            self.note(note, count)
+
+    def note(self, what, count=1):
+        """Count something."""
+        self.notes[what] = self.notes.get(what, 0) + count
+
+    def check(self, good, *what):
+        """Keep a finding unless all is well."""
+        if not good:
+            self.findings.append(" ".join(map(str, what)).replace("\n", " ")[:600])
+
+
+def one_sentence(error):
+    """Whether a message is one line that says something."""
+    return "\n" not in str(error) and len(str(error)) > 5
+
+
+@contextlib.contextmanager
+def within(seconds, how=HangError):
+    """End what takes longer, again and again until it does."""
+
+    def ring(number, frame):
+        raise how
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 5)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def address_space(gigabytes):
+    """Let this process have so much more memory, so that a bad input cannot take all there is."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm", encoding="ascii") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    limit = used + int(gigabytes * 2**30)
+    if before[1] != resource.RLIM_INFINITY:
+        limit = min(limit, before[1])
+    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)

@@ -1,0 +1,85 @@
+"""Valid files of every kind that optsched reads."""
+
+from __future__ import annotations
+
+import optsched
+from optsched import Instance, Schedule
+from optsched.solvers.configuration import configuration_bound
+
+INSTANCE = Instance(
+    [3, 5, 1, 8],
+    [4, 6, 2, 3],
+    memory=20,
+    arrivals=[0, 0, 2, 7],
+    weights=[1, 2.5, 1, 1],
+    deadlines=[30, 40, 50, 60],
+    labels=["a", "b", "c", "d"],
+    name="corpus",
+)
+PLAIN = Instance([3, 5, 1, 8], [4, 6, 2, 3], memory=20, arrivals=[0, 0, 2, 7])
+
+TRACES = {
+    "native": (
+        "label,deadline,weight,output_upper,output_lower,arrival,output_tokens,prompt_tokens\n"
+        "first,90,1.5,9,2,0,4,3\nsecond,95,2,6,6,1,6,5\nthird,99,1,20,1,5,12,0\n"
+    ),
+    "seconds": "arrival_s,prompt_tokens,output_tokens\n0,3,4\n0.5,5,6\n1.25,7,8\n",
+    "azure-2023": (
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
+        "2023-11-16 18:15:51.2225670,879,55\n"
+    ),
+    "azure-2024": (
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2024-05-10 23:59:59.500000+00:00,12,5\n2024-05-11 00:00:00+00:00,13,6\n"
+    ),
+    "burst": (
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+        "5,ChatGPT,472,18,490,Conversation log\n45.0,GPT-4,1087,230,1317,API log\n"
+    ),
+    "burst-sessions": (
+        "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,"
+        "Log Type\n5,a,1.5,ChatGPT,472,18,490,Conversation log\n"
+        "45.0,,2,GPT-4,1087,230,1317,API log\n"
+    ),
+    "vidur": (
+        "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n5.8926549999999995,396,109\n"
+    ),
+    "vidur-lengths": (
+        ",num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n0,374,44,418,8.5\n"
+    ),
+    "mooncake": (
+        '{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}\n'
+        '{"timestamp": 30535, "input_length": 6472, "output_length": 26, "hash_ids": [46, 48]}\n'
+    ),
+}
+TYPES = (
+    "d0 = 0.0085\nd1 = 2.7e-7\nmemory = 16492\nprefill_makes_token = true\n"
+    '[[type]]\nprompt = 10\noutput = 10\nrate = 100\nname = "short"\n'
+    "[[type]]\nprompt = 10\noutput = 20\nrate = 50.5\n"
+)
+SWEEP = (
+    'name = "few"\nseeds = 2\nbound = true\n'
+    '[[instances]]\nfamily = "uniform"\nn = [4, 6]\n'
+    '[[instances]]\nfamily = "chat-and-summaries"\nn = 5\nload = 0.9\n'
+    '[[policies]]\nname = ["mc-sf", "area"]\nrule = ["prefix", "skip"]\n'
+    '[[policies]]\nname = "a-min"\nintervals = "relative:0.5"\n'
+    '[[policies]]\nname = "hindsight"\ntime_limit = 1.0\n'
+)
+
+
+def corpus():
+    """Give the text of each file by kind and name."""
+    plain = PLAIN
+    prices = optsched.bound(plain, "lagrangian").certificate
+    sizes = configuration_bound(plain, phases=2, iterations=16).certificate
+    schedule = Schedule(plain, [0, 7, 2, 13], policy="by hand")
+    return {
+        **{("trace", name): text for name, text in TRACES.items()},
+        ("trace", "json"): INSTANCE.to_json(),
+        ("types", "types"): TYPES,
+        ("sweep", "sweep"): SWEEP,
+        ("certificate", "prices"): prices.to_json(),
+        ("certificate", "sizes"): sizes.to_json(),
+        ("schedule", "schedule"): schedule.to_json(),
+    }

@@ -1,0 +1,38 @@
+"""The short form of the campaign: some cases of every part, and none may find anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from campaign import agreement, certificates, command_line, kills, limits, readers
+
+#: Cases of each part, for some ten seconds of computing each at most.
+CASES = [
+    (readers, 600),
+    (command_line, 150),
+    (agreement, 200),
+    (certificates, 40),
+    (limits, 60),
+]
+
+
+@pytest.mark.parametrize(("part", "cases"), CASES, ids=lambda each: getattr(each, "TITLE", None))
+def test_nothing_is_found(part, cases, tmp_path):
+    findings = []
+    for number in range(cases):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        outcome = part.case(number, folder)
+        findings += [f"case {number}: {finding}" for finding in outcome.findings]
+    assert findings == []
+
+
+@pytest.mark.parametrize("kind", ["_solver_child", "_exact_solve", "_sweep_worker", "_sweep_main"])
+def test_nothing_is_lost_by_kills(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(kills, "KINDS", {getattr(kills, kind): 1})
+    assert kills.case(1, tmp_path).findings == []
+
+
+def test_a_large_trace_is_read_compared_and_bounded(tmp_path):
+    outcome = limits.large_trace(20_000, tmp_path)
+    assert (outcome.inputs, outcome.findings) == (1, [])
