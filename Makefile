@@ -1,8 +1,9 @@
 # Everything runs in .venv, which the first target makes; nothing is installed elsewhere.
 PYTHON ?= python3
+MINUTES ?= 20
 BIN := .venv/bin
 
-.PHONY: demo test check format docs benchmarks clean
+.PHONY: demo test check format docs benchmarks campaign clean
 
 demo: .venv/ready  ## compare all policies on a synthetic workload and write an HTML report
 	@mkdir -p demo
@@ -27,6 +28,9 @@ docs: .venv/ready  ## the documentation site, in docs/_build; warnings are error
 benchmarks: .venv/ready  ## ratios to what one would write otherwise, in one table; about ten minutes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[benchmarks]'
 	$(BIN)/python benchmarks/run.py
+
+campaign: .venv/ready  ## optsched under abuse: make campaign MINUTES=20; goes on where it stopped
+	cd tests && ../$(BIN)/python -m campaign --minutes $(MINUTES) --out ../campaign.json
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'

@@ -19,12 +19,12 @@ from optsched._files import write_whole
 
 #: Parts by name, with their share of the time.
 PARTS = {
-    "readers": (readers, 0.12),
-    "command-line": (command_line, 0.2),
-    "kills": (kills, 0.2),
-    "limits": (limits, 0.13),
-    "agreement": (agreement, 0.28),
-    "certificates": (certificates, 0.07),
+    "readers": (readers, 0.1),
+    "command-line": (command_line, 0.17),
+    "kills": (kills, 0.17),
+    "limits": (limits, 0.1),
+    "agreement": (agreement, 0.4),
+    "certificates": (certificates, 0.06),
 }
 LARGE = "a million requests"
 SAVE_EVERY = 10.0  # seconds
@@ -39,9 +39,7 @@ class State:
         if path.exists():
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["seed"] != seed:
-                raise click.ClickException(
-                    f"{path} is of seed {content['seed']}; name another file"
-                )
+                raise click.ClickException(f"{path} is of another seed; name another file")
             self.next, self.seconds = content["next"], content["seconds"]
             self.totals = {name: Outcome(**total) for name, total in content["parts"].items()}
 
