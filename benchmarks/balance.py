@@ -2,9 +2,7 @@
 
     python benchmarks/balance.py [decisions] [gap] [forms]
 
-States come from a literal simulation of the paper's cluster (reveal, admit, drift, free), routed by
-swap after a warm-up, with the workload of Table 1: prompts lognormal (mean 900, cv 1.4, at most
-16,384), outputs lognormal (mean 300, cv 0.9, at most 4,096), 72 slots per worker.
+States are those of `cluster_states`, with 72 slots per worker.
 """
 
 from __future__ import annotations
@@ -13,67 +11,11 @@ import sys
 import time
 
 import numpy as np
+from cluster_states import arrays, simulated_states
+from timing import fastest
 
-from optsched import BalanceFuture, BalanceState, solve_linear
+from optsched import BalanceFuture, solve_linear
 from optsched.solvers.balance_kernels import assign_by_greedy, assign_by_swap, search_deficit
-
-WARM_UP = 500
-
-
-def lognormal(generator, mean, variation, most):
-    """One draw with a given mean and coefficient of variation."""
-    spread = np.log(1 + variation**2)
-    value = generator.lognormal(np.log(mean) - spread / 2, np.sqrt(spread))
-    return int(np.clip(round(value), 1, most))
-
-
-def simulated_states(workers, lookahead, reveal=128, slots=72, every=1, seed=0):
-    """States of a running cluster after warm-up, without end."""
-    generator = np.random.default_rng(seed)
-    tokens = np.zeros((workers, slots), dtype=np.int64)
-    remaining = np.zeros_like(tokens)
-    waiting: list[tuple[int, int]] = []
-    step = 0
-    while True:
-        while len(waiting) < reveal:
-            prompt = lognormal(generator, 900, 1.4, 16_384)
-            waiting.append((prompt, lognormal(generator, 300, 0.9, 4_096)))
-        active = np.nonzero(remaining)
-        state = BalanceState.from_requests(
-            np.full(workers, slots),
-            active[0],
-            tokens[active],
-            remaining[active],
-            [prompt for prompt, _ in waiting],
-            lookahead,
-        )
-        if step >= WARM_UP and step % every == 0 and state.free.sum():
-            yield state
-        chosen = assign_by_swap(*arrays(state), 1_000)
-        for (prompt, output), worker in zip(waiting, chosen, strict=True):
-            if worker >= 0:
-                slot = int(np.argmin(remaining[worker]))
-                tokens[worker, slot], remaining[worker, slot] = prompt, output
-        waiting = [pair for pair, to in zip(waiting, chosen, strict=True) if to < 0]
-        tokens += remaining > 0
-        remaining -= remaining > 0
-        step += 1
-
-
-def arrays(state):
-    """What the kernels take."""
-    fields = (state.alive, state.free, state.waiting, state.growth, state.slowness, state.bonus)
-    return [np.array(field) for field in fields]
-
-
-def fastest(call, repeats=3):
-    """Best of several times, in microseconds."""
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return 1e6 * min(times)
 
 
 def measure_decisions():
@@ -93,7 +35,7 @@ def measure_decisions():
                     "deficit": lambda given=given: search_deficit(*given[:3]),
                 }
                 for name, times in taken.items():
-                    times.append(fastest(calls[name]))
+                    times.append(1e6 * fastest(calls[name], clock=time.perf_counter))
                 if not lookahead:
                     _, value, bound = search_deficit(*given[:3])
                     certified += value == bound

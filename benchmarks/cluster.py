@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from timing import fastest
 
 from optsched import (
     BalanceRouting,
@@ -273,16 +274,15 @@ def speed():
     for workers, slots, reveal, n, steps in cases:
         trace = family("lognormal", n=n, seed=1)
         for policy in ("fcfs", "lpt", bf_io(0), bf_io(20), bf_io(20, patience=300, name="patient")):
-            times = []
-            for _ in range(1 if workers == 1000 else 5):
-                began = time.process_time()
-                run = run_cluster(
-                    trace, Cluster(workers, slots), policy, steps=steps, reveal=reveal
-                )
-                times.append(time.process_time() - began)
-            table.add_row(
-                str(workers), str(slots), str(reveal), run.policy, f"{steps / min(times):,.0f}"
+            cluster = Cluster(workers, slots)
+            least = fastest(
+                lambda t=trace, c=cluster, p=policy, s=steps, r=reveal: run_cluster(
+                    t, c, p, steps=s, reveal=r
+                ),
+                1 if workers == 1000 else 5,
             )
+            name = policy if isinstance(policy, str) else policy.name
+            table.add_row(str(workers), str(slots), str(reveal), name, f"{steps / least:,.0f}")
     CONSOLE.print(table)
 
 

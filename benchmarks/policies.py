@@ -1,13 +1,14 @@
 """What each policy that knows the outputs costs, and under which rule of admission.
 
-Every figure is the median of several runs in this process, after one run that loads the kernels.
+Every time is CPU time: the median of several runs in this process, after one that loads the
+kernels.
 """
 
 from __future__ import annotations
 
-from first_answer import seconds
 from rich.console import Console
 from rich.table import Table
+from timing import seconds
 
 from optsched import SolverError, family, run
 from optsched.policies import BASIC, POLICIES, RULES, OrderPolicy

@@ -1,26 +1,21 @@
-"""What a run on a clock costs for each kind of policy, and what plain Python takes for the same.
+"""What a run on a clock costs for each kind of policy.
 
 Lengths are exponential with the means of Jaillet et al., Section 7 (41 and 86), arrivals Poisson
-with 50 per second, M = 16,492, on the clock of Llama-2-70B on two A100. Every figure is the median
-of several runs in this process, after one that loads the kernels; those of a million requests, and
-of plain Python, are of one run.
+with 50 per second, M = 16,492, on the clock of Llama-2-70B on two A100. Every time is CPU
+time: the median of several runs in this process, after one that loads the kernels; those of a
+million requests are of one run.
 """
 
 from __future__ import annotations
 
 import resource
-import sys
-from pathlib import Path
 
 import numpy as np
-from first_answer import seconds
 from rich.console import Console
 from rich.table import Table
+from timing import seconds
 
-from optsched import Instance, execute, get_clock
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from literal_clocked import engine, requests_of, run
+from optsched import Instance, execute
 
 CLOCK = "llama-2-70b-2xa100"
 POLICIES = (
@@ -49,11 +44,6 @@ def requests(count):
     return Instance(lengths(41), lengths(86), 16_492, ticks, seconds_per_step=1e-6)
 
 
-def in_plain_python(instance):
-    rows = requests_of(instance.prompts, instance.outputs, instance.arrivals * 1e-6)
-    return run(rows, get_clock(CLOCK), engine(rows, instance.memory, "mixed", 256, 2048))
-
-
 def main():
     console = Console()
     thousands, million = requests(10_000), requests(1_000_000)
@@ -68,10 +58,6 @@ def main():
         latency = execute(thousands, policy, **options).mean_latency
         table.add_row(policy, f"{short:.3f}", f"{long:.2f}", f"{latency:.1f} s")
     console.print(table)
-    few = requests(1000)
-    compiled = seconds(lambda: execute(few, "mixed", clock=CLOCK), 3)
-    plain = seconds(lambda: in_plain_python(few), 1)
-    console.print(f"mixed, n = 1,000: plain Python takes {plain / compiled:,.0f} times as long")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     console.print(f"peak memory of this process {peak:.2f} GB")
 

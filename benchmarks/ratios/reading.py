@@ -1,40 +1,29 @@
-"""Time of reading a million requests, beside pandas.read_csv in the same run.
+"""Reading a million requests, against `pandas`.
 
-    python benchmarks/readers.py [rows]
-
-Pandas only parses; `read_trace` also checks every cell, converts clocks and makes an instance.
+Pandas only parses; `read_trace` also checks every cell, converts clocks and makes an instance. It
+should take about as long, not less.
 """
 
 from __future__ import annotations
 
 import gzip
 import shutil
-import sys
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from timing import Row, measure
 
 import optsched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
 MEMORY = 16_492
-
-
-def seconds(call: Callable[[], object], repeats: int = 3) -> float:
-    """Give the shortest of several runs."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
+OUTPUT_COLUMNS = ("output_tokens", "GeneratedTokens", "output_length")
 
 
 def write_traces(folder: Path, rows: int) -> dict[str, Path]:
@@ -77,19 +66,19 @@ def write_traces(folder: Path, rows: int) -> dict[str, Path]:
     return files
 
 
-def main() -> None:
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-    print(f"{rows:,} rows{'read_trace':>30} s{'pandas':>10} s{'ratio':>8}")
+def rows(quick: bool) -> Iterator[Row]:
+    """The same requests in every format."""
+    count, repeats = (2_000, 1) if quick else (1_000_000, 3)
     with tempfile.TemporaryDirectory() as folder:
-        for name, path in write_traces(Path(folder), rows).items():
-            ours = seconds(partial(optsched.read_trace, path, MEMORY))
-            dates = ["TIMESTAMP"] if name == "Azure stamps" else None
+        for name, path in write_traces(Path(folder), count).items():
+            ours, instance = measure(partial(optsched.read_trace, path, MEMORY), repeats)
             if path.suffix == ".jsonl":
-                theirs = seconds(partial(pd.read_json, path, lines=True), repeats=1)
+                theirs, frame = measure(partial(pd.read_json, path, lines=True), 1)
             else:
-                theirs = seconds(partial(pd.read_csv, path, parse_dates=dates))
-            print(f"{name:<32}{ours:>12.2f}{theirs:>12.2f}{ours / theirs:>8.2f}")
-
-
-if __name__ == "__main__":
-    main()
+                dates = ["TIMESTAMP"] if name == "Azure stamps" else None
+                read = partial(pd.read_csv, path, parse_dates=dates)
+                theirs, frame = measure(read, repeats)
+            column = next(c for c in frame if c in OUTPUT_COLUMNS)
+            assert np.array_equal(frame[column], instance.outputs)
+            alternative = f"pandas.{'read_json' if path.suffix == '.jsonl' else 'read_csv'}"
+            yield Row(f"read {name}", f"{count:,} rows", alternative, ours, theirs, "same outputs")

@@ -1,0 +1,194 @@
+"""How CPU time grows with requests, memory and workers: exponents and the plot of docs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from alternatives.plain_python import admit
+from timing import seconds
+
+from optsched import BalanceRouting, Cluster, Instance, bound, family, run, run_cluster, select
+from optsched.policies import BASIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+FAMILY = "chat-and-summaries"
+TITLES = {
+    "n": "requests n",
+    "M": "memory M (tokens)",
+    "G": "workers G",
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """CPU seconds by size.
+
+    Attributes
+    ----------
+    task
+        What was timed.
+    axis
+        "n", "M" or "G".
+    sizes, times
+        Values on the axis, and median CPU seconds.
+    """
+
+    task: str
+    axis: str
+    sizes: tuple[int, ...]
+    times: tuple[float, ...]
+
+    def fit(self) -> tuple[float, float, float]:
+        """Exponent, its standard error, and factor of c x^e, by least squares of logarithms."""
+        from scipy.stats import linregress
+
+        line = linregress(np.log(self.sizes), np.log(self.times))
+        return line.slope, line.stderr, float(np.exp(line.intercept))
+
+
+def curves(quick: bool) -> Iterator[Curve]:
+    """Measure all curves."""
+    repeats = 1 if quick else 3
+    yield from by_requests(quick, repeats)
+    yield from by_memory(quick, repeats)
+    yield from by_workers(quick, repeats)
+
+
+def _curve(task: str, axis: str, sizes: Sequence[int], make: Callable[[int], Any], repeats: int):
+    """Time `make(size)()` for every size; making is not timed."""
+    times = tuple(seconds(make(size), repeats) for size in sizes)
+    return Curve(task, axis, tuple(sizes), times)
+
+
+def by_requests(quick: bool, repeats: int) -> Iterator[Curve]:
+    """M = 16,492."""
+    many = (200, 400, 800) if quick else (2_000, 5_000, 12_500, 30_000, 80_000, 200_000)
+    few = (50, 100, 200) if quick else (250, 500, 1_000, 2_000, 4_000)
+
+    def policy(name: str, load: float | None, size: int) -> Callable[[], Any]:
+        return partial(run, family(FAMILY, n=size, seed=0, load=load), name)
+
+    def plain(size: int) -> Callable[[], Any]:
+        instance = family(FAMILY, n=size, seed=0)
+        order = BASIC["area"].order(instance).tolist()
+        lists = instance.prompts.tolist(), instance.outputs.tolist()
+        return partial(admit, *lists, instance.memory, order)
+
+    def proof(load: float | None, size: int) -> Callable[[], Any]:
+        return partial(bound, family(FAMILY, n=size, seed=0, load=load), method="lagrangian")
+
+    yield _curve("area in plain Python", "n", few, plain, 1)
+    yield _curve("certified bound, load 0.9", "n", many, partial(proof, 0.9), repeats)
+    yield _curve("certified bound, offline", "n", many, partial(proof, None), repeats)
+    yield _curve("sorted-f, offline", "n", many, partial(policy, "sorted-f", None), repeats)
+    yield _curve("area, load 0.9", "n", many, partial(policy, "area", 0.9), repeats)
+    yield _curve("area, offline", "n", many, partial(policy, "area", None), repeats)
+
+
+def by_memory(quick: bool, repeats: int) -> Iterator[Curve]:
+    """The same requests in more and more memory."""
+    memories = (16_000, 32_000, 64_000)
+    if not quick:
+        memories = (16_000, 32_000, 64_000, 128_000, 256_000, 512_000)
+    requests = family(FAMILY, n=500 if quick else 20_000, seed=0)
+    few = family(FAMILY, n=20 if quick else 100, seed=0)
+
+    def within(memory: int, instance: Instance = requests) -> Instance:
+        return Instance(instance.prompts, instance.outputs, memory)
+
+    def bounded(memory: int) -> Callable[[], Any]:
+        return partial(bound, within(memory), method="lagrangian")
+
+    def served(name: str, memory: int) -> Callable[[], Any]:
+        return partial(run, within(memory), name)
+
+    def selected(memory: int) -> Callable[[], Any]:
+        return partial(select, within(memory, few), "dp")
+
+    yield _curve(
+        f"best batch of {len(few)} by dynamic program",
+        "M",
+        (16_000, 24_000, 36_000, 54_000),
+        selected,
+        repeats,
+    )
+    count = f"n = {len(requests):,}"
+    yield _curve(f"certified bound, {count}", "M", memories, bounded, repeats)
+    yield _curve(f"sorted-f, {count}", "M", memories, partial(served, "sorted-f"), repeats)
+    yield _curve(f"area, {count}", "M", memories, partial(served, "area"), repeats)
+
+
+def by_workers(quick: bool, repeats: int) -> Iterator[Curve]:
+    """Steps of a full cluster, 72 slots per worker, 512 requests in view."""
+    workers = (4, 8, 16) if quick else (8, 16, 32, 64, 128, 256, 512)
+    first, last, reveal = (40, 80, 64) if quick else (200, 400, 512)
+    rules = {
+        "bf-io, H = 20": BalanceRouting(lookahead=20),
+        "bf-io, H = 0": BalanceRouting(lookahead=0),
+        "lpt": "lpt",
+        "fcfs": "fcfs",
+    }
+    for name, rule in rules.items():
+        times = []
+        for count in workers:
+            trace = family("lognormal", n=int(72 * count * (1 + last / 100)) + reveal, seed=1)
+
+            def simulate(steps: int, trace=trace, count=count, rule=rule) -> Any:
+                return run_cluster(trace, Cluster(count, 72), rule, steps=steps, reveal=reveal)
+
+            whole, filling = (seconds(partial(simulate, steps), repeats) for steps in (last, first))
+            times.append(max(whole - filling, 1e-9) / (last - first))
+        yield Curve(f"a step, {name}", "G", tuple(workers), tuple(times))
+
+
+def draw(found: list[Curve], axes: Any = None) -> Any:
+    """Plot times and fitted lines, one panel per axis.
+
+    Parameters
+    ----------
+    found
+        What was measured.
+    axes
+        One of matplotlib's Axes per panel; None makes a figure.
+
+    Returns
+    -------
+    sequence of matplotlib.axes.Axes
+        The panels.
+    """
+    from matplotlib import pyplot
+
+    from optsched.report.style import count_log_axis, line_styles, prepare
+
+    shown = [axis for axis in TITLES if any(curve.axis == axis for curve in found)]
+    if axes is None:
+        axes = pyplot.subplots(1, len(shown), figsize=(4.6 * len(shown), 5), layout="constrained")[
+            1
+        ]
+    axes = np.atleast_1d(axes)
+    for ax, axis in zip(axes, shown, strict=True):
+        prepare(ax)
+        panel = [curve for curve in found if curve.axis == axis]
+        looks = line_styles([curve.task for curve in panel])
+        for curve, look in zip(panel, looks, strict=True):
+            exponent, error, factor = curve.fit()
+            sizes = np.array(curve.sizes)
+            dash = (0, look.dash) if look.dash else "-"
+            ax.plot(sizes, factor * sizes**exponent, color=look.colour, linestyle=dash)
+            ax.plot(
+                *(sizes, curve.times, look.marker),
+                color=look.colour,
+                label=f"{curve.task}: {exponent:.2f} ± {error:.2f}",
+            )
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        count_log_axis(ax.xaxis)
+        ax.set_xlabel(TITLES[axis])
+        ax.set_ylabel("CPU time (s)" if axis != "G" else "CPU time per step (s)")
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, fontsize=8, borderpad=0)
+    return axes

@@ -1,0 +1,93 @@
+"""Every benchmark runs in its quick form, agrees with its alternatives, and can be written down."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """Import modules of the folder as its scripts do."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module
+
+
+@pytest.mark.parametrize(
+    "name", ["admission", "optima", "routing", "selection", "models", "reading"]
+)
+def test_rows_agree_with_their_alternative(benchmark, name):
+    assert name in benchmark("run").BENCHMARKS
+    rows = list(benchmark(f"ratios.{name}").rows(quick=True))
+    assert rows
+    for row in rows:
+        low, high = row.ratio_range
+        assert 0 < low <= row.ratio * (1 + 1e-9)
+        assert row.ratio <= high * (1 + 1e-9)
+        assert not row.stopped
+
+
+def test_growth_is_measured_fitted_and_drawn(benchmark):
+    growth = benchmark("growth")
+    curves = list(growth.curves(quick=True))
+    assert {curve.axis for curve in curves} == set(growth.TITLES)
+    axes = growth.draw(curves)
+    assert len(axes) == 3
+    assert all(ax.get_xscale() == ax.get_yscale() == "log" for ax in axes)
+
+
+def test_exponents_are_fitted_with_their_standard_error(benchmark):
+    growth = benchmark("growth")
+    exact = growth.Curve("", "n", (1, 10, 100), (2.0, 2e3, 2e6))
+    assert exact.fit() == pytest.approx((3, 0, 2), abs=1e-6)
+    # The residuals are d, -2 d, d; the error is sqrt(6 d^2 / (n - 2)) / sqrt(2) on a line of three.
+    bent = growth.Curve("", "n", (1, 10, 100), (10.0, 1.0, 1000.0))
+    exponent, error, _ = bent.fit()
+    assert exponent == pytest.approx(1.0)
+    assert error == pytest.approx(np.sqrt(3) * (2 / 3))
+
+
+def test_cpu_time_counts_ended_and_running_children(benchmark):
+    timing = benchmark("timing")
+    burn = "import time\nwhile time.process_time() < 0.3: pass\n"
+    began = timing.cpu_seconds()
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    assert timing.cpu_seconds() - began >= 0.25
+    began = timing.cpu_seconds()
+    wait = burn + "print(flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", wait], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        child.stdout.readline()
+        assert timing.cpu_seconds() - began >= 0.25
+        child.communicate(b"\n")
+
+
+def test_one_table_and_its_figures(benchmark, tmp_path, capsys):
+    run = benchmark("run")
+    out = tmp_path / "figures.json"
+    run.main(["selection", "--quick", "--json", str(out)], standalone_mode=False)
+    assert "best batch" in capsys.readouterr().out
+    (row,) = json.loads(out.read_text())["ratios"]
+    assert row["ratio"] > 0
+    assert len(row["ours"]["cpu"]) == 3
+
+
+def test_docs_have_a_place_for_the_tables(benchmark, tmp_path, monkeypatch):
+    run = benchmark("run")
+    (tmp_path / "benchmarks.md").write_text((FOLDER.parent / "docs/benchmarks.md").read_text())
+    monkeypatch.setattr(run, "DOCS", tmp_path)
+    run.update_docs("a setting", [("ratio",), ("2",)], [("exponent",), ("1",)])
+    text = (tmp_path / "benchmarks.md").read_text()
+    assert "a setting" in text
+    assert "| exponent |\n| --- |\n| 1 |" in text
+    run.update_docs("another", [("ratio",), ("2",)], [("exponent",), ("1",)])
+    assert "a setting" not in (tmp_path / "benchmarks.md").read_text()
