@@ -25,6 +25,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 MAX_TOKENS = 10**9  # memory-time areas of single requests stay within 64-bit integers
 MAX_STEP = 10**12
+MAX_SUM = 2**62  # with room for what is added to a sum
 _SHORTEST_BATCH = 1e-3  # seconds; shorter steps are ticks of a clock, in which no batch is run
 
 #: Fields with one integer per request, and those of them that may be absent.
@@ -527,7 +528,7 @@ def as_integers(name: str, values: Any) -> IntArray:
         array = np.empty((0, 0))
     if array.ndim != 1:
         raise InstanceError(f"{name} must be a list of numbers, one per request", column=name)
-    if array.dtype.kind in "iu":
+    if array.dtype.kind == "i" or (array.dtype.kind == "u" and (array <= MAX_SUM).all()):
         return _frozen(array.astype(np.int64))
     floats = _as_floats(name, values)
     with np.errstate(invalid="ignore"):

@@ -10,7 +10,7 @@ import numpy as np
 
 from optsched._json import read_object, write_object
 from optsched.errors import InstanceError, ScheduleError
-from optsched.instance import Instance, IntArray, as_integers
+from optsched.instance import MAX_SUM, Instance, IntArray, as_integers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,6 +105,13 @@ class Schedule:
         if len(integers) != len(instance):
             raise ScheduleError(
                 f"the schedule has {len(integers)} starts for {len(instance)} requests"
+            )
+        last = MAX_SUM // len(integers)
+        if (beyond := (integers > last) | (integers < -last)).any():
+            request = int(np.argmax(beyond))
+            raise ScheduleError(
+                f"request {request} starts at step {integers[request]}, but with {len(integers):,} "
+                f"requests latencies add up to a number only for starts up to {last}"
             )
         object.__setattr__(self, "instance", instance)
         object.__setattr__(self, "starts", integers)

@@ -119,9 +119,15 @@ def test_far_apart_starts_need_no_dense_array():
         ([0], "the schedule has 1 starts for 2 requests"),
         ([0, 0.5], "request 1: starts is 0.5, but must be a whole number"),
         ([0, None], "starts"),
+        ([0, 2**63 - 1], "request 1 starts at step 9223372036854775807, but with 2 requests"),
+        ([-(2**63), 0], "request 0 starts at step -9223372036854775808, but with 2 requests"),
+        ([2**62, 2**62], "request 0 starts at step"),
+        (np.array([0, 2**64 - 1], dtype=np.uint64), r"request 1: starts is 1\.84467e\+19"),
     ],
+    ids=range(7),
 )
 def test_bad_starts_are_refused(starts, message):
+    """A start at 2**63 - 1 gave a feasible schedule whose total latency was below the optimum."""
     with pytest.raises(ScheduleError, match=message):
         Schedule(Instance([1, 1], [1, 1], 4), starts)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched.errors import InstanceError, nearest
-from optsched.instance import FloatArray, Instance, IntArray, checked_memory
+from optsched.instance import MAX_TOKENS, FloatArray, Instance, IntArray, checked_memory
 from optsched.workloads import adversarial
 from optsched.workloads.arrivals import bounded, poisson
 from optsched.workloads.chat import chat
@@ -211,6 +211,8 @@ def parse_family(text: str) -> tuple[str, dict[str, Any]]:
 def _whole(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise InstanceError(f"{name} is {value!r}, but must be a whole number from {least}")
+    if value > MAX_TOKENS:
+        raise InstanceError(f"{name} is {value!r}, but must be at most {MAX_TOKENS}")
     return int(value)
 
 

@@ -88,7 +88,7 @@ BAD_INSTANCES = {
     "instances 1: give either a family or a trace": {"n": 3},
     "no family 'unifrom'; did you mean 'uniform'?": {"family": "unifrom"},
     "(family = 'uniform', n = 0): n is 0, but must": {"family": "uniform", "n": [3, 0]},
-    "that needs more memory than there is": {"family": "uniform", "n": 10**18},
+    "n = 9223372036854775808): n is": {"family": "uniform", "n": 2**63},
     "load = 'x'): a value is not of the kind": {"family": "uniform", "load": "x"},
     "there is no file none.csv; check its name": {"trace": "none.csv", "memory": 9},
     'write a family as family = "uniform"': {"trace": "family:uniform"},
