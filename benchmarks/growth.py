@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from alternatives.plain_python import admit
-from timing import seconds
+from timing import measure, seconds
 
 from optsched import BalanceRouting, Cluster, Instance, bound, family, run, run_cluster, select
 from optsched.policies import BASIC
@@ -82,7 +82,8 @@ def by_requests(quick: bool, repeats: int) -> Iterator[Curve]:
     def proof(load: float | None, size: int) -> Callable[[], Any]:
         return partial(bound, family(FAMILY, n=size, seed=0, load=load), method="lagrangian")
 
-    yield _curve("area in plain Python", "n", few, plain, 1)
+    slow = tuple(measure(plain(size), 1, warm_up=False)[0].median for size in few)
+    yield Curve("area in plain Python", "n", few, slow)
     yield _curve("certified bound, load 0.9", "n", many, partial(proof, 0.9), repeats)
     yield _curve("certified bound, offline", "n", many, partial(proof, None), repeats)
     yield _curve("sorted-f, offline", "n", many, partial(policy, "sorted-f", None), repeats)

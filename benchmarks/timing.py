@@ -124,20 +124,22 @@ def measure(
     Answer
         What the last call returned.
     """
-    loops = 1
     if warm_up:
         call()
-        began = time.perf_counter()
-        answer = call()
-        loops = max(1, round(LEAST / max(time.perf_counter() - began, 1e-9)))
-    cpu, wall = [], []
-    for _ in range(repeats):
+    loops = 1
+    cpu: list[float] = []
+    wall: list[float] = []
+    while len(cpu) < repeats:
         gc.collect()
         wall_began, cpu_began = time.perf_counter(), cpu_seconds()
         for _ in range(loops):
             answer = call()
-        cpu.append((cpu_seconds() - cpu_began) / loops)
-        wall.append((time.perf_counter() - wall_began) / loops)
+        cpu_took, wall_took = cpu_seconds() - cpu_began, time.perf_counter() - wall_began
+        if not cpu and loops == 1 and wall_took < LEAST / 2:
+            loops = round(LEAST / wall_took)  # too short to be timed alone: again
+            continue
+        cpu.append(cpu_took / loops)
+        wall.append(wall_took / loops)
     return Timing(tuple(cpu), tuple(wall)), answer
 
 

@@ -20,7 +20,7 @@ from optsched.models.hindsight import safe_horizon
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LIMIT = 30.0  # seconds of wall time for each instance
+LIMIT = 15.0  # seconds of wall time for each instance
 
 
 def short(count: int, seed: int) -> Instance:
@@ -38,7 +38,7 @@ def rows(quick: bool) -> Iterator[Row]:
     if quick:
         sets = [("short outputs", lambda n, seed: short(n, seed), 6)]
     for name, make, count in sets:
-        yield from one_set(name, [make(count, seed) for seed in range(1 if quick else 3)])
+        yield from one_set(name, [make(count, seed) for seed in range(1 if quick else 2)])
 
 
 def one_set(name: str, instances: list[Instance]) -> Iterator[Row]:
