@@ -59,7 +59,10 @@ class Family:
                 f"a family is called {self.name!r}, but only letters, digits and underscores "
                 "survive in every file format"
             )
-        keys = np.asarray(self.keys, dtype=np.int64)
+        keys = np.asarray(self.keys)
+        if keys.dtype.kind != "i" and (np.abs(keys.astype(np.float64)) >= 2**63).any():
+            raise ModelError(f"family {self.name}: an index is beyond 64-bit integers")
+        keys = keys.astype(np.int64)
         if keys.ndim != 2 or keys.shape[1] != len(self.index_names):
             raise ModelError(
                 f"family {self.name}: the keys have shape {keys.shape}, but there are "

@@ -112,24 +112,28 @@ def read_model(path: str | Path) -> LinearModel:
         np.array(native_matrix.index_, dtype=np.int32),
         np.array(native_matrix.start_, dtype=np.int32),
     )
+    try:
+        row_names, column_names = list(lp.row_names_), list(lp.col_names_)
+    except UnicodeDecodeError as error:
+        raise SolverError(f"{path}: a name is not UTF-8 text ({error.reason})") from None
     by_row = native_matrix.format_ == highspy.MatrixFormat.kRowwise
     kind = sparse.csr_array if by_row else sparse.csc_array
     integrality = [int(kind) for kind in lp.integrality_] or [0] * shape[1]
     if set(integrality) - {0, 1}:
         column = next(at for at, kind in enumerate(integrality) if kind not in (0, 1))
         raise SolverError(
-            f"{path}: column {lp.col_names_[column]} is semi-continuous or semi-integer, which a "
+            f"{path}: column {column_names[column]} is semi-continuous or semi-integer, which a "
             "LinearModel cannot express; write it with a binary column"
         )
     names, matrix, lower, upper = _join_sides(
-        list(lp.row_names_),
+        row_names,
         sparse.csr_array(kind(parts, shape=shape)),
         np.array(lp.row_lower_, dtype=np.float64),
         np.array(lp.row_upper_, dtype=np.float64),
     )
     return assemble(
         Path(path).stem,
-        columns=list(lp.col_names_),
+        columns=column_names,
         rows=names,
         cost=np.array(lp.col_cost_, dtype=np.float64),
         matrix=matrix,

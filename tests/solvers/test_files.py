@@ -72,6 +72,14 @@ def test_foreign_names_are_replaced_by_numbers(tmp_path):
     assert solve_linear(again).objective == 7
 
 
+def test_indices_beyond_64_bits_are_foreign_names(tmp_path):
+    """They had become other indices, with a warning of numpy."""
+    write_model(knapsack(), tmp_path / "k.mps")
+    text = (tmp_path / "k.mps").read_text().replace("take[1]", f"take[{2**64}]")
+    (tmp_path / "k.mps").write_text(text)
+    assert read_model(tmp_path / "k.mps").column_names() == [f"column[{at}]" for at in range(3)]
+
+
 def test_what_cannot_be_read_is_said(tmp_path):
     with pytest.raises(SolverError, match=r"must end in \.mps or \.lp"):
         write_model(knapsack(), tmp_path / "k.txt")
@@ -80,3 +88,8 @@ def test_what_cannot_be_read_is_said(tmp_path):
     (tmp_path / "bad.mps").write_text("ROWS\n Q nonsense\n")
     with pytest.raises(SolverError, match="HiGHS cannot read the file"):
         read_model(tmp_path / "bad.mps")
+    write_model(knapsack(), tmp_path / "latin.mps")
+    text = (tmp_path / "latin.mps").read_text().replace("take[1]", "t\xe4ke")
+    (tmp_path / "latin.mps").write_bytes(text.encode("latin-1"))
+    with pytest.raises(SolverError, match=r"latin\.mps: a name is not UTF-8 text"):
+        read_model(tmp_path / "latin.mps")
