@@ -45,7 +45,8 @@ _LARGE_GAP = 0.04  # above which a gap is the bound's fault, as large requests d
 _LINEAR_MOST = 20_000_000  # nonzeros up to which a time-indexed program is built
 _ROUNDING = 1e-9  # by which costs may differ, relatively, that are sums of fractions
 _PRICES_MOST = 1000  # requests up to which prices are improved offline
-_PRICES_OFFLINE, _PRICES_ARRIVALS, _DELAYS = 0.05, 0.15, 0.2  # shares of the time left
+_PRICES_OFFLINE, _PRICES_ARRIVALS, _DELAYS = 0.05, 0.15, 0.4  # shares of the time left
+_DELAYS_FEW, _FEW = 0.2, 400  # so few requests are better searched
 
 
 @dataclass
@@ -188,7 +189,8 @@ class Task:
             return
         if self.left <= 0 or self.proven:
             return
-        before, seconds = self.cost, self.share(_DELAYS)
+        few = len(self.instance) <= _FEW
+        before, seconds = self.cost, self.share(_DELAYS_FEW if few else _DELAYS)
         weights = weights_of(self.instance, self.objective)
         found = delay_large(
             self.instance,

@@ -11,7 +11,8 @@ from strategies import instances
 
 from optsched import bound, family, run
 from optsched.policies import PriorityPolicy
-from optsched.solvers.delays import delay_large
+from optsched.solvers.delays import Anneal, delay_large, serve
+from optsched.solvers.lagrangian import PricedStarts
 
 
 @given(instances(max_requests=8, max_memory=30, max_arrival=20), st.integers(0, 9), st.data())
@@ -38,3 +39,37 @@ def test_giants_that_wait_save_a_tenth_at_real_scale():
         instance, np.ones(2000), certificate, work=1e12, deadline=time.perf_counter()
     )
     assert stopped.check() == []
+
+
+def _anneal(instance, rank):
+    certificate = bound(instance, "lagrangian").certificate
+    priced = PricedStarts(instance, certificate)
+    starts = serve(instance, rank, instance.arrivals)
+    weights = np.ones(len(instance))
+    return Anneal(instance, weights, priced, rank, instance.arrivals, starts)
+
+
+@given(instances(max_requests=12, max_memory=20, max_arrival=40), st.randoms(), st.integers(0, 9))
+@settings(max_examples=80)
+def test_releases_decoded_in_part_are_as_decoded_in_whole(instance, random, seed):
+    rank = list(range(len(instance)))
+    random.shuffle(rank)
+    rank = np.array(rank)
+    anneal = _anneal(instance, rank)
+    for turn in range(4):  # fifty trials each
+        anneal.follow(1.0, seed + turn)
+        assert np.array_equal(anneal.starts, serve(instance, rank, anneal.releases))
+        assert np.array_equal(anneal.best, serve(instance, rank, anneal.best_releases))
+        assert anneal.cost == anneal.best.sum()
+
+
+def test_partial_decoding_at_real_scale():
+    instance = family("chat-and-summaries", n=500, seed=2, load=1.1)
+    rank = np.argsort(np.argsort(instance.areas, kind="stable"))
+    anneal = _anneal(instance, rank)
+    began = anneal.cost
+    for turn in range(10):
+        anneal.follow(2e6, turn)
+        assert np.array_equal(anneal.starts, serve(instance, rank, anneal.releases))
+        assert np.array_equal(anneal.best, serve(instance, rank, anneal.best_releases))
+    assert anneal.cost == anneal.best.sum() < began
