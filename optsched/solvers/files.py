@@ -203,7 +203,7 @@ def _families(names: Sequence[str]) -> tuple[IntArray, tuple[Family, ...]]:
     order = np.argsort([ranks[stem] for stem in stems], kind="stable").astype(np.int64)
     try:
         families = Family.parse([names[at] for at in order.tolist()])
-    except ModelError:
+    except (ModelError, ValueError):  # the latter where an index has thousands of digits
         families = ()
     if len({family.name for family in families}) < len(families):  # with and without indices
         families = ()

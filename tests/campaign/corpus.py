@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import optsched
-from optsched import Instance, Schedule
+from optsched import HindsightProgram, Instance, Schedule, write_model
 from optsched.solvers.configuration import configuration_bound
 
 INSTANCE = Instance(
@@ -82,4 +85,13 @@ def corpus():
         ("certificate", "prices"): prices.to_json(),
         ("certificate", "sizes"): sizes.to_json(),
         ("schedule", "schedule"): schedule.to_json(),
+        **{("model", ending): _model(ending) for ending in ("lp", "mps")},
     }
+
+
+def _model(ending):
+    program = HindsightProgram(Instance([1, 2], [2, 1], memory=5)).lower()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"model.{ending}")
+        write_model(program, path)
+        return path.read_text()

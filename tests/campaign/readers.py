@@ -10,7 +10,15 @@ import warnings
 
 from campaign.case import Outcome, one_sentence, within
 from campaign.corpus import PLAIN, corpus
-from optsched import OptschedError, Schedule, read_certificate, read_trace, read_types, verify
+from optsched import (
+    OptschedError,
+    Schedule,
+    read_certificate,
+    read_model,
+    read_trace,
+    read_types,
+    verify,
+)
 from optsched.sweeps.plan import read_plan
 from optsched.workloads import read_trace_skipping
 
@@ -88,7 +96,9 @@ def case(seed, folder):
     outcome = Outcome(inputs=1)
     (kind, name), text = rng.choice(files())
     content = mutated(text, rng, [other for _, other in files()])
-    suffix = {"trace": ".csv", "types": ".toml", "sweep": ".toml"}.get(kind, ".json")
+    suffix = {"trace": ".csv", "types": ".toml", "sweep": ".toml", "model": f".{name}"}.get(
+        kind, ".json"
+    )
     if kind == "trace" and rng.random() < 0.25:
         content, suffix = packed(content, rng), suffix + rng.choice(["", ".gz"])
     path = folder / f"input{suffix}"
@@ -172,7 +182,14 @@ def least():
     return min(brute_force.cost(s, PLAIN) for s in brute_force.schedules(PLAIN, horizon))
 
 
+def read_as_model(path, rng, outcome):
+    """Read a linear model."""
+    model = read_model(path)
+    model.violations(model.col_lower)
+
+
 READERS = {
+    "model": read_as_model,
     "trace": read_as_trace,
     "types": read_as_types,
     "sweep": read_as_sweep,

@@ -12,7 +12,7 @@ CASES = [
     (command_line, 150),
     (agreement, 200),
     (certificates, 40),
-    (limits, 60),
+    (limits, 30),
 ]
 
 
