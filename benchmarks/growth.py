@@ -126,7 +126,7 @@ def by_memory(quick: bool, repeats: int) -> Iterator[Curve]:
 
 def by_workers(quick: bool, repeats: int) -> Iterator[Curve]:
     """Steps of a full cluster, 72 slots per worker, 512 requests in view."""
-    workers = (4, 8, 16) if quick else (8, 16, 32, 64, 128, 256, 512)
+    workers = (4, 8, 16) if quick else (8, 16, 32, 64, 128, 256)
     first, last, reveal = (40, 80, 64) if quick else (200, 400, 512)
     rules = {
         "bf-io, H = 20": BalanceRouting(lookahead=20),
@@ -180,16 +180,20 @@ def draw(found: list[Curve], axes: Any = None) -> Any:
             exponent, error, factor = curve.fit()
             sizes = np.array(curve.sizes)
             dash = (0, look.dash) if look.dash else "-"
-            ax.plot(sizes, factor * sizes**exponent, color=look.colour, linestyle=dash)
-            ax.plot(
-                *(sizes, curve.times, look.marker),
-                color=look.colour,
-                label=f"{curve.task}: {exponent:.2f} ± {error:.2f}",
-            )
+            look_of = {"color": look.colour, "linestyle": dash, "marker": look.marker}
+            ax.plot(sizes, factor * sizes**exponent, **(look_of | {"marker": ""}))
+            ax.plot(sizes, curve.times, **(look_of | {"linestyle": ""}))
+            ax.plot([], [], label=f"{curve.task}: {exponent:.2f} ± {error:.2f}", **look_of)
         ax.set_xscale("log")
         ax.set_yscale("log")
         count_log_axis(ax.xaxis)
+        times = np.concatenate([curve.times for curve in panel])
+        ax.set_ylim(
+            0.8 * 10 ** np.floor(np.log10(times.min())), 1.2 * 10 ** np.ceil(np.log10(times.max()))
+        )
         ax.set_xlabel(TITLES[axis])
         ax.set_ylabel("CPU time (s)" if axis != "G" else "CPU time per step (s)")
-        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, fontsize=8, borderpad=0)
+        ax.legend(
+            loc="lower left", bbox_to_anchor=(0, 1), frameon=False, fontsize=8, handlelength=3
+        )
     return axes
