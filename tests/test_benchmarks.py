@@ -42,6 +42,7 @@ def test_growth_is_measured_fitted_and_drawn(benchmark):
     axes = growth.draw(curves)
     assert len(axes) == 3
     assert all(ax.get_xscale() == ax.get_yscale() == "log" for ax in axes)
+    importlib.import_module("matplotlib.pyplot").close(axes[0].figure)
 
 
 def test_exponents_are_fitted_with_their_standard_error(benchmark):
