@@ -126,7 +126,7 @@ def family(
     n = chosen.requests if n is None else _whole("n", n, least=1)
     if rate is not None and load is not None:
         raise InstanceError("rate and load are both given; keep one of them")
-    rng = np.random.default_rng(_whole("seed", seed, least=0))
+    rng = np.random.default_rng(_whole("seed", seed, least=0, most=2**63 - 1))
     requests = chosen.draw(rng, n, memory, **parameters)
     fields: dict[str, Any] = dict(zip(FIELDS, requests, strict=False))
     instance = Instance(**fields, memory=memory, name=name, seconds_per_step=seconds_per_step)
@@ -208,11 +208,11 @@ def parse_family(text: str) -> tuple[str, dict[str, Any]]:
     return name.strip(), parameters
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def _whole(name: str, value: Any, least: int, most: int = MAX_TOKENS) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise InstanceError(f"{name} is {value!r}, but must be a whole number from {least}")
-    if value > MAX_TOKENS:
-        raise InstanceError(f"{name} is {value!r}, but must be at most {MAX_TOKENS}")
+    if value > most:
+        raise InstanceError(f"{name} is {value!r}, but must be at most {most}")
     return int(value)
 
 

@@ -227,3 +227,8 @@ def test_arrivals_per_step_are_bounded_and_of_the_rate(rate):
     assert abs(np.corrcoef(counts[:-1], counts[1:])[0, 1]) < 0.02
     family_arrivals = family("equal-prompts", n=1000, rate=rate, seed=4).arrivals
     assert np.bincount(family_arrivals).max() <= int(np.ceil(2 * rate))
+
+
+def test_a_seed_may_be_larger_than_any_number_of_tokens():
+    """Seeds that regret draws for its cells had been refused."""
+    assert len(family("uniform", n=3, seed=2**40)) == 3
