@@ -37,7 +37,7 @@ _LARGEST = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)  # quantiles of areas from whic
 _RENEWED = 50  # trials until regrets are computed anew
 _HOT, _COLD = 2.4, 0.08  # temperatures in mean outputs
 _STRIDE = 1_000_003  # between the seeds of anneals
-_SHORT, _SHORT_SHARE = 4, 0.125  # short anneals, and the share of the work of each
+_SHORT, _SHORT_SHARE = 10, 0.05  # short anneals, and the share of the work of each
 _LATE = 1.1  # the share of time spent over that of work done, beyond which an anneal is late
 _LONGEST = 50_000_000  # steps of a dense usage profile
 
