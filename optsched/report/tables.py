@@ -187,7 +187,7 @@ def claims_table(result: dict[str, Any]) -> Table:
     --------
     >>> from optsched import reproduce
     >>> claims_table(reproduce("sorted-f-example-1", quick=True).to_dict()).row_count
-    2
+    3
     """
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
     table.add_column("claim")

@@ -166,7 +166,9 @@ def check(arguments, code, out, err, shown, outcome):
     """Look at exit code, standard output and standard error."""
     outcome.check(code in (0, 1, 2, 130), f"exit code {code};", shown)
     lines = err.splitlines()
-    told = all(line.startswith("optsched: ") for line in err.split("\n")[:-1])
+    # After Ctrl-C on a terminal what comes next begins on a line of its own.
+    told = err.removeprefix("\n") if code == 130 else err
+    told = all(line.startswith("optsched: ") for line in told.split("\n")[:-1])
     outcome.check(told, "standard error:", repr(err[:300]), shown)
     if code == 2:
         outcome.check(bool(lines), "no sentence;", shown)
