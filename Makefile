@@ -39,4 +39,4 @@ campaign: .venv/ready  ## optsched under abuse: make campaign MINUTES=20; goes o
 	@touch $@
 
 clean:
-	rm -rf .venv demo docs/_build docs/notebooks
+	rm -rf .venv demo docs/_build docs/notebooks docs/jupyter_execute
