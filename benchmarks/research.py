@@ -1,6 +1,7 @@
 """The experiments of docs/research.md: `research.py NAME [seconds] [seeds]`, without a name all.
 
-Every figure there comes from here; the defaults are quick, the notes say with which seconds.
+Figures there that name an experiment come from here; the defaults are quick, the notes say with
+which seconds.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._compiled import compiled
-from optsched.solvers.search_kernels import _add, _earliest, _uniform
+from optsched.solvers.search_kernels import _add, _earliest, _resort, _uniform
 
 if TYPE_CHECKING:
     from optsched.instance import FloatArray, IntArray
@@ -176,17 +176,7 @@ def move_priced_starts(
         for rank in range(number):
             request = taken[rank]
             starts[request] = new[rank]
-            place = position[request]
-            while place > 0 and starts[order[place - 1]] > new[rank]:
-                order[place] = order[place - 1]
-                position[order[place]] = place
-                place -= 1
-            while place < count - 1 and starts[order[place + 1]] < new[rank]:
-                order[place] = order[place + 1]
-                position[order[place]] = place
-                place += 1
-            order[place] = request
-            position[request] = place
+            _resort(order, position, starts, request)
         if costs[0] < costs[1] - _ROUNDING * costs[1]:
             costs[1] = costs[0]
             best[:] = starts
