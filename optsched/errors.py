@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+#: Known names that a message lists in full beside a close one.
+_LISTED = 40
+
+
 class OptschedError(Exception):
     """Base class: catching it catches every error that optsched raises on purpose.
 
@@ -96,8 +100,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}{'K' if hint else 'k'}nown: {', '.join(names)}"
+    listed = f"nown: {', '.join(names)}"
+    if not close:
+        return f"k{listed}"
+    rest = f"K{listed}" if len(names) <= _LISTED else f"There are {len(names)}"
+    return f"did you mean {close[0]!r}? {rest}"
 
 
 class SolverError(OptschedError):

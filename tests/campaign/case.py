@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import signal
+import sys
 from dataclasses import dataclass, field
 
 
@@ -63,6 +64,12 @@ def within(seconds, how=HangError):
     def ring(number, frame):
         raise how
 
+    def report(unraisable):
+        # Raised inside a callback from C (numba's, say) it is lost; the next one ends the case.
+        if not issubclass(unraisable.exc_type, how):
+            hook(unraisable)
+
+    hook, sys.unraisablehook = sys.unraisablehook, report
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds, 5)
     try:
@@ -70,6 +77,7 @@ def within(seconds, how=HangError):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = hook
 
 
 @contextlib.contextmanager

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import time
+
 import pytest
 
-from campaign import agreement, certificates, command_line, kills, limits, readers
+from campaign import agreement, case, certificates, command_line, kills, limits, readers
 
 #: Cases of each part, for some ten seconds of computing each at most.
 CASES = [
@@ -36,3 +39,10 @@ def test_nothing_is_lost_by_kills(kind, tmp_path, monkeypatch):
 def test_a_large_trace_is_read_compared_and_bounded(tmp_path):
     outcome = limits.large_trace(20_000, tmp_path)
     assert (outcome.inputs, outcome.findings) == (1, [])
+
+
+def test_an_alarm_lost_in_a_callback_is_no_failure():
+    # pytest makes a failure of what is raised where nobody can catch it.
+    wait = ctypes.CFUNCTYPE(None)(lambda: time.sleep(0.2))
+    with case.within(0.05, KeyboardInterrupt):
+        wait()
