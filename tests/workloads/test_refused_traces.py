@@ -1,0 +1,278 @@
+"""Traces that cannot be read: one sentence names the file, the line, the column and the value."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from trace_samples import AZURE, BURST, BURST_SESSIONS, MOONCAKE, NATIVE, TIMED, VIDUR
+
+from optsched import InstanceError, read_trace
+from optsched.workloads import read_trace_skipping
+
+ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "trace.csv is empty; it needs a header line and requests"),
+        ("prompt_tokens,output_tokens\n", "trace.csv has no request to read"),
+        ("prompt_tokens,output_tokens\n\n\n", "trace.csv has no request to read"),
+        ("\n\n\n", "line 1: column 'prompt_tokens' of the optsched CSV format is missing"),
+        ("a,b\n1,2\n", "line 1: unknown column 'a'; known: ContextTokens,"),
+        (
+            "prompt_tokens,output_token\n1,2\n",
+            "line 1: unknown column 'output_token'; did you mean 'output_tokens'?",
+        ),
+        ("prompt_tokens\n1\n", "line 1: column 'output_tokens' of the optsched CSV format is miss"),
+        ("TIMESTAMP,ContextTokens\n1,2\n", "column 'GeneratedTokens' of the Azure LLM inference"),
+        (
+            "prompt_tokens,output_tokens,output_tokens\n1,2,3\n",
+            "line 1: column 'output_tokens' is there 2 times",
+        ),
+        (ROWS.format("arrival,arrival_s", "1,1", "1,1"), "arrival_s .seconds. are both there"),
+        (NATIVE + "7,8,9\n", "line 4: the row has 3 cells, but the header has 2"),
+        (NATIVE + "7\n1,1\n", "line 4: the row has 1 cells, but the header has 2"),
+        (
+            NATIVE.replace("\n5", "\n\n5") + "7,0\n",
+            "line 5, column output_tokens, value '0': outputs is 0, but every request makes at",
+        ),
+        (NATIVE + "12.5,1\n", "line 4, column prompt_tokens, value '12.5': must be a whole num"),
+        (NATIVE + "abc,1\n", "line 4, column prompt_tokens, value 'abc': must be a whole number"),
+        (NATIVE + ",1\n", "line 4, column prompt_tokens, value '': must be a whole number"),
+        (NATIVE + "NaN,1\n", "line 4, column prompt_tokens, value 'NaN': must be a whole number"),
+        (NATIVE + "1,inf\n", "line 4, column output_tokens, value 'inf': must be a whole number"),
+        (NATIVE + "1,0x1\n", "line 4, column output_tokens, value '0x1': must be a whole number"),
+        (NATIVE + "1," + "9" * 30 + "\n", "line 4, column output_tokens, value '9+': must be"),
+        (NATIVE + "-1,1\n", "line 4, column prompt_tokens, value '-1': prompts is -1, but cannot"),
+        (
+            NATIVE + "98,3\n",
+            "line 4, column prompt_tokens, value '98': prompts 98 . outputs 3 is more than fits, "
+            "but the memory holds 100; leave the request out or raise the memory",
+        ),
+        (ROWS.format("arrival", -1, 2), "line 2, column arrival, value '-1': .*before time zero"),
+        (ROWS.format("arrival", 9, 2), "line 3, column arrival, value '2': .* sort the requests"),
+        (ROWS.format("arrival", 1, 10**13), "line 3, column arrival, value '10+': .*beyond step"),
+        (ROWS.format("arrival_s", -1, 2), "line 2, column arrival_s, value '-1': .*before time z"),
+        (ROWS.format("arrival_s", 1, "1e300"), "line 3, column arrival_s, value '1e300': .*beyond"),
+        (ROWS.format("arrival_s", 1, "soon"), "line 3, column arrival_s, value 'soon': must be a "),
+        (ROWS.format("arrival_s", 1, "nan"), "line 3, column arrival_s, value 'nan': must be a fi"),
+        (ROWS.format("weight", 1, 0), "line 3, column weight, value '0': weights is 0.0, but must"),
+        (ROWS.format("deadline", 1, 0), "line 3, column deadline, value '0': deadlines is 0, but"),
+        (ROWS.format("output_lower", 1, 3), "line 3, column output_lower, value '3': .* above"),
+        (ROWS.format("output_upper", 1, 1), "line 3, column output_upper, value '1': .* below"),
+        (ROWS.format("label", "a", '"b'), "line 3, column label, value 'b.n': must be UTF-8 text"),
+        (
+            ROWS.format("label", '"a', "b"),
+            "cells, but the header has 3|on one line|cannot be split",
+        ),
+        (
+            AZURE + "2023-11-16,0,1\n",
+            "line 4, column ContextTokens, value '0': prompts is 0, which",
+        ),
+        (
+            AZURE + "16/11/2023,1,1\n",
+            "line 4, column TIMESTAMP, value '16/11/2023': must be a date",
+        ),
+        (AZURE + "2023-11-16,1,1\n", "line 4, column TIMESTAMP, value '2023-11-16': .*before time"),
+        (BURST + "46,m,3,0,3,Conversation log\n", "line 4, column Response tokens, value '0'"),
+        (BURST + '46,"m,3,1,3,log\n47,m,3,1,3,log\n', "line 4"),
+        (MOONCAKE + "{}\n", "line 3, column input_length, value '': must be a whole number"),
+        (MOONCAKE + "\n[]\n", "line 4: the line holds no JSON object"),
+        (MOONCAKE[:-1] + "{}\n", "line 2: the line holds no JSON object"),
+        (MOONCAKE + "{\n", "line 3: the line holds no JSON object"),
+        (
+            MOONCAKE + '{"timestamp": "x", "input_length": 1, "output_length": 1}',
+            "line 3, column timestamp, value '\"x\"': must be a finite number",
+        ),
+        (
+            MOONCAKE + '{"timestamp": 40000, "input_length": 1.5, "output_length": 1}',
+            "line 3, column input_length, value '1.5': must be a whole number",
+        ),
+        (
+            NATIVE.encode() + b"1,\xff\n",
+            r"line 4, column output_tokens, value '.*xff': must be a w",
+        ),
+        (
+            ROWS.format("label", "a", "b").encode()[:-2] + b"\xff\n",
+            "line 3, column label, value '.*xff': must be UTF-8 text",
+        ),
+        (
+            NATIVE.replace("\n", "\r"),
+            "line 1: the header cannot be split into columns; check its li",
+        ),
+        (b"\x89PNG\r\n\x1a\n\0\0", "line 1: this is not UTF-8 text; give a CSV or JSONL trace"),
+        (b"P\0K\3\4\n1,2\n", "line 1: this is not UTF-8 text; give a CSV or JSONL trace"),
+        ('{"prompts": [1], "outputs": [2]}', "trace.csv: .*the key 'memory' is missing"),
+        ('{"prompts": [1], "outputs": [2], "memory": 2}', "trace.csv: request 0: prompts 1"),
+        ('{"prompts": [1], "outputs": [2], "memory": 9, "labels": 3}', "trace.csv: the JSON text"),
+        ('{"prompts": [[1], 2], "outputs": [2], "memory": 9}', "trace.csv: prompts must be a list"),
+        (b'{"prompts": "\xff"', "trace.csv is not UTF-8 text; give an instance as JSON"),
+        ('{"prompts": ', "trace.csv: the JSON text is not valid JSON"),
+    ],
+)
+def test_bad_content_is_refused_in_one_sentence(trace, content, message):
+    path = trace(content)
+    memory = 2000 if content[:4] in (AZURE[:4], BURST[:4]) else 100
+    memory = 10_000 if str(content).startswith(MOONCAKE[:20]) else memory
+    with pytest.raises(InstanceError, match=message) as caught:
+        read_trace(path, memory)
+    assert str(caught.value).startswith(str(path))
+    assert str(caught.value).count("\n") == 0
+
+
+def test_errors_carry_column_request_value_and_reason(trace):
+    with pytest.raises(InstanceError) as caught:
+        read_trace(trace(NATIVE + "7,0\n"), 100)
+    error = caught.value
+    assert (error.column, error.request, error.value) == ("output_tokens", 2, "0")
+    assert error.reason == "outputs is 0, but every request makes at least 1 token"
+
+
+def test_the_first_row_at_fault_is_named_whatever_is_wrong_with_later_ones(trace):
+    content = NATIVE + "1,0\n1,1,1\nx,1\n"
+    with pytest.raises(InstanceError, match="line 4, column output_tokens"):
+        read_trace(trace(content), 100)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda packed: packed[:-9], "damaged or truncated gzip"),
+        (lambda packed: packed[: len(packed) // 2], "damaged or truncated gzip"),
+        (lambda packed: packed[:60] + b"\0\1\2\3" + packed[64:], "damaged or truncated gzip"),
+        (lambda packed: packed + b"more", "damaged or truncated gzip"),
+        (lambda packed: packed[:2], "damaged or truncated gzip"),
+        (lambda _: NATIVE.encode(), "is not packed with gzip; rename it or pack it"),
+        (lambda _: b"", "is empty"),
+        (lambda _: gzip.compress(b""), "is empty"),
+    ],
+)
+def test_damaged_gzip_is_refused(trace, damage, message):
+    rows = np.random.default_rng(0).integers(1, 1000, (5000, 2))
+    text = "prompt_tokens,output_tokens\n" + "".join(f"{a},{b}\n" for a, b in rows)
+    with pytest.raises(InstanceError, match=message):
+        read_trace(trace(damage(gzip.compress(text.encode())), "trace.csv.gz"), 10_000)
+
+
+def test_files_that_are_none_are_refused(tmp_path):
+    with pytest.raises(InstanceError, match=r"there is no file .*missing\.csv; check its name"):
+        read_trace(tmp_path / "missing.csv", 10)
+    with pytest.raises(InstanceError, match="is a directory; name a file in it"):
+        read_trace(tmp_path, 10)
+    with pytest.raises(InstanceError, match=r"there is no file|cannot be read"):
+        read_trace(tmp_path / ("x" * 300), 10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"memory": None}, "trace.csv does not say how much the worker holds; give the memory"),
+        ({"memory": 0}, "memory is 0, but must be a whole number"),
+        ({"memory": 1.5}, "memory is 1.5, but must be a whole number"),
+        ({"memory": "many"}, "memory is 'many', but must be a whole number"),
+        ({"limit": 0}, "limit is 0, but must be a whole number of rows from 1"),
+        ({"limit": 2.5}, "limit is 2.5, but must be a whole number of rows from 1"),
+        ({"seconds_per_step": 0}, "seconds_per_step is 0, but must be positive"),
+        ({"seconds_per_step": math.nan}, "seconds_per_step is nan, but must be positive"),
+    ],
+)
+def test_bad_arguments_are_refused(trace, arguments, message):
+    with pytest.raises(InstanceError, match=message):
+        read_trace(trace(NATIVE), **({"memory": 100} | arguments))
+
+
+COLUMNS = ["arrival_s", "prompt_tokens", "output_tokens", "weight", "deadline", "output_upper"]
+
+
+@given(
+    row=st.integers(0, 4),
+    column=st.sampled_from(COLUMNS),
+    cell=st.one_of(
+        st.text(max_size=8),
+        st.sampled_from(["-1", "0", "1e99", "nan", "-inf", "0x10", "1_0", "½", "٣", "1;2", "''"]),
+        st.binary(max_size=6),
+    ),
+)
+def test_one_corrupted_cell_is_named_or_harmless(tmp_path_factory, row, column, cell):
+    raw = cell if isinstance(cell, bytes) else cell.encode()
+    assume(not set(raw) & set(b',"\r\n'))  # these change the rows, not the cell
+    cells = [[str(i), "5", "6", "1.5", "70", "9"] for i in range(5)]
+    lines = [",".join(COLUMNS).encode()]
+    for i, values in enumerate(cells):
+        parts = [value.encode() for value in values]
+        if i == row:
+            parts[COLUMNS.index(column)] = raw
+        lines.append(b",".join(parts))
+    path = tmp_path_factory.mktemp("corrupt") / "trace.csv"
+    path.write_bytes(b"\n".join(lines))
+    instance, skipped = read_trace_skipping(path, 100)
+    if not skipped:
+        assert read_trace(path, 100) == instance
+        float(raw.decode())  # only what is a number is taken for one
+        return
+    with pytest.raises(InstanceError) as caught:
+        read_trace(path, 100)
+    # More output than fits shows in the prompt, and more than promised in the upper limit.
+    blamed = {"output_tokens": {"prompt_tokens", "output_upper"}}.get(column, set()) | {column}
+    assert caught.value.column in blamed
+    # A late arrival is only seen when a request that came in time follows it.
+    lines = range(row + 2, 7) if column == "arrival_s" else [row + 2]
+    assert skipped[0].line in lines
+    assert str(caught.value).startswith(f"{path}, line {skipped[0].line}, column ")
+
+
+SAMPLES = [
+    sample.encode()
+    for sample in (
+        TIMED,
+        AZURE,
+        BURST_SESSIONS,
+        VIDUR,
+        MOONCAKE,
+        '{"prompts": [1], "outputs": [2]}',
+    )
+]
+
+
+@given(
+    sample=st.sampled_from(SAMPLES),
+    edits=st.lists(
+        st.tuples(
+            st.floats(0, 1),
+            st.integers(0, 3),
+            st.one_of(
+                st.binary(max_size=3), st.sampled_from([b'"', b",", b"\n", b"\r", b"{", b"\0"])
+            ),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_whatever_happens_to_a_file_the_error_is_an_instance_error(tmp_path_factory, sample, edits):
+    for place, removed, inserted in edits:
+        start = int(place * len(sample))
+        sample = sample[:start] + inserted + sample[start + removed :]
+    path = tmp_path_factory.mktemp("edits") / "trace.csv"
+    path.write_bytes(sample)
+    for read in (read_trace, read_trace_skipping):
+        with contextlib.suppress(InstanceError):
+            read(path, 16_492)
+
+
+def test_what_cannot_be_split_into_rows_is_refused(trace):
+    # Both parsers have a limit to the length of a cell.
+    content = "prompt_tokens,output_tokens,label\n1,1,a\n1,1,{}\n1,0,b\n"
+    with pytest.raises(InstanceError, match=r"trace\.csv, line 3: field larger .*; check its quot"):
+        read_trace_skipping(trace(content.format("x" * 5_000_000)), 100)
+    with pytest.raises(InstanceError, match=r"trace\.csv, line 3: field larger .*; check its quot"):
+        read_trace(trace(content.format("x" * 200_000)), 100)
+    content = NATIVE + "7,8,9\n" + "1,1\n" * 20_000 + content.format("x" * 5_000_000)
+    with pytest.raises(InstanceError, match="line 4: the row has 3 cells"):
+        read_trace(trace(content), 100)
