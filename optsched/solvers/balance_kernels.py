@@ -2,7 +2,7 @@
 
 from optsched.solvers.deficit_kernels import assign_by_deficit as assign_by_deficit
 from optsched.solvers.deficit_kernels import search_deficit as search_deficit
-from optsched.solvers.swap_kernels import UNLIMITED as UNLIMITED
+from optsched.solvers.load_kernels import UNLIMITED as UNLIMITED
 from optsched.solvers.swap_kernels import assign as assign
 from optsched.solvers.swap_kernels import assign_by_greedy as assign_by_greedy
 from optsched.solvers.swap_kernels import assign_by_swap as assign_by_swap

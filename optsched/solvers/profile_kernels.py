@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._compiled import compiled
-from optsched.solvers.swap_kernels import Step, change_load, largest_without, open_step
+from optsched.solvers.load_kernels import NOBODY, Step, change_load, largest_without, open_step
 
 if TYPE_CHECKING:
     from optsched.instance import IntArray
-
-_NOBODY = -1
 
 
 @compiled
@@ -53,7 +51,7 @@ def assign_profiles(
     IntArray
         Worker of each request, -1 for those that stay waiting, shape (R,).
     """
-    chosen = np.full(len(tokens), _NOBODY)
+    chosen = np.full(len(tokens), NOBODY)
     if free.sum() == 0 or len(tokens) == 0:
         return chosen
     nothing = np.zeros(alive.shape[1], dtype=np.int64)
@@ -63,12 +61,12 @@ def assign_profiles(
     for _ in range(rounds):
         better = False
         for request in range(len(tokens)):
-            if chosen[request] != _NOBODY:
+            if chosen[request] != NOBODY:
                 better |= _improve(step, tokens, bonus, room, chosen, request)
         if not better:
             break
     for request in range(len(tokens)):
-        if chosen[request] != _NOBODY:
+        if chosen[request] != NOBODY:
             chosen[request] = step.worker[chosen[request]]
     return chosen
 
@@ -79,22 +77,22 @@ def _fill(step: Step, tokens: IntArray, bonus: IntArray, room: IntArray, chosen:
     closed = np.zeros(len(room), dtype=np.bool_)
     for _ in range(min(len(tokens), room.sum())):
         while True:
-            row, headroom = _NOBODY, 0
+            row, headroom = NOBODY, 0
             for candidate in range(len(room)):
                 if room[candidate] and not closed[candidate]:
                     share = (step.top[0] - step.load[candidate]).sum() // room[candidate]
-                    if row == _NOBODY or share > headroom:
+                    if row == NOBODY or share > headroom:
                         row, headroom = candidate, share
-            if row == _NOBODY:
+            if row == NOBODY:
                 return
-            best, least = _NOBODY, 0
+            best, least = NOBODY, 0
             for request in range(len(tokens)):
-                if chosen[request] == _NOBODY:
-                    fits, cost = _cost(step, tokens, row, request, _NOBODY, _NOBODY, _NOBODY)
+                if chosen[request] == NOBODY:
+                    fits, cost = _cost(step, tokens, row, request, NOBODY, NOBODY, NOBODY)
                     cost -= bonus[request]
-                    if fits and (best == _NOBODY or cost < least):
+                    if fits and (best == NOBODY or cost < least):
                         best, least = request, cost
-            if best != _NOBODY:
+            if best != NOBODY:
                 break
             closed[row] = True
         chosen[best] = row
@@ -114,16 +112,16 @@ def _cost(
     for h in range(step.load.shape[1]):
         load = step.load[row, h]
         before = load
-        if comes != _NOBODY:
+        if comes != NOBODY:
             load += step.weight[row] * tokens[comes, h]
-        if goes != _NOBODY:
+        if goes != NOBODY:
             load -= step.weight[row] * tokens[goes, h]
         fits &= load <= step.limit[row]
-        largest = max(load, largest_without(step, row, row if other == _NOBODY else other, h))
+        largest = max(load, largest_without(step, row, row if other == NOBODY else other, h))
         cost -= load - before
-        if other != _NOBODY:
+        if other != NOBODY:
             load = step.load[other, h] + step.weight[other] * tokens[goes, h]
-            if there != _NOBODY:
+            if there != NOBODY:
                 load -= step.weight[other] * tokens[there, h]
             fits &= load <= step.limit[other]
             largest = max(largest, load)
@@ -143,12 +141,12 @@ def _improve(
 ) -> bool:
     """Replace, exchange or move one request in the way that saves most, if any does."""
     row = chosen[request]
-    best, least, target = _NOBODY, 0, _NOBODY
+    best, least, target = NOBODY, 0, NOBODY
     for other in range(len(tokens)):
         if chosen[other] == row:
             continue
-        if chosen[other] == _NOBODY:
-            fits, cost = _cost(step, tokens, row, other, request, _NOBODY, _NOBODY)
+        if chosen[other] == NOBODY:
+            fits, cost = _cost(step, tokens, row, other, request, NOBODY, NOBODY)
             cost += bonus[request] - bonus[other]
         else:
             fits, cost = _cost(step, tokens, row, other, request, chosen[other], other)
@@ -156,20 +154,20 @@ def _improve(
             best, least, target = other, cost, chosen[other]
     for other_row in range(len(room)):
         if room[other_row] and other_row != row:
-            fits, cost = _cost(step, tokens, row, _NOBODY, request, other_row, _NOBODY)
+            fits, cost = _cost(step, tokens, row, NOBODY, request, other_row, NOBODY)
             if fits and cost < least:
-                best, least, target = _NOBODY, cost, other_row
+                best, least, target = NOBODY, cost, other_row
     if least == 0:
         return False
     _shift(step, tokens, row, request, -1)
     chosen[request] = target
-    if target != _NOBODY:
+    if target != NOBODY:
         _shift(step, tokens, target, request, 1)
-    if best == _NOBODY:
+    if best == NOBODY:
         room[row] += 1
         room[target] -= 1
     else:
-        if target != _NOBODY:
+        if target != NOBODY:
             _shift(step, tokens, target, best, -1)
         _shift(step, tokens, row, best, 1)
         chosen[best] = row
