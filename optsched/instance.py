@@ -6,26 +6,24 @@ import dataclasses
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from optsched._json import read_object, write_object
+from optsched.arrays import BoolArray as BoolArray
+from optsched.arrays import FloatArray as FloatArray
+from optsched.arrays import IntArray as IntArray
+from optsched.arrays import as_floats, as_integers, checked_memory, frozen
 from optsched.errors import InstanceError
+from optsched.request_rules import broken_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
-Scalar = TypeVar("Scalar", bound=np.generic)
+    import numpy.typing as npt
 
-MAX_TOKENS = 10**9  # memory-time areas of single requests stay within 64-bit integers
-MAX_STEP = 10**12
-MAX_SUM = 2**62  # with room for what is added to a sum
 _SHORTEST_BATCH = 1e-3  # seconds; shorter steps are ticks of a clock, in which no batch is run
 
 #: Fields with one integer per request, and those of them that may be absent.
@@ -128,7 +126,7 @@ class Instance:
         }
         for field, values in optional.items():
             set_field(field, None if values is None else as_integers(field, values))
-        set_field("weights", None if weights is None else _frozen(_as_floats("weights", weights)))
+        set_field("weights", None if weights is None else frozen(as_floats("weights", weights)))
         set_field("labels", None if labels is None else tuple(str(label) for label in labels))
         set_field("name", name)
         set_field("seconds_per_step", seconds_per_step)
@@ -386,174 +384,3 @@ class Instance:
         if self.labels is not None:
             frame.insert(0, "label", list(self.labels))
         frame.to_csv(path, index=False)
-
-
-@dataclass(frozen=True)
-class BrokenRule:
-    """A rule about the values of one column, and the rows that break it."""
-
-    column: str
-    mask: BoolArray
-    values: npt.NDArray[Any]
-    reason: str  # a format string of {value} and of the other columns' values at the row
-    columns: dict[str, Any]
-    memory: int
-
-    def describe(self, index: int) -> str:
-        """Say what is wrong in one row."""
-        row = {name: column[index].item() for name, column in self.columns.items()}
-        return self.reason.format(value=self.values[index].item(), memory=self.memory, **row)
-
-
-def broken_rules(columns: dict[str, Any], memory: int) -> Iterator[BrokenRule]:
-    """Find the rules that a set of per-request columns breaks.
-
-    Parameters
-    ----------
-    columns
-        Arrays by field name of `Instance`.
-    memory
-        Tokens the worker holds at most.
-
-    Yields
-    ------
-    BrokenRule
-        Each rule that at least one row breaks.
-    """
-
-    def rule(column: str, mask: BoolArray, reason: str) -> Iterator[BrokenRule]:
-        if mask.any():
-            yield BrokenRule(column, mask, columns[column], reason, columns, memory)
-
-    prompts, outputs = columns["prompts"], columns["outputs"]
-    yield from rule("prompts", prompts < 0, "prompts is {value}, but cannot be negative")
-    yield from rule(
-        "outputs", outputs < 1, "outputs is {value}, but every request makes at least 1 token"
-    )
-    # Subtracting instead of adding cannot overflow: both sides lie within 64-bit integers.
-    yield from rule(
-        "prompts",
-        (outputs >= 1) & (prompts >= 0) & (outputs > memory - prompts),
-        "prompts {value} + outputs {outputs} is more than fits, but the memory holds {memory}; "
-        "leave the request out or raise the memory",
-    )
-    if (arrivals := columns.get("arrivals")) is not None:
-        yield from rule("arrivals", arrivals < 0, "arrivals is {value}, before time zero")
-        yield from rule(
-            "arrivals", arrivals > MAX_STEP, f"arrivals is {{value}}, beyond step {MAX_STEP}"
-        )
-    if (weights := columns.get("weights")) is not None:
-        yield from rule(
-            "weights",
-            ~(np.isfinite(weights) & (weights > 0)),
-            "weights is {value}, but must be positive and finite",
-        )
-    if (deadlines := columns.get("deadlines")) is not None:
-        yield from rule("deadlines", deadlines < 1, "deadlines is {value}, but steps count from 1")
-    lower, upper = columns.get("output_lower"), columns.get("output_upper")
-    if lower is not None:
-        yield from rule(
-            "output_lower", lower < 1, "output_lower is {value}, but must be at least 1"
-        )
-        yield from rule(
-            "output_lower", lower > outputs, "output_lower is {value}, above the output {outputs}"
-        )
-    if upper is not None:
-        yield from rule(
-            "output_upper", upper < outputs, "output_upper is {value}, below the output {outputs}"
-        )
-    # Last, because only among requests that break no other rule it is clear which one is too early.
-    if arrivals is not None:
-        descending = np.zeros(len(arrivals), dtype=bool)
-        descending[1:] = arrivals[1:] < np.maximum.accumulate(arrivals)[:-1]
-        yield from rule(
-            "arrivals",
-            descending,
-            "arrivals is {value}, earlier than a request before it; sort the requests by arrival",
-        )
-
-
-def checked_memory(memory: Any) -> int:
-    """Turn a memory size into an integer, refusing what cannot be one.
-
-    Parameters
-    ----------
-    memory
-        Tokens the worker holds at most.
-
-    Returns
-    -------
-    int
-        The same number.
-
-    Raises
-    ------
-    InstanceError
-        If it is no whole number from 1 to a billion.
-    """
-    try:
-        value = int(memory)
-    except (TypeError, ValueError, OverflowError):
-        value = None
-    if value is None or value != memory or not 1 <= value <= MAX_TOKENS:
-        raise InstanceError(
-            f"memory is {memory!r}, but must be a whole number of tokens from 1 to {MAX_TOKENS}"
-        )
-    return value
-
-
-def as_integers(name: str, values: Any) -> IntArray:
-    """Turn numbers into a frozen 64-bit array, refusing whatever is not a whole number.
-
-    Parameters
-    ----------
-    name
-        What the numbers are, for the message.
-    values
-        Anything array-like.
-
-    Returns
-    -------
-    IntArray
-        A read-only copy.
-
-    Raises
-    ------
-    InstanceError
-        If a value is missing, fractional, infinite or no number; it names the first.
-    """
-    try:
-        array = np.asarray(values)
-    except ValueError:  # some of them are lists
-        array = np.empty((0, 0))
-    if array.ndim != 1:
-        raise InstanceError(f"{name} must be a list of numbers, one per request", column=name)
-    if array.dtype.kind == "i" or (array.dtype.kind == "u" and (array <= MAX_SUM).all()):
-        return _frozen(array.astype(np.int64))
-    floats = _as_floats(name, values)
-    with np.errstate(invalid="ignore"):
-        whole = np.isfinite(floats) & (floats == np.floor(floats)) & (np.abs(floats) < 2**53)
-    if not whole.all():
-        index = int(np.argmin(whole))
-        raise InstanceError(
-            f"request {index}: {name} is {floats[index]:g}, but must be a whole number",
-            column=name,
-            request=index,
-            value=float(floats[index]),
-        )
-    return _frozen(floats.astype(np.int64))
-
-
-def _as_floats(name: str, values: Any) -> FloatArray:
-    if np.asarray(values).dtype.kind == "b":
-        raise InstanceError(f"{name} holds true and false, but must hold numbers", column=name)
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InstanceError(f"{name} holds a value that is no number", column=name) from None
-
-
-def _frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    copy = np.array(array)
-    copy.flags.writeable = False
-    return copy

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched.arrays import MAX_TOKENS, as_integers
 from optsched.errors import InstanceError, OptschedError, nearest
-from optsched.instance import MAX_TOKENS, as_integers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

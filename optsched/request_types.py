@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched.arrays import as_integers, checked_memory
 from optsched.clock import LinearClock, affine, get_clock
 from optsched.errors import ClockError, InstanceError, nearest
-from optsched.instance import as_integers, checked_memory
 
 if TYPE_CHECKING:
     import numpy.typing as npt

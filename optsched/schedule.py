@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from optsched._json import read_object, write_object
+from optsched.arrays import MAX_SUM, as_integers
 from optsched.errors import InstanceError, ScheduleError
-from optsched.instance import MAX_SUM, Instance, IntArray, as_integers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy.typing as npt
     from matplotlib.axes import Axes
+
+    from optsched.instance import Instance, IntArray
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,7 @@ class Schedule:
 
         Examples
         --------
+        >>> from optsched import Instance
         >>> Schedule(Instance([1, 1], [2, 2], memory=9), [0, 2]).latency_percentiles()["p50"]
         3.0
         """
@@ -226,6 +229,7 @@ class Schedule:
 
         Examples
         --------
+        >>> from optsched import Instance
         >>> Schedule(Instance([3, 1], [2, 2], memory=9), [0, 1]).memory_profile()
         array([0, 4, 7, 3])
         """
@@ -261,6 +265,7 @@ class Schedule:
 
         Examples
         --------
+        >>> from optsched import Instance
         >>> instance = Instance([4, 4], [2, 2], memory=9, arrivals=[0, 1])
         >>> for violation in Schedule(instance, [0, 0]).check():
         ...     print(violation)
@@ -326,6 +331,7 @@ class Schedule:
 
         Examples
         --------
+        >>> from optsched import Instance
         >>> Schedule(Instance([1], [2], memory=9), [0]).metrics()["makespan"]
         2
         """
@@ -377,7 +383,9 @@ class Schedule:
 
         Examples
         --------
+        >>> from optsched import Instance
         >>> schedule = Schedule(Instance([1], [2], memory=8), [0], policy="by hand")
+        >>> from optsched import Instance
         >>> Schedule.from_json(schedule.to_json(), schedule.instance) == schedule
         True
         """
@@ -411,6 +419,7 @@ class Schedule:
 
         Examples
         --------
+        >>> from optsched import Instance
         >>> Schedule.from_json('{"starts": [4]}', Instance([1], [2], memory=8)).makespan
         6
         """

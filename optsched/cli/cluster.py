@@ -187,7 +187,7 @@ def _traces(
     seconds_per_step: float,
     skip_invalid: bool,
 ) -> list[Instance]:
-    from optsched.instance import MAX_TOKENS
+    from optsched.arrays import MAX_TOKENS
 
     family = trace.startswith("family:")
     if seeds < 1 or (seeds > 1 and (not family or "seed=" in trace)):

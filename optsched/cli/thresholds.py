@@ -120,7 +120,7 @@ def thresholds(output: Output, types: str, clock: str | None, **options: Any) ->
 
 
 def _read(source: str, options: dict[str, Any]) -> tuple[RequestTypes, Clock | None, int | None]:
-    from optsched.instance import MAX_TOKENS
+    from optsched.arrays import MAX_TOKENS
     from optsched.request_types import RequestTypes, read_types
     from optsched.workloads import read_trace
 

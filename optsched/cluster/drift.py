@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched.arrays import as_integers
 from optsched.errors import InstanceError
-from optsched.instance import as_integers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from optsched.arrays import MAX_TOKENS
 from optsched.errors import InstanceError
-from optsched.instance import MAX_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

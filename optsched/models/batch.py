@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from optsched.arrays import as_integers
 from optsched.errors import nearest
-from optsched.instance import Instance, as_integers
+from optsched.instance import Instance
 from optsched.models.linear import Family, LinearModel, ModelError, Rows, Variables, whole_numbers
 
 if TYPE_CHECKING:

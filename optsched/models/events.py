@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from optsched.arrays import as_integers
 from optsched.errors import nearest
-from optsched.instance import as_integers
 from optsched.models.linear import ModelError
 from optsched.models.objectives import SCHEDULE_OBJECTIVES, schedule_cost
 from optsched.models.running import latest_starts

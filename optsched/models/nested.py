@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched.arrays import as_integers
 from optsched.clock import get_clock
 from optsched.errors import InfeasibleError, ModelError
 from optsched.fluid import equilibrium
-from optsched.instance import as_integers
 from optsched.models.linear import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.nested_plan import NestedWaitPlan
 from optsched.models.queues import queue_decay

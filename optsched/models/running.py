@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched.instance import Instance, IntArray, as_integers
+from optsched.arrays import as_integers
 from optsched.models.linear import ModelError
+
+if TYPE_CHECKING:
+    from optsched.instance import Instance, IntArray
 
 _EXACT = 2**61  # 64-bit sums and products stay exact below
 

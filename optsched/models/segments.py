@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched.arrays import as_integers
 from optsched.errors import InfeasibleError, ModelError
 from optsched.fluid import equilibrium
-from optsched.instance import as_integers
 from optsched.models.linear import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.nested import STRICT, NestedWaitThresholds
 from optsched.models.queues import queue_decay

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from optsched.arrays import as_integers, checked_memory
 from optsched.clock import LinearClock, get_clock
 from optsched.errors import InfeasibleError, InstanceError, ModelError, nearest
 from optsched.fluid import Equilibrium, equilibrium
-from optsched.instance import as_integers, checked_memory
 from optsched.models.linear import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.request_types import decimal
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched.arrays import MAX_TOKENS, checked_memory
 from optsched.errors import InstanceError, nearest
-from optsched.instance import MAX_TOKENS, FloatArray, Instance, IntArray, checked_memory
+from optsched.instance import FloatArray, Instance, IntArray
 from optsched.workloads import adversarial
 from optsched.workloads.arrivals import bounded, poisson
 from optsched.workloads.chat import chat

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from optsched.arrays import checked_memory
 from optsched.errors import InstanceError
-from optsched.instance import Instance, checked_memory
+from optsched.instance import Instance
 from optsched.workloads.families import family_from_text
 from optsched.workloads.files import csv_header, opened
 from optsched.workloads.formats import MOONCAKE, recognised

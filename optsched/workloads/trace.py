@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from optsched.arrays import MAX_STEP
 from optsched.errors import InstanceError
-from optsched.instance import MAX_STEP, BrokenRule, Instance, broken_rules
+from optsched.instance import Instance
+from optsched.request_rules import BrokenRule, broken_rules
 from optsched.workloads.cells import Values, read_cells
 from optsched.workloads.files import (
     IrregularError,

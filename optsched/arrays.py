@@ -1,0 +1,107 @@
+"""Arrays of numbers about requests: their types, their limits, and how input becomes one."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from optsched.errors import InstanceError
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+MAX_TOKENS = 10**9  # memory-time areas of single requests stay within 64-bit integers
+MAX_STEP = 10**12
+MAX_SUM = 2**62  # with room for what is added to a sum
+
+
+def checked_memory(memory: Any) -> int:
+    """Turn a memory size into an integer, refusing what cannot be one.
+
+    Parameters
+    ----------
+    memory
+        Tokens the worker holds at most.
+
+    Returns
+    -------
+    int
+        The same number.
+
+    Raises
+    ------
+    InstanceError
+        If it is no whole number from 1 to a billion.
+    """
+    try:
+        value = int(memory)
+    except (TypeError, ValueError, OverflowError):
+        value = None
+    if value is None or value != memory or not 1 <= value <= MAX_TOKENS:
+        raise InstanceError(
+            f"memory is {memory!r}, but must be a whole number of tokens from 1 to {MAX_TOKENS}"
+        )
+    return value
+
+
+def as_integers(name: str, values: Any) -> IntArray:
+    """Turn numbers into a frozen 64-bit array, refusing whatever is not a whole number.
+
+    Parameters
+    ----------
+    name
+        What the numbers are, for the message.
+    values
+        Anything array-like.
+
+    Returns
+    -------
+    IntArray
+        A read-only copy.
+
+    Raises
+    ------
+    InstanceError
+        If a value is missing, fractional, infinite or no number; it names the first.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError:  # some of them are lists
+        array = np.empty((0, 0))
+    if array.ndim != 1:
+        raise InstanceError(f"{name} must be a list of numbers, one per request", column=name)
+    if array.dtype.kind == "i" or (array.dtype.kind == "u" and (array <= MAX_SUM).all()):
+        return frozen(array.astype(np.int64))
+    floats = as_floats(name, values)
+    with np.errstate(invalid="ignore"):
+        whole = np.isfinite(floats) & (floats == np.floor(floats)) & (np.abs(floats) < 2**53)
+    if not whole.all():
+        index = int(np.argmin(whole))
+        raise InstanceError(
+            f"request {index}: {name} is {floats[index]:g}, but must be a whole number",
+            column=name,
+            request=index,
+            value=float(floats[index]),
+        )
+    return frozen(floats.astype(np.int64))
+
+
+def as_floats(name: str, values: Any) -> FloatArray:
+    """Turn numbers into a 64-bit array, refusing what is no number."""
+    if np.asarray(values).dtype.kind == "b":
+        raise InstanceError(f"{name} holds true and false, but must hold numbers", column=name)
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InstanceError(f"{name} holds a value that is no number", column=name) from None
+
+
+def frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """Copy an array, read-only."""
+    copy = np.array(array)
+    copy.flags.writeable = False
+    return copy
