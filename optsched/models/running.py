@@ -129,6 +129,7 @@ def latest_starts(instance: Instance, now: int = 0, running: Running = NOTHING_R
 
     Examples
     --------
+    >>> from optsched import Instance
     >>> latest_starts(Instance([63, 1, 1], [1, 2, 2], memory=64))
     array([4, 2, 2])
     """
@@ -164,6 +165,7 @@ def safe_horizon(instance: Instance, now: int = 0, running: Running = NOTHING_RU
 
     Examples
     --------
+    >>> from optsched import Instance
     >>> safe_horizon(Instance([63, 1, 1], [1, 2, 2], memory=64))
     5
     """
