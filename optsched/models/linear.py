@@ -26,8 +26,11 @@ from optsched.models.blocks import Variables as Variables
 from optsched.models.blocks import canonical, join_blocks, spread, stack
 from optsched.models.families import Family as Family
 from optsched.models.families import member_name, member_positions, read_only
+from optsched.models.linear_checks import check_families, check_length, check_numbers
+from optsched.models.linear_comparison import identical, same_by_name
+from optsched.models.linear_text import overview
 from optsched.models.points import Breach as Breach
-from optsched.models.points import breaches
+from optsched.models.points import checked_point, violations
 from optsched.models.points import whole_numbers as whole_numbers
 
 if TYPE_CHECKING:
@@ -113,11 +116,7 @@ class LinearModel:
             ("row_upper", row_count, np.float64),
         ):
             values = np.asarray(getattr(self, field), dtype=kind)
-            if values.shape != (length,):
-                raise ModelError(
-                    f"{self.name}: {field} has shape {values.shape}, but the matrix "
-                    f"({row_count} x {column_count}) asks for ({length},)"
-                )
+            check_length(self, field, values, length)
             object.__setattr__(self, field, read_only(values))
         for field, word, length in (
             ("variables", "column", column_count),
@@ -126,48 +125,9 @@ class LinearModel:
             families = tuple(getattr(self, field))
             if not families and length:
                 families = (Family.of(word, index=range(length)),)
-            self._check_families(families, word, length)
+            check_families(self, families, word, length)
             object.__setattr__(self, field, families)
-        self._check_numbers()
-
-    def _check_families(self, families: tuple[Family, ...], word: str, length: int) -> None:
-        named = sum(map(len, families))
-        if named != length:
-            raise ModelError(f"{self.name}: the families name {named} {word}s, but it has {length}")
-        names = [family.name for family in families]
-        if repeated := [name for name in names if names.count(name) > 1]:
-            raise ModelError(f"{self.name}: two families of {word}s are called {repeated[0]!r}")
-
-    def _check_numbers(self) -> None:
-        if self.sense not in ("min", "max"):
-            raise ModelError(f"{self.name}: sense is {self.sense!r}, but must be 'min' or 'max'")
-        if not np.isfinite(self.offset):
-            raise ModelError(f"{self.name}: the offset is {self.offset}, but must be finite")
-        if not np.isfinite(self.cost).all():
-            column = int(np.argmin(np.isfinite(self.cost)))
-            raise ModelError(
-                f"column {self.column_name(column)}: the cost is {self.cost[column]}, "
-                "but must be finite"
-            )
-        if not np.isfinite(self.matrix.data).all():
-            place = int(np.argmin(np.isfinite(self.matrix.data)))
-            row = int(np.searchsorted(self.matrix.indptr, place, side="right")) - 1
-            name = self.column_name(int(self.matrix.indices[place]))
-            raise ModelError(
-                f"row {self.row_name(row)}: the coefficient of {name} is "
-                f"{self.matrix.data[place]}, but must be finite"
-            )
-        for word, name_of, lower, upper in (
-            ("column", self.column_name, self.col_lower, self.col_upper),
-            ("row", self.row_name, self.row_lower, self.row_upper),
-        ):
-            good = (lower <= upper) & (lower < np.inf) & (upper > -np.inf)  # false for NaN
-            if not good.all():
-                at = int(np.argmin(good))
-                raise ModelError(
-                    f"{word} {name_of(at)}: no number lies between its lower bound {lower[at]:g} "
-                    f"and its upper bound {upper[at]:g}"
-                )
+        check_numbers(self)
 
     @classmethod
     def build(
@@ -224,51 +184,16 @@ class LinearModel:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LinearModel):
             return NotImplemented
-        return (
-            (self.name, self.sense, self.offset) == (other.name, other.sense, other.offset)
-            and self.variables == other.variables
-            and self.rows == other.rows
-            and all(
-                np.array_equal(mine, theirs)
-                for mine, theirs in zip(self._arrays(), other._arrays(), strict=True)
-            )
-        )
+        return identical(self, other)
 
     __hash__ = None  # type: ignore[assignment]  # equal by content, too large to hash
-
-    def _arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        bounds = (self.col_lower, self.col_upper, self.row_lower, self.row_upper)
-        matrix = self.matrix
-        return (self.cost, self.integer, *bounds, matrix.data, matrix.indices, matrix.indptr)
 
     def __repr__(self) -> str:
         row_count, column_count = self.matrix.shape
         return f"<LinearModel {self.name!r}: {row_count} rows, {column_count} columns>"
 
     def __str__(self) -> str:
-        row_count, column_count = self.matrix.shape
-        lines = [
-            f"{self.name}: {self.sense} over {_count(column_count, 'column')} "
-            f"({int(self.integer.sum()):,} integer), {_count(row_count, 'row')}, "
-            f"{_count(self.matrix.nnz, 'nonzero')}"
-        ]
-        begin = 0
-        for family in self.variables:
-            part = slice(begin, begin := begin + len(family))
-            kind = {0: "continuous", len(family): "integer"}.get(
-                int(self.integer[part].sum()), "mixed"
-            )
-            low, high = self.col_lower[part], self.col_upper[part]
-            bounds = f", {low.min():g}..{high.max():g}" if len(family) else ""
-            lines.append(f"  column  {family!r:<20}{len(family):>8,}  {kind}{bounds}")
-        begin = 0
-        for family in self.rows:
-            nonzeros = self.matrix.indptr[begin + len(family)] - self.matrix.indptr[begin]
-            begin += len(family)
-            lines.append(
-                f"  row     {family!r:<20}{len(family):>8,}  {_count(int(nonzeros), 'nonzero')}"
-            )
-        return "\n".join(lines)
+        return overview(self)
 
     def column_name(self, column: int) -> str:
         """Give the name of one column, such as ``start[3,17]``."""
@@ -338,7 +263,7 @@ class LinearModel:
 
     def objective(self, point: npt.ArrayLike) -> float:
         """Evaluate the objective at a point of shape (n,)."""
-        return self.offset + float(self.cost @ self._point(point))
+        return self.offset + float(self.cost @ checked_point(self, point))
 
     def violations(self, point: npt.ArrayLike, tolerance: float = 1e-6) -> list[Breach]:
         """List everything that makes a point infeasible.
@@ -361,28 +286,7 @@ class LinearModel:
         ModelError
             If the point has another shape or a value is missing.
         """
-        values = self._point(point)
-        found = breaches(values, self.col_lower, self.col_upper, tolerance, self.column_name)
-        whole = np.rint(values)
-        for column in np.flatnonzero(self.integer & (np.abs(values - whole) > tolerance)).tolist():
-            name = self.column_name(column)
-            found.append(Breach(name, float(values[column]), float(whole[column]), "whole"))
-        activities: Any = self.matrix @ values
-        return found + breaches(
-            activities, self.row_lower, self.row_upper, tolerance, self.row_name
-        )
-
-    def _point(self, point: npt.ArrayLike) -> FloatArray:
-        values = np.asarray(point, dtype=np.float64)
-        if values.shape != self.cost.shape:
-            raise ModelError(
-                f"{self.name}: the point has shape {values.shape}, but there are "
-                f"{len(self.cost)} columns"
-            )
-        if np.isnan(values).any():
-            name = self.column_name(int(np.argmax(np.isnan(values))))
-            raise ModelError(f"column {name}: the point has no value for it (NaN)")
-        return values
+        return violations(self, point, tolerance)
 
     def with_rows(
         self,
@@ -528,29 +432,4 @@ class LinearModel:
         >>> LinearModel.build("a", [one], []).same_as(LinearModel.build("b", [two], []))
         True
         """
-        if self.matrix.shape != other.matrix.shape:
-            return False
-        if (self.sense, self.offset) != (other.sense, other.offset):
-            return False
-        columns, other_columns = np.array(self.column_names()), np.array(other.column_names())
-        rows, other_rows = np.array(self.row_names()), np.array(other.row_names())
-        mine, theirs = np.argsort(columns), np.argsort(other_columns)
-        my_rows, their_rows = np.argsort(rows), np.argsort(other_rows)
-        difference: Any = self.matrix[my_rows][:, mine] != other.matrix[their_rows][:, theirs]
-        return (
-            np.array_equal(columns[mine], other_columns[theirs])
-            and np.array_equal(rows[my_rows], other_rows[their_rows])
-            and all(
-                np.array_equal(getattr(self, field)[mine], getattr(other, field)[theirs])
-                for field in ("cost", "col_lower", "col_upper", "integer")
-            )
-            and all(
-                np.array_equal(getattr(self, field)[my_rows], getattr(other, field)[their_rows])
-                for field in ("row_lower", "row_upper")
-            )
-            and difference.nnz == 0
-        )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+        return same_by_name(self, other)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from optsched.instance import FloatArray, IntArray
     from optsched.models.families import Family
+    from optsched.models.linear import LinearModel
 
 
 class Breach(NamedTuple):
@@ -40,7 +41,35 @@ class Breach(NamedTuple):
         return f"{self.name} is {self.activity:.12g}, but must be {wish}"
 
 
-def breaches(
+def checked_point(model: LinearModel, point: npt.ArrayLike) -> FloatArray:
+    """Turn values into an array, refusing a point that has not one for each column."""
+    values = np.asarray(point, dtype=np.float64)
+    if values.shape != model.cost.shape:
+        raise ModelError(
+            f"{model.name}: the point has shape {values.shape}, but there are "
+            f"{len(model.cost)} columns"
+        )
+    if np.isnan(values).any():
+        name = model.column_name(int(np.argmax(np.isnan(values))))
+        raise ModelError(f"column {name}: the point has no value for it (NaN)")
+    return values
+
+
+def violations(model: LinearModel, point: npt.ArrayLike, tolerance: float) -> list[Breach]:
+    """List everything that makes a point infeasible (`LinearModel.violations`)."""
+    values = checked_point(model, point)
+    found = _breaches(values, model.col_lower, model.col_upper, tolerance, model.column_name)
+    whole = np.rint(values)
+    for column in np.flatnonzero(model.integer & (np.abs(values - whole) > tolerance)).tolist():
+        name = model.column_name(column)
+        found.append(Breach(name, float(values[column]), float(whole[column]), "whole"))
+    activities: Any = model.matrix @ values
+    return found + _breaches(
+        activities, model.row_lower, model.row_upper, tolerance, model.row_name
+    )
+
+
+def _breaches(
     values: FloatArray, lower: FloatArray, upper: FloatArray, tolerance: float, name: Any
 ) -> list[Breach]:
     """List the values that lie outside their bounds by more than the tolerance."""
