@@ -113,3 +113,26 @@ class SolverError(OptschedError):
 
 class InfeasibleError(SolverError):
     """There is no answer: the constraints contradict each other."""
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Tell whether Ctrl-C is behind an error: numba makes it one while it loads a kernel.
+
+    Parameters
+    ----------
+    error
+        What was caught; None is no interrupt.
+
+    Returns
+    -------
+    bool
+        Whether the error, or what caused it, is a `KeyboardInterrupt`.
+
+    Examples
+    --------
+    >>> is_interrupt(KeyboardInterrupt()), is_interrupt(SystemError("of another kind"))
+    (True, False)
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None

@@ -22,7 +22,7 @@ from optsched.cli import (
     thresholds,
 )
 from optsched.cli.common import BAD_INPUT, DONE, INTERRUPTED, NO
-from optsched.errors import InfeasibleError, OptschedError
+from optsched.errors import InfeasibleError, OptschedError, is_interrupt
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -61,7 +61,9 @@ def main() -> NoReturn:
         code = cli.main(sys.argv[1:] or ["--help"], standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt, SystemError) as stop:
+        if isinstance(stop, SystemError) and not is_interrupt(stop):
+            raise
         click.echo("optsched: interrupted", err=True)
         code = INTERRUPTED
     except click.ClickException as error:

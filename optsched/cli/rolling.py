@@ -11,6 +11,7 @@ from optsched.cli.common import (
     DONE,
     INTERRUPTED,
     Output,
+    check_writable,
     shared_options,
     trace_options,
 )
@@ -68,24 +69,35 @@ if TYPE_CHECKING:
     help="What outputs in intervals are taken for: lower, upper or posterior.",
 )
 @click.option("--policies", metavar="A,B", help="Policies beside it (default: suitable ones).")
+@click.option("--html", type=click.Path(), help="Write a report that needs no network.")
+@click.option("--log", type=click.Path(), help="Write all attempts to F.csv, .csv.gz or .parquet.")
 def rolling(
     instance: Instance,
     output: Output,
     policies: str | None,
     intervals: str | None,
     fallback: str,
+    html: str | None,
+    log: str | None,
     **settings: Any,
 ) -> int:
     """Plan a window of waiting requests, start what is due, and plan again.
 
-    Shown beside its fallback, mc-sf and area with a proven lower bound, as by compare.
+    Shown beside its fallback, mc-sf and area with a proven lower bound, as by compare. Ctrl-C ends
+    the planning: the fallback decides the rest, and all output is written.
     """
     from optsched.comparison import Comparison, PolicyResult, load_kernels
+    from optsched.execution import check_log_name
     from optsched.policies import RollingPolicy, get_policies, split_names
     from optsched.simulate.dispatch import check_knowledge
 
     seed = click.get_current_context().params["seed"]
     RollingPolicy(fallback=fallback, **settings)  # bad settings are named before any work
+    if html is not None:
+        check_writable(html)
+    if log is not None:
+        check_log_name(log)
+        check_writable(log)
     names = ["a-min", "area-posterior"]
     if policies is not None:
         names = split_names(policies)
@@ -95,34 +107,50 @@ def rolling(
     for policy in others:
         check_knowledge(policy, intervals)
     results: list[PolicyResult] = []
-    code = DONE
+    unfinished: tuple[Execution, ...] = ()
     with output.progress("loading kernels (compiling them, the first time)") as update:
         load_kernels(others, intervals)
         update("finding a lower bound")
         proven = optsched.bound(instance)
         update("rolling horizon")
         run = optsched.rolling(
-            instance, fallback=fallback, intervals=intervals, seed=seed, **settings
+            instance,
+            fallback=fallback,
+            intervals=intervals,
+            seed=seed,
+            on_progress=lambda started, count: update(
+                f"rolling horizon: {started:,} of {count:,} requests started "
+                "(Ctrl-C: no more plans)"
+            ),
+            **settings,
         )
+        interrupted = run.interrupted
         execution = cast("Execution", run.execution)  # no clock was given
         results.append(
             PolicyResult(run.schedule, run.seconds, execution.evictions, execution.wasted_tokens)
         )
-        update("the policies beside it")
-        try:
-            beside = optsched.compare(
-                instance,
-                others,
-                intervals=intervals,
-                seed=seed,
-                bound=proven,
-                on_result=results.append,
-            )
-            unfinished = beside.unfinished
-        except KeyboardInterrupt:
-            code, unfinished = INTERRUPTED, ()
-            output.note(f"interrupted after {len(results)} of {len(others) + 1} policies")
+        if not interrupted:
+            update("the policies beside it")
+            try:
+                beside = optsched.compare(
+                    instance,
+                    others,
+                    intervals=intervals,
+                    seed=seed,
+                    bound=proven,
+                    on_result=results.append,
+                )
+                unfinished = beside.unfinished
+            except KeyboardInterrupt:
+                interrupted = True
+    if interrupted:
+        done = f"{len(results)} of {len(others) + 1} policies"
+        output.note(f"interrupted after {run.counts.planned:,} planned decisions and {done}")
     comparison = Comparison(instance, proven, tuple(results), unfinished, intervals)
+    if log is not None:
+        execution.to_log(log)
+    if html is not None:
+        comparison.to_html(html)
     output.say(f"{comparison}\n\nrolling: {run}")
     output.result({**comparison.to_dict(), "rolling": run.to_dict()})
-    return code
+    return INTERRUPTED if interrupted else DONE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,8 @@ class Counts:
         Decisions of the fallback because it was better than the plan on possible futures.
     without_budget
         Decisions of the fallback because there was no time for anything else.
+    interrupted
+        Decisions of the fallback because Ctrl-C had ended all planning; not in `seconds`.
     cut
         Searches that the budget ended before their work was done; only they make a run depend on
         the speed of the machine, and late plans.
@@ -67,6 +69,7 @@ class Counts:
     late: int = 0
     overruled: int = 0
     without_budget: int = 0
+    interrupted: int = 0
     cut: int = 0
     requests: list[int] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)
@@ -83,11 +86,19 @@ class Driver:
         The settings.
     seed
         Of all randomness.
+    on_progress
+        Called after each decision with the requests that run or are complete, and all.
     """
 
-    def __init__(self, policy: RollingPolicy, seed: int = 0) -> None:
-        self.policy, self.seed = policy, seed
+    def __init__(
+        self,
+        policy: RollingPolicy,
+        seed: int = 0,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.policy, self.seed, self.on_progress = policy, seed, on_progress
         self.counts = Counts()
+        self.started: list[IntArray] = []  # by each call
         self._plan = PLANS[policy.model] if isinstance(policy.model, str) else _own(policy.model)
         self._starts = np.zeros(0, dtype=np.int64)  # planned step of each request
         self._step = self._reviewed = 0  # calls so far; a batch lies between two while some wait
@@ -115,8 +126,11 @@ class Driver:
         if self._needs_review(state):
             began = time.perf_counter()
             self._reviewed, self._moved = self._step, False
-            self._review(state, began)
+            planned = self._review(state, began)
             self.counts.seconds.append(time.perf_counter() - began)
+            self.counts.planned += planned
+            if self.on_progress is not None:
+                self.on_progress(self._seen - len(state.waiting), len(state.forecast))
         due = state.waiting[self._starts[state.waiting] <= self._step]
         due = due[self._starts[due] != _NEW]
         self._starts[due] = _NEW
@@ -126,7 +140,8 @@ class Driver:
             going = np.concatenate([state.running, due])
             self._expected = int((self._ends[going] > self._step + 1).sum())
         self._clock = state.clock if len(due) < len(state.waiting) else None
-        return np.asarray(due)
+        self.started.append(np.asarray(due))
+        return self.started[-1]
 
     def _begin(self, forecast: Forecast) -> None:
         count, horizon = len(forecast), self.policy.horizon
@@ -162,7 +177,8 @@ class Driver:
             return np.asarray(lower)
         return np.asarray(upper if self.policy.reading == "upper" else (lower + upper + 1) // 2)
 
-    def _review(self, state: State, began: float) -> None:
+    def _review(self, state: State, began: float) -> bool:
+        """Say when those who wait start; gives whether by a plan, not by the fallback."""
         waiting = state.waiting
         forecast = state.forecast
         outputs = self._planned(state, waiting)
@@ -200,6 +216,7 @@ class Driver:
         self.counts.requests.append(size)
         plan = self._solve(window, state, began)
         self._open = self.policy.budget > 0 and (plan is None or size < len(waiting))
+        planned = plan is not None
         if plan is None:  # then the fallback orders all who wait
             plan, members, size = _all(known, running, ordered), np.arange(len(waiting)), len(known)
         elif not len(state.running):
@@ -208,6 +225,7 @@ class Driver:
         self._starts[waiting[members]] = self._step + plan
         if size < len(known) and not plan.any():  # then the next ones may start as well
             self._starts[waiting[_next(known, window, ordered[size:])]] = self._step
+        return planned
 
     def _size(self, known: Instance, ordered: IntArray, running: Running) -> int:
         """Say how many requests of an order the window holds."""
@@ -244,7 +262,6 @@ class Driver:
             if plan_is_worse(window, keys, plan, fallback, past, futures, end):
                 counts.overruled += 1
                 return None
-        counts.planned += 1
         return plan
 
     def _past(self, state: State) -> Past | None:
@@ -263,6 +280,33 @@ class Driver:
         return np.asarray(
             self.policy.order.key(Instance(prompts, outputs, memory)), dtype=np.float64
         )
+
+
+class Finisher:
+    """Repeats what a driver decided until Ctrl-C, and leaves the rest to the fallback.
+
+    Ctrl-C may strike in the middle of a step of the simulation, whose state is then no state at
+    all; so the run begins again, without planning.
+
+    Parameters
+    ----------
+    driver
+        Of the run that was interrupted. What the fallback decides is counted there.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._counts = driver.counts
+        self._started = iter(driver.started)
+        self._rest = Driver(replace(driver.policy, budget=0), driver.seed, driver.on_progress)
+
+    def __call__(self, state: State) -> IntArray:
+        """Give the waiting requests to start now."""
+        started = next(self._started, None)
+        if started is not None:
+            return started
+        due = self._rest(state)
+        self._counts.interrupted = len(self._rest.counts.seconds)
+        return due
 
 
 def driven(policy: RollingPolicy, seed: int = 0) -> DecisionPolicy:

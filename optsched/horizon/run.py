@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched.errors import PolicyError
-from optsched.horizon.driver import Driver
+from optsched.errors import PolicyError, is_interrupt
+from optsched.horizon.driver import Driver, Finisher
 from optsched.policies import DecisionPolicy, RollingPolicy
 from optsched.simulate import execute
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from optsched.horizon.window import Window
     from optsched.instance import Instance, IntArray
     from optsched.policies import PriorityPolicy
+    from optsched.policies.decision import State
     from optsched.policies.rolling import Reading
     from optsched.schedule import Schedule
 
@@ -43,12 +44,15 @@ class RollingRun:
         How the decisions came about.
     seconds
         Time that the run took, without compilation.
+    interrupted
+        Whether Ctrl-C ended the planning: the fallback then decided all that was left.
     """
 
     policy: RollingPolicy
     execution: Execution | ClockedRun
     counts: Counts
     seconds: float
+    interrupted: bool = False
 
     def __repr__(self) -> str:
         return f"<RollingRun of {self.execution.instance.name!r}: {self.decisions} decisions>"
@@ -69,7 +73,7 @@ class RollingRun:
     @property
     def decisions(self) -> int:
         """Reviews at which it was decided who starts next."""
-        return len(self.counts.seconds)
+        return len(self.counts.seconds) + self.counts.interrupted
 
     @property
     def fallbacks(self) -> int:
@@ -87,7 +91,8 @@ class RollingRun:
         Returns
         -------
         dict
-            Seconds per decision are None where there was none.
+            Seconds per decision are None where there was none; decisions after an interruption
+            are left out of them.
         """
         policy, counts = self.policy, self.counts
         seconds = np.array(counts.seconds)
@@ -108,6 +113,8 @@ class RollingRun:
             "late": counts.late,
             "overruled": counts.overruled,
             "without_budget": counts.without_budget,
+            "interrupted": self.interrupted,
+            "after_interruption": counts.interrupted,
             "cut": counts.cut,
             "over_budget": self.over_budget,
             "reasons": dict(counts.reasons),
@@ -149,8 +156,13 @@ class RollingRun:
                 f"because it came too late, {facts['overruled']:,} because the fallback was better "
                 "on possible futures"
             )
+        if self.interrupted:
+            lines.append(
+                f"  interrupted: no more planning; the fallback made the last "
+                f"{facts['after_interruption']:,} decisions"
+            )
         lines += [f"  {count:,} times: {reason}" for reason, count in facts["reasons"].items()]
-        if facts["decisions"]:
+        if facts["median_seconds"] is not None:
             lines.append(
                 f"  a decision took {1e3 * facts['median_seconds']:.2g} ms in the median, "
                 f"{1e3 * facts['max_seconds']:.2g} ms at most; {facts['over_budget']:,} took more "
@@ -178,11 +190,15 @@ def rolling(
     seed: int = 0,
     clock: str | Clock | Callable[[BatchContent], float] | None = None,
     until: float = np.inf,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> RollingRun:
     """Run a rolling horizon: plan those who wait, start whom the plan starts now, and again.
 
     Reviews take place when somebody has arrived, when an output turns out other than planned, and
     when somebody has started while others wait beyond the window.
+
+    Ctrl-C ends the planning, not the run: what was decided stays, the fallback decides the rest,
+    and the result says so. A second Ctrl-C ends it all.
 
     Parameters
     ----------
@@ -200,6 +216,8 @@ def rolling(
         a plan came too late, which the counts say.
     clock, until
         As for `execute`; on a clock windows are planned in batches.
+    on_progress
+        Called after each decision with the requests that run or are complete, and all.
 
     Returns
     -------
@@ -224,14 +242,21 @@ def rolling(
     (True, 1, 0)
     """
     policy = RollingPolicy(model, window, horizon, every, budget, fallback, reading, futures)
-    driver = Driver(policy, seed)
-    asked = DecisionPolicy(policy.name, policy.title, driver)
+    driver = Driver(policy, seed, on_progress)
     began = time.perf_counter()
-    execution: Execution | ClockedRun
-    if clock is None:
-        execution = execute(instance, asked, intervals=intervals, seed=seed)
-    else:
-        execution = execute(
-            instance, asked, intervals=intervals, seed=seed, clock=clock, until=until
-        )
-    return RollingRun(policy, execution, driver.counts, time.perf_counter() - began)
+
+    def carried_out(decide: Callable[[State], IntArray]) -> Execution | ClockedRun:
+        asked = DecisionPolicy(policy.name, policy.title, decide)
+        if clock is None:
+            return execute(instance, asked, intervals=intervals, seed=seed)
+        return execute(instance, asked, intervals=intervals, seed=seed, clock=clock, until=until)
+
+    interrupted = False
+    try:
+        execution = carried_out(driver)
+    except (KeyboardInterrupt, SystemError) as stop:
+        if not is_interrupt(stop):
+            raise
+        interrupted = True
+        execution = carried_out(Finisher(driver))
+    return RollingRun(policy, execution, driver.counts, time.perf_counter() - began, interrupted)

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from optsched.comparison import load_kernels
-from optsched.errors import OptschedError
+from optsched.errors import OptschedError, is_interrupt
 from optsched.parallel import map_unordered
 from optsched.policies import get_policies
 from optsched.regrets.cell import Task, perform
@@ -131,7 +131,7 @@ def regret(
                 if on_cell is not None:
                     on_cell(cell, len(cells), len(tasks))
     except (KeyboardInterrupt, SystemError) as stop:
-        if not _is_interrupt(stop):
+        if not is_interrupt(stop):
             raise
         if not cells:
             raise KeyboardInterrupt from stop
@@ -139,10 +139,3 @@ def regret(
     names = tuple(policy.name for policy in chosen)
     cells.sort(key=lambda cell: (cell.load, cell.horizon, cell.seed))
     return Regret(drawn.name, drawn.memory_tokens, names, tuple(cells), float(tolerance), status)
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Tell whether Ctrl-C is behind an error: numba makes it one while it loads a kernel."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__
-    return error is not None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 
+import pandas as pd
 import pytest
 
 from optsched.cli import main
+from optsched.horizon import driver
 
 FAMILY = "family:exponential,n=40,load=0.9"
 
@@ -78,3 +81,38 @@ def test_bad_input_is_one_sentence(command, sentence):
     assert out == ""
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_the_command_writes_everything_and_ends_with_130(command, tmp_path, monkeypatch):
+    calls = []
+
+    def searched(window):
+        calls.append(window)
+        if len(calls) == 5:
+            signal.raise_signal(signal.SIGINT)
+        return window.place(window.order), False
+
+    monkeypatch.setitem(driver.PLANS, "hindsight", searched)
+    json_path, html, log = tmp_path / "a.json", tmp_path / "a.html", tmp_path / "a.csv"
+    code, out, err = command(
+        *("family:uniform,n=60,load=1.2,seed=1", "--futures", 0, "--budget", 60),
+        *("--json", json_path, "--html", html, "--log", log),
+    )
+    assert code == 130
+    assert err == "optsched: interrupted after 4 planned decisions and 1 of 3 policies\n"
+    assert "4 planned by hindsight" in out
+    content = json.loads(json_path.read_text())
+    assert content["rolling"]["interrupted"] is True
+    assert content["rolling"]["planned"] == 4
+    assert content["rolling"]["after_interruption"] == content["rolling"]["decisions"] - 4
+    assert [entry["policy"] for entry in content["policies"]] == ["rolling"]
+    assert "rolling" in html.read_text(encoding="utf-8")
+    assert len(pd.read_csv(log)) == 60
+
+
+@pytest.mark.parametrize("option", ["--html", "--log"])
+def test_what_cannot_be_written_is_refused_before_any_work(command, tmp_path, option):
+    path = tmp_path / "nowhere" / "a.csv"
+    code, out, err = command("family:uniform,n=9", option, path)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"optsched: cannot write {path}: there is no folder")
