@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched.clocked_run import ClockedRun
 from optsched.report.style import (
-    LIMIT,
     TEXT_SIZE,
     count_axis,
     legend_above,
     line_of,
-    line_styles,
+    memory_limit,
     plain,
     prepare,
+    styled,
 )
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched.clock_comparison import ClockComparison
+    from optsched.clocked_run import ClockedRun
     from optsched.instance import FloatArray, IntArray
     from optsched.report.style import LineStyle
 
@@ -49,8 +49,7 @@ def plot_clocked_usage(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None 
     for run, style in listed:
         times, values = _most_per_bin(run.log.spans[:, 1], run.log.usage)
         ax.step(times, values, where="pre", label=plain(run.policy), **line_of(style))
-    memory = listed[0][0].instance.memory
-    ax.axhline(memory, color=LIMIT, linewidth=1, label=f"memory limit, {memory:,}")
+    memory_limit(ax, listed[0][0].instance.memory)
     legend_above(ax)
     return ax
 
@@ -103,7 +102,7 @@ def plot_mean_latency(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None =
         number = np.arange(1, len(means) + 1)
         thin = np.unique(np.linspace(0, len(means) - 1, _BINS).astype(np.int64))
         ax.plot(number[thin], means[thin], label=plain(run.policy), **line_of(style))
-    ax.set_ylabel(f"mean latency so far ({_unit(listed[0][0])})")
+    ax.set_ylabel(f"mean latency so far ({clock_unit(listed[0][0])})")
     legend_above(ax)
     return ax
 
@@ -123,10 +122,9 @@ def plot_batches(run: ClockedRun, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
         The axes drawn on.
     """
-    listed, ax = _begin(run, ax, "requests decoding in a batch")
-    for one, style in listed:
-        times, values = _most_per_bin(one.log.spans[:, 1], one.log.contents[:, 1])
-        ax.step(times, values, where="pre", label=plain(one.policy), **line_of(style))
+    [(_, style)], ax = _begin(run, ax, "requests decoding in a batch")
+    times, values = _most_per_bin(run.log.spans[:, 1], run.log.contents[:, 1])
+    ax.step(times, values, where="pre", label=plain(run.policy), **line_of(style))
     legend_above(ax)
     return ax
 
@@ -151,7 +149,7 @@ def plot_clock_comparison(comparison: ClockComparison, ax: Axes | None = None) -
         range(len(rows)), key=lambda at: (-rows[at]["unfinished"], -(rows[at]["mean_latency"] or 0))
     )
     ax = prepare(ax, height=0.8 + 0.36 * len(rows))
-    styles = line_styles(run.policy for run in comparison.runs)
+    styles = [style for _, style in styled(comparison.runs)]
     right = max(row["p99_latency"] or 0 for row in rows)
     for place, at in enumerate(order):
         row = rows[at]
@@ -165,22 +163,22 @@ def plot_clock_comparison(comparison: ClockComparison, ax: Axes | None = None) -
     ax.set_yticks(range(len(rows)), [plain(rows[at]["policy"]) for at in order])
     ax.grid(visible=False, axis="y")
     ax.set_xlim(0, right * 1.05 or 1)
-    ax.set_xlabel(f"latency ({_unit(comparison.runs[0])}): mean, median |, 99th percentile >")
+    ax.set_xlabel(f"latency ({clock_unit(comparison.runs[0])}): mean, median |, 99th percentile >")
     return ax
 
 
 def _begin(
     runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None, ylabel: str
 ) -> tuple[list[tuple[ClockedRun, LineStyle]], Axes]:
-    listed = [runs] if isinstance(runs, ClockedRun) else list(runs)
-    ax = prepare(ax)
-    ax.set_xlabel(f"time ({_unit(listed[0])})")
+    listed, ax = styled(runs), prepare(ax)
+    ax.set_xlabel(f"time ({clock_unit(listed[0][0])})")
     ax.set_ylabel(ylabel)
     count_axis(ax.yaxis)
-    return list(zip(listed, line_styles(run.policy for run in listed), strict=True)), ax
+    return listed, ax
 
 
-def _unit(run: ClockedRun) -> str:
+def clock_unit(run: ClockedRun) -> str:
+    """Say what the times of a run are counted in, for the label of an axis."""
     return "seconds" if run.clock.unit == "s" else run.clock.unit
 
 

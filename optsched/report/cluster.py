@@ -8,7 +8,7 @@ import numpy as np
 
 from optsched.errors import InstanceError
 from optsched.report.style import (
-    LIMIT,
+    REFERENCE,
     TEXT_SIZE,
     count_axis,
     count_log_axis,
@@ -17,6 +17,7 @@ from optsched.report.style import (
     line_styles,
     plain,
     prepare,
+    styled,
 )
 from optsched.report.tables import to_text
 
@@ -193,8 +194,7 @@ def plot_trajectories(
     ax.set_ylabel("load (tokens)")
     ax.set_xlim(0, None)
     ax.set_ylim(0, None)
-    count_axis(ax.xaxis)
-    count_axis(ax.yaxis)
+    count_axis(ax.xaxis, ax.yaxis)
     legend_above(ax)
     return ax
 
@@ -215,8 +215,7 @@ def plot_power(runs: ClusterRun | Iterable[ClusterRun], ax: Axes | None = None) 
         The axes drawn on.
     """
     ax = prepare(ax)
-    chosen = _as_list(runs)
-    for run, style in zip(chosen, line_styles(run.policy for run in chosen), strict=True):
+    for run, style in styled(runs):
         steps, watt = thinned(run.watt / run.cluster.workers, 150)
         ax.plot(run.clock[steps], watt, linewidth=1.4, label=plain(run.policy), **line_of(style))
     ax.set_xlabel("time (s)")
@@ -260,7 +259,7 @@ def plot_lookahead(comparison: ClusterComparison, ax: Axes | None = None) -> Axe
     for policy, runs in comparison.runs.items():
         if runs[0].lookahead is None:
             level = comparison.mean("imbalance_ms", policy).mean
-            ax.axhline(level, color=LIMIT, linewidth=1, linestyle=(0, (4, 2)))
+            ax.axhline(level, **REFERENCE)
             ax.annotate(
                 plain(policy), (1, level), xycoords=("axes fraction", "data"), va="bottom",
                 ha="right", fontsize=TEXT_SIZE,
@@ -306,9 +305,3 @@ def _recorded(run: ClusterRun) -> IntArray:
             f"the loads of {run.policy} were not recorded; run it with record_loads=True"
         )
     return run.loads
-
-
-def _as_list(runs: ClusterRun | Iterable[ClusterRun]) -> list[ClusterRun]:
-    from optsched.cluster.results import ClusterRun as Run
-
-    return [runs] if isinstance(runs, Run) else list(runs)

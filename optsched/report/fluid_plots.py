@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.errors import PolicyError
+from optsched.report.clock_plots import clock_unit
+from optsched.report.series import stack_bars
 from optsched.report.style import (
     BLUE,
+    DASHED,
     GREEN,
-    LIMIT,
-    ORANGE,
     VERMILLION,
     count_axis,
     count_log_axis,
     legend_above,
     line_of,
     line_styles,
+    memory_limit,
+    name_bars,
+    note_bar,
     plain,
     prepare,
 )
@@ -37,11 +41,7 @@ if TYPE_CHECKING:
 _LOADS = np.linspace(0.02, 0.96, 95)
 _MOST_TYPES = 30
 _TIMES = 300
-_PARTS = (
-    ("full batch", BLUE, ""),
-    ("queues", ORANGE, "//"),
-    ("rare queues", VERMILLION, "xx"),
-)
+_PARTS = ("full batch", "queues", "rare queues")
 
 
 def plot_equilibrium(found: Equilibrium, memory: int | None = None, ax: Axes | None = None) -> Axes:
@@ -83,7 +83,7 @@ def plot_equilibrium(found: Equilibrium, memory: int | None = None, ax: Axes | N
         label = f"load {found.load:.3g}: {found.memory:,.0f} tokens"
         ax.plot(found.load, found.memory, "o", color=BLUE, label=label)
     if memory is not None:
-        ax.axhline(memory, color=LIMIT, linewidth=1, label=f"memory limit, {memory:,}")
+        memory_limit(ax, memory)
     ax.set_yscale("log")
     ax.set_xlim(0, 1)
     count_log_axis(ax.yaxis)
@@ -125,19 +125,9 @@ def plot_slacks(plan: WaitPlan, ax: Axes | None = None) -> Axes:
     ax.axvline(time, color="black", linewidth=1)
     names = plan.program.types.names
     for row, j in enumerate(shown.tolist()):
-        ax.annotate(
-            f"{plan.thresholds[j]:,} arrive",
-            (time + plan.slacks[j], row),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-        )
-    ax.set_yticks(rows, [f"type {plain(names[j])}" for j in shown])
-    ax.set_ylim(len(shown) - 0.45, -0.55)
+        note_bar(ax, f"{plan.thresholds[j]:,} arrive", time + plan.slacks[j], row)
+    name_bars(ax, [f"type {names[j]}" for j in shown])
     ax.set_xlim(0, 1.2 * (time + plan.slacks[shown].max()))
-    ax.grid(visible=False, axis="y")
-    ax.tick_params(axis="y", length=0)
     ax.set_xlabel("time (s)")
     legend_above(ax)
     return ax
@@ -172,7 +162,7 @@ def plot_nested_memory(plan: NestedWaitPlan, ax: Axes | None = None) -> Axes:
         f"{first}-{last}"
         for first, last in zip(program.first_stages, program.last_stages, strict=True)
     ]
-    _stack(ax, np.arange(count), plan.parts_by_segment)
+    stack_bars(ax, np.arange(count), dict(zip(_PARTS, plan.parts_by_segment, strict=True)))
     step = max(1, count // 10)
     ax.set_xticks(np.arange(count)[::step], stages[::step], fontsize=8)
     ax.set_xlabel("stages of the segment (output tokens)")
@@ -216,11 +206,11 @@ def plot_segments(
     parts = {number: design.parts(number) for number in chosen}
     drawn = {number: part for number, part in parts.items() if part is not None}
     at = np.array(list(drawn))
-    _stack(ax, at, np.array(list(drawn.values())).T)
+    stack_bars(ax, at, dict(zip(_PARTS, np.array(list(drawn.values())).T, strict=True)))
     totals = {number: sum(part) for number, part in drawn.items()}
     best = min(totals, key=totals.__getitem__)
     least = totals[best]
-    ax.axhline(least, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
+    ax.axhline(least, color="black", linewidth=0.8, linestyle=DASHED)
     label = f"least: {math.ceil(least - 1e-6):,} tokens in {best} segments"
     ax.plot(best, least, "v", color="black", markersize=7, label=label)
     ax.set_xlabel("segments")
@@ -277,27 +267,8 @@ def plot_backlogs(runs: Mapping[str, Sequence[ClockedRun]], ax: Axes | None = No
         ax.fill_between(grid, mean - reach, mean + reach, color=style.tint, linewidth=0)
         ax.plot(grid, mean, label=plain(name), **line_of(style))
     ax.set_ylim(bottom=0)
-    unit = everyone[0].clock.unit
-    ax.set_xlabel(f"time ({'seconds' if unit == 's' else unit})")
+    ax.set_xlabel(f"time ({clock_unit(everyone[0])})")
     ax.set_ylabel("requests in the system")
     count_axis(ax.yaxis)
     legend_above(ax)
     return ax
-
-
-def _stack(ax: Axes, places: np.ndarray, parts: np.ndarray) -> None:
-    below = np.zeros(len(places))
-    for values, (label, colour, hatch) in zip(parts, _PARTS, strict=True):
-        ax.bar(
-            places,
-            values,
-            bottom=below,
-            width=0.72,
-            color=colour,
-            edgecolor="white",
-            hatch=hatch,
-            linewidth=0.3,
-            label=label,
-        )
-        below = below + values
-    ax.grid(visible=False, axis="x")

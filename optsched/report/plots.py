@@ -12,29 +12,31 @@ import numpy as np
 from optsched.report import data
 from optsched.report.style import (
     BLUE,
-    LIMIT,
+    DASHED,
     ORANGE,
-    TEXT_SIZE,
     UNAVOIDABLE,
-    LineStyle,
     count_axis,
     count_log_axis,
     legend_above,
     line_of,
     line_styles,
+    memory_limit,
+    name_bars,
+    note_bar,
     plain,
     prepare,
+    styled,
 )
-from optsched.schedule import Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from matplotlib.axes import Axes
 
     from optsched.comparison import Comparison
     from optsched.gap import GapExplanation
     from optsched.interval import Hindsight
+    from optsched.schedule import Schedule
 
 # One curve may be as fine as print; several would hide each other.
 _BINS, _SHARED_BINS = 2000, 250
@@ -64,7 +66,7 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     'total latency (steps)'
     """
     # Looks are chosen before sorting: other plots of the comparison have this order.
-    ranked = sorted(_styled(comparison.schedules), key=lambda pair: pair[0].total_latency)
+    ranked = sorted(styled(comparison.schedules), key=lambda pair: pair[0].total_latency)
     schedules = [schedule for schedule, _ in ranked]
     ax = prepare(ax, height=1.2 + 0.36 * len(schedules))
     unavoidable = comparison.bound.value
@@ -81,22 +83,13 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     )
     ax.axvline(unavoidable, color="black", linewidth=1)
     for row, schedule in enumerate(schedules):
-        ax.annotate(
-            f"gap {data.percent(comparison.gap(schedule))}",
-            (schedule.total_latency, row),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=TEXT_SIZE,
-        )
-    ax.set_yticks(rows, [plain(schedule.policy) for schedule in schedules])
-    ax.set_ylim(len(schedules) - 0.45, -0.55)
+        note = f"gap {data.percent(comparison.gap(schedule))}"
+        note_bar(ax, note, schedule.total_latency, row)
+    name_bars(ax, [schedule.policy for schedule in schedules])
     ax.set_xlim(0, max(totals) * 1.2)
-    ax.grid(visible=False, axis="y")
-    ax.tick_params(axis="y", length=0)
     million = "million " if max(totals) >= 1e6 else ""
     ax.set_xlabel(f"total latency ({million}{data.step_unit(comparison.instance)})")
-    count_axis(ax.xaxis, 1e-6 if million else 1)
+    count_axis(ax.xaxis, scale=1e-6 if million else 1)
     legend_above(ax)
     return ax
 
@@ -123,10 +116,10 @@ def plot_memory(schedules: Schedule | Iterable[Schedule], ax: Axes | None = None
     >>> ax.get_ylabel()
     'tokens held'
     """
-    chosen = _as_list(schedules)
+    chosen = styled(schedules)
     ax = prepare(ax)
-    instance, widest = chosen[0].instance, 1
-    for schedule, style in _styled(chosen):
+    instance, widest = chosen[0][0].instance, 1
+    for schedule, style in chosen:
         edges, peaks = data.memory_curve(schedule, _BINS if len(chosen) == 1 else _SHARED_BINS)
         widest = max(widest, int(np.diff(edges).max()))
         ax.plot(
@@ -137,13 +130,12 @@ def plot_memory(schedules: Schedule | Iterable[Schedule], ax: Axes | None = None
             label=plain(schedule.policy),
             **line_of(style),
         )
-    _limit(ax, instance.memory)
+    memory_limit(ax, instance.memory)
     ax.set_xlabel(f"time ({data.step_unit(instance)})")
     ax.set_ylabel("tokens held" + (f" (most of each {widest:,} steps)" if widest > 1 else ""))
-    ax.set_xlim(min(int(schedule.starts.min()) for schedule in chosen), None)
+    ax.set_xlim(min(int(schedule.starts.min()) for schedule, _ in chosen), None)
     ax.set_ylim(0, None)
-    count_axis(ax.xaxis)
-    count_axis(ax.yaxis)
+    count_axis(ax.xaxis, ax.yaxis)
     legend_above(ax)
     return ax
 
@@ -172,9 +164,9 @@ def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = Non
     """
     from matplotlib.ticker import PercentFormatter
 
-    chosen = _as_list(schedules)
+    chosen = styled(schedules)
     ax = prepare(ax)
-    for index, (schedule, style) in enumerate(_styled(chosen)):
+    for index, (schedule, style) in enumerate(chosen):
         latencies, shares = data.latency_cdf(schedule)
         ax.plot(
             np.insert(latencies, 0, latencies[0]),
@@ -190,7 +182,7 @@ def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = Non
     ax.set_xscale("log")
     ax.set_ylim(0, 1.02)
     ax.yaxis.set_major_formatter(PercentFormatter(1))
-    ax.set_xlabel(f"latency ({data.step_unit(chosen[0].instance)})")
+    ax.set_xlabel(f"latency ({data.step_unit(chosen[0][0].instance)})")
     ax.set_ylabel("requests completed")
     count_log_axis(ax.xaxis)
     legend_above(ax)
@@ -228,7 +220,7 @@ def plot_schedule(schedule: Schedule, ax: Axes | None = None) -> Axes:
     first = int(schedule.starts.min())
     if bars.stacked:
         edges = ["white", "white"]
-        _limit(ax, schedule.instance.memory)
+        memory_limit(ax, schedule.instance.memory)
         ax.set_ylim(0, max(schedule.instance.memory, schedule.peak_memory) * 1.05)
         ax.set_ylabel("tokens held, stacked by request")
     else:
@@ -249,14 +241,9 @@ def plot_schedule(schedule: Schedule, ax: Axes | None = None) -> Axes:
         )
     ax.set_xlim(first, schedule.makespan + 0.01 * (schedule.makespan - first))
     ax.set_xlabel(f"time ({data.step_unit(schedule.instance)})")
-    count_axis(ax.xaxis)
-    count_axis(ax.yaxis)
+    count_axis(ax.xaxis, ax.yaxis)
     legend_above(ax, title=plain(schedule.policy))
     return ax
-
-
-def _as_list(schedules: Schedule | Iterable[Schedule]) -> list[Schedule]:
-    return [schedules] if isinstance(schedules, Schedule) else list(schedules)
 
 
 def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:
@@ -291,8 +278,7 @@ def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:
     ax.set_ylim(0, max(1.0, 1.05 * float((waste + regret)[-1])))
     ax.set_xlabel(f"time ({data.step_unit(explanation.schedule.instance)})")
     ax.set_ylabel("gap so far (steps of latency)")
-    count_axis(ax.xaxis)
-    count_axis(ax.yaxis)
+    count_axis(ax.xaxis, ax.yaxis)
     legend_above(ax)
     return ax
 
@@ -326,18 +312,10 @@ def plot_history(result: Hindsight, ax: Axes | None = None) -> Axes:
     ax.fill_between(seconds, bounds, costs, step="post", color=UNAVOIDABLE, alpha=0.4, linewidth=0)
     ax.step(seconds, costs, where="post", color=BLUE, label="best schedule")
     label = f"proven bound; gap {data.percent(result.gap)} at the end"
-    ax.step(seconds, bounds, where="post", color="black", linestyle=(0, (4, 2)), label=label)
+    ax.step(seconds, bounds, where="post", color="black", linestyle=DASHED, label=label)
     ax.set_xlim(0, seconds[-1])
     ax.set_xlabel("time (seconds)")
     ax.set_ylabel(f"{result.objective.replace('-', ' ')} (steps)")
     count_axis(ax.yaxis)
     legend_above(ax)
     return ax
-
-
-def _styled(schedules: Sequence[Schedule]) -> Iterable[tuple[Schedule, LineStyle]]:
-    return zip(schedules, line_styles(schedule.policy for schedule in schedules), strict=True)
-
-
-def _limit(ax: Axes, memory: int) -> None:
-    ax.axhline(memory, color=LIMIT, linewidth=1, label=f"memory limit, {memory:,}")

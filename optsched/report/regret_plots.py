@@ -9,6 +9,7 @@ import numpy as np
 from optsched.errors import OptschedError
 from optsched.report.style import (
     LIMIT,
+    REFERENCE,
     TEXT_SIZE,
     count_log_axis,
     legend_above,
@@ -127,13 +128,7 @@ def plot_thresholds(thresholds: Sequence[OverloadThreshold], ax: Axes | None = N
         look = line_of(style) | {"linewidth": 1.5, "markersize": 4.5}
         ax.plot(loads, 100 * shares, marker=style.marker, label=plain(threshold.policy), **look)
         ax.axvspan(threshold.stable, threshold.overloaded, color=style.colour, alpha=0.25, lw=0)
-    ax.axhline(
-        100 * LEFT_BEHIND,
-        color=LIMIT,
-        linewidth=1,
-        linestyle=(0, (4, 2)),
-        label="overloaded above",
-    )
+    ax.axhline(100 * LEFT_BEHIND, label="overloaded above", **REFERENCE)
     ax.axvline(1.0, color=LIMIT, linewidth=1)
     ax.set_xlabel("load (memory-time that arrives over that which passes)")
     ax.set_ylabel("left behind (% of what arrives)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -24,11 +24,14 @@ from optsched.report.style import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+
+    from optsched.instance import FloatArray, IntArray
+    from optsched.report.style import LineStyle
 
 Scale = Literal["linear", "log", "symlog"]
 
@@ -88,9 +91,7 @@ def plot_series(
     """
     ax = prepare(ax)
     ax.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
-    groups = [("", table)] if by is None else list(table.groupby(by, sort=False))
-    names = [str(name) for name, _ in groups]
-    for name, style, (_, rows) in zip(names, line_styles(names), groups, strict=True):
+    for name, style, rows in _groups(table, by):
         marker = style.marker if len(rows) <= _MARKED_MOST else ""
         look = {"marker": marker, "markersize": 4, "linewidth": 1.6, **line_of(style)}
         ax.plot(rows[x], rows[y], label=plain(name), **look)
@@ -152,23 +153,21 @@ def plot_bars(
     ax = prepare(ax)
     ax.set(xlabel=xlabel, ylabel=ylabel, yscale=yscale)
     places = list(dict.fromkeys(table[x].astype(str)))
-    groups = [("", table)] if by is None else list(table.groupby(by, sort=False))
-    names = [str(name) for name, _ in groups]
+    groups = _groups(table, by)
     width = 0.8 / len(groups)
-    for index, (name, style, (_, rows)) in enumerate(
-        zip(names, line_styles(names), groups, strict=True)
-    ):
+    for index, (name, style, rows) in enumerate(groups):
         at = np.array([places.index(str(place)) for place in rows[x]])
         at = at + (index - (len(groups) - 1) / 2) * width
-        colour = style.colour if by is not None else BLUE
-        hatch = _HATCHES[index % len(_HATCHES)]
-        look: dict[str, Any] = {
-            "color": colour,
-            "edgecolor": "white",
-            "hatch": hatch,
-            "linewidth": 0.5,
-        }
-        ax.bar(at, rows[y], 0.92 * width, label=plain(name), **look)
+        ax.bar(
+            at,
+            rows[y],
+            0.92 * width,
+            label=plain(name),
+            color=style.colour if by is not None else BLUE,
+            edgecolor="white",
+            hatch=_HATCHES[index % len(_HATCHES)],
+            linewidth=0.5,
+        )
         if low is not None and high is not None:
             ends = np.maximum([rows[y] - rows[low], rows[high] - rows[y]], 0)
             ax.errorbar(at, rows[y], ends, fmt="none", ecolor="#333333", capsize=2.5, lw=1)
@@ -223,19 +222,45 @@ def plot_stack(
     """
     ax = prepare(ax)
     ax.set(xlabel=xlabel, ylabel=ylabel)
-    places, below = np.arange(len(table)), np.zeros(len(table))
-    for part, colour, hatch in zip(parts, _STACKED, _HATCHES, strict=False):
-        heights = table[part].to_numpy(dtype=np.float64)
-        look: dict[str, Any] = {"color": colour, "edgecolor": "white", "hatch": hatch, "lw": 0.3}
-        ax.bar(places, heights, 0.76, below, label=plain(part.replace("_", " ")), **look)
-        below = below + heights
-    ax.set_ylim(0, 1.05 * below.max())  # parts of no height would take the margin away
+    places = np.arange(len(table))
+    heights = {part.replace("_", " "): table[part].to_numpy(np.float64) for part in parts}
+    tops = stack_bars(ax, places, heights)
+    ax.set_ylim(0, 1.05 * tops.max())  # parts of no height would take the margin away
     ax.set_xticks(places, [plain(str(place)) for place in table[x]])
-    ax.grid(visible=False, axis="x")
-    _number(ax.xaxis, below[:0], "linear")
-    _number(ax.yaxis, below, "linear")
+    _number(ax.xaxis, tops[:0], "linear")
+    _number(ax.yaxis, tops, "linear")
     legend_above(ax)
     return ax
+
+
+def stack_bars(ax: Axes, places: IntArray, parts: Mapping[str, FloatArray]) -> FloatArray:
+    """Draw bars made of parts on top of each other, the lowest first, and give their tops."""
+    below = np.zeros(len(places))
+    for (name, heights), colour, hatch in zip(parts.items(), _STACKED, _HATCHES, strict=False):
+        ax.bar(
+            places,
+            heights,
+            0.76,
+            below,
+            label=plain(name),
+            color=colour,
+            edgecolor="white",
+            hatch=hatch,
+            linewidth=0.3,
+        )
+        below = below + heights
+    ax.grid(visible=False, axis="x")
+    return below
+
+
+def _groups(table: pd.DataFrame, by: str | None) -> list[tuple[str, LineStyle, pd.DataFrame]]:
+    """Split a table by a column; give name, look and rows of each part."""
+    groups = [("", table)] if by is None else list(table.groupby(by, sort=False))
+    names = [str(name) for name, _ in groups]
+    return [
+        (name, style, rows)
+        for name, style, (_, rows) in zip(names, line_styles(names), groups, strict=True)
+    ]
 
 
 def _number(axis: Axis, values: np.ndarray, scale: Scale) -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+
+
+class _OfPolicy(Protocol):
+    @property
+    def policy(self) -> str: ...
+
+
+Run = TypeVar("Run", bound=_OfPolicy)
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart. Its black and its yellow are
 # left out: each vanishes on one of the two backgrounds.
@@ -18,6 +27,11 @@ VERMILLION, PURPLE, SKY = "#D55E00", "#CC79A7", "#56B4E9"
 
 UNAVOIDABLE = "#B3B3B3"  # what the bound proves that no schedule can save
 LIMIT = "#5C5C5C"  # the memory limit
+
+DASHED = (0, (4, 2))
+
+#: Looks of a line that others are compared with.
+REFERENCE: dict[str, Any] = {"color": LIMIT, "linewidth": 1, "linestyle": DASHED}
 
 TEXT_SIZE = 9  # points
 
@@ -94,6 +108,12 @@ def line_styles(policies: Iterable[str]) -> list[LineStyle]:
     return [looks[name] for name in names]
 
 
+def styled(runs: Run | Iterable[Run]) -> list[tuple[Run, LineStyle]]:
+    """Pair a schedule or run, or several, with the looks of their policies."""
+    listed = cast("list[Run]", list(runs) if isinstance(runs, Iterable) else [runs])
+    return list(zip(listed, line_styles(run.policy for run in listed), strict=True))
+
+
 def prepare(ax: Axes | None, width: float = 6.4, height: float = 3.6) -> Axes:
     """Give the axes their common look; None makes a figure.
 
@@ -125,12 +145,38 @@ def line_of(style: LineStyle) -> dict[str, Any]:
     return {"color": style.colour, "linestyle": (0, style.dash) if style.dash else "-"}
 
 
-def count_axis(axis: Axis, scale: float = 1) -> None:
-    """Write the numbers of an axis, which are counts, in full with thousands separators."""
+def memory_limit(ax: Axes, memory: int) -> None:
+    """Draw the memory limit."""
+    ax.axhline(memory, color=LIMIT, linewidth=1, label=f"memory limit, {memory:,}")
+
+
+def name_bars(ax: Axes, names: Sequence[str]) -> None:
+    """Name the horizontal bars at 0, 1, ..., the first of which goes to the top."""
+    ax.set_yticks(range(len(names)), [plain(name) for name in names])
+    ax.set_ylim(len(names) - 0.45, -0.55)
+    ax.grid(visible=False, axis="y")
+    ax.tick_params(axis="y", length=0)
+
+
+def note_bar(ax: Axes, note: str, end: float, row: int) -> None:
+    """Write beside the end of a horizontal bar."""
+    ax.annotate(
+        note,
+        (end, row),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=TEXT_SIZE,
+    )
+
+
+def count_axis(*axes: Axis, scale: float = 1) -> None:
+    """Write the numbers of axes, which are counts, in full with thousands separators."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(6, integer=True))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * scale:,.10g}"))
+    for axis in axes:
+        axis.set_major_locator(MaxNLocator(6, integer=True))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * scale:,.10g}"))
 
 
 def legend_above(ax: Axes, title: str | None = None) -> None:

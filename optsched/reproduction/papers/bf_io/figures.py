@@ -10,7 +10,7 @@ import pandas as pd
 from optsched.cluster import Cluster
 from optsched.report.cluster import plot_trajectories, thinned
 from optsched.report.series import plot_series
-from optsched.report.style import LIMIT, TEXT_SIZE
+from optsched.report.style import REFERENCE, TEXT_SIZE
 from optsched.reproduction.estimates import estimate
 from optsched.reproduction.papers.bf_io.setting import (
     NO_TRACE,
@@ -85,7 +85,7 @@ def _draw_figure_1(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
     means = table.drop_duplicates("slots")
     labels = {"xlabel": "slots per worker B", "ylabel": "mean idle share"}
     plot_series(means, x="slots", y="mean", low="low", high="high", ax=axes[1], **labels)
-    axes[1].axhline(0.40, color=LIMIT, linewidth=1, linestyle=(0, (4, 2)))
+    axes[1].axhline(0.40, **REFERENCE)
     axes[1].annotate(
         "the paper's trace", (0.98, 0.40), xycoords=("axes fraction", "data"), va="bottom",
         ha="right", fontsize=TEXT_SIZE,

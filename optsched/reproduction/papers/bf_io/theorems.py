@@ -18,7 +18,7 @@ from optsched.models.imbalance import (
     slots_required,
 )
 from optsched.report.series import plot_series
-from optsched.report.style import LIMIT, legend_above
+from optsched.report.style import LIMIT, REFERENCE, legend_above
 from optsched.reproduction.estimates import estimate
 from optsched.reproduction.papers.bf_io.setting import PAPER, seeds, shape_of
 from optsched.reproduction.target import Outcome, Target
@@ -235,7 +235,7 @@ def _draw(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
         labels = {"xlabel": "root of B ln G", "ylabel": f"imbalance, FCFS over BF-IO{what}"}
         plot_series(rows, x="root", y="ratio", low="low", high="high", ax=ax, **log, **labels)
         reach = np.array([rows["root"].min(), rows["root"].max()])
-        ax.plot(reach, reach, color=LIMIT, linewidth=1, linestyle=(0, (4, 2)), label="slope 1")
+        ax.plot(reach, reach, label="slope 1", **REFERENCE)
         legend_above(ax)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from optsched.clock import LinearClock, get_clock
-from optsched.report.style import BLUE, LIMIT, count_axis, legend_above
+from optsched.report.style import BLUE, count_axis, legend_above, memory_limit
 from optsched.reproduction.estimates import Estimate, estimate
 from optsched.simulate import execute
 from optsched.workloads import family
@@ -104,10 +104,8 @@ def as_claimed(values: npt.ArrayLike) -> dict[str, Any]:
 def plot_memory(rows: pd.DataFrame, title: str, ax: Axes, policy: str = "mc-sf") -> None:
     """Plot `tokens` over `time` under the limit."""
     ax.step(rows["time"], rows["tokens"], where="pre", color=BLUE, linewidth=1.1, label=policy)
-    memory = SETTINGS["memory"]
-    ax.axhline(memory, color=LIMIT, linewidth=1, label=f"memory limit, {memory:,}")
+    memory_limit(ax, SETTINGS["memory"])
     ax.set(xlabel="time (s)", ylabel="tokens held")
-    count_axis(ax.xaxis)
-    count_axis(ax.yaxis)
+    count_axis(ax.xaxis, ax.yaxis)
     ax.set_ylim(0, None)
     legend_above(ax, title)

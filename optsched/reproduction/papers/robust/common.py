@@ -6,14 +6,35 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched.report.series import plot_series
 from optsched.simulate import execute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pandas as pd
+    from matplotlib.axes import Axes
+
     from optsched.instance import FloatArray, Instance, IntArray
+    from optsched.report.series import Scale
 
 PAPER = "Chen et al. (Robust)"
+
+
+def draw_ratios(
+    table: pd.DataFrame, axes: Sequence[Axes], *, by: str = "curve", scale: Scale = "linear"
+) -> None:
+    """Draw ratios against the ratio of two outputs."""
+    plot_series(
+        table,
+        x="alpha",
+        y="ratio",
+        by=by,
+        yscale=scale,
+        xlabel="ratio of the two outputs, alpha",
+        ylabel="largest ratio to H-SF",
+        ax=axes[0],
+    )
 
 
 def requests_of(shares: FloatArray, count: int, smallest: int = 1) -> IntArray:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from optsched.competitive_ratio import CompetitiveRatio
+from optsched.models.closed_ratios import CROSSOVER
 from optsched.models.latency_quotient import LatencyQuotient
 from optsched.report.series import plot_series
+from optsched.report.style import REFERENCE
 from optsched.reproduction.claims import number, shape
-from optsched.reproduction.papers.robust.common import PAPER
+from optsched.reproduction.papers.robust.common import PAPER, draw_ratios
 from optsched.reproduction.target import Outcome, Target
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _fig_2(study: Study) -> Outcome:
     weight = (a_min - a_l)[first - 1] / ((a_min - a_l)[first - 1] - (a_min - a_l)[first])
     crossing = float(alpha[first - 1] + weight * (alpha[first] - alpha[first - 1]))
     claims = [
-        number("where the bounds cross", (3 - math.sqrt(5)) / 2, crossing, within=0.005),
+        number("where the bounds cross", CROSSOVER, crossing, within=0.005),
         number("bound of A_min as alpha tends to 0", 1.5, float(a_min[0]), within=1 / long),
         number("bound of A_l at alpha = 1/2", 1.5, float(np.interp(0.5, alpha, a_l)), within=0.01),
         shape(
@@ -205,16 +206,8 @@ def _fig_2(study: Study) -> Outcome:
 
 
 def _draw_fig_2(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    plot_series(
-        table,
-        x="alpha",
-        y="ratio",
-        by="policy",
-        xlabel="ratio of the two outputs, alpha",
-        ylabel="largest ratio to H-SF",
-        ax=axes[0],
-    )
-    axes[0].axvline((3 - math.sqrt(5)) / 2, color="#5C5C5C", lw=1, dashes=(3, 3))
+    draw_ratios(table, axes, by="policy")
+    axes[0].axvline(CROSSOVER, **REFERENCE)
 
 
 TARGETS = (

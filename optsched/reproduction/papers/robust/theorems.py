@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,12 @@ from optsched.models.closed_ratios import (
 from optsched.models.latency_quotient import LatencyQuotient
 from optsched.report.series import plot_series
 from optsched.reproduction.claims import shape
-from optsched.reproduction.papers.robust.common import PAPER, ratio_to_hindsight, requests_of
+from optsched.reproduction.papers.robust.common import (
+    PAPER,
+    draw_ratios,
+    ratio_to_hindsight,
+    requests_of,
+)
 from optsched.reproduction.target import Outcome, Target
 from optsched.simulate import execute
 from optsched.workloads import family
@@ -31,7 +37,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched.report.series import Scale
     from optsched.reproduction.study import Study
 
 _LONG = 20
@@ -271,27 +276,6 @@ def _theorem_4_3(study: Study) -> Outcome:
 # Plots
 
 
-def _draw_ratios(table: pd.DataFrame, axes: Sequence[Axes], scale: Scale) -> None:
-    plot_series(
-        table,
-        x="alpha",
-        y="ratio",
-        by="curve",
-        yscale=scale,
-        xlabel="ratio of the two outputs, alpha",
-        ylabel="largest ratio to H-SF",
-        ax=axes[0],
-    )
-
-
-def _draw_on_log(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    _draw_ratios(table, axes, "log")
-
-
-def _draw_linear(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    _draw_ratios(table, axes, "linear")
-
-
 def _draw_3_4(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
     plot_series(
         table.assign(inverse=1 / table["alpha"]),
@@ -328,7 +312,7 @@ TARGETS = (
         "A_max is bounded by (1 + 1 / alpha) / (2 alpha)",
         f"{PAPER}, Theorem 3.3",
         _theorem_3_3,
-        _draw_on_log,
+        partial(draw_ratios, scale="log"),
         remark="The bound holds with much room: at alpha = 0.1 it is ten times what A_max costs.",
     ),
     Target(
@@ -361,7 +345,7 @@ TARGETS = (
         "A_min is bounded by (3 - alpha) / 2 where outputs are l or u",
         f"{PAPER}, Theorem 5.1",
         _theorem_5_1,
-        _draw_linear,
+        draw_ratios,
         remark=(
             "(3 - alpha) / 2 is the exact maximum of Lemma 4.6 without prompts; with them the "
             "lemma exceeds it. Simulated A_min exceeds it for alpha below 0.3 (a-min) or 0.2 "
@@ -373,6 +357,6 @@ TARGETS = (
         "A_l is bounded by 1 + alpha / (2 (1 - alpha)), then 1 + 2 alpha^2",
         f"{PAPER}, Theorem 5.2",
         _theorem_5_2,
-        _draw_linear,
+        draw_ratios,
     ),
 )
