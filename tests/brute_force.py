@@ -9,6 +9,8 @@ import numpy as np
 from literal import usage_at
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+OBJECTIVES = ("total-latency", "weighted-latency", "makespan")
+
 
 def schedules(instance, horizon, *, now=0, running=(), deadlines=None):
     """Give the starts of every schedule that is feasible and completes by the horizon.
@@ -55,6 +57,32 @@ def cost(starts, instance, objective="total-latency", lateness="forbidden", pena
             late = max(0, completion - int(instance.deadlines[i]))
             total += penalty * (late if lateness == "per-step" else late > 0)
     return total + max(completions) if objective == "makespan" else total
+
+
+def optima(instance):
+    """Try all starts within which one request after the other completes."""
+    horizon = int(instance.arrivals[-1] + instance.outputs.sum())
+    steps = np.arange(1, horizon + 1)
+    count = len(instance)
+    usage = np.zeros((1,) * count + (horizon,), dtype=np.int16)
+    costs = dict.fromkeys(OBJECTIVES, np.zeros((1,) * count))
+    for i in range(count):
+        prompt, output, arrival = (
+            int(values[i]) for values in (instance.prompts, instance.outputs, instance.arrivals)
+        )
+        axis = [1] * count
+        axis[i] = -1
+        starts = np.arange(arrival, horizon - output + 1)
+        age = steps - starts[:, None]
+        held = np.where((age >= 1) & (age <= output), prompt + age, 0).astype(np.int16)
+        usage = usage + held.reshape([*axis, horizon])
+        end = (starts + output).reshape(axis)
+        costs["total-latency"] = costs["total-latency"] + end - arrival
+        weight = 1 if instance.weights is None else instance.weights[i]
+        costs["weighted-latency"] = costs["weighted-latency"] + weight * (end - arrival)
+        costs["makespan"] = np.maximum(costs["makespan"], end)
+    feasible = usage.max(axis=-1) <= instance.memory
+    return {name: cost[feasible].min() for name, cost in costs.items()}
 
 
 def batches(selection):

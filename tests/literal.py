@@ -56,13 +56,11 @@ def by_key(key):
     return lambda waiting, step: sorted(waiting, key=lambda i: (key[i], i))
 
 
-class SortedF:
-    """Algorithm 1 with the selection of Algorithm 4, both sets walked by (peak, index)."""
+class Served:
+    """One batch after another: the next is chosen when the one before is used up (prefix rule)."""
 
-    def __init__(self, instance):
-        self.outputs = instance.outputs.tolist()
-        self.peaks = (instance.prompts + instance.outputs).tolist()
-        self.memory = instance.memory
+    def __init__(self, select):
+        self.select = select
         self.batch = []
 
     def __call__(self, waiting, step):
@@ -71,7 +69,17 @@ class SortedF:
             self.batch = self.select(waiting)
         return self.batch
 
-    def select(self, waiting):
+
+class SortedF(Served):
+    """Algorithm 1 with the selection of Algorithm 4, both sets walked by (peak, index)."""
+
+    def __init__(self, instance):
+        super().__init__(self.swapped)
+        self.outputs = instance.outputs.tolist()
+        self.peaks = (instance.prompts + instance.outputs).tolist()
+        self.memory = instance.memory
+
+    def swapped(self, waiting):
         def place(i):
             return (self.peaks[i], i)
 

@@ -198,3 +198,15 @@ def decided_run(instance, decide):
         make_room()
         worker.make_tokens()
     return worker.attempts
+
+
+def attempts_of(execution):
+    """Give request, start and tokens of every attempt of a run, as the twins do."""
+    return sorted(
+        zip(
+            execution.requests.tolist(),
+            execution.starts.tolist(),
+            execution.tokens.tolist(),
+            strict=True,
+        )
+    )

@@ -61,20 +61,6 @@ class Batches:
         return [i for i in self.order if i in waiting]
 
 
-class Served:
-    """One batch after another: the next is chosen when the one before is used up (prefix rule)."""
-
-    def __init__(self, select):
-        self.select = select
-        self.batch = []
-
-    def __call__(self, waiting, step):
-        self.batch = [i for i in self.batch if i in waiting]
-        if not self.batch:
-            self.batch = self.select(waiting)
-        return self.batch
-
-
 def by_output(instance, batch):
     """Give a batch in the order of Algorithm 1 line 5; equals by (peak, index), or as they come."""
     outputs = instance.outputs.tolist()

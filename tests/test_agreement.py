@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from brute_force import OBJECTIVES, optima
 
 from optsched import (
     EventProgram,
@@ -28,7 +29,6 @@ from optsched.policies import BASIC
 from optsched.solvers.lagrangian import certify
 
 BATCHES, EACH = 20, 25
-OBJECTIVES = ("total-latency", "weighted-latency", "makespan")
 
 
 def draw(seed):
@@ -52,32 +52,6 @@ def draw(seed):
         weights=rng.choice([0.5, 1, 2, 3.25], count),
         name=f"seed {seed}",
     )
-
-
-def optima(instance):
-    """Try all starts within which one request after the other completes."""
-    horizon = int(instance.arrivals[-1] + instance.outputs.sum())
-    steps = np.arange(1, horizon + 1)
-    count = len(instance)
-    usage = np.zeros((1,) * count + (horizon,), dtype=np.int16)
-    costs = dict.fromkeys(OBJECTIVES, np.zeros((1,) * count))
-    for i in range(count):
-        prompt, output, arrival = (
-            int(values[i]) for values in (instance.prompts, instance.outputs, instance.arrivals)
-        )
-        axis = [1] * count
-        axis[i] = -1
-        starts = np.arange(arrival, horizon - output + 1)
-        age = steps - starts[:, None]
-        held = np.where((age >= 1) & (age <= output), prompt + age, 0).astype(np.int16)
-        usage = usage + held.reshape([*axis, horizon])
-        end = (starts + output).reshape(axis)
-        costs["total-latency"] = costs["total-latency"] + end - arrival
-        weighted = instance.weights[i] * (end - arrival)
-        costs["weighted-latency"] = costs["weighted-latency"] + weighted
-        costs["makespan"] = np.maximum(costs["makespan"], end)
-    feasible = usage.max(axis=-1) <= instance.memory
-    return {name: cost[feasible].min() for name, cost in costs.items()}
 
 
 def answers(instance, objective):

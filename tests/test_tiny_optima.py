@@ -9,6 +9,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from brute_force import optima
 
 from optsched import HindsightProgram, Instance, bound, hindsight, run, solve_linear, verify
 from optsched.solvers.ascent import improve_prices
@@ -27,24 +28,6 @@ def draw(rng):
     return Instance(prompts, outputs, memory, arrivals)
 
 
-def try_all(instance):
-    """Least total latency over all starts within which one after the other completes."""
-    horizon = int(instance.arrivals[-1] + instance.outputs.sum())
-    count, steps = len(instance), np.arange(1, horizon + 1)
-    usage = np.zeros((1,) * count + (horizon,), dtype=np.int16)
-    latency = np.zeros((1,) * count, dtype=np.int64)
-    rows = zip(instance.prompts, instance.outputs, instance.arrivals, strict=True)
-    for i, (prompt, output, arrival) in enumerate(rows):
-        axis = [1] * count
-        axis[i] = -1
-        starts = np.arange(arrival, horizon - output + 1)
-        age = steps - starts[:, None]
-        held = np.where((age >= 1) & (age <= output), prompt + age, 0).astype(np.int16)
-        usage = usage + held.reshape([*axis, horizon])
-        latency = latency + (starts + output - arrival).reshape(axis)
-    return int(latency[usage.max(axis=-1) <= instance.memory].min())
-
-
 def raised(certificate, rng):
     """Raise one price at random; the claim stays."""
     prices = list(certificate.prices)
@@ -61,7 +44,7 @@ def test_all_agree_and_no_bound_is_above_the_optimum(batch):
         instance = draw(rng)
         late += bool(instance.arrivals.any())
         where = (batch, number)
-        least = try_all(instance)
+        least = optima(instance)["total-latency"]
         program = HindsightProgram(instance)
         solution = solve_linear(program.lower(), "highs").require(optimal=True)
         assert solution.objective == least, where
@@ -87,7 +70,7 @@ def test_interrupted_at_any_moment_the_interval_holds(threads):
     interrupted = 0
     for _ in range(40):
         instance = draw(rng)
-        least, moment = try_all(instance), int(rng.integers(8))
+        least, moment = optima(instance)["total-latency"], int(rng.integers(8))
         calls = iter(range(moment))
 
         def stop(progress, calls=calls):
@@ -110,5 +93,5 @@ def test_hindsight_proves_the_optimum_of_tiny_instances_with_arrivals():
             continue
         result = hindsight(instance, 30)
         assert result.proven_optimal
-        assert result.cost == result.bound == try_all(instance)
+        assert result.cost == result.bound == optima(instance)["total-latency"]
         solved += 1

@@ -9,9 +9,8 @@ from fractions import Fraction
 import brute_force
 import literal_balance
 import numpy as np
-from test_agreement import optima
 
-from campaign.case import Outcome, within
+from campaign.case import one_of, within
 from optsched import (
     BatchSelection,
     EventProgram,
@@ -39,21 +38,12 @@ from optsched.solvers.exact import solve_exact
 
 TITLE = "agreement of solvers"
 SECONDS = 120
-OBJECTIVES = ("total-latency", "weighted-latency", "makespan")
 
 
 def case(seed, folder):
     """Draw one model of one kind; most are of the kinds that take milliseconds."""
     rng = np.random.default_rng(seed)
-    kind = random.Random(seed).choices(list(KINDS), list(KINDS.values()))[0]
-    outcome = Outcome(inputs=1)
-    outcome.note(kind.__name__.strip("_").replace("_", " "))
-    try:
-        with within(SECONDS):
-            kind(rng, outcome)
-    except Exception as error:
-        outcome.check(False, f"{kind.__name__}: {type(error).__name__}: {error}")
-    return outcome
+    return one_of(KINDS, random.Random(seed), within(SECONDS), rng)
 
 
 def draw(rng, most=5, last=4):
@@ -72,8 +62,8 @@ def draw(rng, most=5, last=4):
 def _schedules(rng, outcome):
     """HiGHS, CP-SAT on rows, CP-SAT on events, and for the latency our branch and bound."""
     instance = draw(rng)
-    least = optima(instance)
-    objective = OBJECTIVES[int(rng.integers(3))]
+    least = brute_force.optima(instance)
+    objective = brute_force.OBJECTIVES[int(rng.integers(3))]
     wanted, shown = least[objective], (instance.to_json(), objective)
     program = HindsightProgram(instance, objective=objective)
     for solver in ("highs", "cp-sat"):
@@ -108,7 +98,7 @@ def _deadlines(rng, outcome):
     horizon = int(instance.arrivals[-1] + instance.outputs.sum())
     lateness = ("forbidden", "per-step", "per-request")[int(rng.integers(3))]
     penalty = 0.0 if lateness == "forbidden" else float(rng.choice([1, 2.5, 10]))
-    objective = OBJECTIVES[int(rng.integers(2))]
+    objective = brute_force.OBJECTIVES[int(rng.integers(2))]
     limits = instance.deadlines.tolist() if lateness == "forbidden" else None
     costs = [
         brute_force.cost(starts, instance, objective, lateness, penalty)

@@ -52,6 +52,19 @@ class Outcome:
             self.findings.append(" ".join(map(str, what)).replace("\n", " ")[:600])
 
 
+def one_of(kinds, rng, limit, *arguments):
+    """Carry out a case of a kind drawn by its weight; what it raises is a finding."""
+    outcome = Outcome(inputs=1)
+    kind = rng.choices(list(kinds), list(kinds.values()))[0]
+    outcome.note(kind.__name__.strip("_").replace("_", " "))
+    try:
+        with limit:
+            kind(*arguments, outcome)
+    except Exception as error:
+        outcome.check(False, f"{kind.__name__}: {type(error).__name__}: {error}")
+    return outcome
+
+
 def one_sentence(error):
     """Whether a message is one line that says something."""
     return "\n" not in str(error) and len(str(error)) > 5

@@ -20,7 +20,7 @@ import psutil
 from tiny_models import market_split
 
 import optsched
-from campaign.case import Outcome
+from campaign.case import one_of
 from optsched import family, read_sweep, solve, solve_linear, sweep
 from optsched.solvers import prepare
 
@@ -44,14 +44,7 @@ EAGER = "import optsched.cli, optsched.sweeps.folder as f; f.FLUSH_EVERY = 0; op
 def case(seed, folder):
     """Kill something."""
     rng = random.Random(seed)
-    outcome = Outcome(inputs=1)
-    kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
-    outcome.note(kind.__name__.strip("_").replace("_", " "))
-    try:
-        kind(rng, folder, outcome)
-    except Exception as error:
-        outcome.check(False, f"{kind.__name__}: {type(error).__name__}: {error}")
-    return outcome
+    return one_of(KINDS, rng, contextlib.nullcontext(), rng, folder)
 
 
 @contextlib.contextmanager

@@ -14,12 +14,12 @@ import warnings
 from unittest import mock
 
 import numpy as np
-from test_agreement import optima
+from brute_force import optima
 from tiny_models import market_split
 
 import optsched
 from campaign.agreement import draw
-from campaign.case import Outcome, within
+from campaign.case import Outcome, one_of, within
 from campaign.kills import _optimum
 from optsched import Stopped, hindsight, solve, solve_linear, sweep
 from optsched.cli import main
@@ -51,15 +51,7 @@ WRITING = (
 def case(seed, folder):
     """Take something away."""
     rng = random.Random(seed)
-    outcome = Outcome(inputs=1)
-    kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
-    outcome.note(kind.__name__.strip("_").replace("_", " "))
-    try:
-        with within(SECONDS):
-            kind(rng, folder, outcome)
-    except Exception as error:
-        outcome.check(False, f"{kind.__name__}: {type(error).__name__}: {error}")
-    return outcome
+    return one_of(KINDS, rng, within(SECONDS), rng, folder)
 
 
 def forked(arguments, prepare, stdout=None):

@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from optsched.cli import main
-
 CLUSTER = ("cluster", "--workers", 4, "--slots", 8, "--policies", "fcfs,bf-io")
-
-
-@pytest.fixture
-def optsched_command(capsys, monkeypatch):
-    """Run the command line in this process: exit code, standard output, standard error."""
-
-    def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["optsched", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return command
 
 
 def test_json_has_the_names_of_the_manual(optsched_command):

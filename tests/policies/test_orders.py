@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from literal import SortedF, simulate
+from literal import Served, SortedF, simulate
 from literal_orders import (
-    Served,
     by_output,
     exact_selection,
     local_swap,

@@ -1,6 +1,8 @@
-"""Plots are drawn in memory, and what a test leaves open is closed."""
+"""Plots are drawn in memory; what tests of plots and pages share."""
 
 from __future__ import annotations
+
+import io
 
 import matplotlib as mpl
 import pytest
@@ -10,12 +12,27 @@ from optsched import Instance, compare
 mpl.use("Agg")
 
 
-@pytest.fixture(autouse=True)
-def closed_figures():
+@pytest.fixture
+def ax():
+    """Axes to draw on."""
     from matplotlib import pyplot
 
-    yield
-    pyplot.close("all")
+    return pyplot.subplots()[1]
+
+
+@pytest.fixture
+def drawn(ax):
+    """Draw on axes that are given, then on new ones with a legend that can be saved: the latter."""
+
+    def draw(plot):
+        assert plot(ax) is ax
+        made = plot()
+        assert made is not ax
+        assert made.get_legend() is not None
+        made.figure.savefig(io.BytesIO(), dpi=40)
+        return made
+
+    return draw
 
 
 @pytest.fixture(scope="session")

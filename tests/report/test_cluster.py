@@ -7,7 +7,6 @@ import re
 
 import numpy as np
 import pytest
-from matplotlib import pyplot
 
 from optsched import Cluster, compare_cluster, family
 from optsched.cluster import compare_lookaheads
@@ -34,12 +33,6 @@ def comparison():
 def lookaheads():
     traces = [family("uniform", n=300, seed=seed) for seed in range(2)]
     return compare_lookaheads(traces, CLUSTER, [0, 5], steps=100)
-
-
-@pytest.fixture
-def ax():
-    yield pyplot.subplots()[1]
-    pyplot.close("all")
 
 
 def test_thinned_keeps_sums():

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from literal import usage_at
+from strategies import instances
 
 from optsched import Bound, Comparison, Instance, Schedule, run
 from optsched.comparison import PolicyResult
 from optsched.report import data
-from tests.literal import usage_at
-from tests.strategies import instances
 
 
 @st.composite

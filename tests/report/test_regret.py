@@ -7,7 +7,6 @@ import re
 
 import numpy as np
 import pytest
-from matplotlib import pyplot
 
 from optsched import overload_threshold, regret
 from optsched.report.regret import cells, render_regret
@@ -18,12 +17,6 @@ from optsched.report.regret_plots import plot_thresholds
 @pytest.fixture(scope="module")
 def result():
     return regret("family:equal-prompts", ["mc-sf", "fcfs"], [0.7, 1.3], [60, 240], seeds=3)
-
-
-@pytest.fixture
-def ax():
-    yield pyplot.subplots()[1]
-    pyplot.close("all")
 
 
 def test_the_plot_shows_both_ends_of_every_policy(result, ax):
@@ -40,7 +33,6 @@ def test_the_plot_shows_both_ends_of_every_policy(result, ax):
 
 def test_without_axes_a_figure_is_made(result):
     assert result.plot().get_legend() is not None
-    pyplot.close("all")
 
 
 def test_thresholds_are_shaded(ax):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from literal_attempts import planned_run, random_rank
+from literal_attempts import attempts_of, planned_run, random_rank
 from strategies import instances
 
 from optsched import Instance, execute, forecast, run
@@ -16,17 +16,6 @@ from optsched.simulate.eviction import random_rank as compiled_rank
 
 POLICIES = [policy for policy in ROBUST if isinstance(policy, IntervalPolicy)]
 MAKERS = ["exact", "common:1,40", "classes:3", "relative:0.6"]
-
-
-def attempts_of(execution):
-    return sorted(
-        zip(
-            execution.requests.tolist(),
-            execution.starts.tolist(),
-            execution.tokens.tolist(),
-            strict=True,
-        )
-    )
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)

@@ -8,23 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from literal_attempts import threshold_run
+from literal_attempts import attempts_of, threshold_run
 from strategies import instances
 
 from optsched import Instance, PolicyError, execute, run
 from optsched.policies.overflow import CLEARING, GREEDY
 from optsched.simulate.attempts import share_of
-
-
-def attempts_of(execution):
-    return sorted(
-        zip(
-            execution.requests.tolist(),
-            execution.starts.tolist(),
-            execution.tokens.tolist(),
-            strict=True,
-        )
-    )
 
 
 def protected(alpha, memory):
