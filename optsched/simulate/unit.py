@@ -23,7 +23,7 @@ import numpy as np
 from optsched._compiled import compiled
 
 if TYPE_CHECKING:
-    from optsched.instance import Instance, IntArray
+    from optsched.instance import FloatArray, Instance, IntArray
     from optsched.policies.base import BatchSelector
 
 
@@ -93,6 +93,7 @@ def admit_batches(instance: Instance, selector: BatchSelector) -> IntArray:
         )
 
 
+@compiled
 def new_usage(longest: int) -> tuple[IntArray, IntArray]:
     """Make the state of an empty worker: usage of a window of future steps, and where it lies.
 
@@ -166,12 +167,9 @@ def _admit_in_order(
 def _admit_by_priority(
     prompts: IntArray, outputs: IntArray, arrivals: IntArray, memory: int, priority: IntArray
 ) -> IntArray:
-    count = len(priority)
-    longest = outputs.max()
-    usage = np.zeros(4 * longest + 64, dtype=np.int64)
-    window = np.zeros(2, dtype=np.int64)
-    starts = np.zeros(count, dtype=np.int64)
-    if arrivals[count - 1] == arrivals[0]:
+    usage, window = new_usage(outputs.max())
+    starts = np.zeros(len(priority), dtype=np.int64)
+    if arrivals[-1] == arrivals[0]:
         _admit_in_order(prompts, outputs, memory, priority, arrivals[0], starts, usage, window)
         return starts
     admit_arriving(prompts, outputs, arrivals, memory, priority, starts, usage, window)
@@ -190,6 +188,29 @@ def admit_arriving(
     window: IntArray,
 ) -> None:
     """Admit requests by ascending arrival on a worker that may hold something already."""
+    spent, everybody = np.empty(0), len(priority)
+    admit_on_budget(
+        prompts, outputs, arrivals, memory, priority, spent, everybody, starts, usage, window
+    )
+
+
+@compiled
+def admit_on_budget(
+    prompts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    memory: int,
+    priority: IntArray,
+    spent: FloatArray,
+    free: int,
+    starts: IntArray,
+    usage: IntArray,
+    window: IntArray,
+) -> None:
+    """Admit as `admit_arriving` does, but let all save the first `free` wait for a budget.
+
+    They start when the starts before them are paid for, each of which takes `spent` steps.
+    """
     count = len(priority)
     rank = np.empty(count, dtype=np.int64)
     rank[priority] = np.arange(count)
@@ -197,6 +218,7 @@ def admit_arriving(
     waiting = [rank[0]]
     released = 1
     clock = arrivals[0]
+    paid = float(clock)  # when all starts so far are paid for
     for _ in range(count):
         if not waiting:
             clock = max(clock, arrivals[released])
@@ -205,13 +227,11 @@ def admit_arriving(
                 heapq.heappush(waiting, rank[released])
                 released += 1
             request = priority[waiting[0]]
+            earliest = max(clock, not_before[request])
+            if waiting[0] >= free:
+                earliest = max(earliest, int(paid))
             start = earliest_start(
-                usage,
-                window,
-                memory,
-                prompts[request],
-                outputs[request],
-                max(clock, not_before[request]),
+                usage, window, memory, prompts[request], outputs[request], earliest
             )
             not_before[request] = start
             if released == count or start < arrivals[released]:
@@ -221,3 +241,5 @@ def admit_arriving(
         occupy(usage, window, prompts[request], outputs[request], start)
         starts[request] = start
         clock = start
+        if free < count:
+            paid = max(paid, float(start)) + spent[request]

@@ -13,7 +13,6 @@ requests wait for the budget. Or no request starts before the memory-time relaxa
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy as np
 from optsched._compiled import compiled
 from optsched.instance import Instance
 from optsched.schedule import Schedule
-from optsched.simulate.unit import admit_by_priority, earliest_start, occupy
+from optsched.simulate.unit import admit_by_priority, admit_on_budget, new_usage
 from optsched.solvers.relaxation import relax
 
 if TYPE_CHECKING:
@@ -117,35 +116,9 @@ def _start_on_budget(
     spent: FloatArray,
     free: int,
 ) -> IntArray:
-    """Admit by priority; all but the first `free` wait until the starts before are paid for."""
-    count = len(priority)
-    rank = np.empty(count, dtype=np.int64)
-    rank[priority] = np.arange(count)
-    usage = np.zeros(4 * outputs.max() + 64, dtype=np.int64)
-    window = np.zeros(2, dtype=np.int64)
-    starts = np.zeros(count, dtype=np.int64)
-    waiting = [rank[0]]
-    released = 1
-    clock = arrivals[0]
-    paid = float(clock)  # when all starts so far are paid for
-    for _ in range(count):
-        if not waiting:
-            clock = max(clock, arrivals[released])
-        while True:
-            while released < count and arrivals[released] <= clock:
-                heapq.heappush(waiting, rank[released])
-                released += 1
-            request = priority[waiting[0]]
-            earliest = clock if waiting[0] < free else max(clock, int(paid))
-            start = earliest_start(
-                usage, window, memory, prompts[request], outputs[request], earliest
-            )
-            if released == count or start < arrivals[released]:
-                break
-            clock = arrivals[released]  # somebody more urgent may arrive before this start
-        heapq.heappop(waiting)
-        occupy(usage, window, prompts[request], outputs[request], start)
-        starts[request] = start
-        clock = start
-        paid = max(paid, float(start)) + spent[request]
+    usage, window = new_usage(outputs.max())  # here, where the compiler sees that nothing is shared
+    starts = np.zeros(len(priority), dtype=np.int64)
+    admit_on_budget(
+        prompts, outputs, arrivals, memory, priority, spent, free, starts, usage, window
+    )
     return starts
