@@ -22,17 +22,27 @@ from optsched.cli import (
     thresholds,
 )
 from optsched.cli.common import BAD_INPUT, DONE, INTERRUPTED, NO
+from optsched.cli.presentation import Group, examples
 from optsched.errors import InfeasibleError, OptschedError, is_interrupt
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=examples(
+        "compare family:chat-and-summaries,n=500 --html report.html",
+        "compare trace.csv --memory 16492",
+        "compare --help",
+    ),
+)
 @click.version_option(optsched.__version__, prog_name="optsched")
 def cli() -> None:
     """Scheduling of LLM inference: policies, bounds and optima.
 
     TRACE is a CSV with prompt_tokens,output_tokens and optionally arrival (steps) or arrival_s
     (seconds); a public trace (Azure, BurstGPT, Vidur, Mooncake); a JSON instance; or
-    family:NAME,n=..,seed=.. for a synthetic workload.
+    family:NAME,n=..,seed=.. for a synthetic workload. --memory is how many tokens the KV cache of
+    the worker holds.
 
     Exit codes: 0 done, 1 the answer is no, 2 bad input, 130 interrupted.
     """
@@ -58,7 +68,7 @@ for module in (
 def main() -> NoReturn:
     """Run the command line and end the process with one of the four exit codes."""
     try:
-        code = cli.main(sys.argv[1:] or ["--help"], standalone_mode=False)
+        code = cli.main(sys.argv[1:] or ["--help"], "optsched", standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except (click.Abort, KeyboardInterrupt, SystemError) as stop:
@@ -67,7 +77,7 @@ def main() -> NoReturn:
         click.echo("optsched: interrupted", err=True)
         code = INTERRUPTED
     except click.ClickException as error:
-        click.echo(f"optsched: {error.format_message()}", err=True)
+        click.echo(f"optsched: {_sentence(error)}", err=True)
         code = BAD_INPUT
     except OptschedError as error:
         click.echo(f"optsched: {error}", err=True)
@@ -78,8 +88,19 @@ def main() -> NoReturn:
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE
+    except FileNotFoundError as error:
+        click.echo(f"optsched: there is no file {error.filename}; check its name", err=True)
+        code = BAD_INPUT
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         click.echo(f"optsched: cannot use{where}: {error.strerror or error}", err=True)
         code = BAD_INPUT
     sys.exit(code)
+
+
+def _sentence(error: click.ClickException) -> str:
+    """Say what is wrong with the command line, and where its help is."""
+    message = error.format_message()
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{message.rstrip('.')}; see {error.ctx.command_path} --help"
+    return message

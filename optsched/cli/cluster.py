@@ -14,6 +14,7 @@ from optsched.cli.common import (
     read_instance,
     shared_options,
 )
+from optsched.cli.presentation import command, examples
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -33,7 +34,12 @@ def _numbers(text: str, option: str) -> int | list[int]:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "cluster trace.csv --workers 2 --slots 4",
+        "cluster family:lognormal,n=600 --workers 4 --slots 16 --steps 200 --html report.html",
+    )
+)
 @shared_options
 @click.argument("trace")
 @click.option("--workers", type=int, required=True, metavar="G", help="Number of workers.")
@@ -48,7 +54,7 @@ def _numbers(text: str, option: str) -> int | list[int]:
     default="fcfs,jsq,lpt,bf-io",
     show_default=True,
     metavar="A,B",
-    help="fcfs, jsq, round-robin, power-of-d, lpt, bf-io.",
+    help="Routing policies: fcfs, jsq, round-robin, power-of-d, lpt, bf-io.",
 )
 @click.option(
     "--lookahead",
@@ -64,15 +70,53 @@ def _numbers(text: str, option: str) -> int | list[int]:
 @click.option("--steps", type=int, metavar="K", help="Stop after K steps (default: when done).")
 @click.option("--drain", is_flag=True, help="After K steps reveal no more, but finish all in view.")
 @click.option("--warm-up", type=int, metavar="N", help="Steps not measured (default: up to 300).")
-@click.option("--dispatch", type=click.Choice(["pool", "instant"]), default="pool")
-@click.option("--drift", default="1", metavar="D", help="Tokens gained per step, or by age.")
-@click.option("--memory", metavar="M", help="Tokens that a worker holds; or one per worker.")
-@click.option("--slowness", default="1", metavar="A", help="Time per token, relative.")
-@click.option("--overhead", type=float, default=5e-3, show_default=True, help="C in seconds.")
 @click.option(
-    "--seconds-per-token", type=float, default=9.2e-8, show_default=True, help="t_l in seconds."
+    "--dispatch",
+    type=click.Choice(["pool", "instant"]),
+    default="pool",
+    show_default=True,
+    metavar="D",
+    help="When a request is routed: as a slot is free (pool), or as it comes (instant).",
 )
-@click.option("--seeds", type=int, default=1, metavar="N", help="Runs of a family, paired.")
+@click.option(
+    "--drift",
+    default="1",
+    show_default=True,
+    metavar="D",
+    help="Tokens that a request gains per step; several with commas: by its age.",
+)
+@click.option("--memory", metavar="M", help="Tokens that a worker holds; or one number per worker.")
+@click.option(
+    "--slowness",
+    default="1",
+    show_default=True,
+    metavar="A",
+    help="Time per token, relative; or one number per worker.",
+)
+@click.option(
+    "--overhead",
+    type=float,
+    default=5e-3,
+    show_default=True,
+    metavar="S",
+    help="Seconds that a step takes beside its tokens (C in BF-IO).",
+)
+@click.option(
+    "--seconds-per-token",
+    type=float,
+    default=9.2e-8,
+    show_default=True,
+    metavar="S",
+    help="Seconds per token of the fullest worker (t_l in BF-IO).",
+)
+@click.option(
+    "--seeds",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Traces drawn from a family; all policies run on the same ones.",
+)
 @click.option("--html", type=click.Path(), help="Write a report that needs no network.")
 @click.option("--limit", type=int, metavar="N", help="Take only the first N requests.")
 @click.option(
@@ -80,6 +124,7 @@ def _numbers(text: str, option: str) -> int | list[int]:
     type=float,
     default=0.05,
     show_default=True,
+    metavar="S",
     help="Length of a step where arrivals are in seconds.",
 )
 @click.option("--skip-invalid", is_flag=True, help="Leave bad rows out, and list them.")
@@ -105,7 +150,7 @@ def cluster(
     skip_invalid: bool,
     **options: Any,
 ) -> int:
-    """Route requests to workers that wait for the slowest at every step.
+    """Route requests to workers that wait for the slowest.
 
     Without --steps all requests are run to their end. Waits are counted in steps from the moment
     that the router sees a request.

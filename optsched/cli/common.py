@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 DONE, NO, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 TICK = 1e-6  # seconds of a step where arrivals must stay precise
+IDLE = 100_000  # steps before the first arrival that are nothing unusual
+UNLOADED = 0.01  # load below which the unit of arrivals is doubtful
 LISTED = 10  # rows left out or violations that are printed; JSON has all violations
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -81,9 +83,19 @@ def shared_options(function: Command) -> Command:
     """Add the options that all commands have, and pass on an `Output`."""
 
     @click.option(
-        "--json", "json_path", metavar="OUT", help="Write JSON to OUT ('-': stdout only)."
+        "--json",
+        "json_path",
+        metavar="OUT",
+        help="Write the result as JSON ('-': to standard output, and nothing else).",
     )
-    @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all randomness.")
+    @click.option(
+        "--seed",
+        type=int,
+        default=0,
+        show_default=True,
+        metavar="N",
+        help="Seed of all randomness.",
+    )
     @click.option("--quiet", is_flag=True, help="Print no table and no notes.")
     @functools.wraps(function)
     def command(*args: Any, json_path: str | None, quiet: bool, **options: Any) -> Any:
@@ -115,7 +127,25 @@ def read_instance(
             instance = read_trace(trace, memory, limit=limit, seconds_per_step=seconds_per_step)
     if instance.seconds_per_step not in (None, TICK):
         output.note(f"arrivals in seconds became steps of {instance.seconds_per_step:g} s")
+    if not trace.startswith("family:"):
+        _note_odd_arrivals(output, instance)
     return instance
+
+
+def _note_odd_arrivals(output: Output, instance: Instance) -> None:
+    """Say where arrivals look like times of day or milliseconds: they are taken as they are."""
+    first, last = int(instance.arrivals[0]), int(instance.arrivals[-1])
+    idle = IDLE if instance.seconds_per_step is None else 3600 / instance.seconds_per_step
+    if first > max(last - first, idle):
+        output.note(
+            f"the first request arrives at step {first:,}; where these are times of day, subtract "
+            "the first one"
+        )
+    elif last > 0 and instance.seconds_per_step != TICK and instance.load < UNLOADED:
+        output.note(
+            f"the load is {instance.load:.2g}: hardly any requests meet; arrival counts steps, "
+            "arrival_s seconds"
+        )
 
 
 def knowledge_options(function: Command) -> Command:
@@ -131,7 +161,8 @@ def knowledge_options(function: Command) -> Command:
         type=click.Choice(["prefix", "skip", "backfill"]),
         default="prefix",
         show_default=True,
-        help="What happens when a request does not fit.",
+        metavar="R",
+        help="When a request does not fit: prefix (nobody passes it), skip or backfill.",
     )
     return intervals(rule(function))
 
@@ -167,13 +198,16 @@ def trace_options(function: Command) -> Command:
     """Add TRACE and how to read it, and pass on the instance."""
 
     @click.argument("trace")
-    @click.option("--memory", type=int, metavar="M", help="Tokens that the worker holds.")
+    @click.option(
+        "--memory", type=int, metavar="M", help="Tokens that the KV cache of the worker holds."
+    )
     @click.option("--limit", type=int, metavar="N", help="Take only the first N requests.")
     @click.option(
         "--seconds-per-step",
         type=float,
         default=0.05,
         show_default=True,
+        metavar="S",
         help="Length of a step where arrivals are in seconds.",
     )
     @click.option("--skip-invalid", is_flag=True, help="Leave bad rows out, and list them.")

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import click
-
 from optsched.cli.common import DONE, NO, Output, shared_options
+from optsched.cli.presentation import command, examples
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "doctor --quiet --json -",
+    )
+)
 @shared_options
 def doctor(output: Output, seed: int) -> int:
-    """Check versions, solvers and speeds; exit code 1 if something does not work."""
+    """Check versions, solvers and speeds of this machine.
+
+    The exit code is 1 if something does not work. The first time kernels are compiled, which takes
+    half a minute.
+    """
     from optsched.doctor import doctor as findings
     from optsched.doctor import to_dict
 

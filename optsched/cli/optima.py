@@ -18,31 +18,62 @@ from optsched.cli.common import (
     shared_options,
     trace_options,
 )
+from optsched.cli.presentation import command, examples
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "solve family:uniform,n=6",
+        "solve trace.csv --memory 16492 --limit 8 --time-limit 20 --json result.json",
+    )
+)
 @shared_options
 @trace_options
-@click.option("--objective", default="total-latency", show_default=True, help="What to minimise.")
 @click.option(
-    "--method", default="auto", show_default=True, help="auto, highs, cp-sat, exact, search."
+    "--objective",
+    default="total-latency",
+    show_default=True,
+    metavar="O",
+    help="What to minimise: total-latency, weighted-latency or makespan.",
 )
-@click.option("--time-limit", type=float, default=60.0, show_default=True, metavar="S")
-@click.option("--threads", type=int, default=1, show_default=True, metavar="K")
+@click.option(
+    "--method",
+    default="auto",
+    show_default=True,
+    metavar="M",
+    help="How to solve: auto, highs, cp-sat, exact or search.",
+)
+@click.option(
+    "--time-limit",
+    type=float,
+    default=60.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds after which the best is kept.",
+)
+@click.option(
+    "--threads", type=int, default=1, show_default=True, metavar="K", help="Threads to work on."
+)
 @click.option("--horizon", type=int, metavar="T", help="Only schedules complete by step T.")
 @click.option(
     "--lateness",
     default="forbidden",
     show_default=True,
-    help="Deadlines: forbidden to miss, or a penalty per-step or per-request.",
+    metavar="L",
+    help="Missed deadlines: forbidden, or a penalty per-step or per-request.",
 )
-@click.option("--penalty", type=float, default=0.0, metavar="P", help="Price of being late.")
+@click.option(
+    "--penalty", type=float, default=0.0, metavar="P", help="Penalty of a missed deadline."
+)
 def solve(instance: Instance, output: Output, time_limit: float, **options: Any) -> int:
-    """Find the best schedule in hindsight, and prove how good it is."""
+    """Find the best schedule and prove how good it is.
+
+    Time limit and Ctrl-C end the search, and keep the best schedule and the best bound.
+    """
     seed = click.get_current_context().params["seed"]
     with output.progress("solving") as update:
         try:
@@ -88,16 +119,32 @@ def _say_infeasible(
     return NO
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "hindsight trace.csv --memory 16492 --time-limit 20",
+    )
+)
 @shared_options
 @trace_options
-@click.option("--time-limit", type=float, default=60.0, show_default=True, metavar="S")
-@click.option("--threads", type=int, default=1, show_default=True, metavar="K")
+@click.option(
+    "--time-limit",
+    type=float,
+    default=60.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds after which the best is kept.",
+)
+@click.option(
+    "--threads", type=int, default=1, show_default=True, metavar="K", help="Threads to work on."
+)
 @click.option("--certificate", type=click.Path(), help="Write the proof of the bound.")
 def hindsight(
     instance: Instance, output: Output, time_limit: float, threads: int, certificate: str | None
 ) -> int:
-    """Close in on the least total latency, and explain the gap that is left."""
+    """Close in on the least total latency from both sides.
+
+    What is left of the gap is explained: the requests that carry most of it.
+    """
     if certificate is not None:
         check_writable(certificate)
     seed = click.get_current_context().params["seed"]
@@ -139,17 +186,41 @@ def hindsight(
     return INTERRUPTED if result.status == "interrupted" else DONE
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "select trace.csv --memory 16492 --method dp",
+    )
+)
 @shared_options
 @trace_options
 @click.option(
-    "--method", default="dp", show_default=True, help="dp, scaled-dp, swap, quantile, mip."
+    "--method",
+    default="dp",
+    show_default=True,
+    metavar="M",
+    help="How to select: dp, scaled-dp, swap, quantile or mip.",
 )
-@click.option("--fit", default="peak", show_default=True, help="peak, or profile (mip only).")
-@click.option("--epsilon", type=float, default=0.1, show_default=True, help="For scaled-dp.")
-@click.option("--time-limit", type=float, metavar="S", help="For mip.")
+@click.option(
+    "--fit",
+    default="peak",
+    show_default=True,
+    metavar="F",
+    help="What must fit: the sum of peaks, or the profile step by step (mip only).",
+)
+@click.option(
+    "--epsilon",
+    type=float,
+    default=0.1,
+    show_default=True,
+    metavar="X",
+    help="Relative error that scaled-dp may make.",
+)
+@click.option("--time-limit", type=float, metavar="S", help="Seconds that mip may take.")
 def select(instance: Instance, output: Output, **options: Any) -> int:
-    """Select the batch of least F (sum of outputs over squared size) that fits."""
+    """Select the batch of least F that fits into the memory.
+
+    F is the sum of outputs over the squared size of the batch, as in Sorted-F.
+    """
     seed = click.get_current_context().params["seed"]
     began = time.perf_counter()
     with output.progress("selecting"):
@@ -165,7 +236,11 @@ def select(instance: Instance, output: Output, **options: Any) -> int:
     return DONE
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "export family:uniform,n=8 --out program.lp",
+    )
+)
 @shared_options
 @trace_options
 @click.option(
@@ -174,12 +249,21 @@ def select(instance: Instance, output: Output, **options: Any) -> int:
     type=click.Choice(["hindsight", "relaxation", "batch"]),
     default="hindsight",
     show_default=True,
-    help="OPT-IP, Relax-LP, or the selection of a batch.",
+    metavar="M",
+    help="Which model: hindsight (OPT-IP), relaxation (Relax-LP), or batch (selection of one).",
 )
-@click.option("--objective", default="total-latency", show_default=True, help="For hindsight.")
+@click.option(
+    "--objective",
+    default="total-latency",
+    show_default=True,
+    metavar="O",
+    help="What hindsight minimises: total-latency, weighted-latency or makespan.",
+)
 @click.option("--horizon", type=int, metavar="T", help="Last step (default: one that is proven).")
-@click.option("--size", type=int, metavar="K", help="Requests of the batch.")
-@click.option("--out", required=True, type=click.Path(), help="File that ends in .mps or .lp.")
+@click.option("--size", type=int, metavar="K", help="Number of requests in the batch.")
+@click.option(
+    "--out", required=True, type=click.Path(), help="Write a file that ends in .mps or .lp."
+)
 def export(
     instance: Instance,
     output: Output,
@@ -189,7 +273,10 @@ def export(
     size: int | None,
     out: str,
 ) -> int:
-    """Write a model for another solver, with readable names of rows and columns."""
+    """Write a model to a file for another solver.
+
+    Rows and columns keep readable names, such as start[3,17].
+    """
     from optsched.models import BatchSelection, HindsightProgram, LatencyRelaxation
     from optsched.solving import proven_horizon
 

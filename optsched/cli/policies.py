@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from optsched.cli.common import (
     shared_options,
     trace_options,
 )
+from optsched.cli.presentation import command, examples
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -30,7 +32,13 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "compare trace.csv --memory 16492 --html report.html",
+        "compare family:uniform,n=100 --policies mc-sf,area,rolling",
+        "compare trace.csv --memory 16492 --clock llama-2-70b-2xa100",
+    )
+)
 @shared_options
 @trace_options
 @click.option("--policies", metavar="A,B", help="Names of policies (default: the quick ones).")
@@ -50,9 +58,10 @@ def compare(
     html: str | None,
     schedules: str | None,
 ) -> int:
-    """Compare policies with each other and with a proven lower bound.
+    """Compare policies with each other and with a proven bound.
 
-    On a clock, where batches take time, there is no bound: bounds count steps.
+    Without --policies it takes the quick ones. On a clock, where batches take time, there is no
+    bound: bounds count steps.
     """
     check_clock_options(clock, until, warm_up)
     if clock is not None:
@@ -82,11 +91,11 @@ def compare(
         folder.mkdir(parents=True, exist_ok=True)
         check_writable(folder / "schedule.json")
     results: list[PolicyResult] = []
+    comparison: Comparison | None = None
     code = DONE
     with output.progress("loading kernels (compiling them, the first time)") as update:
         load_kernels(chosen, intervals, rule)
-        update("finding a lower bound")
-        proven = optsched.bound(instance)
+        quick = optsched.bound(instance, "closed-form")
 
         def keep(result: PolicyResult) -> None:
             results.append(result)
@@ -99,15 +108,19 @@ def compare(
                 intervals=intervals,
                 rule=rule,
                 seed=click.get_current_context().params["seed"],
-                bound=proven,
+                bound=quick,
                 on_result=keep,
             )
+            update("finding a lower bound")
+            comparison = replace(comparison, bound=optsched.bound(instance))
         except KeyboardInterrupt:
             code = INTERRUPTED
-            output.note(f"interrupted after {len(results)} of {len(chosen)} policies")
+            done = f"{len(results)} of {len(chosen)} policies"
+            output.note(f"interrupted after {done}; the bound is that in closed form")
             if not results:
                 return code
-            comparison = Comparison(instance, proven, tuple(results), intervals=intervals)
+            if comparison is None:
+                comparison = Comparison(instance, quick, tuple(results), intervals=intervals)
     if schedules is not None:
         for schedule in comparison.schedules:
             schedule.to_json(folder / f"{schedule.policy}.json")
@@ -162,7 +175,11 @@ def _compare_on_clock(
     return code
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "bound trace.csv --memory 16492 --certificate proof.json",
+    )
+)
 @shared_options
 @trace_options
 @click.option(
@@ -170,7 +187,8 @@ def _compare_on_clock(
     type=click.Choice(["auto", "closed-form", "lagrangian"]),
     default="auto",
     show_default=True,
-    help="How to find it.",
+    metavar="M",
+    help="How to find it: closed-form, lagrangian, or the better of both (auto).",
 )
 @click.option("--certificate", type=click.Path(), help="Write the proof, in exact integers.")
 def bound(instance: Instance, output: Output, method: Any, certificate: str | None) -> int:
@@ -194,12 +212,21 @@ def bound(instance: Instance, output: Output, method: Any, certificate: str | No
     return DONE
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "compare trace.csv --memory 16492 --schedules plans",
+        "check trace.csv plans/area.json --memory 16492",
+    )
+)
 @shared_options
 @trace_options
 @click.argument("schedule")
 def check(instance: Instance, output: Output, schedule: str) -> int:
-    """Check a schedule: a JSON file with the start steps under "starts"."""
+    """Check that a schedule of TRACE is feasible.
+
+    SCHEDULE is a JSON object with the list "starts": for each request the number of steps that were
+    complete when it started. The exit code is 1 if the schedule breaks a rule.
+    """
     plan = optsched.Schedule.from_json(Path(schedule), instance)
     violations = plan.check()
     output.say(str(plan))
@@ -228,12 +255,21 @@ def check(instance: Instance, output: Output, schedule: str) -> int:
     return NO if violations else DONE
 
 
-@click.command("check-certificate")
+@command(
+    "check-certificate",
+    epilog=examples(
+        "bound trace.csv --memory 16492 --certificate proof.json",
+        "check-certificate trace.csv proof.json --memory 16492",
+    ),
+)
 @shared_options
 @trace_options
 @click.argument("certificate")
 def check_certificate(instance: Instance, output: Output, certificate: str) -> int:
-    """Check a certificate in exact integers, trusting nothing it claims."""
+    """Check the certificate of a bound in exact integers.
+
+    Nothing that the certificate claims is trusted. The exit code is 1 if it claims too much.
+    """
     claimed = optsched.read_certificate(Path(certificate))
     with output.progress("verifying the certificate"):
         proven = optsched.verify(claimed, instance)

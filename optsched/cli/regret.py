@@ -9,6 +9,7 @@ import click
 
 import optsched
 from optsched.cli.common import DONE, INTERRUPTED, Output, check_writable, shared_options
+from optsched.cli.presentation import command, examples
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -27,10 +28,17 @@ def _numbers(text: str, option: str, kind: Callable[[str], Number]) -> list[Numb
         raise OptschedError(f"{option} is {text!r}, but must be {what} with commas") from None
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "regret family:equal-prompts --horizons 100,1000 --seeds 2",
+        "regret trace.csv --memory 16492 --horizons 300,1000 --seeds 2 --html report.html",
+    )
+)
 @shared_options
 @click.argument("source", metavar="TRACE")
-@click.option("--memory", type=int, metavar="M", help="Tokens that the worker holds.")
+@click.option(
+    "--memory", type=int, metavar="M", help="Tokens that the KV cache of the worker holds."
+)
 @click.option(
     "--policies", default="mc-sf,area", show_default=True, metavar="A,B", help="Online policies."
 )
@@ -39,16 +47,21 @@ def _numbers(text: str, option: str, kind: Callable[[str], Number]) -> list[Numb
     default="0.8,1.2",
     show_default=True,
     metavar="L,..",
-    help="Memory-time that arrives per step over the memory.",
+    help="Loads: memory-time that arrives per step over the memory.",
 )
 @click.option(
     "--horizons",
-    default="100,1000,10000",
-    show_default=True,
     metavar="T,..",
-    help="Steps in which requests arrive.",
+    help="Steps in which requests arrive (default: 100,1000,10000, or more if requests are rare).",
 )
-@click.option("--seeds", type=int, default=5, show_default=True, metavar="K", help="Per cell.")
+@click.option(
+    "--seeds",
+    type=int,
+    default=5,
+    show_default=True,
+    metavar="K",
+    help="Seeds per load and horizon.",
+)
 @click.option(
     "--time-limit",
     type=float,
@@ -74,7 +87,7 @@ def regret(
     memory: int | None,
     policies: str,
     loads: str,
-    horizons: str,
+    horizons: str | None,
     seeds: int,
     time_limit: float,
     tolerance: float | None,
@@ -83,10 +96,11 @@ def regret(
     html: str | None,
     seed: int,
 ) -> int:
-    """Regret of policies against the hindsight optimum, as a proven interval.
+    """Hold online policies against the hindsight optimum.
 
-    The requests of TRACE are drawn with replacement and arrive by a Poisson process; a family has
-    arrivals of its own. family:equal-prompts is the setting of the regret theorem.
+    Their regret is a proven interval. The requests of TRACE are drawn with replacement and arrive
+    by a Poisson process; a family has arrivals of its own. family:equal-prompts is the setting of
+    the regret theorem.
     """
     if html is not None:
         check_writable(html)
@@ -100,7 +114,7 @@ def regret(
             source,
             names,
             _numbers(loads, "--loads", float),
-            _numbers(horizons, "--horizons", int),
+            None if horizons is None else _numbers(horizons, "--horizons", int),
             seeds,
             memory=memory,
             time_limit=time_limit,

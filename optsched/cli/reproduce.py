@@ -7,10 +7,16 @@ from typing import Any
 import click
 
 from optsched.cli.common import DONE, Output, shared_options
+from optsched.cli.presentation import command, examples
 from optsched.errors import OptschedError
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "reproduce --list",
+        "reproduce sorted-f-example-1 --quick --out results",
+    )
+)
 @shared_options
 @click.argument("names", nargs=-1, metavar="NAME...")
 @click.option("--list", "listing", is_flag=True, help="List all targets.")
@@ -21,11 +27,11 @@ from optsched.errors import OptschedError
 def reproduce(
     names: tuple[str, ...], output: Output, listing: bool, out: str | None, **options: Any
 ) -> int:
-    """Make tables and figures of the papers anew: NAME as --list shows, or all.
+    """Make tables and figures of the papers anew.
 
-    Each gets a table (CSV), a plot (PNG) and the paper's values beside ours with verdicts (JSON);
-    index.html shows them all.
-    Ctrl-C loses no finished part: the same command goes on where it stopped.
+    NAME is one that --list shows, or all. Each gets a table (CSV), a plot (PNG) and the paper's
+    values beside ours with verdicts (JSON); index.html shows them all. Ctrl-C loses no finished
+    part: the same command goes on where it stopped.
     """
     from optsched.reproduction import TARGETS, reproduce_into
     from optsched.reproduction.driver import describe

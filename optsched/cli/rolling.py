@@ -15,6 +15,7 @@ from optsched.cli.common import (
     shared_options,
     trace_options,
 )
+from optsched.cli.presentation import command, examples
 
 if TYPE_CHECKING:
     from optsched.comparison import PolicyResult
@@ -22,17 +23,28 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "rolling trace.csv --memory 16492",
+        "rolling family:uniform,n=50 --window 16 --budget 0.05 --html report.html",
+    )
+)
 @shared_options
 @trace_options
 @click.option(
     "--model",
     default="hindsight",
     show_default=True,
+    metavar="M",
     help="What plans a window: hindsight, hindsight-exact, relax-lp or batch.",
 )
 @click.option(
-    "--window", type=int, default=64, show_default=True, metavar="N", help="Requests planned."
+    "--window",
+    type=int,
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="Requests planned at most.",
 )
 @click.option(
     "--horizon", type=int, metavar="T", help="Steps whose memory is planned (default: no limit)."
@@ -48,7 +60,13 @@ if TYPE_CHECKING:
     metavar="S",
     help="Seconds for a decision; 0 leaves all to the fallback.",
 )
-@click.option("--fallback", default="area", show_default=True, help="Order where there is no plan.")
+@click.option(
+    "--fallback",
+    default="area",
+    show_default=True,
+    metavar="P",
+    help="Order where there is no plan: area, mc-sf, mc-sf-total or fcfs.",
+)
 @click.option(
     "--futures",
     type=int,
@@ -66,11 +84,12 @@ if TYPE_CHECKING:
     "--reading",
     default="posterior",
     show_default=True,
+    metavar="R",
     help="What outputs in intervals are taken for: lower, upper or posterior.",
 )
 @click.option("--policies", metavar="A,B", help="Policies beside it (default: suitable ones).")
 @click.option("--html", type=click.Path(), help="Write a report that needs no network.")
-@click.option("--log", type=click.Path(), help="Write all attempts to F.csv, .csv.gz or .parquet.")
+@click.option("--log", type=click.Path(), help="Write all attempts to a .csv, .csv.gz or .parquet.")
 def rolling(
     instance: Instance,
     output: Output,
@@ -81,10 +100,11 @@ def rolling(
     log: str | None,
     **settings: Any,
 ) -> int:
-    """Plan a window of waiting requests, start what is due, and plan again.
+    """Plan a window of waiting requests, again and again.
 
-    Shown beside its fallback, mc-sf and area with a proven lower bound, as by compare. Ctrl-C ends
-    the planning: the fallback decides the rest, and all output is written.
+    What is due starts, and the next plan is made. Shown beside its fallback, mc-sf and area with a
+    proven lower bound, as by compare. Ctrl-C ends the planning: the fallback decides the rest, and
+    all output is written.
     """
     from optsched.comparison import Comparison, PolicyResult, load_kernels
     from optsched.execution import check_log_name
@@ -110,8 +130,7 @@ def rolling(
     unfinished: tuple[Execution, ...] = ()
     with output.progress("loading kernels (compiling them, the first time)") as update:
         load_kernels(others, intervals)
-        update("finding a lower bound")
-        proven = optsched.bound(instance)
+        proven = optsched.bound(instance, "closed-form")
         update("rolling horizon")
         run = optsched.rolling(
             instance,
@@ -141,6 +160,8 @@ def rolling(
                     on_result=results.append,
                 )
                 unfinished = beside.unfinished
+                update("finding a lower bound")
+                proven = optsched.bound(instance)
             except KeyboardInterrupt:
                 interrupted = True
     if interrupted:

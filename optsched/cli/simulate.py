@@ -20,6 +20,7 @@ from optsched.cli.common import (
     shared_options,
     trace_options,
 )
+from optsched.cli.presentation import command, examples
 from optsched.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -27,17 +28,33 @@ if TYPE_CHECKING:
     from optsched.policies import Policy
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "simulate trace.csv --memory 16492 --policy area --log attempts.csv",
+        "simulate family:uniform,n=50 --policy a-min --intervals relative:0.5",
+    )
+)
 @shared_options
 @trace_options
 @click.option("--policy", required=True, metavar="P", help="Name of a policy, such as a-min.")
 @knowledge_options
 @clock_options
-@click.option("--batch-requests", type=int, help="Requests at a time of mixed, vllm and sarathi.")
-@click.option("--batch-tokens", type=int, help="Tokens of a batch of mixed, vllm and sarathi.")
-@click.option("--alpha", type=float, help="Share of memory that alpha-... policies protect.")
-@click.option("--beta", type=float, help="Probability that alpha-beta-clearing sends one back.")
-@click.option("--log", type=click.Path(), help="Write all attempts to F.csv, .csv.gz or .parquet.")
+@click.option(
+    "--batch-requests", type=int, metavar="B", help="Requests at a time of mixed, vllm and sarathi."
+)
+@click.option(
+    "--batch-tokens", type=int, metavar="B", help="Tokens of a batch of mixed, vllm and sarathi."
+)
+@click.option(
+    "--alpha", type=float, metavar="X", help="Share of memory that alpha-... policies protect."
+)
+@click.option(
+    "--beta",
+    type=float,
+    metavar="X",
+    help="Probability that alpha-beta-clearing sends one back.",
+)
+@click.option("--log", type=click.Path(), help="Write all attempts to a .csv, .csv.gz or .parquet.")
 def simulate(
     instance: Instance,
     output: Output,
@@ -53,10 +70,10 @@ def simulate(
     beta: float | None,
     log: str | None,
 ) -> int:
-    """Run one policy: latency, first tokens, memory, evictions, and all requests in a log.
+    """Run one policy and keep all that happened.
 
-    The exit code is 1 if the policy does not complete all requests, because its run repeats itself
-    or was given up.
+    Shown are latency, first tokens, memory and evictions; --log has all attempts. The exit code is
+    1 if the policy does not complete all requests, because its run repeats itself or was given up.
     """
     from optsched.execution import check_log_name
 

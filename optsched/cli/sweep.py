@@ -10,9 +10,15 @@ import click
 
 import optsched
 from optsched.cli.common import DONE, INTERRUPTED, Output, shared_options
+from optsched.cli.presentation import command, examples
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "sweep sweep.toml --out results",
+        "sweep sweep.toml --out results --resume",
+    )
+)
 @shared_options
 @click.argument("config")
 @click.option("--out", required=True, type=click.Path(), help="Folder of the results (Parquet).")
@@ -20,16 +26,19 @@ from optsched.cli.common import DONE, INTERRUPTED, Output, shared_options
     "--executor",
     default="local",
     show_default=True,
-    help="local: processes of this machine; dask: a cluster.",
+    metavar="E",
+    help="Where it runs: local (processes of this machine) or dask (a cluster).",
 )
 @click.option("--address", metavar="TCP", help="Dask scheduler, such as tcp://10.0.0.1:8786.")
-@click.option("--workers", type=int, metavar="K", help="Local processes (default: all cores).")
+@click.option(
+    "--workers", type=int, metavar="K", help="Processes of this machine (default: all cores)."
+)
 @click.option("--resume", is_flag=True, help="Go on with what is in the folder.")
 def sweep(config: str, output: Output, out: str, executor: Any, seed: int, **options: Any) -> int:
-    """Run the instances x policies x seeds of a TOML file, one row of results each.
+    """Run instances x policies x seeds of a TOML file.
 
-    Ctrl-C or a crash loses no finished run: --resume does only what is missing. --seed moves all
-    seeds of the file.
+    Each run is one row of a Parquet folder. Ctrl-C or a crash loses no finished run: --resume does
+    only what is missing. --seed moves all seeds of the file.
     """
     if executor == "dask":
         with contextlib.suppress(ImportError):

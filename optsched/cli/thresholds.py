@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from optsched.cli.common import DONE, Output, shared_options
+from optsched.cli.presentation import command, examples
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
@@ -29,46 +30,88 @@ class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             self.fail(f"{value!r} must be whole numbers with commas between them", param, ctx)
 
 
-@click.command()
+@command(
+    epilog=examples(
+        "thresholds trace.csv --clock llama-2-7b-a100 --rate 2",
+    )
+)
 @shared_options
 @click.argument("types", metavar="TYPES")
-@click.option("--clock", metavar="NAME", help="Clock, such as affine:D0,D1 (default: the file's).")
-@click.option("--memory", type=int, metavar="M", help="Tokens that the worker holds.")
+@click.option(
+    "--clock",
+    metavar="C",
+    help="How long batches take, such as affine:D0,D1 (default: the file's).",
+)
+@click.option(
+    "--memory", type=int, metavar="M", help="Tokens that the KV cache of the worker holds."
+)
 @click.option("--batch-limit", type=int, metavar="B", help="Requests in a batch, at all stages.")
-@click.option("--minimum-slack", type=float, default=0.0, help="Seconds that a batch must spare.")
+@click.option(
+    "--minimum-slack",
+    type=float,
+    default=0.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds that a batch must spare.",
+)
 @click.option(
     "--objective",
     type=click.Choice(["memory", "slack"]),
     default="memory",
     show_default=True,
-    help="Least memory, or largest slack within the limits.",
+    metavar="O",
+    help="What to find: least memory, or largest slack within the limits.",
 )
-@click.option("--thresholds", type=Numbers(), help="Check these instead of finding some.")
+@click.option(
+    "--thresholds", type=Numbers(), metavar="N,..", help="Check these instead of finding some."
+)
 @click.option("--nested", is_flag=True, help="Nested WAIT: outputs are not known in advance.")
 @click.option(
     "--segments",
-    metavar="types|auto|L|B1,B2,...",
+    metavar="S",
     default="types",
     show_default=True,
-    help="Nested: one per output length, the best, the best L, or with these borders.",
+    help="Nested: one per output length (types), the best ones (auto), the best L (a number), "
+    "or those that end at B1,B2,...",
 )
-@click.option("--margin", type=float, help="Nested: distance from equality in (10), 0 to 1.")
-@click.option("--delta", type=float, default=0.01, show_default=True, help="Nested: risk taken.")
+@click.option(
+    "--margin", type=float, metavar="X", help="Nested: distance from equality in (10), 0 to 1."
+)
+@click.option(
+    "--delta", type=float, default=0.01, show_default=True, metavar="X", help="Nested: risk taken."
+)
 @click.option(
     "--iterations",
     type=int,
     default=10_000,
     show_default=True,
+    metavar="K",
     help="Nested: iterations for which the memory suffices with probability 1 - delta.",
 )
-@click.option("--prompt", type=int, help="Nested: prompt of all types (default: their mean).")
-@click.option("--classes", type=int, help="For a trace: number of types (default: all pairs).")
-@click.option("--rate", type=float, help="For a trace: requests per second (default: its own).")
+@click.option(
+    "--prompt",
+    type=int,
+    metavar="N",
+    help="Nested: prompt of all types (default: their mean).",
+)
+@click.option(
+    "--classes",
+    type=int,
+    metavar="K",
+    help="For a trace: number of types (default: all pairs).",
+)
+@click.option(
+    "--rate",
+    type=float,
+    metavar="X",
+    help="For a trace: requests per second (default: its own).",
+)
 def thresholds(output: Output, types: str, clock: str | None, **options: Any) -> int:
-    """Compute the fluid equilibrium and thresholds of WAIT or Nested WAIT.
+    """Compute thresholds of WAIT or Nested WAIT.
 
     TYPES is a TOML file with a [[type]] table of prompt, output and rate (per second) for each
-    type, and d0 and d1 or a clock; or a trace, from which types are estimated.
+    type, and d0 and d1 or a clock; or a trace, from which types are estimated. The fluid
+    equilibrium comes first; where there is none, the exit code is 1.
     """
     from optsched.clock import get_clock
     from optsched.fluid import equilibrium

@@ -28,7 +28,7 @@ def regret(
     source: str | Path | Instance = "family:equal-prompts",
     policies: Sequence[str | Policy] = ("mc-sf", "area"),
     loads: Sequence[float] = (0.8, 1.2),
-    horizons: Sequence[int] = (100, 1000, 10_000),
+    horizons: Sequence[int] | None = None,
     seeds: int = 5,
     *,
     memory: int | None = None,
@@ -55,7 +55,8 @@ def regret(
         Memory-time that arrives per step over the memory: rate times mean :math:`A_i` over
         :math:`M`.
     horizons
-        Numbers of steps in which requests arrive. The runs go on until all are completed.
+        Numbers of steps in which requests arrive. The runs go on until all are completed. None
+        takes 100, 1,000 and 10,000, or ten times as many until the first brings enough requests.
     seeds
         Instances per load and horizon; bands need two, and more make them narrower.
     memory
@@ -98,6 +99,8 @@ def regret(
     """
     chosen = tuple(get_policies(policies))
     drawn = read_source(source, memory)
+    if horizons is None:
+        horizons = drawn.horizons(min(map(drawn.rate, loads), default=1.0))
     for name, values in (("loads", loads), ("horizons", horizons)):
         if not values:
             raise OptschedError(f"{name} is empty; give at least one")

@@ -118,6 +118,13 @@ class Source:
                 f"needs {_FEWEST}; make it longer or raise the load"
             )
 
+    def horizons(self, rate: float) -> list[int]:
+        """Give three horizons, each ten times as long as the last, that bring enough requests."""
+        first = 100
+        while rate * first < _FEWEST:
+            first *= 10
+        return [first, 10 * first, 100 * first]
+
     def _requests(self, count: int, rate: float, seed: int) -> Instance:
         if self.trace is None:
             return family(

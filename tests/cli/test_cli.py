@@ -299,7 +299,7 @@ def test_truncated_gzip_is_refused(optsched_command, tmp_path):
         ),
         (["solve", "{trace}", "--memory", "64", "--method", "milp"], "unknown method 'milp'"),
         (["solve", "{trace}", "--memory", "64", "--objective", "tel"], "unknown objective 'tel'"),
-        (["solve", "{trace}", "--memory", "64", "--time-limit", "0"], "time_limit is 0.0"),
+        (["solve", "{trace}", "--memory", "64", "--time-limit", "0"], "--time-limit is 0.0"),
         (["select", "{trace}", "--memory", "64", "--method", "greedy"], "unknown method 'greedy'"),
         (["select", "{trace}", "--memory", "64", "--fit", "profile"], "use method='mip'"),
         (["export", "{trace}", "--memory", "64", "--out", "{dir}/x.txt"], ".mps or .lp"),

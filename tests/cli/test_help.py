@@ -1,0 +1,111 @@
+"""Help: every command stands in a section, every option has words, every example runs."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from optsched.cli import cli
+from optsched.cli.presentation import COMMANDS
+
+SWEEP = """name = "small"
+seeds = 1
+
+[[instances]]
+family = "uniform"
+n = 10
+
+[[policies]]
+name = ["mc-sf", "area"]
+"""
+
+
+def _examples(command):
+    lines = (command.epilog or "").splitlines()
+    return [line.strip() for line in lines if line.startswith("  optsched ")]
+
+
+EXAMPLES = {name: _examples(command) for name, command in {"": cli, **cli.commands}.items()}
+
+
+@pytest.fixture
+def _files(tmp_path, monkeypatch):
+    """A folder with the files that examples name."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{20 + 3 * request},{5 + 2 * request},{request / 10}" for request in range(12)]
+    Path("trace.csv").write_text("\n".join(["prompt_tokens,output_tokens,arrival_s", *rows]))
+    Path("sweep.toml").write_text(SWEEP, encoding="utf-8")
+
+
+@pytest.mark.usefixtures("_files")
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "doctor"])
+def test_examples_run(optsched_command, name):
+    assert EXAMPLES[name]
+    for line in EXAMPLES[name]:
+        code, _, err = optsched_command(*shlex.split(line)[1:])
+        assert code == 0, (line, err)
+
+
+def test_every_command_stands_in_one_section():
+    listed = [name for names in COMMANDS.values() for name in names]
+    assert sorted(listed) == sorted(cli.commands)
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_every_option_says_what_it_does(name):
+    command = cli.commands[name]
+    assert len(command.get_short_help_str(100)) <= 57  # one line of a terminal of 80 columns
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert option.help, option.name
+            assert option.help.endswith("."), option.name
+            assert option.is_flag or option.metavar or isinstance(option.type, click.Path)
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_options_of_a_command_come_first(optsched_command, name):
+    code, out, _ = optsched_command(name, "--help")
+    assert code == 0
+    sections = [line for line in out.splitlines() if line and line[0] != " " and line[-1] == ":"]
+    assert sections[0] == "Options:"
+    assert sections[-2:] == ["Results:", "Examples:"]
+    assert out.index("--seed") < out.index("--help") < out.index("Results:") < out.index("--json")
+
+
+def test_errors_name_options_in_place_of_arguments(optsched_command):
+    _, _, err = optsched_command("solve", "family:uniform,n=5", "--time-limit", -1)
+    assert err.startswith("optsched: --time-limit is -1.0, but must be a positive number")
+    _, _, err = optsched_command("compare", "family:uniform,m=5")
+    assert "seconds_per_step" in err  # a parameter of families
+
+
+def test_a_wrong_command_line_says_where_its_help_is(optsched_command):
+    code, _, err = optsched_command("sweep")
+    assert (code, err) == (2, "optsched: Missing argument 'CONFIG'; see optsched sweep --help\n")
+
+
+def test_a_missing_file_is_named(optsched_command, tmp_path):
+    missing = tmp_path / "plan.json"
+    code, _, err = optsched_command("check", "family:uniform,n=5", missing)
+    assert (code, err) == (2, f"optsched: there is no file {missing}; check its name\n")
+
+
+@pytest.mark.parametrize(
+    ("first", "gap", "sentence"),
+    [
+        (1.7e9, 1.0, "the first request arrives at step 34,000,000,000; where these are times of"),
+        (0.0, 1000.0, "hardly any requests meet; arrival counts steps, arrival_s seconds"),
+        (0.0, 0.1, None),
+    ],
+)
+def test_arrivals_in_a_doubtful_unit_are_noted(optsched_command, tmp_path, first, gap, sentence):
+    rows = [f"20,5,{first + number * gap}" for number in range(9)]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("prompt_tokens,output_tokens,arrival_s\n" + "\n".join(rows))
+    code, _, err = optsched_command("bound", trace, "--memory", 100)
+    assert code == 0
+    assert err.count("\n") == 1 + (sentence is not None)
+    assert sentence is None or sentence in err
