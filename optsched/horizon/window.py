@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from optsched.instance import FloatArray, IntArray
     from optsched.models.running import Running
-    from optsched.solvers.search_kernels import Usage
+    from optsched.solvers.shared_kernels import Usage
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._compiled import compiled
-from optsched.solvers.search_kernels import _add, _earliest, _uniform
+from optsched.solvers.shared_kernels import add_usage, earliest_fit, uniform
 
 if TYPE_CHECKING:
     from optsched.instance import FloatArray, IntArray
-    from optsched.solvers.search_kernels import RandomState, Usage
+    from optsched.solvers.shared_kernels import RandomState, Usage
 
 _NEVER = 1 << 60
 _TRIAL, _REQUEST = 500.0, 2.0  # work of a trial beyond its token-steps, and of a later request
@@ -115,7 +115,7 @@ def _decode(
                 tried[request] = clock
             latest = len(usage) - 1 - output
             begun = max(clock, not_before[request])
-            start = _earliest(usage, memory, prompt, output, begun, latest)
+            start = earliest_fit(usage, memory, prompt, output, begun, latest)
             not_before[request] = start
             if released == count or start < releases[by_release[released]]:
                 break
@@ -131,7 +131,7 @@ def _decode(
                 break
             last = start
         heapq.heappop(waiting)
-        _add(usage, prompt, output, start, 1)
+        add_usage(usage, prompt, output, start, 1)
         spent += 2 * output
         end = max(end, start + output)
         admitted[number], fresh[number] = request, start
@@ -155,15 +155,15 @@ def _draw_release(
     random: RandomState,
 ) -> int:
     """Draw a release: the cheapest start, the arrival, something between, or near the start."""
-    kind, share = _uniform(random), _uniform(random)
+    kind, share = uniform(random), uniform(random)
     if kind < 0.3:
         return cheapest
     if kind < 0.4:
         return arrival
     if kind < 0.7:
         return arrival + int(share * 1.3 * max(cheapest - arrival, 1))
-    normal = math.sqrt(-2 * math.log(1.0 - share)) * math.cos(2 * math.pi * _uniform(random))
-    return start + int(normal * longest * 10.0 ** (-2.5 * _uniform(random)))
+    normal = math.sqrt(-2 * math.log(1.0 - share)) * math.cos(2 * math.pi * uniform(random))
+    return start + int(normal * longest * 10.0 ** (-2.5 * uniform(random)))
 
 
 @compiled
@@ -202,7 +202,7 @@ def anneal_releases(
     sides = np.empty(count, dtype=np.int64)
     work = 0.0
     for _ in range(trials):
-        one = int(np.searchsorted(regrets, _uniform(random) * regrets[-1], side="right"))
+        one = int(np.searchsorted(regrets, uniform(random) * regrets[-1], side="right"))
         arrival, old = arrivals[one], releases[one]
         new = _draw_release(one, arrival, cheapest[one], starts[one], longest, random)
         new = min(max(new, arrival), horizon)
@@ -237,7 +237,7 @@ def anneal_releases(
         for place in range(number):
             request = admitted[place]
             change += weights[request] * (fresh[place] - starts[request])
-        if change > -temperature * math.log(1.0 - _uniform(random)):
+        if change > -temperature * math.log(1.0 - uniform(random)):
             _release(releases, by_release, one, old)
             continue
         for place in range(first, count):

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._compiled import compiled
+from optsched.solvers.shared_kernels import add_usage, draw, earliest_fit, put_back, resort, uniform
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from optsched.instance import FloatArray, IntArray
-
-    Usage = npt.NDArray[np.int32]
-    RandomState = npt.NDArray[np.uint64]
+    from optsched.solvers.shared_kernels import RandomState, Usage
 
 _MOST = 6  # requests taken out at once
 _REACH = 15  # positions by start within which they lie
@@ -23,40 +20,6 @@ _MOVE_COST = 150.0  # work of a move beyond its token-steps
 _REACH_LARGE = 8  # positions among the large requests within which those lie that are moved
 _BEFORE = 40  # positions before a large request among which it finds some to push away
 _SMALL = 24  # small requests that make room for large ones, less one
-
-
-@compiled
-def _uniform(random: RandomState) -> float:
-    """Draw from [0, 1) by xorshift64*: a state of its own makes runs repeatable."""
-    x = random[0]
-    x ^= x >> np.uint64(12)
-    x ^= x << np.uint64(25)
-    x ^= x >> np.uint64(27)
-    random[0] = x
-    return float((x * np.uint64(2685821657736338717)) >> np.uint64(11)) * 2.0**-53
-
-
-@compiled
-def _add(usage: Usage, prompt: int, output: int, start: int, sign: int) -> None:
-    held = prompt - start
-    for step in range(start + 1, start + output + 1):
-        usage[step] += sign * (held + step)
-
-
-@compiled
-def _earliest(usage: Usage, memory: int, prompt: int, output: int, start: int, latest: int) -> int:
-    """Find the first feasible start from `start` to `latest`, or -1 (see simulate.unit)."""
-    shift = prompt - memory
-    seen = start
-    while start <= latest:
-        jump = start
-        for step in range(max(seen, start) + 1, start + output + 1):
-            jump = max(jump, min(usage[step] + shift + step, step))
-        if jump == start:
-            return start
-        seen = start + output
-        start = jump
-    return -1
 
 
 @compiled
@@ -94,19 +57,19 @@ def anneal_orders(
         temperature = hot * (cold / hot) ** (spent / work)
         first, last = 0, count
         if costs[0] >= 0:
-            one = int(_uniform(random) * count)
-            if _uniform(random) < 0.5:
+            one = int(uniform(random) * count)
+            if uniform(random) < 0.5:
                 reach = 1 + count // 8
-                other = one + int(_uniform(random) * (2 * reach + 1)) - reach
+                other = one + int(uniform(random) * (2 * reach + 1)) - reach
                 other = min(max(other, 0), count - 1)
             else:
-                other = int(_uniform(random) * count)
+                other = int(uniform(random) * count)
             if one == other:
                 spent += 1.0
                 continue
             first, last = min(one, other), max(one, other)
             moved = trial[one]
-            if _uniform(random) < 0.5:
+            if uniform(random) < 0.5:
                 trial[one], trial[other] = trial[other], moved
             elif one < other:
                 trial[one:other] = trial[one + 1 : other + 1].copy()
@@ -133,7 +96,7 @@ def anneal_orders(
                 end = max(end, over)
         budget = math.inf
         if costs[0] >= 0:
-            budget = costs[0] - temperature * math.log(1.0 - _uniform(random))
+            budget = costs[0] - temperature * math.log(1.0 - uniform(random))
         lowest = clock
         total = behind[0] - behind[first]
         rest = heavy[first]
@@ -143,8 +106,8 @@ def anneal_orders(
             request = trial[rank]
             prompt, output, weight = prompts[request], outputs[request], weights[request]
             begin = arrivals[request] if backfill else max(clock, arrivals[request])
-            start = _earliest(usage, memory, prompt, output, begin, len(usage) - 2 - output)
-            _add(usage, prompt, output, start, 1)
+            start = earliest_fit(usage, memory, prompt, output, begin, len(usage) - 2 - output)
+            add_usage(usage, prompt, output, start, 1)
             fresh[request] = start
             total += weight * start
             rest -= weight
@@ -200,24 +163,6 @@ def _sum_suffixes(
 
 
 @compiled
-def _draw(
-    order: IntArray, low: int, high: int, wanted: int, taken: IntArray, random: RandomState
-) -> int:
-    """Draw some distinct requests from positions low to high; give their number."""
-    wanted = min(wanted, high - low + 1)
-    number = 0
-    while number < wanted:
-        request = order[low + int(_uniform(random) * (high - low + 1))]
-        fresh = True
-        for rank in range(number):
-            fresh = fresh and taken[rank] != request
-        if fresh:
-            taken[number] = request
-            number += 1
-    return number
-
-
-@compiled
 def _take(
     order: IntArray,
     starts: IntArray,
@@ -228,14 +173,14 @@ def _take(
     random: RandomState,
 ) -> int:
     """Choose requests that start near each other, and from when each may; give their number."""
-    centre = int(_uniform(random) * len(order))
+    centre = int(uniform(random) * len(order))
     low, high = max(0, centre - _REACH), min(len(order) - 1, centre + _REACH)
-    number = _draw(order, low, high, 1 + int(_uniform(random) * _MOST), taken, random)
+    number = draw(order, low, high, 1 + int(uniform(random) * _MOST), taken, random)
     earliest = starts[taken[:number]].min()
     for rank in range(number):
         begin[rank] = max(earliest, arrivals[taken[rank]])
-        if delay and _uniform(random) < 0.5:
-            begin[rank] += int(_uniform(random) * (delay + 1))
+        if delay and uniform(random) < 0.5:
+            begin[rank] += int(uniform(random) * (delay + 1))
     return number
 
 
@@ -253,22 +198,22 @@ def _take_large(
     random: RandomState,
 ) -> int:
     """Choose large requests, and small ones in their way; give the number of all."""
-    centre = int(_uniform(random) * len(large))
-    if _uniform(random) < 0.6:
+    centre = int(uniform(random) * len(large))
+    if uniform(random) < 0.6:
         low, high = max(0, centre - _REACH_LARGE), min(len(large) - 1, centre + _REACH_LARGE)
-        number = _draw(large, low, high, 1 + int(_uniform(random) * (_MOST - 1)), taken, random)
+        number = draw(large, low, high, 1 + int(uniform(random) * (_MOST - 1)), taken, random)
         earliest = starts[taken[:number]].min()
-        if _uniform(random) < 0.3:
-            earliest = max(0, earliest - int(_uniform(random) * span))
+        if uniform(random) < 0.3:
+            earliest = max(0, earliest - int(uniform(random) * span))
     else:
         # One that waits comes earlier, and pushes away some that run then.
         request = large[centre]
         earliest = starts[request]
-        earliest -= int(_uniform(random) ** 2 * (earliest - arrivals[request]))
+        earliest -= int(uniform(random) ** 2 * (earliest - arrivals[request]))
         taken[0], number = request, 1
-        wanted = 1 + int(_uniform(random) * 4)
+        wanted = 1 + int(uniform(random) * 4)
         for _ in range(2 * _MOST):
-            other = large[max(0, centre - 1 - int(_uniform(random) * _BEFORE))]
+            other = large[max(0, centre - 1 - int(uniform(random) * _BEFORE))]
             runs = starts[other] < earliest + outputs[request]
             runs = runs and starts[other] + outputs[other] > earliest
             for rank in range(number):
@@ -278,9 +223,9 @@ def _take_large(
                 number += 1
     for rank in range(number):
         begin[rank] = max(earliest, arrivals[taken[rank]])
-        if _uniform(random) < 0.2:
-            begin[rank] += int(_uniform(random) ** 2 * span)
-    if _uniform(random) < 0.5:
+        if uniform(random) < 0.2:
+            begin[rank] += int(uniform(random) ** 2 * span)
+    if uniform(random) < 0.5:
         return number
     low, high = 0, len(order)
     while low < high:
@@ -290,8 +235,8 @@ def _take_large(
         else:
             high = middle
     small = 0
-    first = _uniform(random) < 0.5  # the small ones are put back before the large ones
-    for at in range(low, min(len(order), low + int(_uniform(random) * _SMALL))):
+    first = uniform(random) < 0.5  # the small ones are put back before the large ones
+    for at in range(low, min(len(order), low + int(uniform(random) * _SMALL))):
         request = order[at]
         if place[request] < 0:
             taken[number + small] = request
@@ -301,22 +246,6 @@ def _take_large(
         taken[: number + small] = np.roll(taken[: number + small], small)
         begin[: number + small] = np.roll(begin[: number + small], small)
     return number + small
-
-
-@compiled
-def _resort(order: IntArray, position: IntArray, starts: IntArray, request: int) -> None:
-    """Put a request, whose start has changed, where it belongs in the order by start."""
-    place, start = position[request], starts[request]
-    while place > 0 and starts[order[place - 1]] > start:
-        order[place] = order[place - 1]
-        position[order[place]] = place
-        place -= 1
-    while place < len(order) - 1 and starts[order[place + 1]] < start:
-        order[place] = order[place + 1]
-        position[order[place]] = place
-        place += 1
-    order[place] = request
-    position[request] = place
 
 
 @compiled
@@ -357,7 +286,7 @@ def move_starts(
     spent = 0.0
     while spent < work:
         temperature = hot * (cold / hot) ** (spent / work)
-        if share > 0 and _uniform(random) < share:
+        if share > 0 and uniform(random) < share:
             number = _take_large(
                 large, place, order, starts, outputs, arrivals, span, taken, begin, random
             )
@@ -370,9 +299,9 @@ def move_starts(
             old[rank] = starts[request]
             before += weights[request] * old[rank]
             rest += weights[request] * begin[rank]
-            _add(usage, prompts[request], outputs[request], old[rank], -1)
+            add_usage(usage, prompts[request], outputs[request], old[rank], -1)
             spent += outputs[request]
-        budget = before - temperature * math.log(1.0 - _uniform(random))
+        budget = before - temperature * math.log(1.0 - uniform(random))
         after = 0.0
         placed = 0
         for rank in range(number):
@@ -380,22 +309,17 @@ def move_starts(
             prompt, output, weight = prompts[request], outputs[request], weights[request]
             rest -= weight * begin[rank]
             latest = min(int((budget - after - rest) / weight), len(usage) - 2 - output)
-            start = _earliest(usage, memory, prompt, output, begin[rank], latest)
+            start = earliest_fit(usage, memory, prompt, output, begin[rank], latest)
             spent += output
             if start < 0:
                 break
             new[rank] = start
             after += weight * start
-            _add(usage, prompt, output, start, 1)
+            add_usage(usage, prompt, output, start, 1)
             placed += 1
         spent += _MOVE_COST
         if placed < number or after > budget:
-            for rank in range(placed):
-                request = taken[rank]
-                _add(usage, prompts[request], outputs[request], new[rank], -1)
-            for rank in range(number):
-                request = taken[rank]
-                _add(usage, prompts[request], outputs[request], old[rank], 1)
+            put_back(usage, prompts, outputs, taken, new, placed, old, number)
             continue
         if after > before and at_best:
             best[:] = starts
@@ -404,9 +328,9 @@ def move_starts(
         for rank in range(number):
             request = taken[rank]
             starts[request] = new[rank]
-            _resort(order, position, starts, request)
+            resort(order, position, starts, request)
             if place[request] >= 0:
-                _resort(large, place, starts, request)
+                resort(large, place, starts, request)
         if costs[0] < costs[1]:
             costs[1] = costs[0]
             at_best = True

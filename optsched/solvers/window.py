@@ -26,7 +26,7 @@ from optsched.solvers.window_kernels import (
 
 if TYPE_CHECKING:
     from optsched.instance import FloatArray, IntArray
-    from optsched.solvers.search_kernels import Usage
+    from optsched.solvers.shared_kernels import Usage
 
 _SHARE = 0.1  # of the time is work enough for: the rest is for whatever else the machine does
 _CHUNKS = 20  # looks at the clock

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._compiled import compiled
-from optsched.solvers.search_kernels import _add, _earliest, _resort, _uniform
+from optsched.solvers.shared_kernels import add_usage, draw, earliest_fit, put_back, resort, uniform
 
 if TYPE_CHECKING:
     from optsched.instance import FloatArray, IntArray
-    from optsched.solvers.search_kernels import RandomState, Usage
+    from optsched.solvers.shared_kernels import RandomState, Usage
 
 _MOST = 6  # requests taken out at once
 _REACH = 15  # positions by start within which they lie
@@ -58,8 +58,8 @@ def place_in_order(
     for request in order:
         output = outputs[request]
         latest = len(usage) - 2 - output
-        start = _earliest(usage, memory, prompts[request], output, clock, latest)
-        _add(usage, prompts[request], output, start, 1)
+        start = earliest_fit(usage, memory, prompts[request], output, clock, latest)
+        add_usage(usage, prompts[request], output, start, 1)
         starts[request] = start
         if prefix:
             clock = start
@@ -76,7 +76,7 @@ def start_now(
         for step in range(1, min(output, len(usage) - 1) + 1):
             if usage[step] + prompt + step > memory:
                 return count
-        _add(usage, prompt, min(output, len(usage) - 1), 0, 1)
+        add_usage(usage, prompt, min(output, len(usage) - 1), 0, 1)
         count += 1
     return count
 
@@ -87,7 +87,7 @@ def add_all(
 ) -> None:
     """Take the memory of all, or with the sign -1 give it back."""
     for request in range(len(starts)):
-        _add(usage, prompts[request], outputs[request], starts[request], sign)
+        add_usage(usage, prompts[request], outputs[request], starts[request], sign)
 
 
 @compiled
@@ -121,18 +121,9 @@ def move_priced_starts(
     spent = 0.0
     while spent < work:
         temperature = hot * (cold / hot) ** (spent / work)
-        centre = int(_uniform(random) * count)
+        centre = int(uniform(random) * count)
         low, high = max(0, centre - _REACH), min(count - 1, centre + _REACH)
-        wanted = min(1 + int(_uniform(random) * _MOST), high - low + 1)
-        number = 0
-        while number < wanted:
-            request = order[low + int(_uniform(random) * (high - low + 1))]
-            fresh = True
-            for rank in range(number):
-                fresh = fresh and taken[rank] != request
-            if fresh:
-                taken[number] = request
-                number += 1
+        number = draw(order, low, high, 1 + int(uniform(random) * _MOST), taken, random)
         before = 0.0
         soonest = starts[taken[0]]
         for rank in range(number):
@@ -141,42 +132,37 @@ def move_priced_starts(
             old[rank] = starts[request]
             soonest = min(soonest, old[rank])
             before += old[rank] + price_of(prompt, output, old[rank], first, second)
-            _add(usage, prompt, output, old[rank], -1)
+            add_usage(usage, prompt, output, old[rank], -1)
             spent += output
-        budget = before - temperature * math.log(1.0 - _uniform(random))
+        budget = before - temperature * math.log(1.0 - uniform(random))
         after = 0.0
         placed = 0
         for rank in range(number):
             request = taken[rank]
             prompt, output = prompts[request], outputs[request]
             begin = soonest
-            if delay and _uniform(random) < 0.5:
-                begin += int(_uniform(random) * (delay + 1))
+            if delay and uniform(random) < 0.5:
+                begin += int(uniform(random) * (delay + 1))
             # Prices are not negative: those not put back yet add at least the soonest start each.
             rest = float((number - rank - 1) * soonest)
             latest = min(int(budget - after - rest), len(usage) - 2 - output)
-            start = _earliest(usage, memory, prompt, output, begin, latest)
+            start = earliest_fit(usage, memory, prompt, output, begin, latest)
             spent += output
             if start < 0:
                 break
             new[rank] = start
             after += start + price_of(prompt, output, start, first, second)
-            _add(usage, prompt, output, start, 1)
+            add_usage(usage, prompt, output, start, 1)
             placed += 1
         spent += _MOVE_COST
         if placed < number or after > budget:
-            for rank in range(placed):
-                request = taken[rank]
-                _add(usage, prompts[request], outputs[request], new[rank], -1)
-            for rank in range(number):
-                request = taken[rank]
-                _add(usage, prompts[request], outputs[request], old[rank], 1)
+            put_back(usage, prompts, outputs, taken, new, placed, old, number)
             continue
         costs[0] += after - before
         for rank in range(number):
             request = taken[rank]
             starts[request] = new[rank]
-            _resort(order, position, starts, request)
+            resort(order, position, starts, request)
         if costs[0] < costs[1] - _ROUNDING * costs[1]:
             costs[1] = costs[0]
             best[:] = starts
