@@ -37,6 +37,8 @@ from .execution import Loop as Loop
 from .execution import Stall as Stall
 from .fluid import Equilibrium as Equilibrium
 from .fluid import equilibrium as equilibrium
+from .forecasts import Forecast as Forecast
+from .forecasts import forecast as forecast
 from .gap import GapExplanation as GapExplanation
 from .gap import explain_gap as explain_gap
 from .hardware import ModelFacts as ModelFacts
@@ -45,8 +47,6 @@ from .horizon.run import RollingRun as RollingRun
 from .horizon.run import rolling as rolling
 from .instance import Instance as Instance
 from .interval import Hindsight as Hindsight
-from .intervals import Forecast as Forecast
-from .intervals import forecast as forecast
 from .models.balance import BalanceFuture as BalanceFuture
 from .models.balance_state import BalanceState as BalanceState
 from .models.batch import BatchSelection as BatchSelection

@@ -21,8 +21,8 @@ from optsched.solvers.window_kernels import add_all, start_now
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from optsched.forecasts import Forecast
     from optsched.instance import FloatArray, IntArray
-    from optsched.intervals import Forecast
     from optsched.policies.decision import State
     from optsched.policies.rolling import RollingPolicy
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from optsched.forecasts import Forecast
     from optsched.instance import IntArray
-    from optsched.intervals import Forecast
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,8 +16,8 @@ import numpy as np
 from optsched.policies.base import PriorityPolicy
 
 if TYPE_CHECKING:
+    from optsched.forecasts import Forecast
     from optsched.instance import IntArray
-    from optsched.intervals import Forecast
 
 
 @dataclass(frozen=True)

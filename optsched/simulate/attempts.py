@@ -10,7 +10,7 @@ import numpy as np
 
 from optsched.clocked_run import arrival_times
 from optsched.execution import Loop, Stall
-from optsched.intervals import forecast
+from optsched.forecasts import forecast
 from optsched.policies.decision import DecisionPolicy
 from optsched.policies.overflow import OverflowPolicy
 from optsched.simulate import eviction, overflow

@@ -14,8 +14,8 @@ from optsched.simulate.batches import new_log
 
 if TYPE_CHECKING:
     from optsched.clock import Clock
+    from optsched.forecasts import Forecast
     from optsched.instance import Instance, IntArray
-    from optsched.intervals import Forecast
     from optsched.policies.decision import DecisionPolicy
     from optsched.simulate.batches import BatchLog
 

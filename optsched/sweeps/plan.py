@@ -212,7 +212,7 @@ def _check_hindsight(method: str = "auto", **options: Any) -> None:
 def _full_name(name: str, options: dict[str, Any]) -> str:
     """Check a policy and its options, and take its rule out of them into its name."""
     from optsched.clock import get_clock
-    from optsched.intervals import check_intervals
+    from optsched.forecasts import check_intervals
     from optsched.policies import OrderPolicy, get_policy, with_rule
     from optsched.simulate.dispatch import check_knowledge
 

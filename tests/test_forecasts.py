@@ -19,7 +19,7 @@ from optsched import (
     execute,
     forecast,
 )
-from optsched.intervals import check_intervals
+from optsched.forecasts import check_intervals
 
 INSTANCE = Instance(
     [1, 2, 3], [10, 37, 100], 500, output_lower=[5, 37, 1], output_upper=[12, 37, 400]
