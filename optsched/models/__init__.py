@@ -1,4 +1,4 @@
-"""Models: one file per decision problem. None of them imports a solver."""
+"""Models: decision problems and the arrays they lower to. None of them imports a solver."""
 
 import lazy_loader
 

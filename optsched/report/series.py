@@ -1,4 +1,4 @@
-"""Plots of a table's columns: lines with bands, bars, and distributions, one per name."""
+"""Plots of a table's columns: lines with bands, bars, and stacks of parts, one per name."""
 
 from __future__ import annotations
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 #: Seconds that a solver has beyond its time limit, or after Ctrl-C, before its child is killed.
 GRACE = 0.5
 
-_MEGABYTE = 2**20
 
 
 @dataclass(frozen=True)
