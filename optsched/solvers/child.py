@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 GRACE = 0.5
 
 
-
 @dataclass(frozen=True)
 class Job:
     """What to solve, in a form that another process can read.
