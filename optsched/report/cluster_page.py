@@ -86,7 +86,8 @@ def render_cluster_report(
         first=entries[0],
         columns=[title for title, *_ in COLUMNS],
         rows=[(entry, cells(entry)) for entry in entries],
-        policies=[run.policy for run in recorded],
+        policies=list(comparison.runs),
+        recorded=[run.policy for run in recorded],
         runs=next(iter(comparison.runs.values())),
         figures=figures,
         plotly=get_plotlyjs(),
@@ -103,14 +104,20 @@ def _loads(run: ClusterRun, style: LineStyle, top: float) -> Figure:
     assert run.loads is not None
     steps, loads = thinned(run.loads[:, :MOST_WORKERS], 300)
     heaviest = thinned(run.loads.max(axis=1), 300)[1]
-    line = {"type": "scatter", "mode": "lines", "x": steps.tolist(), "showlegend": False}
+    line = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": steps.tolist(),
+        "showlegend": False,
+        "meta": run.policy,
+    }
     traces = [
         line
         | {
             "name": f"worker {worker}",
             "y": loads[:, worker].round().tolist(),
-            "line": {"color": style.colour, "width": 0.7},
-            "opacity": 0.55,
+            "line": {"color": style.colour, "width": 0.9},
+            "opacity": 0.7,
             "hovertemplate": "%{y:,} tokens at step %{x:,}",
         }
         for worker in range(loads.shape[1])
@@ -128,6 +135,7 @@ def _loads(run: ClusterRun, style: LineStyle, top: float) -> Figure:
         "data": traces,
         "layout": {
             "height": 300,
+            "meta": {"link": "steps"},
             "xaxis": {"title": {"text": "time (steps)"}},
             "yaxis": {"title": {"text": "load (tokens)"}, "range": [0, top]},
         },
@@ -147,6 +155,7 @@ def _power(runs: list[ClusterRun]) -> Figure:
                 "type": "scatter",
                 "mode": "lines",
                 "name": escaped(run.policy),
+                "meta": run.policy,
                 "x": run.clock[steps].round(2).tolist(),
                 "y": watt.round(1).tolist(),
                 "line": {"color": style.colour, "dash": _dash(style), "width": 1.6},
@@ -168,6 +177,7 @@ def _lookahead(comparison: ClusterComparison) -> Figure:
             "type": "scatter",
             "mode": "lines+markers",
             "name": "bf-io",
+            "meta": "bf-io",
             "x": names,
             "y": means.round(4).tolist(),
             "line": {"color": line_styles(["bf-io"])[0].colour, "width": 1.8},
@@ -182,6 +192,7 @@ def _lookahead(comparison: ClusterComparison) -> Figure:
                 "type": "scatter",
                 "mode": "lines",
                 "name": escaped(policy),
+                "meta": policy,
                 "x": names,
                 "y": [level] * len(names),
                 "line": {"color": style.colour, "dash": _dash(style), "width": 1.2},

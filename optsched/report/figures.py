@@ -29,6 +29,10 @@ _LONGEST_LABEL = 60
 def make_figures(comparison: Comparison) -> dict[str, Figure]:
     """Make the plots of the report as plain data for plotly.js.
 
+    Under "meta" a trace names its policy (a list: of each bar), and a layout what the page is to
+    link: plots with the same "link" zoom together, one with "only" shows that policy or the one
+    that is picked.
+
     Parameters
     ----------
     comparison
@@ -59,6 +63,7 @@ def _latency(comparison: Comparison) -> Figure:
     ranked = sorted(_styled(comparison.schedules), key=lambda pair: pair[0].total_latency)
     schedules = [schedule for schedule, _ in ranked]
     names = [escaped(schedule.policy) for schedule in schedules]
+    places = list(range(len(names)))  # long names may look the same
     totals = np.array([schedule.total_latency for schedule in schedules])
     unavoidable = comparison.bound.value
     gaps = [data.percent(comparison.gap(schedule)) for schedule in schedules]
@@ -79,7 +84,8 @@ def _latency(comparison: Comparison) -> Figure:
         "customdata": totals.tolist(),
         "hovertemplate": "total %{customdata:,}, gap %{text}<extra></extra>",
     }
-    bar = {"type": "bar", "orientation": "h", "y": names}
+    policies = [schedule.policy for schedule in schedules]
+    bar = {"type": "bar", "orientation": "h", "y": places, "meta": policies}
     layout = {
         "barmode": "stack",
         "bargap": 0.35,
@@ -89,7 +95,7 @@ def _latency(comparison: Comparison) -> Figure:
             "range": [0, int(totals.max()) * 1.2],
             "nticks": 6,
         },
-        "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
+        "yaxis": {"autorange": "reversed", "tickvals": places, "ticktext": names},
     }
     return {"data": [bar | bound, bar | rest], "layout": layout}
 
@@ -114,8 +120,11 @@ def _memory(comparison: Comparison) -> Figure:
         "hoverinfo": "skip",
     }
     title = "tokens held" + (f" (most of each {widest:,} steps)" if widest > 1 else "")
-    layout = {"xaxis": _time(comparison.instance), "yaxis": {"title": {"text": title}}}
-    layout["yaxis"]["rangemode"] = "tozero"
+    layout = {
+        "meta": {"link": "time"},
+        "xaxis": _time(comparison.instance),
+        "yaxis": {"title": {"text": title}, "rangemode": "tozero"},
+    }
     return {"data": [*traces, limit], "layout": layout}
 
 
@@ -162,6 +171,7 @@ def _schedule(comparison: Comparison) -> Figure:
     stack = {"title": {"text": "tokens held, stacked by request"}, "rangemode": "tozero"}
     rows = {"title": {"text": "requests in the order of their starts"}, "autorange": "reversed"}
     layout = {
+        "meta": {"link": "time", "only": comparison.best.policy},
         "height": 520,
         "hovermode": "closest",
         "xaxis": _time(comparison.instance),
@@ -231,6 +241,7 @@ def _line(schedule: Schedule, style: LineStyle) -> Figure:
         "type": "scatter",
         "mode": "lines",
         "name": escaped(schedule.policy),
+        "meta": schedule.policy,
         "line": {"color": style.colour, "dash": dash, "width": 1.7, "shape": "hv"},
     }
 

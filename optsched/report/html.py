@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +70,10 @@ def render_report(comparison: Comparison) -> str:
 
     return page_template("report.html.j2").render(
         comparison=comparison,
+        content=comparison.to_dict(),
+        instance=comparison.instance,
+        bound=comparison.bound,
+        policies=[schedule.policy for schedule in comparison.schedules],
         best=comparison.best,
         optimal=data.proven_optimal(comparison),
         titles={name: policy.title for name, policy in POLICIES.items()},
@@ -96,6 +101,7 @@ def page_template(name: str) -> Template:
         "mean": lambda value: f"{value:,.0f}" if value >= 1e4 else f"{value:,.1f}",
         "short": lambda value: "" if value is None else f"{value:,.5g}",
         "json": _json,
+        "code": _code,
     }
     environment.filters.update(filters)
     environment.trim_blocks = environment.lstrip_blocks = True
@@ -108,3 +114,10 @@ def _json(content: object) -> Markup:
 
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))
+
+
+def _code(text: str) -> Markup:
+    """Mark what stands between backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))

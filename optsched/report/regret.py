@@ -54,7 +54,7 @@ def cells(band: Band) -> list[tuple[float, str]]:
         (band.requests, f"{band.requests:,.0f}"),
         (band.mean_latency, f"{band.mean_latency:,.2f}"),
         (band.high, _range(band.low, band.high)),
-        (band.ceiling if math.isfinite(band.ceiling) else -1, _range(band.floor, band.ceiling)),
+        (band.ceiling, _range(band.floor, band.ceiling)),
         (band.ratio_high, _range(band.ratio_low, band.ratio_high)),
         (band.worst_ratio, _down(band.worst_ratio)),
     ]

@@ -65,6 +65,7 @@ def render_regret_report(result: Regret) -> str:
     return page_template("regret.html.j2").render(
         result=result,
         content=result.to_dict(),
+        policies=result.policies,
         loads=result.loads,
         growths=[(policy, f"{load:g}", growth) for policy, load, growth in result.growths()],
         columns=COLUMNS,
@@ -92,7 +93,13 @@ def _intervals(
             limit = limits[filled] if limits else None
             traces.append(_line(policy, style, bands, end, limit, filled=filled))
     layout = {
-        "xaxis": {"title": {"text": "horizon (steps)"}, "type": "log", "dtick": 1},
+        "meta": {"link": "horizon"},
+        "xaxis": {
+            "title": {"text": "horizon (steps)"},
+            "type": "log",
+            "tickvals": horizons,
+            "ticktext": [f"{horizon:,}" for horizon in horizons],
+        },
         "yaxis": {"title": {"text": title}, "rangemode": "tozero" if limits else "normal"},
     }
     return {"data": traces, "layout": layout}
@@ -111,7 +118,7 @@ def _line(
         "type": "scatter",
         "mode": "lines+markers",
         "name": escaped(policy),
-        "legendgroup": escaped(policy),
+        "meta": policy,
         "showlegend": filled,
         "x": [band.horizon for band in bands],
         "y": [getattr(band, end) for band in bands],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import platform
 import time
@@ -13,7 +14,7 @@ from optsched._files import write_whole
 from optsched._version import __version__
 from optsched.errors import OptschedError, nearest
 from optsched.reproduction.claims import verdict
-from optsched.reproduction.folder import CELLS, forget, open_folder
+from optsched.reproduction.folder import CELLS, PLOTS, forget, open_folder
 from optsched.reproduction.papers import TARGETS
 from optsched.reproduction.study import Study
 
@@ -264,16 +265,35 @@ def _write_page(path: Path) -> None:
     names = [name for name in TARGETS if (path / f"{name}.json").exists()]
     results = [json.loads((path / f"{name}.json").read_text(encoding="utf-8")) for name in names]
     images = {name: (path / f"{name}.png").read_bytes() for name in names}
-    write_whole(path / "index.html", render_reproductions(results, images).encode())
+    kept = {name: path / CELLS / name / PLOTS for name in names}
+    plots = {
+        name: json.loads(file.read_text(encoding="utf-8"))
+        for name, file in kept.items()
+        if file.exists()
+    }
+    write_whole(path / "index.html", render_reproductions(results, images, plots).encode())
 
 
 def _write(found: Reproduction, path: Path) -> None:
-    """Write table and plot, and the JSON last: it says that the target is finished."""
+    """Write table and plots, and the JSON last: it says that the target is finished."""
     from matplotlib import pyplot
+
+    from optsched.report.interactive import interactive
 
     name = found.target.name
     found.table.to_csv(path / f"{name}.csv", index=False)
     figure = found.plot()
-    figure.savefig(path / f"{name}.png", dpi=160)
+    _save(figure, path / f"{name}.png")
+    plots = json.dumps(interactive(figure), separators=(",", ":"))
+    write_whole(path / CELLS / name / PLOTS, plots.encode())
     pyplot.close(figure)
     write_whole(path / f"{name}.json", json.dumps(found.to_dict(), indent=1).encode())
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Write a plot as PNG with a palette, which takes a third of the room of full colours."""
+    from PIL import Image
+
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=160)
+    Image.open(drawn).convert("RGB").quantize(128).save(path, "PNG", optimize=True)

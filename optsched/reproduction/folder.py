@@ -12,6 +12,7 @@ from optsched._version import __version__
 from optsched.errors import OptschedError
 
 MANIFEST, CELLS = "_reproduction.json", "_cells"
+PLOTS = "plots.json"  # beside the cells of a target: its plots for the page
 
 
 def open_folder(out: str | Path, *, quick: bool, seed: int, overwrite: bool) -> Path:

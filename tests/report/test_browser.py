@@ -1,4 +1,4 @@
-"""The HTML pages in a real browser: no network, no error, tables that sort, plots that draw."""
+"""The HTML pages in a real browser: no network, no error, and all of them can be used."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 import optsched
+from optsched.policies import PriorityPolicy
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
@@ -17,6 +18,21 @@ pytestmark = [
 ]
 
 PHONE, DESKTOP = (390, 844), (1280, 900)
+KINDS = ["compare", "cluster", "regret", "reproduce"]
+HOSTILE = "<script>document.title = 'taken over'</script>" + 4 * " and a name that goes on"
+
+# Give what `look` says of every plot as soon as all are drawn.
+DRAWN = """
+const plots = [...document.querySelectorAll('.plot')], done = arguments[0];
+const next = at => {
+  if (at === plots.length) return done(plots.map(p =>
+    [p.querySelectorAll('.trace, .bars').length, p.clientWidth]));
+  plots[at].scrollIntoView();
+  const wait = () => plots[at].querySelector('.main-svg') ? next(at + 1) : setTimeout(wait, 20);
+  wait();
+};
+next(0);
+"""
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +52,15 @@ def browser():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Write one page of each kind, with the number of plots that it draws."""
+    """Write one page of each kind, and one of names that nobody expects."""
     folder = tmp_path_factory.mktemp("pages")
     instance = optsched.family("exponential", n=40, seed=1)
     optsched.compare(instance, ["fcfs", "area", "mc-sf"]).to_html(folder / "compare.html")
+    policies = [PriorityPolicy(HOSTILE, HOSTILE, lambda given: given.areas)]
+    policies += [
+        PriorityPolicy(f"{HOSTILE} {number}", "", lambda given: given.peaks) for number in range(19)
+    ]
+    optsched.compare(instance, policies).to_html(folder / "hostile.html")
     cluster = optsched.Cluster(workers=4, slots=4)
     trace = optsched.family("lognormal", n=200, seed=1)
     optsched.compare_cluster(
@@ -49,27 +70,30 @@ def pages(tmp_path_factory):
         "family:exponential", ["fcfs", "area"], loads=[0.8], horizons=[100, 200, 400], seeds=3
     )
     regret.to_html(folder / "regret.html")
-    optsched.reproduce_into(["sorted-f-example-1"], folder / "out", quick=True, workers=1)
+    targets = ["sorted-f-example-1", "robust-theorem-5-2", "bf-io-fig-5"]
+    optsched.reproduce_into(targets, folder / "out", quick=True, workers=1)
     (folder / "out" / "index.html").rename(folder / "reproduce.html")
     return folder
 
 
 def open_page(browser, path, size):
-    """Open a page anew and wait until its plots are drawn."""
+    """Open a page anew."""
     browser.get_log("browser"), browser.get_log("performance")
     browser.set_window_size(*size)
     browser.get(path.as_uri())
-    browser.execute_async_script(
-        "const done = arguments[0];"
-        "const wait = () => document.querySelectorAll('.plot:empty').length"
-        " ? setTimeout(wait, 50) : requestAnimationFrame(() => done()); wait();"
-    )
+
+
+def pick(browser, policy):
+    from selenium.webdriver.support.select import Select
+
+    Select(browser.find_element("id", "picker")).select_by_value(policy)
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-@pytest.mark.parametrize("kind", ["compare", "cluster", "regret", "reproduce"])
+@pytest.mark.parametrize("kind", [*KINDS, "hostile"])
 def test_a_page_opens_without_network_or_errors(browser, pages, kind, size):
     open_page(browser, pages / f"{kind}.html", size)
+    drawn = browser.execute_async_script(DRAWN)
     errors = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
     assert not errors
     requests = [
@@ -79,23 +103,23 @@ def test_a_page_opens_without_network_or_errors(browser, pages, kind, size):
         and ('"url":"http' in entry["message"] or '"url":"ws' in entry["message"])
     ]
     assert not requests
-    drawn = browser.execute_script(
-        "return [...document.querySelectorAll('.plot')].map(p => "
-        "[p.querySelectorAll('.trace, .bars, .legendtoggle').length, p.clientWidth])"
-    )
-    if kind == "reproduce":
-        assert browser.execute_script(
-            "return [...document.images].every(i => i.complete && i.naturalWidth > 100)"
-        )
-    else:
-        assert drawn
+    assert drawn
     assert all(traces > 0 and width > 250 for traces, width in drawn)
     # Nothing makes the page itself wider than the screen: wide tables scroll on their own.
     overflow = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert browser.execute_script(overflow) <= 0
+    assert "taken over" not in browser.title[:20]
 
 
-@pytest.mark.parametrize("kind", ["compare", "cluster", "regret"])
+def test_plots_are_drawn_when_they_are_scrolled_into_view(browser, pages):
+    open_page(browser, pages / "compare.html", PHONE)
+    empty = "return document.querySelectorAll('.plot:empty').length"
+    assert browser.execute_script(empty) > 0
+    browser.execute_async_script(DRAWN)
+    assert browser.execute_script(empty) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_click_or_a_key_sorts_the_table(browser, pages, kind):
     from selenium.webdriver.common.keys import Keys
 
@@ -117,25 +141,198 @@ def test_a_click_or_a_key_sorts_the_table(browser, pages, kind):
     assert browser.execute_script(sort) == "descending"
 
 
+def test_rows_without_a_value_come_last_in_either_order(browser, pages):
+    open_page(browser, pages / "compare.html", DESKTOP)
+    first = browser.execute_script(
+        "const rows = document.getElementById('policies').tBodies[0].rows;"
+        "rows[0].cells[1].dataset.value = ''; return rows[0].cells[0].dataset.value"
+    )
+    head = browser.find_element("css selector", "#policies th:nth-child(2) button")
+    last = "return document.querySelector('#policies tbody tr:last-child th').dataset.value"
+    for _ in range(2):
+        head.click()
+        assert browser.execute_script(last) == first
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy"),
+    [("compare", "fcfs"), ("cluster", "fcfs"), ("regret", "fcfs"), ("reproduce", "a-l")],
+)
+def test_a_policy_that_is_picked_stands_out_in_all_plots(browser, pages, kind, policy):
+    open_page(browser, pages / f"{kind}.html", DESKTOP)
+    browser.execute_async_script(DRAWN)
+    pick(browser, policy)
+    traces = browser.execute_script(
+        "return [...document.querySelectorAll('.plot')].filter(p => !p.layout.meta?.only)"
+        ".flatMap(p => p.data.map(t => [t.meta, t.opacity ?? 1, t.visible]))"
+    )
+    of_picked = [(opacity, shown) for name, opacity, shown in traces if name == policy]
+    assert of_picked
+    assert all(opacity > 0.5 and shown is True for opacity, shown in of_picked)
+    assert any(opacity < 0.2 for name, opacity, _ in traces if name != policy)
+    pick(browser, "")
+    opacities = browser.execute_script(
+        "return [...document.querySelectorAll('.plot')].flatMap(p => p.data.map(t => t.opacity))"
+    )
+    assert all(opacity is None or opacity > 0.5 for opacity in opacities)
+
+
+def test_the_schedule_is_that_of_the_picked_policy(browser, pages):
+    open_page(browser, pages / "compare.html", DESKTOP)
+    browser.execute_async_script(DRAWN)
+    shown = (
+        "return document.getElementById('schedule').data.filter(t => t.visible).map(t => t.meta)"
+    )
+    best = set(browser.execute_script(shown))
+    for policy in ("fcfs", "area"):
+        pick(browser, policy)
+        assert set(browser.execute_script(shown)) == {policy}
+        marked = "return document.querySelector('.picked th').dataset.value"
+        assert browser.execute_script(marked) == policy
+    pick(browser, "")
+    assert set(browser.execute_script(shown)) == best
+
+
+def test_a_name_in_the_legend_hides_and_shows_its_line_by_key(browser, pages):
+    from selenium.webdriver.common.keys import Keys
+
+    open_page(browser, pages / "compare.html", DESKTOP)
+    browser.execute_async_script(DRAWN)
+    name = browser.find_element("css selector", "section:has(#distribution) .legend button")
+    shown = "return document.getElementById('distribution').data.map(t => t.visible)"
+    for state in ("false", "true"):
+        name.send_keys(Keys.SPACE)
+        assert name.get_attribute("aria-pressed") == state
+        assert browser.execute_script(shown) == [state == "true", True, True]
+
+
+def test_plots_over_time_zoom_together(browser, pages):
+    open_page(browser, pages / "compare.html", DESKTOP)
+    browser.execute_async_script(DRAWN)
+    ranges = browser.execute_async_script(
+        "const [memory, schedule] = ['memory', 'schedule'].map(n => document.getElementById(n));"
+        "const done = arguments[0], range = p => p.layout.xaxis.range.map(Math.round);"
+        "Plotly.relayout(memory, {'xaxis.range[0]': 3, 'xaxis.range[1]': 9}).then(() => {"
+        "  const zoomed = range(schedule);"
+        "  return Plotly.relayout(memory, {'xaxis.autorange': true})"
+        "    .then(() => done([zoomed, range(schedule)])); })"
+    )
+    assert ranges[0] == [3, 9]
+    assert ranges[1][1] > 9
+
+
 @pytest.mark.parametrize("scheme", ["dark", "light"])
-def test_text_can_be_read_in_both_schemes(browser, pages, scheme):
+@pytest.mark.parametrize("kind", ["compare", "reproduce"])
+def test_text_can_be_read_in_both_schemes(browser, pages, kind, scheme):
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia",
         {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
     )
-    open_page(browser, pages / "compare.html", DESKTOP)
-    colours = browser.execute_script(
-        "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
+    open_page(browser, pages / f"{kind}.html", DESKTOP)
+    browser.execute_async_script(DRAWN)
+    contrasts = browser.execute_script(
+        """
+        const level = colour => {
+          const [r, g, b] = colour.match(/[\\d.]+/g).map(v => v / 255)
+            .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+          return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const page = level(getComputedStyle(document.body).backgroundColor);
+        const shades = ['p', '.note', 'th button', '.answer', 'td', 'footer', '.legend button']
+          .map(name => document.querySelector(name)).filter(Boolean)
+          .map(each => getComputedStyle(each).color)
+          .concat([...document.querySelectorAll('.xtick text')].map(t => getComputedStyle(t).fill));
+        const ratio = l => (Math.max(l, page) + .05) / (Math.min(l, page) + .05);
+        return [page, shades.map(level).map(ratio)];
+        """
     )
-    ink, page = (sum(map(int, colour[4:-1].split(","))) / 3 for colour in colours)
-    assert (ink > page) == (scheme == "dark")
-    assert abs(ink - page) > 150
+    page, ratios = contrasts
+    assert (page < 0.5) == (scheme == "dark")
+    assert min(ratios) >= 4.5  # as WCAG 2 asks of text
 
 
-def test_every_control_has_a_name(browser, pages):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_screen_reader_is_told_what_everything_is(browser, pages, kind):
+    open_page(browser, pages / f"{kind}.html", DESKTOP)
+    browser.execute_async_script(DRAWN)
+    nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    named = [
+        (node["role"]["value"], node.get("name", {}).get("value", "").strip())
+        for node in nodes
+        if not node["ignored"] and "role" in node
+    ]
+    spoken = {"button", "combobox", "link", "image", "figure", "region", "table", "columnheader"}
+    assert {"button", "combobox", "table", "columnheader", "figure"} <= {role for role, _ in named}
+    assert [role for role, name in named if role in spoken and not name] == []
+    assert browser.execute_script("return document.documentElement.lang") == "en"
+    plots = [name for role, name in named if role == "figure" and name.startswith("Plot, ")]
+    assert len(plots) == browser.execute_script("return document.querySelectorAll('.plot').length")
+
+
+def test_the_keyboard_reaches_every_control_and_shows_where_it_is(browser, pages):
+    from selenium.webdriver.common.keys import Keys
+
     open_page(browser, pages / "compare.html", DESKTOP)
-    nameless = browser.execute_script(
-        "return [...document.querySelectorAll('button, select, a')].filter(e => "
-        "!(e.textContent.trim() || e.ariaLabel || e.labels?.length || e.dataset.title)).length"
+    browser.execute_async_script(DRAWN)
+    controls = "return document.querySelectorAll('main button, main select').length"
+    reached = []
+    for _ in range(browser.execute_script(controls) + 10):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        kind, outline, top = browser.execute_script(
+            "const e = document.activeElement, s = getComputedStyle(e);"
+            "return [e.tagName, s.outlineStyle, e.getBoundingClientRect().top]"
+        )
+        if kind == "BODY":
+            break
+        reached.append(kind)
+        assert outline != "none"
+        assert top > -1
+    assert reached[0] == "SELECT"
+    assert reached.count("BUTTON") + 1 >= browser.execute_script(controls)
+
+
+def test_long_names_leave_room_for_the_numbers(browser, pages):
+    open_page(browser, pages / "hostile.html", PHONE)
+    width = browser.execute_script(
+        "return document.querySelector('#policies tbody th').getBoundingClientRect().width"
     )
-    assert nameless == 0
+    assert width < 0.6 * PHONE[0]
+    rows = browser.execute_async_script(DRAWN) and browser.execute_script(
+        "return new Set([...document.getElementById('latency').querySelectorAll('.bars .point')]"
+        ".map(p => p.getBoundingClientRect().top)).size"
+    )
+    assert rows == 20  # although their names begin alike
+
+
+def test_print_and_no_script_show_pictures(browser, pages):
+    page = pages / "reproduce.html"
+    pictures = "return [...document.images].filter(i => i.offsetWidth > 200 && i.complete).length"
+    open_page(browser, page, DESKTOP)
+    assert browser.execute_script(pictures) == 0
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert browser.execute_script(pictures) == 3
+    assert not browser.execute_script(
+        "return [...document.querySelectorAll('.plot')].some(p => p.offsetWidth)"
+    )
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    open_page(browser, page, DESKTOP)
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert browser.execute_script(pictures) == 3
+
+
+@pytest.mark.parametrize("kind", ["compare", "reproduce"])
+def test_a_page_prints_on_white_without_errors(browser, pages, kind):
+    import base64
+
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
+    )
+    open_page(browser, pages / f"{kind}.html", DESKTOP)
+    printed = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {})["data"])
+    assert len(printed) > 20_000
+    assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    if kind != "reproduce":  # whose pictures are printed
+        empty = "return document.querySelectorAll('.plot:empty').length"
+        assert browser.execute_script(empty) == 0
