@@ -21,7 +21,7 @@ extensions = [
     "sphinx-mathjax-offline",  # pages show formulas without a network
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "jupyter_execute"]  # what an earlier build left
 html_theme = "furo"
 html_title = f"optsched {release}"
 html_static_path = ["_static"]
