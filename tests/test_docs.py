@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,10 +10,34 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-IDS = [str(page.relative_to(ROOT)) for page in PAGES]
+PAGES = [page for page in PAGES if "_build" not in page.parts]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+CODE = re.compile(r"```.*?```|`[^`\n]+`", flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def _ids(pages):
+    return [str(page.relative_to(ROOT)) for page in pages]
+
+
+def _text(page):
+    """Give a page, or what a notebook says beside its code."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = json.loads(text)["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def _anchors(page):
+    """Name the headings of a page as GitHub and the site do."""
+    headings = re.findall(
+        r"^#+ +(.+)$", re.sub(r"```.*?```", "", _text(page), flags=re.DOTALL), re.M
+    )
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_ids(PAGES))
 def test_python_blocks_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
@@ -20,8 +45,28 @@ def test_python_blocks_run_in_order(page, tmp_path, monkeypatch):
         exec(compile(block, f"{page.name}: {block.splitlines()[0]}", "exec"), namespace)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
-def test_links_to_files_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=_ids([*PAGES, *NOTEBOOKS]))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)", CODE.sub("", _text(page))):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        found = page.parent / path if path else page
+        assert found.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in _anchors(found), f"{page.name} links to {target}"
+
+
+def test_every_page_is_in_the_contents():
+    listed = set()
+    for page in PAGES:
+        for contents in re.findall(r"```{toctree}\n(.*?)```", page.read_text(), flags=re.DOTALL):
+            names = [line for line in contents.splitlines() if line and line[0] != ":"]
+            listed |= {(page.parent / f"{name}.md").resolve() for name in names}
+    missing = {page for page in PAGES if "docs" in page.parts} - listed
+    assert {str(page.relative_to(ROOT)) for page in missing} == {"docs/index.md"}
+
+
+def test_every_picture_is_shown():
+    shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for picture in (ROOT / "docs" / "images").glob("*.png"):
+        assert f"images/{picture.name})" in shown
