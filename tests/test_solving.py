@@ -84,7 +84,8 @@ def test_deadlines_hard_and_soft():
     due = {"deadlines": lambda rng, n: rng.integers(3, 12, n)}
     infeasible = 0
     for instance in random_instances(16, seed=3, **due):
-        feasible = [schedule for schedule in schedules(instance) if not schedule.check()]
+        every = list(schedules(instance))
+        feasible = [schedule for schedule in every if not schedule.check()]
         if not feasible:
             infeasible += 1
             with pytest.raises(InfeasibleError, match="not all requests can complete within their"):
@@ -95,10 +96,7 @@ def test_deadlines_hard_and_soft():
             assert result.schedule.check() == []
         for lateness in ("per-step", "per-request"):
             soft = solve(instance, time_limit=30, lateness=lateness, penalty=3.0)
-            costs = (
-                schedule_cost(schedule, "total-latency", lateness, 3.0)
-                for schedule in schedules(instance)
-            )
+            costs = (schedule_cost(schedule, "total-latency", lateness, 3.0) for schedule in every)
             assert soft.cost == min(costs)
             assert soft.proven_optimal
     assert 0 < infeasible < 16
@@ -260,3 +258,37 @@ def test_weights_and_arrivals_have_certified_intervals_that_are_explained(name):
     explained = result.explain()
     assert explained.order_regret + explained.wasted_memory == pytest.approx(explained.gap)
     assert any("delays" in step for step in result.steps)
+
+
+def test_small_instances_are_proven_in_this_process(monkeypatch):
+    """A child process takes longer to start than most of these take to be solved."""
+
+    def refuse(*arguments, **options):
+        raise AssertionError("a solver was called")
+
+    expected = {}
+    for name, requests in (("uniform", 6), ("normal", 6), ("binomial", 6), ("exponential", 8)):
+        instance = family(name, requests, seed=1)
+        expected[instance] = solve(instance, method="cp-sat", time_limit=60).cost
+    monkeypatch.setattr(optsched.stages, "solve_events", refuse)
+    monkeypatch.setattr(optsched.stages, "solve_linear", refuse)
+    for instance, cost in expected.items():
+        result = solve(instance, time_limit=60)
+        assert (result.cost, result.bound, result.status) == (cost, cost, "optimal")
+        assert result.schedule.check() == []
+        assert optsched.verify(result.prices, instance) <= cost
+
+
+def test_few_requests_of_different_size_go_to_the_event_program(monkeypatch):
+    """Branch and bound would need a second for these, and the event program a tenth."""
+    instance = family("uniform", n=7, seed=1)
+    result = solve(instance, time_limit=60)
+    assert (result.cost, result.status) == (391, "optimal")
+    assert result.proof.startswith("CP-SAT")
+
+    def die(*arguments, **options):
+        return Solution("error", "CP-SAT", 0.1, words="killed by signal 9")
+
+    monkeypatch.setattr(optsched.stages, "solve_events", die)
+    result = solve(instance, time_limit=60)
+    assert (result.cost, result.status, result.proof) == (391, "optimal", "branch and bound")

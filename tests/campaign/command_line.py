@@ -140,6 +140,19 @@ FAMILIES = [
 
 
 @functools.cache
+def compile_kernels():
+    """Compile what takes longest, which the clock of a case would cut off again and again."""
+    for arguments in (
+        ["cluster", "--workers", "2", "--slots", "2", "--policies", "bf-io", "--steps", "20"],
+        ["compare", "--policies", "a-max,a-min", "--intervals", "classes:2"],
+        ["compare", "--policies", "fcfs,mixed", "--clock", "unit"],
+        ["solve", "--method", "search", "--time-limit", "1"],
+    ):
+        code, _, err, error = run([*arguments, "family:uniform,n=12"], seconds=3600)
+        assert (code, error) == (0, None), err
+
+
+@functools.cache
 def files():
     """Give the valid files, in a fixed order."""
     return sorted(corpus().items())
@@ -147,6 +160,7 @@ def files():
 
 def case(seed, folder):
     """Run one random command line in this process."""
+    compile_kernels()
     rng = random.Random(seed)
     command = rng.choice(sorted(set(cli.commands) - {"doctor"}))
     arguments = [command, *_arguments(command, rng, folder)]
@@ -186,7 +200,7 @@ def _not_json(constant):
     raise ValueError(f"{constant} is no JSON")
 
 
-def run(arguments):
+def run(arguments, seconds=SECONDS):
     """Give exit code, standard output, standard error and what was raised beside SystemExit."""
     out, err = io.StringIO(), io.StringIO()
     before, here = sys.argv, os.getcwd()
@@ -198,7 +212,7 @@ def run(arguments):
             contextlib.redirect_stderr(err),
             warnings.catch_warnings(),
             address_space(GIGABYTES),
-            within(SECONDS, KeyboardInterrupt),
+            within(seconds, KeyboardInterrupt),
         ):
             warnings.simplefilter("error")
             main()
