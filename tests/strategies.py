@@ -1,7 +1,8 @@
-"""Random small instances for property-based tests."""
+"""Random instances: small ones for property-based tests, and larger ones."""
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import strategies as st
 
 from optsched import Instance
@@ -18,4 +19,13 @@ def instances(draw, max_requests=6, max_memory=20, max_arrival=8, max_output=8):
     prompts = [draw(st.integers(0, memory - output)) for output in outputs]
     last = draw(st.sampled_from([0, max_arrival]))
     arrivals = sorted(draw(st.lists(st.integers(0, last), min_size=count, max_size=count)))
+    return Instance(prompts, outputs, memory, arrivals)
+
+
+def drawn_instance(rng):
+    """Draw up to 39 requests, offline or with arrivals."""
+    count, memory = int(rng.integers(1, 40)), int(rng.integers(5, 120))
+    outputs = rng.integers(1, min(memory, 30) + 1, count)
+    prompts = rng.integers(0, memory - outputs + 1)
+    arrivals = np.sort(rng.integers(0, 100, count)) * int(rng.integers(0, 2))
     return Instance(prompts, outputs, memory, arrivals)

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+from fresh import printed
+
 from optsched import solve
 from optsched.doctor import OPTIMUM, Finding, package, small
 
@@ -44,10 +46,7 @@ def test_the_shell_completes_commands():
         "COMP_CWORD": "1",
     }
     script = "import sys; sys.argv = ['optsched']; from optsched.cli import main; main()"
-    answer = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60
-    )
-    assert "compare" in answer.stdout
+    assert "compare" in printed(script, env=environment, timeout=60)
 
 
 def test_the_package_is_a_program():

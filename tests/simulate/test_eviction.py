@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from literal_attempts import attempts_of, planned_run, random_rank
-from strategies import instances
+from strategies import drawn_instance, instances
 
 from optsched import Instance, execute, forecast, run
 from optsched.policies import IntervalPolicy, PriorityPolicy
@@ -47,16 +47,12 @@ def test_every_policy_equals_the_literal_simulator(policy, instance, intervals, 
 def test_every_policy_is_feasible_on_1000_random_instances_and_repeats_itself():
     rng = np.random.default_rng(5)
     for number in range(1000):
-        count, memory = int(rng.integers(1, 40)), int(rng.integers(5, 120))
-        outputs = rng.integers(1, min(memory, 30) + 1, count)
-        prompts = rng.integers(0, memory - outputs + 1)
-        arrivals = np.sort(rng.integers(0, 100, count)) * int(rng.integers(0, 2))
-        instance = Instance(prompts, outputs, memory, arrivals)
+        instance = drawn_instance(rng)
         intervals = MAKERS[int(rng.integers(len(MAKERS)))]
         for policy in POLICIES:
             execution = execute(instance, policy, intervals=intervals, seed=3)
             assert execution.check() == [], instance.to_json()
-            assert execution.peak_memory == execution.memory_profile().max() <= memory
+            assert execution.peak_memory == execution.memory_profile().max() <= instance.memory
             if number % 5 == 0:
                 again = execute(instance, policy, intervals=intervals, seed=3)
                 assert attempts_of(again) == attempts_of(execution)

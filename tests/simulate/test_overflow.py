@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from literal_attempts import attempts_of, threshold_run
-from strategies import instances
+from strategies import drawn_instance, instances
 
 from optsched import Instance, PolicyError, execute, run
 from optsched.policies.overflow import CLEARING, GREEDY
@@ -77,15 +77,11 @@ def test_every_overflow_policy_is_feasible_on_1000_random_instances():
     rng = np.random.default_rng(6)
     loops = 0
     for _ in range(1000):
-        count, memory = int(rng.integers(1, 40)), int(rng.integers(5, 120))
-        outputs = rng.integers(1, min(memory, 30) + 1, count)
-        prompts = rng.integers(0, memory - outputs + 1)
-        arrivals = np.sort(rng.integers(0, 100, count)) * int(rng.integers(0, 2))
-        instance = Instance(prompts, outputs, memory, arrivals)
+        instance = drawn_instance(rng)
         for name in ("alpha-greedy", "alpha-greedy:0.05", "alpha-beta-clearing"):
             execution = execute(instance, name, seed=3)
             assert execution.check() == [], instance.to_json()
-            assert execution.peak_memory <= memory
+            assert execution.peak_memory <= instance.memory
             assert attempts_of(execution) == attempts_of(execute(instance, name, seed=3))
             loops += execution.loop is not None
     assert 0 < loops < 3000

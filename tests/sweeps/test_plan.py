@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
+from fresh import printed
 
 from optsched import OptschedError
 from optsched.sweeps.plan import read_plan
@@ -65,10 +64,7 @@ def test_a_run_is_known_by_what_it_is(file):
         f"print([run.key for run in read_plan({str(file)!r}).runs])"
     )
     env = os.environ | {"PYTHONHASHSEED": "7"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd="/", check=True
-    )
-    assert done.stdout.strip() == str(keys)
+    assert printed(code, env=env, cwd="/") == str(keys)
     (file.parent / "few.csv").write_text("prompt_tokens,output_tokens\n3,4\n5,7\n")
     assert not set(keys) & {run.key for run in read_plan(file).runs}
 

@@ -7,13 +7,12 @@ import gzip
 import json
 import math
 import os
-import subprocess
-import sys
 import threading
 from decimal import Decimal
 
 import numpy as np
 import pytest
+from fresh import imports
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
@@ -181,11 +180,7 @@ def test_real_traces_are_read_whole(shared_data):
 
 
 def test_importing_optsched_does_not_import_pyarrow():
-    code = "import optsched, sys; optsched.read_trace; print('pyarrow' in sys.modules)"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "False"
+    assert not imports("import optsched; optsched.read_trace", "pyarrow")
 
 
 @pytest.mark.parametrize("content", [TIMED, AZURE, BURST_SESSIONS, VIDUR_LENGTHS, MOONCAKE])

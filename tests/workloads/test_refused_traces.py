@@ -173,7 +173,10 @@ def test_files_that_are_none_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"memory": None}, "trace.csv does not say how much the worker holds; give the memory (--memory M)"),
+        (
+            {"memory": None},
+            "trace.csv does not say how much the worker holds; give the memory (--memory M)",
+        ),
         ({"memory": 0}, "memory is 0, but must be a whole number"),
         ({"memory": 1.5}, "memory is 1.5, but must be a whole number"),
         ({"memory": "many"}, "memory is 'many', but must be a whole number"),
