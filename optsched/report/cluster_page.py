@@ -106,7 +106,7 @@ def _loads(run: ClusterRun, style: LineStyle, top: float) -> Figure:
     heaviest = thinned(run.loads.max(axis=1), 300)[1]
     line = {
         "type": "scatter",
-        "mode": "lines",
+        "mode": _mode(len(steps)),
         "x": steps.tolist(),
         "showlegend": False,
         "meta": run.policy,
@@ -142,6 +142,10 @@ def _loads(run: ClusterRun, style: LineStyle, top: float) -> Figure:
     }
 
 
+def _mode(points: int) -> str:
+    return "lines" if points > 1 else "markers"  # a line of one point would not be seen
+
+
 def _dash(style: LineStyle) -> str:
     return ",".join(f"{2 * length:g}px" for length in style.dash) or "solid"
 
@@ -153,7 +157,7 @@ def _power(runs: list[ClusterRun]) -> Figure:
         traces.append(
             {
                 "type": "scatter",
-                "mode": "lines",
+                "mode": _mode(len(steps)),
                 "name": escaped(run.policy),
                 "meta": run.policy,
                 "x": run.clock[steps].round(2).tolist(),

@@ -50,7 +50,7 @@ function traces(place) {
     const look = { ...trace, visible: possible.includes(trace) && isShown(place, trace) };
     if (Array.isArray(trace.meta)) {
       look.marker = { ...trace.marker, opacity: trace.meta.map(name => faded(name) ? 0.25 : 1) };
-    } else if (faded(trace.meta)) look.opacity = 0.12;
+    } else if (faded(trace.meta)) look.opacity = 0.2;
     for (const part of ["line", "marker", "error_y"]) {
       if (typeof look[part]?.color === "string") look[part] = { ...look[part], color: adapted(look[part].color) };
     }
@@ -61,7 +61,7 @@ function traces(place) {
 function layout(place) {
   const own = figures[place.id].layout, ink = colour("--ink"), rule = colour("--rule"), page = colour("--page");
   const look = {
-    height: 360, margin: { l: 10, r: 16, t: 32, b: 10 }, font: { family: "inherit", size: 13, color: ink },
+    height: 360, margin: { l: 10, r: 16, t: printing ? 8 : 32, b: 10 }, font: { family: "inherit", size: 13, color: ink },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     hoverlabel: { bgcolor: page, font: { color: ink }, namelength: -1 },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: ink },

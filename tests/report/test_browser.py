@@ -169,7 +169,7 @@ def test_a_policy_that_is_picked_stands_out_in_all_plots(browser, pages, kind, p
     of_picked = [(opacity, shown) for name, opacity, shown in traces if name == policy]
     assert of_picked
     assert all(opacity > 0.5 and shown is True for opacity, shown in of_picked)
-    assert any(opacity < 0.2 for name, opacity, _ in traces if name != policy)
+    assert any(opacity < 0.3 for name, opacity, _ in traces if name != policy)
     pick(browser, "")
     opacities = browser.execute_script(
         "return [...document.querySelectorAll('.plot')].flatMap(p => p.data.map(t => t.opacity))"

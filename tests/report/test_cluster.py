@@ -85,3 +85,11 @@ def test_the_page_holds_all_data_and_needs_no_network(comparison, lookaheads):
     )
     assert content == json.loads(json.dumps(comparison.to_dict()))
     assert 'id="lookahead"' not in render_cluster_report(comparison)
+
+
+def test_a_page_shows_runs_of_one_step_and_leaves_out_what_was_not_recorded():
+    trace = family("uniform", n=300, seed=0)
+    page = render_cluster_report(compare_cluster(trace, CLUSTER, ["fcfs"], steps=1))
+    assert "Load of every worker" not in page
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, flags=re.DOTALL).group(1))
+    assert figures["power"]["data"][0]["mode"] == "markers"
