@@ -89,7 +89,7 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE
     except FileNotFoundError as error:
-        click.echo(f"optsched: there is no file {error.filename}; check its name", err=True)
+        click.echo(f"optsched: there is no {error.filename}; check its name", err=True)
         code = BAD_INPUT
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""

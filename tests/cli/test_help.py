@@ -90,7 +90,7 @@ def test_a_wrong_command_line_says_where_its_help_is(optsched_command):
 def test_a_missing_file_is_named(optsched_command, tmp_path):
     missing = tmp_path / "plan.json"
     code, _, err = optsched_command("check", "family:uniform,n=5", missing)
-    assert (code, err) == (2, f"optsched: there is no file {missing}; check its name\n")
+    assert (code, err) == (2, f"optsched: there is no {missing}; check its name\n")
 
 
 @pytest.mark.parametrize(
