@@ -26,6 +26,7 @@ from optsched.simulate.unit import (
     earliest_start,
     new_usage,
     occupy,
+    slide,
 )
 
 if TYPE_CHECKING:
@@ -167,10 +168,7 @@ def _backfill(
 ) -> IntArray:
     """Plan in order and start whoever is planned before a step; gives the usage, perhaps longer."""
     if clock - window[0] > len(usage) // 2:
-        kept = max(0, window[1] - clock)
-        usage[1 : kept + 1] = usage[clock + 1 - window[0] : clock + 1 - window[0] + kept].copy()
-        usage[kept + 1 :] = 0
-        window[0] = clock
+        slide(usage, window, clock)
     base, running_end = window[0], window[1]
     planned = np.empty(len(order), dtype=np.int64)
     count = 0

@@ -130,15 +130,21 @@ def earliest_start(
 
 
 @compiled
+def slide(usage: IntArray, window: IntArray, now: int) -> None:
+    """Let the window begin now: what was held before is past."""
+    past = now - window[0]
+    kept = max(0, window[1] - now)
+    usage[1 : kept + 1] = usage[past + 1 : past + 1 + kept].copy()
+    usage[kept + 1 :] = 0
+    window[0] = now
+
+
+@compiled
 def occupy(usage: IntArray, window: IntArray, prompt: int, output: int, start: int) -> None:
     """Add a request to the usage; starts never decrease from one call to the next."""
+    if start + output - window[0] >= len(usage):
+        slide(usage, window, start)
     base = window[0]
-    if start + output - base >= len(usage):
-        # Slide the window: steps up to `start` are past.
-        kept = max(0, window[1] - start)
-        usage[1 : kept + 1] = usage[start + 1 - base : start + 1 - base + kept].copy()
-        usage[kept + 1 :] = 0
-        window[0] = base = start
     for token in range(1, output + 1):
         usage[start - base + token] += prompt + token
     window[1] = max(window[1], start + output)
