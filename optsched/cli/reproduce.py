@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from optsched.cli.common import DONE, Output, shared_options
+from optsched.cli.common import DONE, INTERRUPTED, Output, shared_options
 from optsched.cli.presentation import command, examples
 from optsched.errors import OptschedError
 
@@ -46,13 +46,20 @@ def reproduce(
     if out is None:
         raise OptschedError("there is no place for the results; name a folder with --out")
     chosen = list(TARGETS) if names == ("all",) else list(dict.fromkeys(names))
+    results: list[dict[str, Any]] = []
+
+    def keep(result: dict[str, Any]) -> None:
+        results.append(result)
+        output.say(describe(result) + "\n")
+
+    code = DONE
     with output.progress(f"reproducing {chosen[0]}") as update:
-        results = reproduce_into(
-            chosen,
-            out,
-            on_progress=update,
-            on_result=lambda result: output.say(describe(result) + "\n"),
-            **options,
-        )
-    output.result(results[0] if len(results) == 1 else {"targets": results})
-    return DONE
+        try:
+            reproduce_into(chosen, out, on_progress=update, on_result=keep, **options)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+            done = f"{len(results)} of {len(chosen)} targets"
+            output.note(f"interrupted after {done}; the same command goes on where it stopped")
+    if code == DONE or results:
+        output.result(results[0] if len(chosen) == 1 else {"targets": results})
+    return code

@@ -90,7 +90,7 @@ class SweepFolder:
             if not self._resume:
                 raise OptschedError(
                     f"{self.path} holds {len(keys):,} of the {len(self._plan.runs):,} runs of this "
-                    "sweep already; resume it, or take another folder"
+                    "sweep already; resume it (--resume), or take another folder"
                 )
         manifest = {
             "format": "optsched-sweep",

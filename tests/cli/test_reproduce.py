@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from optsched import reproduction
 from optsched.reproduction import TARGETS
 
 
@@ -26,6 +27,24 @@ def test_a_target_is_reproduced_into_a_folder(optsched_command, tmp_path):
     assert {"seed", "seconds", "settings", "versions", "quick"} <= set(found)
     for suffix in ("csv", "png", "json"):
         assert (tmp_path / "out" / f"sorted-f-example-1.{suffix}").stat().st_size
+
+
+def test_ctrl_c_keeps_the_targets_that_are_done(optsched_command, tmp_path, monkeypatch):
+    made = reproduction.reproduce_into
+
+    def interrupted(names, *arguments, **options):
+        made(names[:1], *arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reproduction, "reproduce_into", interrupted)
+    names = ["sorted-f-example-1", "sorted-f-theorem-1"]
+    path = tmp_path / "results.json"
+    code, _, err = optsched_command(
+        "reproduce", *names, "--quick", "--out", tmp_path / "out", "--json", path
+    )
+    sentence = "interrupted after 1 of 2 targets; the same command goes on where it stopped"
+    assert (code, err) == (130, f"optsched: {sentence}\n")
+    assert [each["target"] for each in json.loads(path.read_text())["targets"]] == names[:1]
 
 
 def test_several_targets_come_as_a_list(optsched_command, tmp_path):
