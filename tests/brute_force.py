@@ -59,30 +59,32 @@ def cost(starts, instance, objective="total-latency", lateness="forbidden", pena
     return total + max(completions) if objective == "makespan" else total
 
 
-def optima(instance):
-    """Try all starts within which one request after the other completes."""
+def feasible_starts(instance):
+    """Try all starts within which one request after the other completes; a row for each that fits.
+
+    Deadlines are not looked at.
+    """
     horizon = int(instance.arrivals[-1] + instance.outputs.sum())
     steps = np.arange(1, horizon + 1)
     count = len(instance)
     usage = np.zeros((1,) * count + (horizon,), dtype=np.int16)
-    costs = dict.fromkeys(OBJECTIVES, np.zeros((1,) * count))
-    for i in range(count):
-        prompt, output, arrival = (
-            int(values[i]) for values in (instance.prompts, instance.outputs, instance.arrivals)
-        )
+    rows = zip(instance.prompts, instance.outputs, instance.arrivals, strict=True)
+    for i, (prompt, output, arrival) in enumerate(rows):
         axis = [1] * count
         axis[i] = -1
-        starts = np.arange(arrival, horizon - output + 1)
-        age = steps - starts[:, None]
+        age = steps - np.arange(arrival, horizon - output + 1)[:, None]
         held = np.where((age >= 1) & (age <= output), prompt + age, 0).astype(np.int16)
         usage = usage + held.reshape([*axis, horizon])
-        end = (starts + output).reshape(axis)
-        costs["total-latency"] = costs["total-latency"] + end - arrival
-        weight = 1 if instance.weights is None else instance.weights[i]
-        costs["weighted-latency"] = costs["weighted-latency"] + weight * (end - arrival)
-        costs["makespan"] = np.maximum(costs["makespan"], end)
-    feasible = usage.max(axis=-1) <= instance.memory
-    return {name: cost[feasible].min() for name, cost in costs.items()}
+    return np.argwhere(usage.max(axis=-1) <= instance.memory) + instance.arrivals
+
+
+def optima(instance):
+    """Give the optimum of each objective over all schedules."""
+    completions = feasible_starts(instance) + instance.outputs
+    latencies = completions - instance.arrivals
+    weights = np.ones(len(instance)) if instance.weights is None else instance.weights
+    costs = (latencies.sum(axis=1), latencies @ weights, completions.max(axis=1))
+    return {name: cost.min() for name, cost in zip(OBJECTIVES, costs, strict=True)}
 
 
 def batches(selection):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from brute_force import feasible_starts
 from hypothesis import given, settings
 from literal import optimum
 from strategies import instances
@@ -44,15 +45,7 @@ def random_instances(count, seed, **fields):
 
 def schedules(instance):
     """All feasible schedules that end by a step within which one optimal schedule ends."""
-    latest = int(instance.arrivals.max() + instance.outputs.sum())
-    choices = [
-        range(arrival, latest - output + 1)
-        for arrival, output in zip(instance.arrivals, instance.outputs, strict=True)
-    ]
-    for starts in itertools.product(*choices):
-        schedule = Schedule(instance, starts)
-        if not [v for v in schedule.check() if v.kind != "deadline"]:
-            yield schedule
+    return [Schedule(instance, starts) for starts in feasible_starts(instance)]
 
 
 def test_every_method_finds_and_proves_the_optimum():
@@ -84,7 +77,7 @@ def test_deadlines_hard_and_soft():
     due = {"deadlines": lambda rng, n: rng.integers(3, 12, n)}
     infeasible = 0
     for instance in random_instances(16, seed=3, **due):
-        every = list(schedules(instance))
+        every = schedules(instance)
         feasible = [schedule for schedule in every if not schedule.check()]
         if not feasible:
             infeasible += 1

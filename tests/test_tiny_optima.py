@@ -57,7 +57,7 @@ def test_all_agree_and_no_bound_is_above_the_optimum(batch):
         assert found.lower == found.schedule.total_latency == least, where
         assert bound(instance, "closed-form").value <= least, where
         prices = bound(instance, "lagrangian")
-        better = improve_prices(run(instance, "area"), prices.certificate, work=3e5)
+        better = improve_prices(run(instance, "area"), prices.certificate, work=1e5)
         for proven in (sizes, prices, better):
             assert proven.value <= proven.certificate.value <= least, where
             assert verify(proven.certificate, instance) == proven.certificate.value, where

@@ -123,6 +123,7 @@ def test_the_fast_swap_gives_the_batches_of_algorithm_4(instance):
     assert select(instance, "swap").requests.tolist() == by_output(instance, batch)
 
 
+@pytest.mark.no_cover  # the tests above reach every line that runs here
 @pytest.mark.parametrize("name", KNOW_OUTPUTS)
 def test_feasible_and_deterministic_on_1000_random_instances(name):
     rng = np.random.default_rng(5)

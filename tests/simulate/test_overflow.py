@@ -73,6 +73,7 @@ def test_clearing_equals_the_literal_simulator(instance, alpha, beta, seed):
     assert execution.check() == []
 
 
+@pytest.mark.no_cover  # the tests above reach every line that runs here
 def test_every_overflow_policy_is_feasible_on_1000_random_instances():
     rng = np.random.default_rng(6)
     loops = 0
