@@ -32,6 +32,8 @@ myst_heading_anchors = 3
 nb_execution_mode = "off"  # notebooks are committed with their outputs, which the tests renew
 nb_merge_streams = True
 
+smartquotes_action = "qe"  # two dashes are those of an option
+
 autosummary_generate = True
 autodoc_typehints = "none"  # signatures carry them
 autodoc_member_order = "bysource"
@@ -65,7 +67,16 @@ def _link_pages(_: object, __: str, source: list[str]) -> None:
     source[0] = source[0].replace("(../notebooks/", "(notebooks/").replace("(../docs/", "(../")
 
 
+def _set_examples(_: object, __: object, epilog: list[str]) -> None:
+    """Show the examples of a command as code."""
+    if epilog:
+        lines = [line.strip("| ") for line in epilog]  # of a block of lines, so far
+        epilog[:] = [".. rubric:: Examples", "", ".. code-block:: text", ""]
+        epilog += [f"    {line}" for line in lines if line.startswith("optsched ")]
+
+
 def setup(app: object) -> None:
-    """Register both with Sphinx."""
+    """Register these with Sphinx."""
     app.connect("builder-inited", _copy_notebooks)  # type: ignore[attr-defined]
     app.connect("source-read", _link_pages)  # type: ignore[attr-defined]
+    app.connect("sphinx-click-process-epilog", _set_examples)  # type: ignore[attr-defined]

@@ -30,7 +30,14 @@ OPTIONS = {
     "Results": ("html", "schedules", "log", "certificate", "out", "json_path", "quiet"),
 }
 _SECTION = {name: section for section, names in OPTIONS.items() for name in names}
-_LAST = ("seed", "help")  # of the options that are a command's own
+
+
+def _place(parameter: click.Parameter) -> tuple[int, int]:
+    """Say where a parameter stands: a command's own first, the seed last among them."""
+    name = parameter.name or ""
+    if (section := _SECTION.get(name)) is not None:
+        return 1 + list(OPTIONS).index(section), OPTIONS[section].index(name)
+    return 0, int(name == "seed")
 
 
 def examples(*lines: str) -> str:
@@ -50,17 +57,9 @@ class _Examples(click.Command):
 class Command(_Examples):
     """A command whose options stand in sections, its own ones first."""
 
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Give the parameters in the order of the help."""
-        order = ["", *OPTIONS]
-
-        def place(parameter: click.Parameter) -> tuple[int, int]:
-            name = "help" if "--help" in parameter.opts else parameter.name or ""
-            if (section := _SECTION.get(name)) is not None:
-                return order.index(section), OPTIONS[section].index(name)
-            return 0, _LAST.index(name) + 1 if name in _LAST else 0
-
-        return sorted(super().get_params(ctx), key=place)
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.params.sort(key=_place)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in their sections."""
