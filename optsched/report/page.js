@@ -37,9 +37,9 @@ function keyOf(place, trace) {
 
 function isShown(place, trace) {
   const { only } = figures[place.id].layout.meta ?? {};
-  if (!only && picker.value && trace.meta === picker.value) return true;
   const chosen = toggled.get(place.closest("section"))?.get(keyOf(place, trace));
-  return chosen ?? (!!only || trace.visible !== "legendonly");
+  const picked = picker.value && trace.meta === picker.value;
+  return chosen ?? !!(only || picked || trace.visible !== "legendonly");
 }
 
 function traces(place) {
@@ -122,6 +122,7 @@ function follow(place, change) {  // zooms the x axes that are linked to this on
 
 function pick(name) {
   picker.value = name;
+  toggled.forEach(chosen => chosen.delete(name));  // what is picked is seen
   for (const row of table.tBodies[0].rows) row.classList.toggle("picked", !!name && row.cells[0].dataset.value === name);
   plots.forEach(render);
   refresh();

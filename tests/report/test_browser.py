@@ -193,6 +193,24 @@ def test_the_schedule_is_that_of_the_picked_policy(browser, pages):
     assert set(browser.execute_script(shown)) == best
 
 
+def test_a_click_on_a_bar_picks_its_policy_and_another_lets_it_go(browser, pages):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    open_page(browser, pages / "compare.html", DESKTOP)
+    browser.execute_async_script(DRAWN)
+    bars = browser.find_elements("css selector", "#latency .bars .point")
+    browser.execute_script("document.getElementById('latency').scrollIntoView()")
+    worst = browser.execute_script("return document.getElementById('latency').data[0].meta.at(-1)")
+    for expected in (worst, ""):
+        ActionChains(browser).move_to_element(bars[2]).click().perform()
+        found = browser.execute_async_script(
+            "setTimeout(() => arguments[0](document.getElementById('picker').value), 500)"
+        )
+        assert found == expected
+        label = browser.find_elements("css selector", "#latency .hoverlayer .hovertext")
+        assert label  # numbers are told below the pointer
+
+
 def test_a_name_in_the_legend_hides_and_shows_its_line_by_key(browser, pages):
     from selenium.webdriver.common.keys import Keys
 
@@ -204,6 +222,11 @@ def test_a_name_in_the_legend_hides_and_shows_its_line_by_key(browser, pages):
         name.send_keys(Keys.SPACE)
         assert name.get_attribute("aria-pressed") == state
         assert browser.execute_script(shown) == [state == "true", True, True]
+    name.click()
+    pick(browser, "fcfs")
+    assert browser.execute_script(shown) == [True, True, True]  # what is picked is seen
+    name.click()
+    assert browser.execute_script(shown) == [False, True, True]
 
 
 def test_plots_over_time_zoom_together(browser, pages):

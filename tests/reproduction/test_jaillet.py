@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from literal import usage_at
 from matplotlib import pyplot
+from plots_of_targets import drawn
 
 from optsched import Instance, Schedule, execute, family, reproduce, run, solve
 from optsched.reproduction.papers.jaillet import TARGETS
@@ -23,7 +24,7 @@ mpl.use("Agg")
 
 def claims_of(name):
     found = reproduce(name, quick=True)
-    pyplot.close(found.plot())
+    pyplot.close(drawn(found))
     labels = [claim.label for claim in found.claims]
     assert len(set(labels)) == len(labels)
     return found, {claim.label: claim for claim in found.claims}

@@ -8,6 +8,7 @@ from math import log, sqrt
 import numpy as np
 import pytest
 from matplotlib import pyplot
+from plots_of_targets import drawn
 
 from optsched import CompetitiveRatio, Instance, execute, family, reproduce
 from optsched.reproduction.papers.robust import TARGETS
@@ -40,7 +41,7 @@ def test_verdicts_and_plots(target):
     good = target.name in REPRODUCED | IN_THEOREMS
     assert found.verdict.startswith("reproduced") == good, found.verdict
     assert found.verdict.startswith("not reproduced: ") != good
-    figure = found.plot()
+    figure = drawn(found)
     for ax in figure.axes:
         assert ax.lines
         assert ax.get_xlabel()

@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from plots_of_targets import drawn
 from strategies import instances
 
 from optsched import (
@@ -32,7 +33,7 @@ mpl.use("Agg")
 
 def claims_of(name):
     found = reproduce(name, quick=True)
-    found.plot()
+    drawn(found)
     labels = [claim.label for claim in found.claims]
     assert len(set(labels)) == len(labels)
     return found, {claim.label: claim for claim in found.claims}
