@@ -14,7 +14,7 @@ import pytest
 from deadly_source import DeadlySource
 
 from optsched import OptschedError, sweep
-from optsched.sweeps.executors import check_scheduler, on_dask
+from optsched.sweeps.executors import on_dask
 from optsched.sweeps.plan import read_plan
 from optsched.sweeps.run import Run
 
@@ -55,19 +55,16 @@ def free_port():
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Address of a scheduler and two workers, which are started again when they are killed."""
+    import distributed
+
     address = f"tcp://127.0.0.1:{free_port()}"
     folder = tmp_path_factory.mktemp("dask")
     processes = [start("scheduler", "--host", address)]
     for _ in range(WORKERS):
         options = ("--nthreads", 1, "--local-directory", folder, "--nworkers", 1)
         processes.append(start("worker", address, *options))
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            check_scheduler(address)
-            break
-        except OptschedError:
-            time.sleep(0.1)
+    with distributed.Client(address, timeout=120, set_as_default=False) as client:
+        client.wait_for_workers(WORKERS, timeout=120)
     yield address, processes[1:]
     for process in reversed(processes):
         end(process)
