@@ -16,7 +16,7 @@ def doctor(output: Output, seed: int) -> int:
     """Check versions, solvers and speeds of this machine.
 
     The exit code is 1 if something does not work. The first time kernels are compiled, which takes
-    half a minute.
+    up to a minute.
     """
     from optsched.doctor import doctor as findings
     from optsched.doctor import to_dict
