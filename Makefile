@@ -11,7 +11,7 @@ demo: .venv/ready  ## compare all policies on a synthetic workload and write an 
 	@echo "open demo/report.html in a browser"
 
 test: .venv/ready  ## the whole test suite, with coverage
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --cov --cov-report term:skip-covered
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --cov --cov-report term:skip-covered --durations 15
 
 check: .venv/ready  ## lint, format and types
 	$(BIN)/ruff check .
