@@ -127,8 +127,6 @@ def read_instance(
             instance = read_trace(trace, memory, limit=limit, seconds_per_step=seconds_per_step)
     if instance.seconds_per_step not in (None, TICK):
         output.note(f"arrivals in seconds became steps of {instance.seconds_per_step:g} s")
-    if not trace.startswith("family:"):
-        _note_odd_arrivals(output, instance)
     return instance
 
 
@@ -231,6 +229,8 @@ def trace_options(function: Command) -> Command:
         if on_clock:
             seconds_per_step = TICK
         instance = read_instance(output, trace, memory, limit, seconds_per_step, skip_invalid)
+        if not trace.startswith("family:"):
+            _note_odd_arrivals(output, instance)
         return function(*args, instance=instance, output=output, **options)
 
     return command  # type: ignore[return-value]

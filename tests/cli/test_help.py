@@ -109,3 +109,11 @@ def test_arrivals_in_a_doubtful_unit_are_noted(optsched_command, tmp_path, first
     assert code == 0
     assert err.count("\n") == 1 + (sentence is not None)
     assert sentence is None or sentence in err
+
+
+def test_the_load_of_a_cluster_without_a_limit_is_not_noted(optsched_command, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("prompt_tokens,output_tokens,arrival_s\n20,5,0\n20,5,1\n")
+    code, _, err = optsched_command("cluster", trace, "--workers", 1, "--slots", 9)
+    assert code == 0
+    assert err == "optsched: arrivals in seconds became steps of 0.05 s\n"
