@@ -51,7 +51,7 @@ def solve(
     method
         "highs": the time-indexed program. "cp-sat": the event program, or the time-indexed one
         for more requests. "exact": the configuration bound, then branch and bound. "search": no
-        proof beyond the bound, any size. "auto": search, then what suits size and gap.
+        proof beyond the bound, any size. "auto": what suits size and gap.
     time_limit
         Seconds for everything.
     horizon
@@ -106,6 +106,9 @@ def solve(
     options = {"threads": threads, "seed": seed, "memory_limit": memory_limit}
     try:
         task.begin()
+        small = len(instance) <= _EXACT_MOST and objective == "total-latency"
+        if small and plain and method in ("auto", "exact"):
+            task.prove_small(method, seed, options)
         if not task.proven and plain and method in ("auto", "search", "exact"):
             task.improve_prices()
             task.delay_large(seed)

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,33 @@ _ROUNDING = 1e-9  # by which costs may differ, relatively, that are sums of frac
 _PRICES_MOST = 1000  # requests up to which prices are improved offline
 _PRICES_OFFLINE, _PRICES_ARRIVALS, _DELAYS = 0.05, 0.15, 0.4  # shares of the time left
 _DELAYS_FEW, _FEW = 0.2, 400  # so few requests are better searched
+
+
+class Effort(NamedTuple):
+    """How far the stages go that prove most small instances, in work and not in seconds."""
+
+    search: float  # work
+    phases: int  # of the configuration bound
+    iterations: int
+    nodes: int  # of branch and bound
+
+    @property
+    def ascent(self) -> dict[str, int]:
+        """What the configuration bound is asked for."""
+        return {"phases": self.phases, "iterations": self.iterations}
+
+
+#: Each takes several times as long as the one before: little is lost where it is not enough.
+_EFFORTS = (
+    Effort(search=4e5, phases=1, iterations=0, nodes=1_500),
+    Effort(search=4e6, phases=4, iterations=50, nodes=80_000),
+    Effort(search=2e7, phases=8, iterations=200, nodes=300_000),
+)
+_FIRST_PRICES = 2e5  # work that takes milliseconds and gives most of what prices can
+_TABLES = 2_000_000  # output tokens x requests x memory up to which sizes take milliseconds
+_TINY = 8  # requests up to which all efforts are worth it, and the event program takes tenths
+_VARIED = 0.45  # of a second if they vary as much in memory-time (standard deviation over mean)
+_HOPELESS = 0.1  # gap above which more requests are left to the stages that take their time
 
 
 @dataclass
@@ -88,7 +115,10 @@ class Task:
         seconds, requests = self.left * share, len(self.instance)
         if requests <= _SMALL:
             # A better schedule leaves a time-indexed program fewer starts; a small one needs none.
-            return min(seconds, 0.3 if requests <= _SMALLEST else 2.0)
+            most = 0.3 if requests <= _SMALLEST else 2.0
+            if requests <= _EVENTS_MOST and self.objective != "total-latency":
+                most = 0.05  # the event program comes next, whatever the gap
+            return min(seconds, most)
         return seconds
 
     def until(self, seconds: float) -> float:
@@ -116,6 +146,11 @@ class Task:
     def proven(self) -> bool:
         """Whether the best schedule is proven to be optimal."""
         return self.lowest >= self.cost * (1 if self.whole else 1 - _ROUNDING)
+
+    @property
+    def distance(self) -> float:
+        """Share of the best cost that the bound does not account for."""
+        return (self.cost - self.lowest) / self.cost if self.best is not None else math.inf
 
     def offer(self, schedule: Schedule) -> None:
         """Keep a schedule if it is feasible and better."""
@@ -162,7 +197,27 @@ class Task:
         found = f"{self.cost:,.10g} ({self.best.policy})" if self.best is not None else "none"
         self.note(f"policies: {found}; bound {self.lowest:,.10g} ({self.bound.method})")
 
-    def improve_prices(self) -> None:
+    def prove_small(self, method: Method, seed: int, options: dict[str, Any]) -> None:
+        """Close the interval of a small instance by branch and bound, with growing effort."""
+        instance = self.instance
+        cells = len(instance) * int(instance.outputs.sum()) * instance.memory
+        if self.certificate is None or cells > _TABLES:
+            return
+        tiny = len(instance) <= _TINY
+        varied = instance.areas.std() >= _VARIED * instance.areas.mean()
+        self.improve_prices(_FIRST_PRICES)
+        for effort in _EFFORTS:
+            if effort is not _EFFORTS[0] and not tiny and self.distance > _HOPELESS:
+                break
+            if effort is _EFFORTS[-1] and tiny and varied and method == "auto":
+                self.solve_exactly("cp-sat", options, share=0.2)
+            self.search(seed, work=effort.search, threads=1)
+            if not self.proven:
+                self.price_configurations(seed, effort)
+            self.branch_and_bound(options["memory_limit"], effort.nodes)
+        self.sizes = None  # stronger ones are made where they pay
+
+    def improve_prices(self, work: float | None = None) -> None:
         """Raise the bound by better prices: with arrivals it pays, offline a little."""
         if self.certificate is None or self.best is None or self.left <= 0 or self.proven:
             return
@@ -173,7 +228,7 @@ class Task:
         found = improve_prices(
             self.best,
             self.certificate,
-            work=seconds * WORK_PER_SECOND,
+            work=seconds * WORK_PER_SECOND if work is None else work,
             deadline=self.until(1.5 * seconds),
             on_progress=lambda value: self.report("prices", value),
         )
@@ -209,8 +264,10 @@ class Task:
         if self.on_progress is not None:
             self.on_progress(Progress(self.elapsed, stage, self.cost, max(bound, self.lowest)))
 
-    def search(self, seed: int, share: float, threads: int | None = None) -> None:
-        """Improve the best schedule, for a share of the time that is left."""
+    def search(
+        self, seed: int, share: float = 1.0, threads: int | None = None, work: float = math.inf
+    ) -> None:
+        """Improve the best schedule, for a share of the time that is left and no more work."""
         assert self.best is not None
         if self.proven:
             return
@@ -229,7 +286,7 @@ class Task:
             found = search(
                 self.best,
                 weights_of(self.instance, self.objective),
-                work=seconds * WORK_PER_SECOND,
+                work=min(work, seconds * WORK_PER_SECOND),
                 seed=seed,
                 threads=self.threads if threads is None else threads,
                 deadline=self.began + self.time_limit,
@@ -249,13 +306,14 @@ class Task:
     @property
     def large(self) -> bool:
         """Whether the gap suggests that large requests leave memory empty."""
-        if self.objective != "total-latency":
+        if self.objective != "total-latency" or self.best is None:
             return False
-        return (self.cost - self.lowest) / self.cost >= _LARGE_GAP
+        priced = self.lowest if self.certificate is None else float(self.certificate.value)
+        return (self.cost - priced) / self.cost >= _LARGE_GAP
 
-    def branch_and_bound(self, memory_limit: int | None) -> None:
+    def branch_and_bound(self, memory_limit: int | None, nodes: int | None = None) -> None:
         """Search in time order; stopped early it still narrows the interval."""
-        if self.left <= 0:
+        if self.left <= 0 or self.proven or self.sizes is None:
             return
 
         def report(_: float, lower: int, upper: int) -> None:
@@ -267,7 +325,9 @@ class Task:
                 self.instance,
                 upper=self.best,
                 certificate=self.sizes,
-                time_limit=0.9 * self.left,  # its last layer takes a while to put away
+                # Its last layer takes a while to put away; other stages follow limited nodes.
+                time_limit=(0.9 if nodes is None else 0.3) * self.left,
+                node_limit=nodes,
                 memory_limit=2**30 if memory_limit is None else memory_limit,
                 on_progress=report,
             )
@@ -284,10 +344,10 @@ class Task:
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
 
-    def price_configurations(self, seed: int) -> None:
+    def price_configurations(self, seed: int, effort: Effort | None = None) -> None:
         """Raise the bound where large requests leave memory empty that nothing could use.
 
-        With more than one thread the others search meanwhile.
+        With more than one thread the others search meanwhile, unless an effort is given.
         """
         if self.left <= 0:
             return
@@ -305,9 +365,10 @@ class Task:
             time_limit=share * self.left,
             start=self.certificate,
             on_progress=watch,
+            **({} if effort is None else effort.ascent),
         )
         try:
-            if self.threads > 1:
+            if self.threads > 1 and effort is None:
                 with ThreadPoolExecutor(1) as pool:
                     future = pool.submit(price)
                     try:
@@ -330,8 +391,10 @@ class Task:
         if found.interrupted and not self.proven:
             raise KeyboardInterrupt
 
-    def solve_exactly(self, method: Method, options: dict[str, Any]) -> None:
+    def solve_exactly(self, method: Method, options: dict[str, Any], share: float = 1.0) -> None:
         """Hand the program to a solver, without the starts that are proven to be too dear."""
+        if self.proven:
+            return
         few = len(self.instance) <= _EVENTS_MOST
         hard = self.lateness == "forbidden" or self.instance.deadlines is None
         if self.left <= 0:
@@ -351,7 +414,7 @@ class Task:
                 )
             events = True
         if events:
-            solution, read = self._events(latest, options)
+            solution, read = self._events(latest, options, share)
         else:
             assert program is not None
             solver = "cp-sat" if method == "cp-sat" else "highs"
@@ -418,14 +481,14 @@ class Task:
         return solution, program.read
 
     def _events(
-        self, latest: IntArray, options: dict[str, Any]
+        self, latest: IntArray, options: dict[str, Any], share: float
     ) -> tuple[Solution, Callable[[Any], Schedule]]:
         program = EventProgram(self.instance, self.objective, latest)
         solution = solve_events(
             program,
             start=None if self.best is None else program.write_point(self.best),
             bound=self.lowest,
-            time_limit=max(self.left, 1e-3),
+            time_limit=max(share * self.left, 1e-3),
             on_progress=self.on_progress,
             in_child=True,
             **options,

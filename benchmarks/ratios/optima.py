@@ -1,7 +1,6 @@
 """The proven optimum in hindsight, against OPT-IP in Pyomo, linopy, scipy and CP-SAT.
 
-`solve` searches, bounds, proves the horizon and checks the answer again, which takes a tenth of a
-second CPU time at least; tiny programs are solved before that. One thread each.
+`solve` also proves the horizon, which the alternatives get as a gift. One thread each.
 """
 
 from __future__ import annotations

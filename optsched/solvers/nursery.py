@@ -37,7 +37,8 @@ def main(control_fd: int) -> NoReturn:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(rouse, warn_on_full_buffer=False)
     children: dict[int, int] = {}  # process number -> where to write how it ended
-    import optsched.models  # noqa: F401  # what jobs consist of
+    import optsched.models.events  # what jobs consist of, which children would import each
+    import optsched.models.linear  # noqa: F401
 
     while True:
         ready, _, _ = select.select([control_fd, wakeup], [], [])

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import fake_back_end
 import numpy as np
@@ -49,6 +50,15 @@ def test_a_good_back_end(in_child):
     assert solution.stopped is Stopped.OPTIMAL
     assert solution.proven_optimal
     assert solution.words == "fine"
+
+
+def test_children_find_what_jobs_consist_of_imported():
+    """Each took a fifth of a second to import SciPy once more."""
+    run_fake("good")
+    maps = Path(f"/proc/{child._nursery._process.pid}/maps")  # noqa: SLF001
+    if not maps.exists():
+        pytest.skip("this system does not show what a process has loaded")
+    assert "_sparsetools" in maps.read_text()
 
 
 def test_a_deaf_solver_is_ended_at_the_time_limit():
