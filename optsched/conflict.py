@@ -20,6 +20,7 @@ from optsched.errors import SolverError
 from optsched.models.conflict import Windows
 from optsched.models.events import EventProgram
 from optsched.models.linear import Family, LinearModel, Rows, Variables
+from optsched.models.running import NOTHING_RUNNING, Running
 from optsched.schedule import Schedule
 from optsched.simulate.unit import admit_by_priority
 from optsched.solution import Stopped
@@ -41,7 +42,12 @@ _ROUNDS = 500
 
 
 def explain_infeasibility(
-    instance: Instance, horizon: int | None = None, *, time_limit: float | None = 10.0
+    instance: Instance,
+    horizon: int | None = None,
+    *,
+    now: int = 0,
+    running: Running = NOTHING_RUNNING,
+    time_limit: float | None = 10.0,
 ) -> Conflict | None:
     """Find a smallest set of requests, and of steps, that keeps all from completing in time.
 
@@ -51,6 +57,11 @@ def explain_infeasibility(
         The requests; deadlines are hard.
     horizon
         Step by which all have to complete; None leaves the deadlines alone.
+    now
+        Step before which none of them can start.
+    running
+        Requests that are running at step `now` already, and are part of the conflict where it needs
+        them. When they complete does not matter.
     time_limit
         Seconds of wall time; None for no limit. When they are over, the conflict is what is known
         by then, and says so.
@@ -65,7 +76,8 @@ def explain_infeasibility(
     SolverError
         If the time was too short to tell whether they can.
     ModelError
-        If the horizon is no whole number from 1.
+        If the horizon is no whole number from 1, `now` is no step, or the running requests do not
+        fit.
 
     Examples
     --------
@@ -76,11 +88,18 @@ def explain_infeasibility(
     memory of 12 tokens at one of the steps 3, 5; no smaller set of requests conflicts
     >>> explain_infeasibility(instance, horizon=9) is None
     True
+
+    Requests that run already hold memory, too:
+
+    >>> from optsched.models import Running
+    >>> print(explain_infeasibility(instance, 9, running=Running(tokens=[2, 1], remaining=[9, 4])))
+    request d cannot complete in time beside running request 0: whatever its start, they hold more
+    than the memory of 12 tokens at one of the steps 1..9; no smaller set of requests conflicts
     """
     Options(time_limit)
     if horizon is None and instance.deadlines is None:
         return None
-    windows = Windows(instance, horizon)
+    windows = Windows.beside(instance, horizon, now, running)
     if len(narrow := windows.too_narrow):
         no_steps = np.zeros(0, dtype=np.int64)
         return windows.describe(narrow[:1].tolist(), no_steps)

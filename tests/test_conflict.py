@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from brute_force import held_by_running
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from literal import usage_at
@@ -23,6 +24,7 @@ from optsched import (
 from optsched import conflict as conflicts
 from optsched.conflict import fewest, reduce
 from optsched.models.conflict import Windows
+from optsched.models.running import Running
 
 
 def can_complete(windows, requests, steps=None):
@@ -231,3 +233,91 @@ def test_what_is_wrong_is_refused_in_one_sentence(arguments, error, message):
 def test_windows_need_something_to_be_late_for():
     with pytest.raises(ModelError, match="there are no deadlines and no horizon"):
         Windows(Instance([1], [1], memory=2))
+
+
+def can_complete_beside(windows, requests, running, now, beside, steps=None):
+    """Try all starts of some requests beside some of those that run."""
+    instance = windows.instance
+    part = [(int(instance.prompts[i]), int(instance.outputs[i])) for i in requests]
+    choices = [
+        range(max(now, int(windows.earliest[i])), int(windows.due[i] - instance.outputs[i]) + 1)
+        for i in requests
+    ]
+    held = [pair for at, pair in enumerate(running) if at in beside]
+    if steps is None:
+        steps = range(now + 1, int(windows.due.max()) + 1)
+    return any(
+        all(
+            usage_at(step, starts, [s for s, _ in part], [o for _, o in part])
+            + held_by_running(step - now, held)
+            <= instance.memory
+            for step in steps
+        )
+        for starts in itertools.product(*choices)
+    )
+
+
+@given(
+    tight(max_requests=4),
+    st.integers(0, 2),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), max_size=3),
+)
+@settings(max_examples=200)
+def test_requests_that_run_already_are_named_where_they_are_needed(windows, now, running):
+    instance, everyone = windows.instance, range(len(windows.instance))
+    arguments = {
+        "horizon": windows.horizon,
+        "now": now,
+        "running": Running([h for h, _ in running], [r for _, r in running]),
+    }
+    alone = [held_by_running(step, running) for step in range(1, 5)]
+    if max(alone) > instance.memory:
+        with pytest.raises(ModelError, match="the running requests alone hold"):
+            explain_infeasibility(instance, **arguments)
+        return
+
+    def feasible(requests, beside, steps=None):
+        return can_complete_beside(windows, requests, running, now, beside, steps)
+
+    found = explain_infeasibility(instance, **arguments)
+    assert (found is None) == feasible(everyone, range(len(running)))
+    if found is None:
+        return
+    assert found.requests == tuple(instance.label(i) for i in found.indices)
+    steps = [step for part in found.steps for step in part]
+    assert not feasible(found.indices, found.running, steps)
+    members = [(True, i) for i in found.indices] + [(False, i) for i in found.running]
+    everything = [(True, i) for i in everyone] + [(False, i) for i in range(len(running))]
+    assert found.smallest
+    for size in range(1, len(members)):
+        for part in itertools.combinations(everything, size):
+            chosen = [i for new, i in part if new]
+            assert feasible(chosen, [i for new, i in part if not new])
+    for step in steps:
+        assert feasible(found.indices, found.running, [s for s in steps if s != step])
+    assert ("beside running request" in str(found)) == bool(found.running)
+
+
+def test_running_requests_are_never_late_themselves():
+    """One goes on after the horizon, and after all deadlines."""
+    instance = Instance([2], [2], 9, arrivals=[1], labels=["a"])
+    running = Running([1], [7])
+    assert explain_infeasibility(instance, horizon=5, now=2, running=running) is None
+    found = explain_infeasibility(instance, horizon=5, now=4, running=running)
+    assert str(found) == (
+        "request a cannot complete in time: it cannot start before step 4 and makes 2 tokens, so "
+        "it completes at step 6 at the earliest, but the horizon is step 5"
+    )
+    due = instance.replace(memory=10, deadlines=[9], prompts=[6])
+    found = explain_infeasibility(due, now=3, running=running)
+    assert (found.indices, found.running, found.proof) == ((0,), (0,), "pair")
+    assert str(found) == (
+        "request a cannot complete in time beside running request 0: whatever its start, they hold "
+        "more than the memory of 10 tokens at one of the steps 5..6, 8; no smaller set of "
+        "requests conflicts"
+    )
+
+
+def test_now_is_a_step():
+    with pytest.raises(ModelError, match="now is -1, but must be a whole number from 0 on"):
+        explain_infeasibility(Instance([1], [1], memory=2), horizon=3, now=-1)

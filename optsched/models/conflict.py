@@ -16,6 +16,9 @@ irreducible, that is, vanish without any one of their requests:
   last start :math:`f_i - o_i` is at least that of `latest_starts`. Its proof holds here as well:
   it bounds the first step at which request :math:`i` fits in, and leaves the others where they are
   or moves them to earlier steps.
+
+A request that is running already is one whose window holds one start only; it can be part of a
+conflict of others, and is never late itself.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ import numpy as np
 
 from optsched.errors import ModelError
 from optsched.models.hindsight import HindsightProgram
-from optsched.models.running import latest_starts
+from optsched.models.running import NOTHING_RUNNING, Running, latest_starts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +56,8 @@ class Conflict:
         Their labels.
     indices
         Their indices in the instance, ascending.
+    running
+        Indices of the running requests that leave them too little memory, ascending.
     steps
         Steps at which the limit of memory is needed for the conflict: without it elsewhere they
         conflict all the same. Empty where time alone is too short.
@@ -60,7 +65,7 @@ class Conflict:
         How the conflict is proven: by the arithmetic of one "window", of a "pair" or of
         "memory-time", or by the "search" of a solver.
     irreducible
-        Whether it vanishes without any one of the requests.
+        Whether it vanishes without any one of the requests, running ones included.
     smallest
         Whether no conflict has fewer requests.
     tight
@@ -88,23 +93,22 @@ class Conflict:
     smallest: bool
     tight: bool
     reason: str
+    running: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         count = len(self.requests)
-        if count == 1:
-            return f"request {self.requests[0]} cannot complete in time: {self.reason}"
-        named = list(self.requests[:_LISTED])
-        more = [f"{count - _LISTED:,} more"] if count > _LISTED else []
-        everyone = "both" if count == 2 else "all"
+        everyone = {1: "", 2: "both "}.get(count, "all ")
+        who = f"{_requests(self.requests)} cannot {everyone}complete in time"
+        if self.running:
+            who += f" beside running {_requests([str(number) for number in self.running])}"
+        if self.proof == "window":
+            return f"{who}: {self.reason}"
         claim = "; without any one of them the others can" if self.irreducible else ""
         if self.smallest:
             claim = "; no smaller set of requests conflicts"
         elif not self.irreducible:
             claim = "; a part of them may conflict already, which more time would tell"
-        return (
-            f"requests {_and([*named, *more])} cannot {everyone} complete in time: "
-            f"{self.reason}{claim}"
-        )
+        return f"{who}: {self.reason}{claim}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +121,11 @@ class Windows:
         The requests; deadlines are hard.
     horizon
         Last step of all; None leaves the deadlines alone.
+    now
+        Step before which nothing can start.
+    running
+        How many requests, the first of the instance, are running at `now`: their windows hold one
+        start, whatever the horizon is (see `beside`).
 
     Raises
     ------
@@ -133,6 +142,42 @@ class Windows:
 
     instance: Instance
     horizon: int | None = None
+    now: int = 0
+    running: int = 0
+
+    @classmethod
+    def beside(
+        cls, instance: Instance, horizon: int | None, now: int, running: Running = NOTHING_RUNNING
+    ) -> Windows:
+        """Give the windows of an instance beside running requests, which come first.
+
+        Parameters
+        ----------
+        instance
+            The requests; deadlines are hard.
+        horizon
+            Last step of them; None leaves the deadlines alone.
+        now
+            Step before which none of them can start.
+        running
+            Requests that are running at `now`.
+
+        Returns
+        -------
+        Windows
+            Of the running requests and those of the instance.
+
+        Raises
+        ------
+        ModelError
+            If `now` is no step, the running requests do not fit, or as the class says.
+        """
+        if int(now) != now or now < 0:
+            raise ModelError(f"now is {now}, but must be a whole number from 0 on")
+        running.fit(instance.memory, now)
+        if now == 0 and not len(running.tokens):
+            return cls(instance, horizon)
+        return cls(running.join(instance, now), horizon, now, len(running.tokens))
 
     def __post_init__(self) -> None:
         horizon = self.horizon
@@ -151,8 +196,11 @@ class Windows:
         """Step by which each request has to complete, shape (n,)."""
         due = self.instance.deadlines
         if due is None:
-            return np.full(len(self.instance), self.horizon, dtype=np.int64)
-        return due if self.horizon is None else np.minimum(due, self.horizon)
+            due = np.full(len(self.instance), self.horizon, dtype=np.int64)
+        elif self.horizon is not None:
+            due = np.minimum(due, self.horizon)
+        ends = self.now + self.instance.outputs[: self.running]
+        return np.concatenate([ends, due[self.running :]])
 
     @property
     def latest(self) -> IntArray:
@@ -331,7 +379,7 @@ class Windows:
             With the simplest proof there is.
         """
         instance, members = self.instance, np.sort(np.asarray(requests, dtype=np.int64))
-        first = int(members[0])
+        first, new = int(members[0]), members[members >= self.running]
         begin, end = int(self.earliest[members].min()), int(self.due[members].max())
         span = _steps(range(begin + 1, end + 1))
         held = sum(instance.areas[members].tolist())
@@ -340,8 +388,9 @@ class Windows:
         if len(members) == 1:
             proof = "window"
             limit = "its deadline" if end != self.horizon else "the horizon"
+            verb = "cannot start before" if 0 < begin == self.now else "arrives at"
             reason = (
-                f"it arrives at step {begin} and makes {instance.outputs[first]} tokens, so it "
+                f"it {verb} step {begin} and makes {instance.outputs[first]} tokens, so it "
                 f"completes at step {begin + instance.outputs[first]} at the earliest, but "
                 f"{limit} is step {end}"
             )
@@ -354,13 +403,15 @@ class Windows:
         else:
             proof = "pair" if len(members) == 2 else "search"
             reason = (
-                "whatever their starts, they hold more than the memory of "
+                f"whatever {'its start' if len(new) == 1 else 'their starts'}, they hold more than "
+                "the memory of "
                 f"{instance.memory:,} tokens at {'' if len(steps) == 1 else 'one of the '}"
                 f"{_steps(*_ranges(steps))}"
             )
         return Conflict(
-            requests=tuple(instance.label(request) for request in members.tolist()),
-            indices=tuple(members.tolist()),
+            requests=tuple(instance.label(request) for request in new.tolist()),
+            indices=tuple((new - self.running).tolist()),
+            running=tuple(members[members < self.running].tolist()),
             steps=_ranges(steps),
             proof=proof,
             irreducible=irreducible,
@@ -384,6 +435,12 @@ def _steps(*ranges: range) -> str:
     ]
     alone = len(ranges) == 1 and len(ranges[0]) == 1
     return f"step{'' if alone else 's'} {', '.join(parts)}"
+
+
+def _requests(labels: Sequence[str]) -> str:
+    named, count = list(labels[:_LISTED]), len(labels)
+    more = [f"{count - _LISTED:,} more"] if count > _LISTED else []
+    return f"request{'' if count == 1 else 's'} {_and([*named, *more])}"
 
 
 def _and(words: list[str]) -> str:

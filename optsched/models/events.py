@@ -15,7 +15,7 @@ from optsched.arrays import as_integers
 from optsched.errors import nearest
 from optsched.models.linear import ModelError
 from optsched.models.objectives import SCHEDULE_OBJECTIVES, schedule_cost
-from optsched.models.running import latest_starts
+from optsched.models.running import NOTHING_RUNNING, Running, latest_starts
 from optsched.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from optsched.instance import FloatArray, Instance, IntArray
     from optsched.models.objectives import ScheduleObjective
+    from optsched.schedule import Violation
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,6 +43,9 @@ class EventProgram:
     between two of them is held at the later one; the sum includes :math:`j = i`. (3) orders
     requests that agree in everything that counts, which loses no schedule up to renaming.
 
+    In (2) a request that is running already, with :math:`h` tokens and :math:`r` steps to go, is
+    one of :math:`h` prompt and :math:`r` output tokens that starts at `now`; it has no part in (1).
+
     Parameters
     ----------
     instance
@@ -51,11 +55,16 @@ class EventProgram:
     latest
         Last start of each request, shape (n,). None takes `latest_starts`, with which some optimal
         schedule is kept, and the deadlines; other values are for the caller to prove.
+    now
+        Step before which nothing can start.
+    running
+        Requests that are running at step `now` already.
 
     Raises
     ------
     ModelError
-        If the objective is unknown, or a request would have to start before it arrives.
+        If the objective is unknown, `now` is no step, the running requests do not fit, or a request
+        would have to start before it can.
 
     Examples
     --------
@@ -73,14 +82,19 @@ class EventProgram:
     instance: Instance
     objective: ScheduleObjective = "total-latency"
     latest: IntArray = None  # type: ignore[assignment]  # filled in __post_init__
+    now: int = 0
+    running: Running = NOTHING_RUNNING
 
     def __post_init__(self) -> None:
         if self.objective not in SCHEDULE_OBJECTIVES:
             known = nearest(str(self.objective), SCHEDULE_OBJECTIVES)
             raise ModelError(f"unknown objective {self.objective!r}: {known}")
         instance, latest = self.instance, self.latest
+        if int(self.now) != self.now or self.now < 0:
+            raise ModelError(f"now is {self.now}, but must be a whole number from 0 on")
+        self.running.fit(instance.memory, self.now)
         if cast("IntArray | None", latest) is None:
-            latest = latest_starts(instance)
+            latest = latest_starts(instance, self.now, self.running)
         if instance.deadlines is not None:
             latest = np.minimum(latest, instance.deadlines - instance.outputs)
         latest = as_integers("latest", latest)
@@ -89,8 +103,10 @@ class EventProgram:
         object.__setattr__(self, "latest", latest)
         if (latest < self.earliest).any():
             request = int(np.argmax(latest < self.earliest))
+            there = instance.arrivals[request] >= self.now
+            verb = "arrives at" if there else "cannot start before"
             raise ModelError(
-                f"request {instance.label(request)} arrives at step {self.earliest[request]}, but "
+                f"request {instance.label(request)} {verb} step {self.earliest[request]}, but "
                 f"would have to start by step {latest[request]}; check its deadline"
             )
 
@@ -99,16 +115,17 @@ class EventProgram:
 
     def __str__(self) -> str:
         count, groups = len(self.instance), len(self.equals)
+        completions = count + len(self.running.tokens)
         return (
             f"{self.objective} by events: {count:,} starts within steps "
-            f"{self.earliest.min()}..{self.latest.max()}, {count:,} completions, "
+            f"{self.earliest.min()}..{self.latest.max()}, {completions:,} completions, "
             f"{groups:,} group{'' if groups == 1 else 's'} of equals"
         )
 
     @property
     def earliest(self) -> IntArray:
-        """First start of each request: its arrival, shape (n,)."""
-        return self.instance.arrivals
+        """First start of each request: its arrival, or `now` if that is later, shape (n,)."""
+        return np.maximum(self.instance.arrivals, self.now)
 
     @property
     def weights(self) -> FloatArray:
@@ -129,7 +146,7 @@ class EventProgram:
     def equals(self) -> tuple[IntArray, ...]:
         """Requests that agree in everything that counts, ascending, two or more at a time."""
         instance = self.instance
-        fields = [instance.prompts, instance.outputs, instance.arrivals, self.latest]
+        fields = [instance.prompts, instance.outputs, self.earliest, self.latest]
         table = np.stack([*fields, self.weights], axis=1)
         _, group, count = np.unique(table, axis=0, return_inverse=True, return_counts=True)
         order = np.argsort(group.reshape(-1), kind="stable")
@@ -139,6 +156,24 @@ class EventProgram:
     def cost(self, schedule: Schedule) -> float:
         """Evaluate a schedule under the objective, from its start steps alone."""
         return schedule_cost(schedule, self.objective)
+
+    def violations(self, schedule: Schedule) -> list[Violation]:
+        """List what makes a schedule infeasible beside the running requests.
+
+        Parameters
+        ----------
+        schedule
+            A schedule of the instance.
+
+        Returns
+        -------
+        list of Violation
+            As `Schedule.check` gives them; running requests come before those of the instance.
+        """
+        if self.now == 0 and not len(self.running.tokens):
+            return schedule.check()
+        starts = np.concatenate([np.full(len(self.running.tokens), self.now), schedule.starts])
+        return Schedule(self.running.join(self.instance, self.now), starts).check()
 
     def read(self, starts: npt.ArrayLike) -> Schedule:
         """Turn start steps into a schedule.

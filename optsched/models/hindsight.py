@@ -146,13 +146,7 @@ class HindsightProgram:
             if int(value) != value or value < least:
                 raise ModelError(f"{field} is {value}, but must be a whole number from {least} on")
             object.__setattr__(self, field, int(value))
-        load = self.running.load(self.running.last_step)
-        if load.max(initial=0) > self.instance.memory:
-            at = int(np.argmax(load > self.instance.memory))
-            raise ModelError(
-                f"the running requests alone hold {load[at]} tokens at step {self.now + 1 + at}, "
-                f"but the memory holds {self.instance.memory}"
-            )
+        self.running.fit(self.instance.memory, self.now)
         stuck = self._latest < self._earliest
         if stuck.any():
             request = int(np.argmax(stuck))

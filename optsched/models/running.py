@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.arrays import as_integers
+from optsched.instance import Instance
 from optsched.models.linear import ModelError
 
 if TYPE_CHECKING:
-    from optsched.instance import Instance, IntArray
+    from optsched.arrays import IntArray
 
 _EXACT = 2**61  # 64-bit sums and products stay exact below
 
@@ -80,6 +81,69 @@ class Running:
         np.subtract.at(change, ends, 1)
         np.subtract.at(held, ends, self.tokens)
         return (np.cumsum(held) + np.cumsum(change) * np.arange(1, steps + 2))[:steps]
+
+    def fit(self, memory: int, now: int) -> None:
+        """Refuse running requests that overfill the memory by themselves.
+
+        Parameters
+        ----------
+        memory
+            Tokens that fit.
+        now
+            The step, for the message.
+
+        Raises
+        ------
+        ModelError
+            If they do.
+        """
+        load = self.load(self.last_step)
+        if load.max(initial=0) > memory:
+            at = int(np.argmax(load > memory))
+            raise ModelError(
+                f"the running requests alone hold {load[at]} tokens at step {now + 1 + at}, "
+                f"but the memory holds {memory}"
+            )
+
+    def join(self, instance: Instance, now: int) -> Instance:
+        r"""Write running requests as requests that start now, before those of an instance.
+
+        One that holds :math:`h` tokens and has :math:`r` steps to go holds in each step what a
+        request of :math:`h` prompt and :math:`r` output tokens holds that starts now.
+
+        Parameters
+        ----------
+        instance
+            Requests that cannot start before `now`.
+        now
+            The step.
+
+        Returns
+        -------
+        Instance
+            The running requests, due when they complete if there are deadlines, then the others.
+
+        Examples
+        --------
+        >>> both = Running(tokens=[5], remaining=[3]).join(Instance([1], [2], memory=9), now=4)
+        >>> both.prompts, both.outputs, both.arrivals, both.label(0), both.label(1)
+        (array([5, 1]), array([3, 2]), array([4, 4]), 'running 0', '0')
+        """
+        count, deadlines = len(self.tokens), instance.deadlines
+        return Instance(
+            np.concatenate([self.tokens, instance.prompts]),
+            np.concatenate([self.remaining, instance.outputs]),
+            instance.memory,
+            np.concatenate([np.full(count, now), np.maximum(instance.arrivals, now)]),
+            deadlines=None
+            if deadlines is None
+            else np.concatenate([now + self.remaining, deadlines]),
+            labels=[
+                *(f"running {i}" for i in range(count)),
+                *(instance.label(i) for i in range(len(instance))),
+            ],
+            name=instance.name,
+        )
 
     @property
     def area(self) -> int:

@@ -72,7 +72,7 @@ class EventModel:
 
     def violations(self, point: npt.ArrayLike, /, tolerance: float = 0.0) -> list[Any]:
         """List what makes start steps infeasible; they are whole, so nothing is forgiven."""
-        return list(self.program.read(point).check())
+        return list(self.program.violations(self.program.read(point)))
 
 
 def new(model: EventModel) -> Any:
@@ -86,7 +86,7 @@ def new(model: EventModel) -> Any:
     Returns
     -------
     cp_model.CpModel
-        Its first variables are the starts.
+        Its first variables are the starts; those of running requests follow, and are fixed.
 
     Raises
     ------
@@ -106,7 +106,8 @@ def new(model: EventModel) -> Any:
     native = load().CpModel()
     bounds = zip(program.earliest.tolist(), program.latest.tolist(), strict=True)
     starts = [native.new_int_var(*pair, f"start[{i}]") for i, pair in enumerate(bounds)]
-    _add_memory(native, program, starts)
+    fixed = [native.new_int_var(program.now, program.now, "") for _ in program.running.tokens]
+    _add_memory(native, program, starts + fixed)
     for group in program.equals:
         for before, after in zip(group[:-1].tolist(), group[1:].tolist(), strict=True):
             native.add(starts[before] <= starts[after])
@@ -115,7 +116,8 @@ def new(model: EventModel) -> Any:
 
 
 def _add_memory(native: Any, program: EventProgram, starts: list[Any]) -> None:
-    prompts, outputs = program.instance.prompts.tolist(), program.instance.outputs.tolist()
+    prompts = program.instance.prompts.tolist() + program.running.tokens.tolist()
+    outputs = program.instance.outputs.tolist() + program.running.remaining.tolist()
     memory = program.instance.memory
     others: list[list[Any]] = [[] for _ in starts]  # tokens of others at each completion
     for i in range(len(starts)):
@@ -158,7 +160,7 @@ def _add_objective(native: Any, model: EventModel, starts: list[Any]) -> None:
                 "weights or solve a HindsightProgram with solver='highs'"
             )
         weights, scale = scaled[0].tolist(), scaled[1]
-        waits = zip(weights, starts, outputs, program.earliest.tolist(), strict=True)
+        waits = zip(weights, starts, outputs, program.instance.arrivals.tolist(), strict=True)
         total = sum(weight * (start + output - arrival) for weight, start, output, arrival in waits)
     if model.bound is not None:
         native.add(total >= math.ceil(model.bound * scale - 1e-6))

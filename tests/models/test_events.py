@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from brute_force import cost, schedules
-from hypothesis import given, settings
+from brute_force import cost, held_by_running, schedules
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from literal import usage_at
 from strategies import instances
 
 from optsched import EventProgram, Instance, ModelError, Schedule
+from optsched.models import Running
 from optsched.models.objectives import SCHEDULE_OBJECTIVES
 
 
@@ -64,6 +66,38 @@ def test_an_optimal_schedule_is_within_the_bounds_and_in_order(instance, objecti
     assert kept == best
 
 
+@given(
+    tiny(),
+    st.integers(0, 3),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4)), max_size=3),
+    st.data(),
+)
+@settings(max_examples=200)
+def test_memory_at_completions_decides_beside_running_requests(instance, now, running, data):
+    """Completions of the running requests count, too."""
+    held, left = [h for h, _ in running], [r for _, r in running]
+    assume(max(held_by_running(u, running) for u in range(1, 5)) <= instance.memory)
+    program = EventProgram(instance, now=now, running=Running(held, left))
+    starts = data.draw(any_starts(instance))
+    later = np.maximum(starts, now)
+    joined = program.running.join(instance, now)
+    ends = held_at_completions(joined, [now] * len(running) + later.tolist())
+    fits = max(ends) <= instance.memory
+    assert fits == (not program.violations(Schedule(instance, later)))
+    horizon = int((later + instance.outputs).max()) + 4
+    literal = all(
+        usage_at(step, later, instance.prompts, instance.outputs)
+        + held_by_running(step - now, running)
+        <= instance.memory
+        for step in range(now + 1, horizon)
+    )
+    assert fits == literal
+    assert (program.latest >= program.earliest).all()
+    if (np.array(starts) < program.earliest).any():
+        kinds = {violation.kind for violation in program.violations(Schedule(instance, starts))}
+        assert "arrival" in kinds
+
+
 @given(tiny(), st.sampled_from(SCHEDULE_OBJECTIVES), st.data())
 def test_objective_is_weights_and_offset(instance, objective, data):
     program = EventProgram(instance, objective)
@@ -101,6 +135,15 @@ def test_deadlines_cap_the_latest_start_and_other_bounds_may_be_given():
 TWO = Instance([1, 1], [2, 3], memory=9, labels=["a", "b"], arrivals=[0, 4])
 REFUSED = [
     (lambda: EventProgram(TWO, "tardiness"), "unknown objective 'tardiness': known"),
+    (lambda: EventProgram(TWO, now=-1), "now is -1, but must be a whole number from 0 on"),
+    (
+        lambda: EventProgram(TWO, now=2, running=Running([5, 3], [2, 1])),
+        "the running requests alone hold 10 tokens at step 3, but the memory holds 9",
+    ),
+    (
+        lambda: EventProgram(TWO.replace(deadlines=[4, 9]), now=3),
+        "request a cannot start before step 3, but would have to start by step 2; check its dead",
+    ),
     (lambda: EventProgram(TWO, latest=[3]), "latest has 1 entries for 2 requests"),
     (
         lambda: EventProgram(TWO.replace(deadlines=[9, 6])),

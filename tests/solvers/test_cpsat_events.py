@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import brute_force
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import instances
 
 from optsched import EventProgram, Instance, Schedule, SolverError, Stopped, solve_events
-from optsched.models import HindsightProgram, ModelError
+from optsched.models import HindsightProgram, ModelError, Running
 from optsched.solvers import solve_linear
 
 OBJECTIVES = ["total-latency", "weighted-latency", "makespan"]
@@ -58,6 +60,50 @@ def test_hard_deadlines(instance, data):
     if feasible:
         least = min(brute_force.cost(starts, instance) for starts in feasible)
         assert solution.require(optimal=True).objective == least
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@settings(max_examples=60)
+@given(
+    instance=instances(max_requests=3, max_memory=10, max_arrival=3, max_output=3),
+    now=st.integers(0, 3),
+    running=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4)), max_size=3),
+    data=st.data(),
+)
+def test_beside_running_requests_it_agrees_with_all_schedules(
+    objective, instance, now, running, data
+):
+    weights = data.draw(st.lists(st.sampled_from([0.5, 1.0, 2.5]), min_size=3, max_size=3))
+    instance = instance.replace(weights=weights[: len(instance)])
+    beside = {"now": now, "running": Running([h for h, _ in running], [r for _, r in running])}
+    try:
+        indexed = HindsightProgram(instance, objective=objective, **beside)
+    except ModelError as error:
+        with pytest.raises(ModelError, match=re.escape(str(error))):
+            EventProgram(instance, objective, **beside)
+        return
+    program = EventProgram(instance, objective, **beside)
+    solution = solve_events(program).require(optimal=True)
+    costs = (
+        brute_force.cost(starts, instance, objective)
+        for starts in brute_force.schedules(instance, indexed.horizon, now=now, running=running)
+    )
+    assert solution.objective == pytest.approx(min(costs))
+    assert program.violations(program.read(solution.values)) == []
+    best = solve_linear(indexed.lower(), "highs").require(optimal=True)
+    assert best.objective == pytest.approx(solution.objective)
+    assert program.violations(indexed.read(best.values)) == []
+
+
+def test_a_start_that_overfills_the_memory_beside_running_requests_is_refused():
+    instance = Instance([4], [2], memory=9, labels=["a"])
+    program = EventProgram(instance, now=1, running=Running([2], [3]))
+    message = r"steps 3\.\.3: 10 tokens at the first of them where 9 fit"
+    with pytest.raises(SolverError, match=message):
+        solve_events(program, start=[1])
+    assert solve_events(program, start=[6]).values.tolist() == [4]
+    with pytest.raises(SolverError, match="request a starts at step 0 but arrives at 1"):
+        solve_events(program, start=[0])
 
 
 def test_jaillets_counterexample_for_equal_prompts():
