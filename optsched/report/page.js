@@ -24,6 +24,11 @@ function adapted(shade) {  // what is grey on white turns on black
   return level < 0x80 || level > 0xc8 ? "#" + Math.max(255 - level, 0x30).toString(16).padStart(2, "0").repeat(3) : shade;
 }
 
+function fainter(shade) {  // not by a trace's opacity, which plotly.js ignores where traces fill to each other
+  const alpha = parseInt(shade.slice(7) || "ff", 16);
+  return shade.slice(0, 7) + Math.round(0.2 * alpha).toString(16).padStart(2, "0");
+}
+
 function current(place) {  // the traces that can be shown: of some plots those of a single policy
   const { data, layout: { meta } } = figures[place.id];
   const policy = data.some(trace => trace.meta === picker.value) ? picker.value : meta?.only;
@@ -50,10 +55,12 @@ function traces(place) {
     const look = { ...trace, visible: possible.includes(trace) && isShown(place, trace) };
     if (Array.isArray(trace.meta)) {
       look.marker = { ...trace.marker, opacity: trace.meta.map(name => faded(name) ? 0.25 : 1) };
-    } else if (faded(trace.meta)) look.opacity = 0.2;
-    for (const part of ["line", "marker", "error_y"]) {
-      if (typeof look[part]?.color === "string") look[part] = { ...look[part], color: adapted(look[part].color) };
     }
+    const shaded = shade => faded(trace.meta) && !Array.isArray(trace.meta) ? fainter(adapted(shade)) : adapted(shade);
+    for (const part of ["line", "marker", "error_y"]) {
+      if (typeof look[part]?.color === "string") look[part] = { ...look[part], color: shaded(look[part].color) };
+    }
+    if (look.fillcolor) look.fillcolor = shaded(look.fillcolor);
     return look;
   });
 }
