@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from optsched.errors import InfeasibleError, OptschedError
+from optsched.errors import InfeasibleError, OptschedError, SolverError
 from optsched.interval import Hindsight
 from optsched.models import EventProgram, HindsightProgram, latest_starts
 from optsched.models.objectives import schedule_cost
@@ -210,7 +210,10 @@ class Task:
             if effort is not _EFFORTS[0] and not tiny and self.distance > _HOPELESS:
                 break
             if effort is _EFFORTS[-1] and tiny and varied and method == "auto":
-                self.solve_exactly("cp-sat", options, share=0.2)
+                try:
+                    self.solve_exactly("cp-sat", options, share=0.2)
+                except SolverError as error:  # branch and bound needs no solver
+                    self.note(f"events: left out, {error}")
             self.search(seed, work=effort.search, threads=1)
             if not self.proven:
                 self.price_configurations(seed, effort)

@@ -20,6 +20,7 @@ from optsched import (
     OptschedError,
     Schedule,
     Solution,
+    SolverError,
     bound,
     family,
     run,
@@ -288,6 +289,10 @@ def test_few_requests_of_different_size_go_to_the_event_program(monkeypatch):
     def die(*arguments, **options):
         return Solution("error", "CP-SAT", 0.1, words="killed by signal 9")
 
-    monkeypatch.setattr(optsched.stages, "solve_events", die)
-    result = solve(instance, time_limit=60)
-    assert (result.cost, result.status, result.proof) == (391, "optimal", "branch and bound")
+    def refuse(*arguments, **options):
+        raise SolverError("its process cannot be started")
+
+    for fault in (die, refuse):
+        monkeypatch.setattr(optsched.stages, "solve_events", fault)
+        result = solve(instance, time_limit=60)
+        assert (result.cost, result.status, result.proof) == (391, "optimal", "branch and bound")
