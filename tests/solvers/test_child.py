@@ -180,7 +180,7 @@ def test_ctrl_c_returns_what_is_known(solver, in_child):
         solution = solve_linear(market_split(), solver, in_child=in_child)
     assert solution.stopped is Stopped.INTERRUPTED
     assert solution.has_answer
-    assert solution.seconds < 60  # without Ctrl-C it goes on for hours; CP-SAT presolves first
+    assert solution.seconds < 60  # 10.3 on a machine with eight processes to two cores
 
 
 def test_ctrl_c_ends_a_deaf_child():
