@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.instance import FloatArray
 
+_SHOWN = 20  # types in the text of an equilibrium
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Equilibrium:
@@ -123,12 +125,14 @@ class Equilibrium:
             "tokens per second",
             "  type            load   requests  per stage     tokens  seconds in batches",
         ]
-        for j in range(min(len(self.types), 20)):
+        for j in range(min(len(self.types), _SHOWN)):
             lines.append(
                 f"  {self.types.names[j]:<10.10}{self.loads[j]:>10.4g}"
                 f"{self.active_requests[j]:>11.4g}{self.requests_per_stage[j]:>11.4g}"
                 f"{self.memories[j]:>11,.1f}{self.service_times[j]:>20.4g}"
             )
+        if len(self.types) > _SHOWN:
+            lines.append(f"  and {len(self.types) - _SHOWN:,} more")
         return "\n".join(lines)
 
 

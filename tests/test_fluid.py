@@ -235,3 +235,8 @@ def test_a_file_without_types_is_refused(tmp_path):
     path.write_text("type = [3]\n")
     with pytest.raises(InstanceError, match="number 1 is no table"):
         read_types(path)
+
+
+def test_more_types_than_are_shown_are_counted():
+    types = RequestTypes([10] * 23, [10] * 23, [1.0] * 23)
+    assert str(equilibrium(types, CLOCK)).endswith("and 3 more")

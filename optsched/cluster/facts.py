@@ -190,12 +190,13 @@ class Cluster:
                 return f"{value:,}"
             return f"{min(value):,} to {max(value):,}"
 
+        workers = "1 worker" if self.workers == 1 else f"{self.workers:,} workers"
+        slots = "1 slot" if self.slots == 1 else f"{text(self.slots)} slots"
         memory = "" if self.memory is None else f" and {text(self.memory)} tokens"
         slow = "" if self.slowness == 1 else f", of slowness {text(self.slowness)}"
         return (
-            f"{self.workers:,} workers of {text(self.slots)} slots{memory}{slow}; a step takes "
-            f"{self.overhead_s * 1e3:g} ms and {self.seconds_per_token * 1e9:g} ns per token of "
-            "the heaviest"
+            f"{workers} of {slots}{memory}{slow}; a step takes {self.overhead_s * 1e3:g} ms and "
+            f"{self.seconds_per_token * 1e9:g} ns per token of the heaviest"
         )
 
     def per_worker(self, name: Literal["slots", "slowness", "memory"]) -> IntArray:

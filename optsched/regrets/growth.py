@@ -97,10 +97,13 @@ class Growth:
                 f"grows: by more than {self.low_floor:,.3g} steps per tenfold horizon{power} "
                 f"(tolerance {self.tolerance:,.3g})"
             )
+        if math.isinf(self.detectable):
+            power = "one seed shows nothing for certain"
+        else:
+            power = f"growth of {self.detectable:,.3g} would show"
         return (
             f"undecided: the lower end grows by {self.low:,.3g}, the upper end by "
-            f"{self.high:,.3g} steps per tenfold horizon (tolerance {self.tolerance:,.3g}, growth "
-            f"of {self.detectable:,.3g} would show)"
+            f"{self.high:,.3g} steps per tenfold horizon (tolerance {self.tolerance:,.3g}, {power})"
         )
 
 

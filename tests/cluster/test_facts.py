@@ -63,3 +63,8 @@ def test_the_clock_is_equation_6_and_slowness_weighs_loads():
     assert run.step_seconds.tolist() == pytest.approx([0.62, 0.65])
     assert run.imbalance.tolist() == [2, 15]
     assert math.isclose(run.finished_s[1], 1.27)
+
+
+def test_one_worker_of_one_slot_is_said_in_singular():
+    assert str(Cluster(1, 1)).startswith("1 worker of 1 slot; ")
+    assert str(Cluster(2, [1, 3])).startswith("2 workers of 1 to 3 slots; ")

@@ -115,3 +115,8 @@ def test_bad_shapes_and_orders_are_refused():
         growth_of([2, 1], fine, fine, 0.1)
     with pytest.raises(OptschedError, match="above its upper end"):
         growth_of([1, 2], fine + 1, fine, 0.1)
+
+
+def test_one_seed_shows_nothing():
+    low, high = ends(lambda t: t, noise=0.0, seeds=1)
+    assert "one seed shows nothing for certain" in str(growth_of(HORIZONS, low, high, 0.1))
