@@ -50,6 +50,8 @@ def map_unordered(
     if workers == 1:
         yield from (_placed(place, function, each) for place, each in enumerate(arguments))
         return
+    # A process that ends idle is replaced; joblib would warn of it in a thread of its own.
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
     with joblib.parallel_config("loky", idle_worker_timeout=_IDLE_SECONDS):
         # Arguments travel with their calls: joblib's memory maps would outlive a killed process.
         pool = joblib.Parallel(workers, return_as="generator_unordered", max_nbytes=None)
