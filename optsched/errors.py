@@ -100,10 +100,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    listed = f"nown: {', '.join(names)}"
+    listed = ", ".join(names)
     if not close:
-        return f"k{listed}"
-    rest = f"K{listed}" if len(names) <= _LISTED else f"There are {len(names)}"
+        return f"known: {listed}"
+    rest = f"Known: {listed}" if len(names) <= _LISTED else f"There are {len(names)}"
     return f"did you mean {close[0]!r}? {rest}"
 
 

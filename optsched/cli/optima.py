@@ -24,6 +24,18 @@ from optsched.errors import InfeasibleError, OptschedError
 if TYPE_CHECKING:
     from optsched.instance import Instance
 
+_TIME_LIMIT = click.option(
+    "--time-limit",
+    type=float,
+    default=60.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds after which the best is kept.",
+)
+_THREADS = click.option(
+    "--threads", type=int, default=1, show_default=True, metavar="K", help="Threads to work on."
+)
+
 
 @command(
     epilog=examples(
@@ -47,17 +59,8 @@ if TYPE_CHECKING:
     metavar="M",
     help="How to solve: auto, highs, cp-sat, exact or search.",
 )
-@click.option(
-    "--time-limit",
-    type=float,
-    default=60.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds after which the best is kept.",
-)
-@click.option(
-    "--threads", type=int, default=1, show_default=True, metavar="K", help="Threads to work on."
-)
+@_TIME_LIMIT
+@_THREADS
 @click.option("--horizon", type=int, metavar="T", help="Only schedules complete by step T.")
 @click.option(
     "--lateness",
@@ -126,17 +129,8 @@ def _say_infeasible(
 )
 @shared_options
 @trace_options
-@click.option(
-    "--time-limit",
-    type=float,
-    default=60.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds after which the best is kept.",
-)
-@click.option(
-    "--threads", type=int, default=1, show_default=True, metavar="K", help="Threads to work on."
-)
+@_TIME_LIMIT
+@_THREADS
 @click.option("--certificate", type=click.Path(), help="Write the proof of the bound.")
 def hindsight(
     instance: Instance, output: Output, time_limit: float, threads: int, certificate: str | None
