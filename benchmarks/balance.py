@@ -15,7 +15,7 @@ from cluster_states import arrays, simulated_states
 from timing import fastest
 
 from optsched import BalanceFuture, solve_linear
-from optsched.solvers.balance_kernels import assign_by_greedy, assign_by_swap, search_deficit
+from optsched.solvers.balance.kernels import assign_by_greedy, assign_by_swap, search_deficit
 
 
 def measure_decisions():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from optsched import BalanceState
-from optsched.solvers.balance_kernels import assign_by_swap
+from optsched.solvers.balance.kernels import assign_by_swap
 
 
 def lognormal(generator, mean, variation, most):

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from optsched import bound, explain_gap, family, run
-from optsched.solvers.ascent import improve_prices
-from optsched.solvers.configuration import configuration_bound
-from optsched.solvers.delays import delay_large
-from optsched.solvers.search import PLANS, WORK_PER_SECOND, search
+from optsched.solvers.bounds.ascent import improve_prices
+from optsched.solvers.bounds.configurations import configuration_bound
+from optsched.solvers.search.delays import delay_large
+from optsched.solvers.search.search import PLANS, WORK_PER_SECOND, search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

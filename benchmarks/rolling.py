@@ -17,8 +17,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from optsched import family, rolling, run
-from optsched.horizon import driver, futures
-from optsched.solvers import window as search
+from optsched.rolling import driver
+from optsched.rolling import scenarios as futures
+from optsched.solvers.search import window as search
 
 SEEDS = range(1, 6)
 WORKLOADS = {

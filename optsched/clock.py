@@ -27,7 +27,7 @@ from optsched.errors import ClockError, nearest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from optsched.instance import FloatArray
+    from optsched._internal.arrays import FloatArray
 
 
 class BatchContent(NamedTuple):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from optsched.instance import BoolArray, IntArray
+    from optsched._internal.arrays import BoolArray, IntArray
 
 
 @dataclass(frozen=True)

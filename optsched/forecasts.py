@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched.arrays import MAX_TOKENS, as_integers
+from optsched._internal.arrays import MAX_TOKENS, as_integers
 from optsched.errors import InstanceError, OptschedError, nearest
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched.instance import FloatArray, Instance, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.instance import Instance
 
 Interval = tuple["npt.ArrayLike", "npt.ArrayLike"]
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._json import read_object, write_object
-from optsched.arrays import BoolArray as BoolArray
-from optsched.arrays import FloatArray as FloatArray
-from optsched.arrays import IntArray as IntArray
-from optsched.arrays import as_floats, as_integers, checked_memory, frozen
+from optsched._internal.arrays import BoolArray as BoolArray
+from optsched._internal.arrays import FloatArray as FloatArray
+from optsched._internal.arrays import IntArray as IntArray
+from optsched._internal.arrays import as_floats, as_integers, checked_memory, frozen
+from optsched._internal.json import read_object, write_object
+from optsched._internal.request_rules import broken_rules
 from optsched.errors import InstanceError
-from optsched.request_rules import broken_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

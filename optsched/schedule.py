@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from optsched._json import read_object, write_object
-from optsched.arrays import MAX_SUM, as_integers
+from optsched._internal.arrays import MAX_SUM, as_integers
+from optsched._internal.json import read_object, write_object
+from optsched._internal.views import draw
 from optsched.errors import InstanceError, ScheduleError
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.axes import Axes
 
-    from optsched.instance import Instance, IntArray
+    from optsched._internal.arrays import IntArray
+    from optsched.instance import Instance
 
 
 @dataclass(frozen=True)
@@ -364,9 +366,7 @@ class Schedule:
         matplotlib.axes.Axes
             The axes drawn on.
         """
-        from optsched.report.plots import plot_schedule
-
-        return plot_schedule(self, ax)
+        return draw("plot_schedule", self, ax)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Write the schedule as JSON, without the instance.

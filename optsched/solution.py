@@ -12,7 +12,7 @@ import numpy as np
 from optsched.errors import InfeasibleError, SolverError
 
 if TYPE_CHECKING:
-    from optsched.instance import FloatArray
+    from optsched._internal.arrays import FloatArray
 
 #: Relative distance of objective and bound below which they count as equal.
 TOLERANCE = 1e-6

@@ -10,7 +10,7 @@ import numpy as np
 
 from optsched.errors import SolverError
 from optsched.solution import Stopped
-from optsched.solvers.base import Answer
+from optsched.solvers.backends.base import Answer
 
 
 def load():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched.configuration_certificate import ConfigurationCertificate, items
+from optsched.certificates.configurations import ConfigurationCertificate, items
 
 #: Limits within which brute force is fast.
 TINY = {"max_requests": 4, "max_memory": 12, "max_arrival": 5, "max_output": 4}

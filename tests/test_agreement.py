@@ -26,7 +26,7 @@ from optsched import (
 from optsched.models.objectives import schedule_cost
 from optsched.models.running import safe_horizon
 from optsched.policies import BASIC
-from optsched.solvers.lagrangian import certify
+from optsched.solvers.bounds.lagrangian import certify
 
 BATCHES, EACH = 20, 25
 

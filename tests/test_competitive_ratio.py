@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 
 from optsched import CompetitiveRatio
 from optsched.errors import ModelError
-from optsched.models.closed_ratios import (
+from optsched.papers.robust.closed_ratios import (
     CROSSOVER,
     a_l_two_point,
     a_max_bound,
@@ -25,7 +25,7 @@ from optsched.models.closed_ratios import (
     a_min_two_point,
     a_min_weighted_geometric,
 )
-from optsched.models.latency_quotient import LatencyQuotient
+from optsched.papers.robust.latency_quotient import LatencyQuotient
 
 CASES = [(1, 1, 0), (1, 2, 0), (1, 7, 0), (1, 40, 0), (3, 17, 0), (1, 30, 5), (4, 25, 90)]
 

@@ -9,10 +9,11 @@ import sys
 import pytest
 
 CALLED = (
-    "from optsched._compiled import compiled\n\n\n@compiled\ndef inner(x):\n    return x + {}\n"
+    "from optsched._internal.compiled import compiled\n\n\n"
+    "@compiled\ndef inner(x):\n    return x + {}\n"
 )
 CALLER = (
-    "from optsched._compiled import compiled\nfrom {} import inner\n\n\n"
+    "from optsched._internal.compiled import compiled\nfrom {} import inner\n\n\n"
     "@compiled\ndef outer(x):\n    return inner(x)\n"
 )
 

@@ -21,10 +21,10 @@ from optsched import (
     explain_infeasibility,
     family,
 )
-from optsched import conflict as conflicts
-from optsched.conflict import fewest, reduce
 from optsched.models.conflict import Windows
 from optsched.models.running import Running
+from optsched.optimum import conflict as conflicts
+from optsched.optimum.conflict import fewest, reduce
 
 
 def can_complete(windows, requests, steps=None):

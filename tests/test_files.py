@@ -7,8 +7,8 @@ import os
 import pytest
 
 from optsched import OptschedError, sweep
-from optsched._files import write_whole
-from optsched.reproduction.folder import open_folder
+from optsched._internal.files import write_whole
+from optsched.papers.folder import open_folder
 
 CONFIG = {"instances": [{"family": "uniform", "n": 4}], "policies": [{"name": "area"}]}
 

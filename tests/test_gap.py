@@ -21,7 +21,7 @@ from optsched import (
 )
 from optsched.report.data import gap_curves
 from optsched.report.plots import plot_gap
-from optsched.solvers.lagrangian import PricedStarts
+from optsched.solvers.bounds.lagrangian import PricedStarts
 
 
 @given(instances(max_requests=8, max_arrival=20))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from literal import optimum
 from strategies import instances
 
-import optsched.stages
+import optsched.optimum.stages
 from optsched import (
     InfeasibleError,
     Instance,
@@ -26,10 +26,10 @@ from optsched import (
     run,
     solve,
 )
-from optsched.configuration_certificate import verify_configuration
+from optsched.certificates.configurations import verify_configuration
 from optsched.models.objectives import schedule_cost
-from optsched.solvers.lagrangian import PricedStarts
-from optsched.solving import METHODS, proven_horizon
+from optsched.optimum.solving import METHODS, proven_horizon
+from optsched.solvers.bounds.lagrangian import PricedStarts
 
 
 def random_instances(count, seed, **fields):
@@ -149,7 +149,7 @@ def test_an_interrupt_before_the_first_schedule_is_said(monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(optsched.stages, "run", interrupt)
+    monkeypatch.setattr(optsched.optimum.stages, "run", interrupt)
     with pytest.raises(OptschedError, match="no schedule was found"):
         solve(family("uniform", n=14, seed=1))
 
@@ -158,7 +158,7 @@ def test_a_solver_that_crashes_costs_only_the_proof(monkeypatch):
     def crash(*arguments, **options):
         return Solution("error", "HiGHS", 0.1, words="killed by signal 9")
 
-    monkeypatch.setattr(optsched.stages, "solve_linear", crash)
+    monkeypatch.setattr(optsched.optimum.stages, "solve_linear", crash)
     result = solve(family("exponential", n=20, seed=1), method="highs", time_limit=5)
     assert result.status == "error"
     assert "killed by signal 9" in str(result)
@@ -171,7 +171,7 @@ def test_infeasibility_on_the_solver_s_word_needs_no_schedule(monkeypatch):
     def deny(*arguments, **options):
         return Solution("infeasible", "HiGHS", 0.1)
 
-    monkeypatch.setattr(optsched.stages, "solve_linear", deny)
+    monkeypatch.setattr(optsched.optimum.stages, "solve_linear", deny)
     result = solve(family("exponential", n=20, seed=1), method="highs", time_limit=5)
     assert not result.proven_optimal
 
@@ -270,8 +270,8 @@ def test_small_instances_are_proven_in_this_process(monkeypatch):
     for name, requests in (("uniform", 6), ("normal", 6), ("binomial", 6), ("exponential", 8)):
         instance = family(name, requests, seed=1)
         expected[instance] = solve(instance, method="cp-sat", time_limit=60).cost
-    monkeypatch.setattr(optsched.stages, "solve_events", refuse)
-    monkeypatch.setattr(optsched.stages, "solve_linear", refuse)
+    monkeypatch.setattr(optsched.optimum.stages, "solve_events", refuse)
+    monkeypatch.setattr(optsched.optimum.stages, "solve_linear", refuse)
     for instance, cost in expected.items():
         result = solve(instance, time_limit=60)
         assert (result.cost, result.bound, result.status) == (cost, cost, "optimal")
@@ -293,6 +293,6 @@ def test_few_requests_of_different_size_go_to_the_event_program(monkeypatch):
         raise SolverError("its process cannot be started")
 
     for fault in (die, refuse):
-        monkeypatch.setattr(optsched.stages, "solve_events", fault)
+        monkeypatch.setattr(optsched.optimum.stages, "solve_events", fault)
         result = solve(instance, time_limit=60)
         assert (result.cost, result.status, result.proof) == (391, "optimal", "branch and bound")

@@ -12,9 +12,9 @@ import pytest
 from brute_force import optima
 
 from optsched import HindsightProgram, Instance, bound, hindsight, run, solve_linear, verify
-from optsched.solvers.ascent import improve_prices
-from optsched.solvers.configuration import configuration_bound
-from optsched.solvers.exact import solve_exact
+from optsched.solvers.bounds.ascent import improve_prices
+from optsched.solvers.bounds.configurations import configuration_bound
+from optsched.solvers.exact.search import solve_exact
 
 BATCHES, EACH = 20, 100
 

@@ -10,7 +10,7 @@ from alternatives.programs import cpsat_by_expressions, linopy_from_rows, pyomo_
 from timing import Row, measure
 
 from optsched import HindsightProgram, Instance, from_pyomo
-from optsched.solvers import cpsat, highs
+from optsched.solvers.backends import cpsat, highs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,9 @@ from optsched.cli.presentation import command, examples
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
-    from optsched.cluster import ClusterComparison, ClusterRun
+    from optsched.cluster import ClusterRun
     from optsched.cluster.routing import Routing
+    from optsched.comparison.cluster import ClusterComparison
     from optsched.instance import Instance
 
 
@@ -155,7 +156,8 @@ def cluster(
     Without --steps all requests are run to their end. Waits are counted in steps from the moment
     that the router sees a request.
     """
-    from optsched.cluster import Cluster, ClusterComparison, compare_cluster
+    from optsched.cluster import Cluster
+    from optsched.comparison.cluster import ClusterComparison, compare_cluster
 
     if html is not None:
         check_writable(html)
@@ -232,7 +234,7 @@ def _traces(
     seconds_per_step: float,
     skip_invalid: bool,
 ) -> list[Instance]:
-    from optsched.arrays import MAX_TOKENS
+    from optsched._internal.arrays import MAX_TOKENS
 
     family = trace.startswith("family:")
     if seeds < 1 or (seeds > 1 and (not family or "seed=" in trace)):
@@ -257,7 +259,8 @@ def _write_report(
     warm_up: int | None,
     options: dict[str, Any],
 ) -> None:
-    from optsched.cluster import BalanceRouting, compare_lookaheads
+    from optsched.cluster import BalanceRouting
+    from optsched.comparison.cluster import compare_lookaheads
     from optsched.report.cluster_page import write_cluster_report
 
     lookaheads = None

@@ -18,8 +18,8 @@ def doctor(output: Output, seed: int) -> int:
     The exit code is 1 if something does not work. The first time kernels are compiled, which takes
     up to a minute.
     """
-    from optsched.doctor import doctor as findings
-    from optsched.doctor import to_dict
+    from optsched.cli.diagnosis import doctor as findings
+    from optsched.cli.diagnosis import to_dict
 
     found = []
     with output.progress("looking"):

@@ -272,7 +272,7 @@ def export(
     Rows and columns keep readable names, such as start[3,17].
     """
     from optsched.models import BatchSelection, HindsightProgram, LatencyRelaxation
-    from optsched.solving import proven_horizon
+    from optsched.optimum.solving import proven_horizon
 
     check_writable(out)
     if name == "batch":

@@ -27,9 +27,9 @@ from optsched.cli.presentation import command, examples
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
-    from optsched.clocked_run import ClockedRun
-    from optsched.comparison import PolicyResult
+    from optsched.comparison.steps import PolicyResult
     from optsched.instance import Instance
+    from optsched.simulate.seconds.execution import ClockedRun
 
 
 @command(
@@ -72,7 +72,7 @@ def compare(
         names = None if policies is None else policies
         knowledge = {"intervals": intervals, "rule": rule}
         return _compare_on_clock(instance, output, clock, names, until, warm_up, knowledge)
-    from optsched.comparison import UNDER_INTERVALS, Comparison, load_kernels
+    from optsched.comparison.steps import UNDER_INTERVALS, Comparison, load_kernels
     from optsched.policies import get_policies, split_names
     from optsched.simulate.dispatch import check_knowledge
 

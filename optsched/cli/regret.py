@@ -15,7 +15,7 @@ from optsched.errors import OptschedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from optsched.regrets.cell import Cell
+    from optsched.experiments.regrets.cell import Cell
 
 Number = TypeVar("Number", int, float)
 

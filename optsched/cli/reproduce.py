@@ -33,8 +33,8 @@ def reproduce(
     values beside ours with verdicts (JSON); index.html shows them all. Ctrl-C loses no finished
     part: the same command goes on where it stopped.
     """
-    from optsched.reproduction import TARGETS, reproduce_into
-    from optsched.reproduction.driver import describe
+    from optsched.papers import TARGETS, reproduce_into
+    from optsched.papers.driver import describe
 
     if listing:
         for name, target in TARGETS.items():

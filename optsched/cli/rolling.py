@@ -18,7 +18,7 @@ from optsched.cli.common import (
 from optsched.cli.presentation import command, examples
 
 if TYPE_CHECKING:
-    from optsched.comparison import PolicyResult
+    from optsched.comparison.steps import PolicyResult
     from optsched.execution import Execution
     from optsched.instance import Instance
 
@@ -106,7 +106,7 @@ def rolling(
     proven lower bound, as by compare. Ctrl-C ends the planning: the fallback decides the rest, and
     all output is written.
     """
-    from optsched.comparison import Comparison, PolicyResult, load_kernels
+    from optsched.comparison.steps import Comparison, PolicyResult, load_kernels
     from optsched.execution import check_log_name
     from optsched.policies import RollingPolicy, get_policies, split_names
     from optsched.simulate.dispatch import check_knowledge

@@ -12,9 +12,9 @@ from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
     from optsched.clock import Clock
-    from optsched.models.nested_plan import NestedWaitPlan
-    from optsched.models.thresholds import WaitPlan
-    from optsched.request_types import RequestTypes
+    from optsched.models.fluid.nested_plan import NestedWaitPlan
+    from optsched.models.fluid.wait import WaitPlan
+    from optsched.workloads.request_types import RequestTypes
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -114,7 +114,7 @@ def thresholds(output: Output, types: str, clock: str | None, **options: Any) ->
     equilibrium comes first; where there is none, the exit code is 1.
     """
     from optsched.clock import get_clock
-    from optsched.fluid import equilibrium
+    from optsched.models.fluid.equilibrium import equilibrium
 
     given, own_clock, own_memory = _read(types, options)
     if clock is None and own_clock is None:
@@ -163,9 +163,9 @@ def thresholds(output: Output, types: str, clock: str | None, **options: Any) ->
 
 
 def _read(source: str, options: dict[str, Any]) -> tuple[RequestTypes, Clock | None, int | None]:
-    from optsched.arrays import MAX_TOKENS
-    from optsched.request_types import RequestTypes, read_types
+    from optsched._internal.arrays import MAX_TOKENS
     from optsched.workloads import read_trace
+    from optsched.workloads.request_types import RequestTypes, read_types
 
     if source.endswith(".toml"):
         if options["classes"] is not None or options["rate"] is not None:
@@ -193,8 +193,8 @@ def _one_prompt(types: RequestTypes, prompt: int | None, output: Output) -> Requ
 
 
 def _wait(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> WaitPlan:
-    from optsched.models.thresholds import WaitThresholds
-    from optsched.solvers.driver import solve_linear
+    from optsched.models.fluid.wait import WaitThresholds
+    from optsched.solvers.backends.driver import solve_linear
 
     program = WaitThresholds(
         types, clock, options["memory"], options["batch_limit"], options["minimum_slack"]
@@ -210,8 +210,8 @@ def _wait(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> WaitPla
 
 
 def _nested(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> NestedWaitPlan:
-    from optsched.models.nested import NestedWaitThresholds
-    from optsched.models.segments import design_segments
+    from optsched.models.fluid.nested import NestedWaitThresholds
+    from optsched.models.fluid.segments import design_segments
 
     risk = {"delta": options["delta"], "iterations": options["iterations"]}
     segments, margin = options["segments"], options["margin"]
@@ -237,7 +237,7 @@ def _nested(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> Neste
 
 
 def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, Any]:
-    from optsched.models.thresholds import WaitPlan
+    from optsched.models.fluid.wait import WaitPlan
 
     content: dict[str, Any] = {
         "thresholds": plan.thresholds.tolist(),

@@ -1,6 +1,5 @@
 """A cluster whose workers wait for the slowest at every step: facts, routing, results."""
 
-from optsched.cluster.comparison import ClusterComparison, compare_cluster, compare_lookaheads
 from optsched.cluster.drift import Profiles
 from optsched.cluster.facts import Cluster, PowerLaw
 from optsched.cluster.information import NoInformation, Oracle, Predictor
@@ -18,7 +17,6 @@ __all__ = [
     "ROUTINGS",
     "BalanceRouting",
     "Cluster",
-    "ClusterComparison",
     "ClusterRun",
     "ClusterState",
     "NoInformation",
@@ -28,7 +26,5 @@ __all__ = [
     "Profiles",
     "PythonRouting",
     "RoutingRule",
-    "compare_cluster",
-    "compare_lookaheads",
     "get_routing",
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched.arrays import as_integers
+from optsched._internal.arrays import as_integers
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched.instance import Instance, IntArray
+    from optsched._internal.arrays import IntArray
+    from optsched.instance import Instance
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from optsched.arrays import MAX_TOKENS
+from optsched._internal.arrays import MAX_TOKENS
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from optsched.instance import FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
 
 MOST_WORKERS = 1 << 20
 

@@ -14,7 +14,7 @@ import numpy as np
 from optsched.errors import PolicyError
 
 if TYPE_CHECKING:
-    from optsched.instance import IntArray
+    from optsched._internal.arrays import IntArray
 
 NEVER = np.iinfo(np.int64).max // 4
 

@@ -13,8 +13,9 @@ from optsched.errors import InstanceError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.cluster.facts import Cluster
-    from optsched.instance import BoolArray, FloatArray, Instance, IntArray
+    from optsched.instance import Instance
 
 WARM_UP = 300  # steps; longer than the mean output of the calibrated workload
 STUCK = 20  # times as long as everybody waits under first come, first served

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched.instance import IntArray
+    from optsched._internal.arrays import IntArray
 
 LONGEST_LOOKAHEAD = 10_000
 

@@ -8,17 +8,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from optsched.arrays import as_integers
+from optsched._internal.arrays import as_integers
 from optsched.errors import nearest
 from optsched.instance import Instance
-from optsched.models.linear import Family, LinearModel, ModelError, Rows, Variables, whole_numbers
+from optsched.models.linear.model import (
+    Family,
+    LinearModel,
+    ModelError,
+    Rows,
+    Variables,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
 
-    from optsched.instance import FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
 
 Fit = Literal["peak", "profile"]
 FITS: tuple[Fit, ...] = ("peak", "profile")

@@ -37,8 +37,9 @@ from optsched.models.running import NOTHING_RUNNING, Running, latest_starts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from optsched.instance import Instance, IntArray
-    from optsched.models.linear import LinearModel
+    from optsched._internal.arrays import IntArray
+    from optsched.instance import Instance
+    from optsched.models.linear.model import LinearModel
 
 #: How a conflict is proven: by the arithmetic of one, two or many requests, or by a search.
 Proof = Literal["window", "pair", "memory-time", "search"]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from optsched.arrays import as_integers
+from optsched._internal.arrays import as_integers
 from optsched.errors import nearest
-from optsched.models.linear import ModelError
+from optsched.models.linear.model import ModelError
 from optsched.models.objectives import SCHEDULE_OBJECTIVES, schedule_cost
 from optsched.models.running import NOTHING_RUNNING, Running, latest_starts
 from optsched.schedule import Schedule
@@ -21,7 +21,8 @@ from optsched.schedule import Schedule
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from optsched.instance import FloatArray, Instance, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.instance import Instance
     from optsched.models.objectives import ScheduleObjective
     from optsched.schedule import Violation
 

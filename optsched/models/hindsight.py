@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from scipy import sparse
 
-from optsched._compiled import compiled
+from optsched._internal.compiled import compiled
 from optsched.errors import nearest
-from optsched.models.linear import Family, LinearModel, ModelError, Rows, Variables, whole_numbers
+from optsched.models.linear.model import (
+    Family,
+    LinearModel,
+    ModelError,
+    Rows,
+    Variables,
+    whole_numbers,
+)
 from optsched.models.objectives import (
     LATENESS,
     SCHEDULE_OBJECTIVES,
@@ -30,7 +37,8 @@ from optsched.schedule import Schedule
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from optsched.instance import FloatArray, Instance, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.instance import Instance
 
 
 @dataclass(frozen=True, eq=False, repr=False)

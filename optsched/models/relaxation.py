@@ -13,8 +13,8 @@ from optsched.models.hindsight import HindsightProgram
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from optsched.instance import FloatArray
-    from optsched.models.linear import LinearModel
+    from optsched._internal.arrays import FloatArray
+    from optsched.models.linear.model import LinearModel
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,7 +82,7 @@ class LatencyRelaxation(HindsightProgram):
         r"""Turn the duals of the rows into prices of memory.
 
         Any non-negative prices, however rough the duals, give a proven bound through the Lagrangian
-        of `optsched.certificate`.
+        of `optsched.certificates.prices`.
 
         Parameters
         ----------

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched.arrays import as_integers
+from optsched._internal.arrays import as_integers
 from optsched.instance import Instance
-from optsched.models.linear import ModelError
+from optsched.models.linear.model import ModelError
 
 if TYPE_CHECKING:
-    from optsched.arrays import IntArray
+    from optsched._internal.arrays import IntArray
 
 _EXACT = 2**61  # 64-bit sums and products stay exact below
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import numpy as np
 
-from optsched._compiled import compiled
+from optsched._internal.compiled import compiled
 from optsched.errors import PolicyError, nearest
 
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from optsched.instance import BoolArray, Instance, IntArray
+    from optsched._internal.arrays import BoolArray, IntArray
+    from optsched.instance import Instance
 
 #: What happens when a waiting request does not fit: nobody after it is tried at this step, the
 #: others are, or they may start only into room that no more urgent one is planned to use.

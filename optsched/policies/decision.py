@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from optsched._internal.arrays import IntArray
     from optsched.forecasts import Forecast
-    from optsched.instance import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

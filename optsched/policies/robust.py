@@ -1,6 +1,6 @@
 """Policies that know an interval for each output (Robust), and interval-aware memory-time orders.
 
-Each is a few rules for one loop (`optsched.simulate.eviction`): what a request is planned with, in
+Each is a few rules for one loop (`simulate.steps.preemption`): what a request is planned with, in
 which order requests wait, what happens to one that outlives its plan, and who is cancelled first
 when the memory runs out. A policy looks at a `Forecast`, never at an instance.
 """
@@ -16,8 +16,8 @@ import numpy as np
 from optsched.policies.base import PriorityPolicy
 
 if TYPE_CHECKING:
+    from optsched._internal.arrays import IntArray
     from optsched.forecasts import Forecast
-    from optsched.instance import IntArray
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from optsched.policies.priorities import PRIORITIES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from optsched.instance import IntArray
+    from optsched._internal.arrays import IntArray
 
 Reading = Literal["lower", "upper", "posterior"]
 READINGS: tuple[Reading, ...] = get_args(Reading)
@@ -32,7 +32,7 @@ class RollingPolicy:
         What plans a window. "hindsight": the hindsight program with the memory priced for whom the
         window leaves out, by search. "hindsight-exact": the same by HiGHS, for small windows.
         "relax-lp": the order of Sorted-LP. "batch": batches of least F. Or a function of your own
-        that takes an `optsched.horizon.Window` and gives a start for each of its requests.
+        that takes an `optsched.rolling.Window` and gives a start for each of its requests.
     window
         How many waiting requests are planned at most, the first ones in the fallback's order.
     horizon

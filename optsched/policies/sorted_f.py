@@ -1,19 +1,4 @@
-r"""Sorted-F (Wang et al., Alg. 1) with local swap search (Alg. 4) and other selections.
-
-A batch :math:`X` should have a small :math:`F(X) = \sum_{i \in X} o_i / |X|^2` and fit:
-:math:`\sum_{i \in X} (s_i + o_i) \le M`. Alg. 4 fills a batch by ascending peak :math:`s_i + o_i`
-and then swaps a member for a waiting request with a smaller output as long as the peaks still fit,
-always taking the first such pair. The papers leave the order within the two sets open; here both
-are walked by ascending (peak, index), so that the result is determined.
-
-The first pair is found without walking over all of them. A tree over the requests by peak holds
-the smallest output of the waiting ones: for a member its leftmost leaf below the member's output is
-the candidate with the smallest peak, so it decides. And members before the last swap need no second
-look unless the swap freed memory: suppose `out` was swapped for `in` and the earlier member
-:math:`e` had found nothing. `out` could serve :math:`e` only if
-:math:`P_{out} - P_e \le slack - P_{in} + P_{out}`, that is if `in` itself was in reach of
-:math:`e`; then :math:`o_{in} \ge o_e`, and :math:`o_{out} > o_{in}` is no improvement.
-"""
+"""Sorted-F (Wang et al., Alg. 1): batches of least F, by local swap or another selection."""
 
 from __future__ import annotations
 
@@ -21,46 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._compiled import compiled
-from optsched.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.policies.base import BatchPolicy
+from optsched.solvers.selection.swap import LocalSwap
 
 if TYPE_CHECKING:
-    from optsched.instance import Instance, IntArray
-    from optsched.solvers.batch import BatchMethod
-
-
-class LocalSwap:
-    """Batch selection by Alg. 4 (swap) among the requests released so far."""
-
-    def __init__(self, instance: Instance) -> None:
-        self._by_peak = np.argsort(instance.peaks, kind="stable")
-        self._rank = np.empty_like(self._by_peak)
-        self._rank[self._by_peak] = np.arange(len(instance))
-        self._peaks = instance.peaks[self._by_peak]
-        self._outputs = instance.outputs[self._by_peak]
-        self._memory = instance.memory
-        self._tree = new_tree(len(instance))
-
-    def release(self, requests: IntArray) -> None:
-        """Learn of requests that have arrived, given by index."""
-        _insert(self._tree, self._outputs, self._rank[requests])
-
-    def next_batch(self) -> IntArray:
-        """Take the next batch out of those waiting, by ascending output."""
-        return self.improve(_fill(self._tree, self._peaks, self._memory))
-
-    def take(self, members: IntArray) -> IntArray:
-        """Take a batch, given by ranks, out of those waiting."""
-        for rank in members:
-            put(self._tree, rank, ABSENT)
-        return members
-
-    def improve(self, members: IntArray) -> IntArray:
-        """Swap members of a batch, ranks by ascending peak; gives requests by ascending output."""
-        _swap(self._tree, self._peaks, self._outputs, self._memory, members)
-        order = np.argsort(self._outputs[members], kind="stable")
-        return self._by_peak[members[order]]
+    from optsched._internal.arrays import IntArray
+    from optsched.instance import Instance
+    from optsched.solvers.selection.batch import BatchMethod
 
 
 class Selected:
@@ -76,7 +28,7 @@ class Selected:
 
     def next_batch(self) -> IntArray:
         """Take the next batch out of those waiting, by ascending output."""
-        from optsched.solvers.batch import select
+        from optsched.solvers.selection.batch import select
 
         waiting = self._waiting
         batch = select(self._instance.take(waiting), self._method, **self._options).requests
@@ -130,56 +82,3 @@ SELECTED = (
     sorted_f("mip"),
     sorted_f("mip", fit="profile"),
 )
-
-
-@compiled
-def _insert(tree: IntArray, outputs: IntArray, ranks: IntArray) -> None:
-    for rank in ranks:
-        put(tree, rank, outputs[rank])
-
-
-@compiled
-def _fill(tree: IntArray, peaks: IntArray, memory: int) -> IntArray:
-    """Take waiting requests by ascending peak: once one does not fit, no later one does."""
-    members = np.empty(64, dtype=np.int64)
-    count = 0
-    slack = memory
-    while True:
-        rank = leftmost_below(tree, ABSENT)
-        if rank < 0 or peaks[rank] > slack:
-            return members[:count]
-        if count == len(members):
-            members = np.concatenate((members, np.empty_like(members)))
-        members[count] = rank
-        count += 1
-        slack -= peaks[rank]
-        put(tree, rank, ABSENT)
-
-
-@compiled
-def _swap(
-    tree: IntArray, peaks: IntArray, outputs: IntArray, memory: int, members: IntArray
-) -> None:
-    """Swap in place; `members` stays ascending."""
-    count = len(members)
-    slack = memory - peaks[members].sum()
-    position = 0
-    while position < count:
-        leaving = members[position]
-        entering = leftmost_below(tree, outputs[leaving])
-        if entering < 0 or peaks[entering] > peaks[leaving] + slack:
-            position += 1
-            continue
-        slack += peaks[leaving] - peaks[entering]
-        put(tree, entering, ABSENT)
-        put(tree, leaving, outputs[leaving])
-        place = position
-        while place > 0 and members[place - 1] > entering:
-            members[place] = members[place - 1]
-            place -= 1
-        while place + 1 < count and members[place + 1] < entering:
-            members[place] = members[place + 1]
-            place += 1
-        members[place] = entering
-        freed = peaks[entering] < peaks[leaving]  # then any member may have found a partner
-        position = 0 if freed else min(position, place)

@@ -1,6 +1,6 @@
 """Sorted-LP and LP-Swap (Wang et al., Alg. 6 and 7): the linear relaxation gives the order.
 
-Both order requests by their expected starts in Relax-LP (`optsched.solvers.expected_starts`).
+Both order requests by their expected starts in Relax-LP (`solvers.selection.expected_starts`).
 LP-Swap fills batches in this order, passing over what does not fit, and improves them by Alg. 4.
 
 With arrivals the relaxation of all requests would know the future. Here it is solved for those
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched._compiled import compiled
+from optsched._internal.compiled import compiled
 from optsched.policies.base import BatchPolicy
-from optsched.policies.sorted_f import LocalSwap
+from optsched.solvers.selection.swap import LocalSwap
 
 if TYPE_CHECKING:
-    from optsched.instance import FloatArray, Instance, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.instance import Instance
 
 
 class _ExpectedOrder:
@@ -38,7 +39,7 @@ class _ExpectedOrder:
     def get(self) -> IntArray:
         """Give the waiting requests in order; the relaxation is solved if somebody is new."""
         if not self._sorted:
-            from optsched.solvers.expected_starts import expected_starts
+            from optsched.solvers.selection.expected_starts import expected_starts
 
             waiting = np.sort(self._waiting)
             starts: FloatArray = expected_starts(self._instance.take(waiting))

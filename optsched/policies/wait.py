@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from optsched.errors import InfeasibleError, PolicyError
-from optsched.fluid import equilibrium
-from optsched.request_types import RequestTypes, output_classes
+from optsched.models.fluid.equilibrium import equilibrium
+from optsched.workloads.request_types import RequestTypes, output_classes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
-    from optsched.instance import FloatArray, Instance, IntArray
+    from optsched.instance import Instance
 
 _MOST_LOAD = 0.95  # what thresholds are made for at most; beyond it they grow without end
 _HALVINGS = 12
@@ -139,7 +140,7 @@ class WaitPolicy:
         InstanceError
             If there are more thresholds than requests.
         """
-        from optsched.models.thresholds import WaitThresholds
+        from optsched.models.fluid.wait import WaitThresholds
 
         if self.borders is not None and self.thresholds is not None:
             return self._bordered(instance, self.borders, self.thresholds)
@@ -272,8 +273,8 @@ class NestedWaitPolicy:
     def _solve(
         self, instance: Instance, clock: Clock, times: FloatArray
     ) -> tuple[IntArray, FloatArray, IntArray]:
-        from optsched.models.nested import NestedWaitThresholds
-        from optsched.models.segments import design_segments
+        from optsched.models.fluid.nested import NestedWaitThresholds
+        from optsched.models.fluid.segments import design_segments
 
         everyone = np.zeros(len(instance), dtype=np.int64)
         changes, counts, span = _windows(self.name, times, everyone, 1, self.window)

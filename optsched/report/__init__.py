@@ -1,1 +1,5 @@
-"""Tables, plots and the HTML page: what a person looks at."""
+"""Tables, plots and pages: what a person looks at. Loaded when it is first used."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched.clock_comparison import ClockComparison
-    from optsched.clocked_run import ClockedRun
-    from optsched.instance import FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.comparison.seconds import ClockComparison
     from optsched.report.style import LineStyle
+    from optsched.simulate.seconds.execution import ClockedRun
 
 _BINS = 400
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched.cluster.comparison import ClusterComparison
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.cluster.results import ClusterRun
-    from optsched.instance import FloatArray, IntArray
+    from optsched.comparison.cluster import ClusterComparison
 
 POINTS = 400  # drawn of one line
 

@@ -13,8 +13,8 @@ from optsched.report.html import page_template
 from optsched.report.style import LIMIT, LineStyle, line_styles
 
 if TYPE_CHECKING:
-    from optsched.cluster.comparison import ClusterComparison
     from optsched.cluster.results import ClusterRun
+    from optsched.comparison.cluster import ClusterComparison
 
 MOST_WORKERS = 64  # drawn one by one
 

@@ -15,9 +15,10 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from optsched.comparison import Comparison
-    from optsched.gap import GapExplanation
-    from optsched.instance import FloatArray, Instance, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.comparison.steps import Comparison
+    from optsched.instance import Instance
+    from optsched.optimum.gap import GapExplanation
     from optsched.schedule import Schedule
 
 MOST_STACKED = 60  # of more requests the bars are drawn side by side

@@ -13,8 +13,9 @@ from optsched.report.style import LIMIT, UNAVOIDABLE, LineStyle, line_styles
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from optsched.comparison import Comparison
-    from optsched.instance import FloatArray, Instance
+    from optsched._internal.arrays import FloatArray
+    from optsched.comparison.steps import Comparison
+    from optsched.instance import Instance
     from optsched.report.data import Bars
     from optsched.schedule import Schedule
 

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched.clocked_run import ClockedRun
-    from optsched.fluid import Equilibrium
-    from optsched.models.nested_plan import NestedWaitPlan
-    from optsched.models.segments import SegmentDesign
-    from optsched.models.thresholds import WaitPlan
+    from optsched.models.fluid.equilibrium import Equilibrium
+    from optsched.models.fluid.nested_plan import NestedWaitPlan
+    from optsched.models.fluid.segments import SegmentDesign
+    from optsched.models.fluid.wait import WaitPlan
+    from optsched.simulate.seconds.execution import ClockedRun
 
 _LOADS = np.linspace(0.02, 0.96, 95)
 _MOST_TYPES = 30
@@ -69,8 +69,8 @@ def plot_equilibrium(found: Equilibrium, memory: int | None = None, ax: Axes | N
     >>> plot_equilibrium(found).get_xlabel()
     'load (share of the time that the arrivals need)'
     """
-    from optsched.fluid import equilibrium
-    from optsched.models.thresholds import WaitThresholds
+    from optsched.models.fluid.equilibrium import equilibrium
+    from optsched.models.fluid.wait import WaitThresholds
 
     ax = prepare(ax)
     scaled = [found.types.scaled(load / found.load) for load in _LOADS.tolist()]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
 
-    from optsched.comparison import Comparison
+    from optsched.comparison.steps import Comparison
 
 
 def write_report(comparison: Comparison, path: str | Path) -> None:
@@ -88,12 +88,13 @@ def render_report(comparison: Comparison) -> str:
 
 
 @cache
-def page_template(name: str) -> Template:
-    """Load a template of a page."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def page_template(name: str, folder: str = "report") -> Template:
+    """Load a template of a page, which may extend those of the reports."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+    places = [PackageLoader("optsched", place) for place in (folder, "report")]
     environment = Environment(
-        loader=PackageLoader("optsched", "report"), autoescape=True, undefined=StrictUndefined
+        loader=ChoiceLoader(places), autoescape=True, undefined=StrictUndefined
     )
     filters: dict[str, Callable[..., str]] = {
         "percent": data.percent,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
     from matplotlib.lines import Line2D
 
-    from optsched.instance import FloatArray
+    from optsched._internal.arrays import FloatArray
     from optsched.report.figures import Figure
 
 _SYMBOLS = {

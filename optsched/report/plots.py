@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched.comparison import Comparison
-    from optsched.gap import GapExplanation
-    from optsched.interval import Hindsight
+    from optsched.comparison.steps import Comparison
+    from optsched.optimum.gap import GapExplanation
+    from optsched.optimum.result import Hindsight
     from optsched.schedule import Schedule
 
 # One curve may be as fine as print; several would hide each other.

@@ -12,8 +12,8 @@ from rich.text import Text
 from optsched.report.tables import to_text
 
 if TYPE_CHECKING:
-    from optsched.regrets import Regret
-    from optsched.regrets.result import Band
+    from optsched.experiments.regrets import Regret
+    from optsched.experiments.regrets.result import Band
 
 #: Titles of the numbers of a band, in the order of `cells`.
 COLUMNS = (
@@ -43,7 +43,7 @@ def cells(band: Band) -> list[tuple[float, str]]:
 
     Examples
     --------
-    >>> from optsched.regrets.result import Band
+    >>> from optsched.experiments.regrets.result import Band
     >>> band = Band("area", 1.2, 5, 100, 3, 501, 9.25, 0, 0.5, 0, math.inf, 1, 1.0541, 1.02)
     >>> [text for _, text in cells(band)]
     ['1.2', '100', '501', '9.25', '0.000 to 0.500', '0.000 to ...', '1.000 to 1.055', '1.020']

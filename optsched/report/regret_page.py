@@ -14,8 +14,8 @@ from optsched.report.regret import COLUMNS, cells
 from optsched.report.style import LineStyle, line_styles
 
 if TYPE_CHECKING:
-    from optsched.regrets import Regret
-    from optsched.regrets.result import Band
+    from optsched.experiments.regrets import Regret
+    from optsched.experiments.regrets.result import Band
 
 
 def write_regret_report(result: Regret, path: str | Path) -> None:

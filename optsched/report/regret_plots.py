@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched.regrets import OverloadThreshold, Regret
+    from optsched.experiments.regrets import OverloadThreshold, Regret
 
 FLAT = 0.01  # steps of regret up to which the axis is linear
 _SPREAD = 1.035  # factor by which policies are set apart, so that none hides another
@@ -119,7 +119,7 @@ def plot_thresholds(thresholds: Sequence[OverloadThreshold], ax: Axes | None = N
     >>> plot_thresholds([found]).get_xlabel()
     'load (memory-time that arrives over that which passes)'
     """
-    from optsched.regrets.threshold import LEFT_BEHIND
+    from optsched.experiments.regrets.threshold import LEFT_BEHIND
 
     ax = prepare(ax)
     names = [threshold.policy for threshold in thresholds]

@@ -11,7 +11,7 @@ from optsched.report.style import BLUE, LIMIT, legend_above, prepare
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from optsched.horizon.run import RollingRun
+    from optsched.simulate.rolling import RollingRun
 
 
 def plot_decision_times(run: RollingRun, ax: Axes | None = None) -> Axes:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-    from optsched.instance import FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.report.style import LineStyle
 
 Scale = Literal["linear", "log", "symlog"]

@@ -15,8 +15,8 @@ from optsched.report.data import at_least, percent
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from optsched.clock_comparison import ClockComparison
-    from optsched.comparison import Comparison
+    from optsched.comparison.seconds import ClockComparison
+    from optsched.comparison.steps import Comparison
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -168,6 +168,16 @@ def to_text(renderable: RenderableType, width: int = 110) -> str:
     with console.capture() as capture:
         console.print(renderable)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Render a comparison in steps as plain text."""
+    return to_text(comparison_table(comparison), width=150)
+
+
+def clock_text(comparison: ClockComparison) -> str:
+    """Render a comparison on a clock as plain text."""
+    return to_text(clock_table(comparison))
 
 
 def claims_table(result: dict[str, Any]) -> Table:

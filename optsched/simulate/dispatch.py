@@ -15,17 +15,17 @@ from optsched.policies.rolling import RollingPolicy
 from optsched.policies.serving import EnginePolicy
 from optsched.policies.wait import WaitingPolicy
 from optsched.schedule import Schedule
-from optsched.simulate.attempts import run_attempts
-from optsched.simulate.on_clock import execute_on_clock
-from optsched.simulate.rules import admit
+from optsched.simulate.seconds.run import execute_on_clock
+from optsched.simulate.steps.attempts import run_attempts
+from optsched.simulate.steps.rules import admit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched.clock import BatchContent, Clock
-    from optsched.clocked_run import ClockedRun
     from optsched.instance import Instance
     from optsched.policies import Policy, Rule
+    from optsched.simulate.seconds.execution import ClockedRun
 
 
 @overload
@@ -137,7 +137,7 @@ def execute(
             "llama-2-70b-2xa100"
         )
     if isinstance(chosen, RollingPolicy):
-        from optsched.horizon.driver import driven
+        from optsched.rolling.driver import driven
 
         chosen = driven(chosen, seed)
     if isinstance(chosen, OrderPolicy):

@@ -16,7 +16,8 @@ import numpy as np
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
-    from optsched.instance import Instance, IntArray
+    from optsched._internal.arrays import IntArray
+    from optsched.instance import Instance
     from optsched.workloads.families import Requests
 
 _MOST = 10**8  # requests that follow from the memory

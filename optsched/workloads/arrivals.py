@@ -10,7 +10,7 @@ import numpy as np
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
-    from optsched.instance import IntArray
+    from optsched._internal.arrays import IntArray
 
 
 def poisson(requests: int, rate: float, rng: np.random.Generator) -> IntArray:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from optsched.instance import BoolArray, FloatArray, IntArray
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
 
 Values = npt.NDArray[Any]
 

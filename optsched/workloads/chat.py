@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from optsched.instance import IntArray
+    from optsched._internal.arrays import IntArray
     from optsched.workloads.families import Requests
 
 

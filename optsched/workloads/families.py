@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched.arrays import MAX_TOKENS, checked_memory
+from optsched._internal.arrays import MAX_TOKENS, FloatArray, IntArray, checked_memory
 from optsched.errors import InstanceError, nearest
-from optsched.instance import FloatArray, Instance, IntArray
+from optsched.instance import Instance
 from optsched.workloads import adversarial
 from optsched.workloads.arrivals import bounded, poisson
 from optsched.workloads.chat import chat

@@ -10,7 +10,7 @@ from optsched.errors import InstanceError
 from optsched.instance import Instance
 
 if TYPE_CHECKING:
-    from optsched.request_types import RequestTypes
+    from optsched.workloads.request_types import RequestTypes
 
 _STEP = 1e-6  # seconds; arrivals are rounded down to it
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from optsched.arrays import checked_memory
+from optsched._internal.arrays import checked_memory
 from optsched.errors import InstanceError
 from optsched.instance import Instance
 from optsched.workloads.families import family_from_text

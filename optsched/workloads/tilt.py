@@ -17,7 +17,7 @@ from optsched.errors import InstanceError
 from optsched.instance import Instance
 
 if TYPE_CHECKING:
-    from optsched.instance import FloatArray
+    from optsched._internal.arrays import FloatArray
 
 
 def resample(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from optsched.arrays import MAX_STEP
+from optsched._internal.arrays import MAX_STEP
+from optsched._internal.request_rules import BrokenRule, broken_rules
 from optsched.errors import InstanceError
 from optsched.instance import Instance
-from optsched.request_rules import BrokenRule, broken_rules
 from optsched.workloads.cells import Values, read_cells
 from optsched.workloads.files import (
     IrregularError,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from optsched.instance import IntArray
+    from optsched._internal.arrays import IntArray
     from optsched.workloads.files import Record
     from optsched.workloads.formats import TraceFormat
 

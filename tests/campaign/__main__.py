@@ -15,7 +15,7 @@ from rich.table import Table
 
 from campaign import agreement, certificates, command_line, kills, limits, readers
 from campaign.case import Outcome
-from optsched._files import write_whole
+from optsched._internal.files import write_whole
 
 #: Parts by name, with their share of the time.
 PARTS = {

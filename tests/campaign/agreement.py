@@ -34,7 +34,7 @@ from optsched.clock import affine
 from optsched.models import Rows, Variables
 from optsched.models.objectives import schedule_cost
 from optsched.policies import BASIC
-from optsched.solvers.exact import solve_exact
+from optsched.solvers.exact.search import solve_exact
 
 TITLE = "agreement of solvers"
 SECONDS = 120

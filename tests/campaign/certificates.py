@@ -20,9 +20,9 @@ from optsched import (
     run,
     verify,
 )
-from optsched.configuration_certificate import items
-from optsched.solvers.ascent import improve_prices
-from optsched.solvers.configuration import configuration_bound
+from optsched.certificates.configurations import items
+from optsched.solvers.bounds.ascent import improve_prices
+from optsched.solvers.bounds.configurations import configuration_bound
 
 TITLE = "certificates"
 SECONDS = 120

@@ -38,7 +38,10 @@ TOML = (
 )
 TARGETS = ("robust-theorem-5-1", "sorted-f-table-ec-1")
 #: Every row is written at once, so that there is always something to lose.
-EAGER = "import optsched.cli, optsched.sweeps.folder as f; f.FLUSH_EVERY = 0; optsched.cli.main()"
+EAGER = (
+    "import optsched.cli, optsched.experiments.sweeps.folder as f; f.FLUSH_EVERY = 0; "
+    "optsched.cli.main()"
+)
 
 
 def case(seed, folder):

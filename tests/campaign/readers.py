@@ -19,7 +19,7 @@ from optsched import (
     read_types,
     verify,
 )
-from optsched.sweeps.plan import read_plan
+from optsched.experiments.sweeps.plan import read_plan
 from optsched.workloads import read_trace_skipping
 
 TITLE = "readers"

@@ -153,7 +153,7 @@ def test_solve_says_no_to_impossible_deadlines(optsched_command, tmp_path):
 
 
 def test_interrupted_solve_keeps_what_it_has(optsched_command, trace, monkeypatch):
-    from optsched import stages
+    from optsched.optimum import stages
 
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
@@ -332,7 +332,7 @@ def test_full_disk_is_one_sentence(optsched_command, trace):
 
 
 def test_interrupt_keeps_what_is_there(optsched_command, trace, monkeypatch):
-    from optsched import comparison
+    from optsched.comparison import steps as comparison
 
     execute = comparison.execute
 

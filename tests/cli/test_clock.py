@@ -26,7 +26,7 @@ def test_compare_on_a_clock(optsched_command):
 
 
 def test_an_interrupt_keeps_what_is_there(optsched_command, monkeypatch):
-    from optsched import clock_comparison
+    from optsched.comparison import seconds as clock_comparison
 
     execute = clock_comparison.execute
 

@@ -47,7 +47,7 @@ def test_a_trace_is_resampled(optsched_command, tmp_path):
 
 
 def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
-    original = optsched.regrets.driver.perform
+    original = optsched.experiments.regrets.driver.perform
     calls = []
 
     def stopped(task):
@@ -56,7 +56,7 @@ def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
             raise KeyboardInterrupt
         return original(task)
 
-    monkeypatch.setattr(optsched.regrets.driver, "perform", stopped)
+    monkeypatch.setattr(optsched.experiments.regrets.driver, "perform", stopped)
     code, out, err = optsched_command("regret", "family:equal-prompts", *SMALL, "--json", "-")
     assert code == 130
     content = json.loads(out)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from optsched import reproduction
-from optsched.reproduction import TARGETS
+from optsched import papers as reproduction
+from optsched.papers import TARGETS
 
 
 def test_list_names_all_targets(optsched_command):

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from optsched.cli import main
-from optsched.horizon import driver
+from optsched.rolling import driver
 
 FAMILY = "family:exponential,n=40,load=0.9"
 

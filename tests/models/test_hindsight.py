@@ -22,7 +22,7 @@ from optsched import (
 )
 from optsched.models import latest_starts, safe_horizon
 from optsched.models.objectives import LATENESS, SCHEDULE_OBJECTIVES, schedule_cost
-from optsched.solvers.lagrangian import certify
+from optsched.solvers.bounds.lagrangian import certify
 
 
 @st.composite

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from optsched import Family, LinearModel, ModelError
 from optsched.models import Rows, Variables
-from optsched.models.linear import whole_numbers
+from optsched.models.linear.model import whole_numbers
 
 
 def knapsack():

@@ -23,7 +23,7 @@ from strategies import instances
 from optsched import Instance, PolicyError, SolverError, compare, family, run, select
 from optsched.policies import BASIC, POLICIES, BatchPolicy, PriorityPolicy
 from optsched.policies.sorted_f import sorted_f
-from optsched.solvers.expected_starts import expected_starts
+from optsched.solvers.selection.expected_starts import expected_starts
 
 KNOW_OUTPUTS = [
     name for name, policy in POLICIES.items() if isinstance(policy, PriorityPolicy | BatchPolicy)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from optsched import CompetitiveRatio, Instance, InstanceError, execute, family
-from optsched.reproduction.papers.robust.common import requests_of
+from optsched.papers.robust.common import requests_of
 
 MEMORY, LONG = 400, 20
 SHARES = (0.1, 0.2, 0.4, 0.6, 0.8, 0.9)

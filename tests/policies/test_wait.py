@@ -17,7 +17,7 @@ from optsched import (
 )
 from optsched.errors import ClockError
 from optsched.policies.wait import WAITING, NestedWaitPolicy, WaitPolicy
-from optsched.simulate.waiting import serve_waiting
+from optsched.simulate.seconds.waiting import serve_waiting
 
 CLOCK = get_clock("affine:0.0085,2.7e-7")
 TYPES = RequestTypes([10] * 4, [20, 40, 80, 160], [200, 100, 60, 40], prefill_makes_token=True)

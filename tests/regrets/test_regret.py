@@ -11,12 +11,12 @@ from brute_force import cost, schedules
 
 import optsched
 from optsched import Instance, OptschedError, family, regret, run, verify
+from optsched.experiments.regrets import driver
+from optsched.experiments.regrets.cell import Cell, Task, enclose, perform
+from optsched.experiments.regrets.result import Regret
+from optsched.experiments.regrets.source import read_source
 from optsched.policies import PriorityPolicy, get_policies
-from optsched.regrets import driver
-from optsched.regrets.cell import Cell, Task, enclose, perform
-from optsched.regrets.result import Regret
-from optsched.regrets.source import read_source
-from optsched.solvers import bounds
+from optsched.solvers.bounds import bound as bounds
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from optsched import Cluster, compare_cluster, family
-from optsched.cluster import compare_lookaheads
+from optsched.comparison.cluster import compare_lookaheads
 from optsched.errors import InstanceError
 from optsched.report.cluster import (
     plot_loads,

@@ -12,7 +12,7 @@ from literal import usage_at
 from strategies import instances
 
 from optsched import Bound, Comparison, Instance, Schedule, run
-from optsched.comparison import PolicyResult
+from optsched.comparison.steps import PolicyResult
 from optsched.report import data
 
 

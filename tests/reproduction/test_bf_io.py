@@ -25,7 +25,8 @@ from optsched import (
     reproduce,
     run_cluster,
 )
-from optsched.models.imbalance import (
+from optsched.models.linear.model import ModelError
+from optsched.papers.bf_io.imbalance import (
     PROVEN_CONSTANT,
     expected_maximum,
     fcfs_imbalance,
@@ -33,7 +34,6 @@ from optsched.models.imbalance import (
     slot_deviation,
     slots_required,
 )
-from optsched.models.linear import ModelError
 
 mpl.use("Agg")
 

@@ -22,10 +22,10 @@ from optsched import (
     reproduce,
 )
 from optsched.models import queue_decay
+from optsched.papers import TARGETS
+from optsched.papers.fluid import memory, serving, theory
 from optsched.policies import NestedWaitPolicy, WaitPolicy
 from optsched.report.series import plot_stack
-from optsched.reproduction import TARGETS
-from optsched.reproduction.papers.fluid import memory, serving, theory
 
 LOW = RequestTypes([10, 10], [10, 20], [1000, 1000])
 HIGH = RequestTypes([20] * 3, [100, 200, 300], [6000, 4000, 2000])

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import OptschedError, reproduce, reproduce_into
-from optsched.reproduction import TARGETS
-from optsched.reproduction.claims import number, shape, verdict
-from optsched.reproduction.study import Study
-from optsched.reproduction.target import Outcome, Target
+from optsched.papers import TARGETS
+from optsched.papers.claims import number, shape, verdict
+from optsched.papers.study import Study
+from optsched.papers.target import Outcome, Target
 
 mpl.use("Agg")
 

@@ -14,10 +14,10 @@ from matplotlib import pyplot
 from plots_of_targets import drawn
 
 from optsched import Instance, Schedule, execute, family, reproduce, run, solve
-from optsched.reproduction.papers.jaillet import TARGETS
-from optsched.reproduction.papers.jaillet.adversary import _expected, _latencies
-from optsched.reproduction.papers.jaillet.section_7 import CLOCK, clock, requests
-from optsched.solvers.pacing import start_evenly
+from optsched.papers.jaillet import TARGETS
+from optsched.papers.jaillet.adversary import _expected, _latencies
+from optsched.papers.jaillet.section_7 import CLOCK, clock, requests
+from optsched.solvers.search.pacing import start_evenly
 
 mpl.use("Agg")
 

@@ -11,8 +11,8 @@ from matplotlib import pyplot
 from plots_of_targets import drawn
 
 from optsched import CompetitiveRatio, Instance, execute, family, reproduce
-from optsched.reproduction.papers.robust import TARGETS
-from optsched.reproduction.papers.robust.common import requests_of
+from optsched.papers.robust import TARGETS
+from optsched.papers.robust.common import requests_of
 
 REPRODUCED = {"robust-fig-1", "robust-fig-2", "robust-fig-3"}
 IN_THEOREMS = {"robust-theorem-3-3", "robust-theorem-5-2"}

@@ -22,10 +22,10 @@ from optsched import (
     select,
     verify,
 )
-from optsched.reproduction.papers.sorted_f import TARGETS
-from optsched.reproduction.papers.sorted_f.figure_8 import mean_latencies
-from optsched.reproduction.papers.sorted_f.hardness import optima
-from optsched.reproduction.papers.sorted_f.table_ec_1 import PRINTED, requests_for
+from optsched.papers.sorted_f import TARGETS
+from optsched.papers.sorted_f.figure_8 import mean_latencies
+from optsched.papers.sorted_f.hardness import optima
+from optsched.papers.sorted_f.table_ec_1 import PRINTED, requests_for
 from optsched.workloads.adversarial import opposite_orders
 
 mpl.use("Agg")

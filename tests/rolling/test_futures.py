@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optsched import Instance, Running, run
-from optsched.horizon.futures import Past, _keys_of, _sum_of_starts, plan_is_worse
-from optsched.horizon.window import Window
 from optsched.policies import PriorityPolicy
+from optsched.rolling.scenarios import Past, _keys_of, _sum_of_starts, plan_is_worse
+from optsched.rolling.window import Window
 
 
 def literal_sum(prompts, outputs, arrivals, memory, load, now, order):

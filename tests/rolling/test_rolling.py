@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import instances
 
 import optsched
-import optsched.solvers.window
+import optsched.solvers.search.window
 from optsched import (
     Instance,
     OptschedError,
@@ -24,7 +24,7 @@ from optsched import (
 )
 from optsched.policies import PriorityPolicy, RollingPolicy
 from optsched.policies.rolling import ROLLING_MODELS
-from optsched.solvers.exact import solve_exact
+from optsched.solvers.exact.search import solve_exact
 
 QUICK = {"budget": 0.004}
 SIZES = {"max_requests": 9, "max_memory": 30, "max_arrival": 20, "max_output": 10}
@@ -60,7 +60,7 @@ def test_without_a_budget_it_is_its_fallback_at_scale(load):
 @pytest.fixture
 def unhurried(monkeypatch):
     """Let searches have far more time than their work takes, so that the clock cuts none."""
-    monkeypatch.setattr(optsched.solvers.window, "_SHARE", 1e-4)
+    monkeypatch.setattr(optsched.solvers.search.window, "_SHARE", 1e-4)
     return 20.0
 
 
@@ -236,7 +236,7 @@ def test_on_the_unit_clock_it_decides_as_in_steps():
 
 
 def test_rolling_in_a_sweep(tmp_path):
-    from optsched.sweeps.run import Run, Source, perform
+    from optsched.experiments.sweeps.run import Run, Source, perform
 
     source = Source((("family", "exponential"), ("n", 30), ("load", 0.9)))
     row = perform(Run(source, "rolling", (), seed=2))

@@ -8,20 +8,20 @@ from brute_force import schedules
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import optsched.solvers.window
+import optsched.solvers.search.window
 from optsched import Instance, ModelError, Running
-from optsched.horizon.plans import PLANS
-from optsched.horizon.window import Window, prices_of_rest
 from optsched.models import HindsightProgram
+from optsched.rolling.plans import PLANS
+from optsched.rolling.window import Window, prices_of_rest
 from optsched.schedule import Schedule
-from optsched.solvers.driver import solve_linear
+from optsched.solvers.backends.driver import solve_linear
 
 
 @pytest.fixture(autouse=True, scope="module")
 def unhurried():
     """Let searches have far more time than their work takes, so that the clock cuts none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optsched.solvers.window, "_SHARE", 1e-4)
+        patch.setattr(optsched.solvers.search.window, "_SHARE", 1e-4)
         yield
 
 

@@ -9,9 +9,9 @@ from literal_clocked import admission, engine, requests_of, run, thresholds
 import optsched
 from optsched.clock import UNIT, FunctionClock, LinearClock, affine, get_clock
 from optsched.policies import get_policy
-from optsched.simulate.clocked import run_batches, run_by_priority
-from optsched.simulate.serving import CHUNKED, MIXED, PREFILL_FIRST, serve
-from optsched.simulate.waiting import serve_waiting
+from optsched.simulate.seconds.admission import run_batches, run_by_priority
+from optsched.simulate.seconds.serving import CHUNKED, MIXED, PREFILL_FIRST, serve
+from optsched.simulate.seconds.waiting import serve_waiting
 
 CLOCKS = [
     UNIT,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from optsched.clock import affine
-from optsched.fluid import equilibrium
-from optsched.request_types import RequestTypes
-from optsched.simulate.clocked import run_by_priority
-from optsched.simulate.waiting import serve_waiting
+from optsched.models.fluid.equilibrium import equilibrium
+from optsched.simulate.seconds.admission import run_by_priority
+from optsched.simulate.seconds.waiting import serve_waiting
+from optsched.workloads.request_types import RequestTypes
 
 
 def poisson(rates, seconds, rng):

@@ -9,7 +9,7 @@ from optsched import Instance, execute
 from optsched.clock import BatchContent, FunctionClock, LinearClock, get_clock
 from optsched.errors import ClockError, InstanceError, PolicyError
 from optsched.policies import DecisionPolicy
-from optsched.simulate.attempts import run_attempts
+from optsched.simulate.steps.attempts import run_attempts
 
 CLOCKS = [
     get_clock("unit"),

@@ -13,7 +13,7 @@ from strategies import drawn_instance, instances
 
 from optsched import Instance, PolicyError, execute, run
 from optsched.policies.overflow import CLEARING, GREEDY
-from optsched.simulate.attempts import share_of
+from optsched.simulate.steps.attempts import share_of
 
 
 def protected(alpha, memory):

@@ -10,8 +10,8 @@ from literal import SortedF, by_key, optimum, simulate
 from strategies import instances
 
 from optsched import Instance, Schedule, bound, run
+from optsched.admission import admit_by_priority
 from optsched.policies import BASIC
-from optsched.simulate.unit import admit_by_priority
 
 
 def literal_walk(name, instance):

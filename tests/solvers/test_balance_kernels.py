@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from optsched.solvers.balance_kernels import (
+from optsched.solvers.balance.kernels import (
     assign,
     assign_by_deficit,
     assign_by_greedy,

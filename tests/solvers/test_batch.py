@@ -13,7 +13,7 @@ from strategies import instances
 
 from optsched import BatchSelection, Instance, SolverError, select
 from optsched.solvers import BATCH_METHODS
-from optsched.solvers.batch import _least_sums
+from optsched.solvers.selection.batch import _least_sums
 
 
 def selection_of(instance, fit="peak"):

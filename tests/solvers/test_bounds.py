@@ -23,7 +23,7 @@ from optsched import (
     run,
     verify,
 )
-from optsched.solvers.lagrangian import certify, cheapest_starts
+from optsched.solvers.bounds.lagrangian import certify, cheapest_starts
 
 
 @given(instances(max_requests=7, max_arrival=12))

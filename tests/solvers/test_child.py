@@ -19,9 +19,10 @@ import pytest
 from tiny_models import knapsack, market_split
 
 from optsched import SolverError, Stopped, solve_linear
-from optsched.solvers import Options, child, prepare
-from optsched.solvers.child import GRACE, Job
-from optsched.solvers.driver import run
+from optsched.solvers import Options, prepare
+from optsched.solvers.backends import child
+from optsched.solvers.backends.child import GRACE, Job
+from optsched.solvers.backends.driver import run
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -201,7 +202,7 @@ def test_children_end_with_the_process_that_started_them(tmp_path):
 
         # A script without a main guard must not run twice.
         print("script", flush=True)
-        from optsched.solvers import child
+        from optsched.solvers.backends import child
 
         made = child.ChildLine.__init__
         def note(self, *arguments):

@@ -16,12 +16,12 @@ from priced_instances import TINY, certificates
 from strategies import instances
 
 from optsched import CertificateError, Instance, OptschedError, bound, family
-from optsched.configuration_certificate import (
+from optsched.certificates.configurations import (
     ConfigurationCertificate,
     items,
     verify_configuration,
 )
-from optsched.solvers.configuration import (
+from optsched.solvers.bounds.configurations import (
     Point,
     Problem,
     certify_configuration,

@@ -13,8 +13,9 @@ from tiny_models import knapsack, market_split
 
 from optsched import Family, LinearModel, SolverError, Stopped, solve_linear
 from optsched.models import Rows, Variables
-from optsched.solvers import Options, cpsat
-from optsched.solvers.base import Reporter
+from optsched.solvers import Options
+from optsched.solvers.backends import cpsat
+from optsched.solvers.backends.base import Reporter
 
 
 def test_every_native_status_has_a_meaning():

@@ -11,8 +11,8 @@ from strategies import instances
 
 from optsched import bound, family, run
 from optsched.policies import PriorityPolicy
-from optsched.solvers.delays import Anneal, delay_large, serve
-from optsched.solvers.lagrangian import PricedStarts
+from optsched.solvers.bounds.lagrangian import PricedStarts
+from optsched.solvers.search.delays import Anneal, delay_large, serve
 
 
 @given(instances(max_requests=8, max_memory=30, max_arrival=20), st.integers(0, 9), st.data())

@@ -249,7 +249,7 @@ def test_both_solvers_can_be_imported_in_either_order(first):
 
 
 def test_importing_the_driver_imports_no_solver():
-    assert not imports("import optsched.solvers.driver", "highspy", "ortools", "pyomo")
+    assert not imports("import optsched.solvers.backends.driver", "highspy", "ortools", "pyomo")
 
 
 @pytest.mark.parametrize(("module", "solver"), [("highspy", "highs"), ("ortools", "cp-sat")])

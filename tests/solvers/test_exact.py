@@ -10,10 +10,10 @@ from priced_instances import TINY, certificates
 from strategies import instances
 
 from optsched import CertificateError, Instance, OptschedError, Schedule, ScheduleError, family, run
-from optsched.configuration_certificate import ConfigurationCertificate
+from optsched.certificates.configurations import ConfigurationCertificate
 from optsched.solution import Stopped
-from optsched.solvers.configuration import configuration_bound
-from optsched.solvers.exact import solve_exact
+from optsched.solvers.bounds.configurations import configuration_bound
+from optsched.solvers.exact.search import solve_exact
 
 
 @given(instances(max_requests=5, max_memory=16, max_arrival=6, max_output=5), st.integers(0, 40))

@@ -10,8 +10,8 @@ from scipy.stats import kendalltau
 from strategies import instances
 
 from optsched import Instance, SolverError, family
-from optsched.solvers import expected_starts as module
-from optsched.solvers.expected_starts import averaged_starts, expected_starts
+from optsched.solvers.selection import expected_starts as module
+from optsched.solvers.selection.expected_starts import averaged_starts, expected_starts
 
 
 @given(instance=instances(max_requests=5, max_memory=15, max_arrival=0, max_output=6))

@@ -13,7 +13,8 @@ from tiny_models import knapsack, models
 
 from optsched import Family, LinearModel, SolverError, Stopped, solve_linear
 from optsched.models import Rows, Variables
-from optsched.solvers import dual_bound, highs
+from optsched.solvers import dual_bound
+from optsched.solvers.backends import highs
 
 
 def test_every_native_status_has_a_meaning():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from optsched import bound, family, verify
-from optsched.solvers import lagrangian
-from optsched.solvers.kinds import kinds_of
-from optsched.solvers.lagrangian import cheapest_starts
+from optsched.solvers.bounds import lagrangian
+from optsched.solvers.bounds.kinds import kinds_of
+from optsched.solvers.bounds.lagrangian import cheapest_starts
 
 
 @pytest.mark.parametrize("seed", range(4))

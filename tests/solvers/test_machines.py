@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import Instance, InstanceError, run
-from optsched.solvers.machines import machines_bound
+from optsched.solvers.bounds.machines import machines_bound
 
 
 @given(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from strategies import instances
 
 from optsched import Instance, family, run
-from optsched.solvers.pacing import start_evenly
+from optsched.solvers.search.pacing import start_evenly
 
 
 @given(instances(max_requests=8, max_memory=30, max_arrival=20))

@@ -17,7 +17,8 @@ from optsched import (
     SolverError,
     solve_linear,
 )
-from optsched.solvers import from_pyomo, pyomo_models, solve_pyomo
+from optsched.solvers import from_pyomo, solve_pyomo
+from optsched.solvers.backends import pyomo as pyomo_models
 
 
 def test_every_native_status_has_a_meaning():

@@ -10,8 +10,8 @@ from literal import optimum
 from strategies import instances
 
 from optsched import Instance, OptschedError, Schedule, family, run
-from optsched.solvers.search import search
-from optsched.solvers.search_kernels import anneal_orders
+from optsched.solvers.search.search import search
+from optsched.solvers.search.search_kernels import anneal_orders
 
 
 @given(instances(max_requests=9, max_memory=30, max_arrival=20), st.integers(0, 99), st.data())
@@ -136,6 +136,6 @@ def test_moves_of_large_requests_are_feasible_and_never_worse(instance, seed):
 def test_large_requests_moved_by_themselves_gain_at_real_scale(monkeypatch):
     start = run(family("chat-and-summaries", n=2000, seed=0), "area")
     with_large = search(start, np.ones(2000), work=2e9).schedule.total_latency
-    monkeypatch.setattr("optsched.solvers.search._MOVES_OF_LARGE", 0.0)
+    monkeypatch.setattr("optsched.solvers.search.search._MOVES_OF_LARGE", 0.0)
     without = search(start, np.ones(2000), work=2e9).schedule.total_latency
     assert with_large < without

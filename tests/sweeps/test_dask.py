@@ -14,9 +14,9 @@ import pytest
 from deadly_source import DeadlySource
 
 from optsched import OptschedError, sweep
-from optsched.sweeps.executors import on_dask
-from optsched.sweeps.plan import read_plan
-from optsched.sweeps.run import Run
+from optsched.experiments.sweeps.executors import on_dask
+from optsched.experiments.sweeps.plan import read_plan
+from optsched.experiments.sweeps.run import Run
 
 TESTS = Path(__file__).resolve().parents[1]
 WORKERS = 2

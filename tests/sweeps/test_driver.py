@@ -17,9 +17,9 @@ from deadly_source import DeadlySource
 
 import optsched
 from optsched import OptschedError, read_sweep, sweep
-from optsched.sweeps import executors
-from optsched.sweeps.plan import read_plan
-from optsched.sweeps.run import Run
+from optsched.experiments.sweeps import executors
+from optsched.experiments.sweeps.plan import read_plan
+from optsched.experiments.sweeps.run import Run
 
 CONFIG = {
     "seeds": 3,
@@ -223,7 +223,8 @@ def test_a_killed_main_process_is_resumed(tmp_path):
     )
     # Every row is written at once, so that there is something to find after the first one.
     code = (
-        "import optsched.cli, optsched.sweeps.folder as f; f.FLUSH_EVERY = 0; optsched.cli.main()"
+        "import optsched.cli, optsched.experiments.sweeps.folder as f; f.FLUSH_EVERY = 0; "
+        "optsched.cli.main()"
     )
     command = [
         sys.executable,

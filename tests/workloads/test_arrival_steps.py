@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched.arrays import MAX_STEP
+from optsched._internal.arrays import MAX_STEP
 from optsched.workloads.trace import to_steps
 
 

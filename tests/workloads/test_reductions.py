@@ -15,7 +15,7 @@ from optsched import (
     solve_events,
     solve_linear,
 )
-from optsched.workloads import partition, three_partition
+from optsched.papers.sorted_f.reductions import partition, three_partition
 
 
 def splits(numbers, room):

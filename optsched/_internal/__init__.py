@@ -1,0 +1,1 @@
+"""What every room may use: arrays, compiled kernels, files, JSON, jobs, rules about requests."""

@@ -1,0 +1,63 @@
+"""A tree over positions that finds the first one below a bound; kernels of admission share it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._internal.compiled import compiled
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import IntArray
+
+#: Value of a position that is not there.
+ABSENT = np.iinfo(np.int64).max
+
+
+def new_tree(positions: int) -> IntArray:
+    """Make a tree in which every position is absent.
+
+    Parameters
+    ----------
+    positions
+        How many there are.
+
+    Returns
+    -------
+    IntArray
+        The tree: node j holds the least value of nodes 2 j and 2 j + 1.
+
+    Examples
+    --------
+    >>> tree = new_tree(3)
+    >>> put(tree, 2, 5)
+    >>> leftmost_below(tree, 6), leftmost_below(tree, 5)
+    (2, -1)
+    """
+    leaves = 1 << max(0, (positions - 1).bit_length())
+    return np.full(2 * leaves, ABSENT)
+
+
+@compiled
+def put(tree: IntArray, position: int, value: int) -> None:
+    """Set the value at a position; `ABSENT` takes it away."""
+    node = len(tree) // 2 + position
+    tree[node] = value
+    while node > 1:
+        node //= 2
+        tree[node] = min(tree[2 * node], tree[2 * node + 1])
+
+
+@compiled
+def leftmost_below(tree: IntArray, bound: int) -> int:
+    """Find the first position with a value below `bound`, or -1."""
+    if tree[1] >= bound:
+        return -1
+    node = 1
+    leaves = len(tree) // 2
+    while node < leaves:
+        node *= 2
+        if tree[node] >= bound:
+            node += 1
+    return node - leaves

@@ -1,0 +1,102 @@
+"""Rules about the requests of an instance, and which rows of a table break them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.arrays import MAX_STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import BoolArray
+
+
+@dataclass(frozen=True)
+class BrokenRule:
+    """A rule about the values of one column, and the rows that break it."""
+
+    column: str
+    mask: BoolArray
+    values: npt.NDArray[Any]
+    reason: str  # a format string of {value} and of the other columns' values at the row
+    columns: dict[str, Any]
+    memory: int
+
+    def describe(self, index: int) -> str:
+        """Say what is wrong in one row."""
+        row = {name: column[index].item() for name, column in self.columns.items()}
+        return self.reason.format(value=self.values[index].item(), memory=self.memory, **row)
+
+
+def broken_rules(columns: dict[str, Any], memory: int) -> Iterator[BrokenRule]:
+    """Find the rules that a set of per-request columns breaks.
+
+    Parameters
+    ----------
+    columns
+        Arrays by field name of `Instance`.
+    memory
+        Tokens the worker holds at most.
+
+    Yields
+    ------
+    BrokenRule
+        Each rule that at least one row breaks.
+    """
+
+    def rule(column: str, mask: BoolArray, reason: str) -> Iterator[BrokenRule]:
+        if mask.any():
+            yield BrokenRule(column, mask, columns[column], reason, columns, memory)
+
+    prompts, outputs = columns["prompts"], columns["outputs"]
+    yield from rule("prompts", prompts < 0, "prompts is {value}, but cannot be negative")
+    yield from rule(
+        "outputs", outputs < 1, "outputs is {value}, but every request makes at least 1 token"
+    )
+    # Subtracting instead of adding cannot overflow: both sides lie within 64-bit integers.
+    yield from rule(
+        "prompts",
+        (outputs >= 1) & (prompts >= 0) & (outputs > memory - prompts),
+        "prompts {value} + outputs {outputs} is more than fits, but the memory holds {memory}; "
+        "leave the request out or raise the memory",
+    )
+    if (arrivals := columns.get("arrivals")) is not None:
+        yield from rule("arrivals", arrivals < 0, "arrivals is {value}, before time zero")
+        yield from rule(
+            "arrivals", arrivals > MAX_STEP, f"arrivals is {{value}}, beyond step {MAX_STEP}"
+        )
+    if (weights := columns.get("weights")) is not None:
+        yield from rule(
+            "weights",
+            ~(np.isfinite(weights) & (weights > 0)),
+            "weights is {value}, but must be positive and finite",
+        )
+    if (deadlines := columns.get("deadlines")) is not None:
+        yield from rule("deadlines", deadlines < 1, "deadlines is {value}, but steps count from 1")
+    lower, upper = columns.get("output_lower"), columns.get("output_upper")
+    if lower is not None:
+        yield from rule(
+            "output_lower", lower < 1, "output_lower is {value}, but must be at least 1"
+        )
+        yield from rule(
+            "output_lower", lower > outputs, "output_lower is {value}, above the output {outputs}"
+        )
+    if upper is not None:
+        yield from rule(
+            "output_upper", upper < outputs, "output_upper is {value}, below the output {outputs}"
+        )
+    # Last, because only among requests that break no other rule it is clear which one is too early.
+    if arrivals is not None:
+        descending = np.zeros(len(arrivals), dtype=bool)
+        descending[1:] = arrivals[1:] < np.maximum.accumulate(arrivals)[:-1]
+        yield from rule(
+            "arrivals",
+            descending,
+            "arrivals is {value}, earlier than a request before it; sort the requests by arrival",
+        )

@@ -1,0 +1,29 @@
+"""The one way up from a result to the room that draws and prints it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def _view(name: str) -> Any:
+    """Load a function of `optsched.report` when something is first looked at."""
+    return getattr(import_module("optsched.report"), name)
+
+
+def draw(plot: str, *arguments: Any) -> Axes:
+    """Draw with the plot of that name."""
+    return cast("Axes", _view(plot)(*arguments))
+
+
+def text(table: str, result: Any) -> str:
+    """Return a result as the text of that name."""
+    return cast("str", _view(table)(result))
+
+
+def write(page: str, *arguments: Any) -> None:
+    """Write the page of that name."""
+    _view(page)(*arguments)

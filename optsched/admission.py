@@ -1,0 +1,213 @@
+r"""Admission on one worker where every batch takes one step.
+
+The admission rule (MC-SF, Sorted-F phase 2; problem conventions in docs/conventions.md): at each
+step walk the waiting requests in the policy's order, admit while the memory holds at every future
+completion, and stop at the first request that does not fit.
+
+Between completions usage only grows, so step by step simulation would look at the same usage again
+and again. The kernels jump instead. A request with :math:`s` prompt and :math:`o` output tokens,
+tried at :math:`k`, is feasible iff :math:`m_t + s + t - k \le M` for all :math:`t \in (k, k + o]`,
+where :math:`m_t` is the usage of the requests admitted so far. Hence no start before
+:math:`\min(m_t + s + t - M, t)` is feasible: waiting until then either shrinks the request's own
+part at :math:`t` or lets :math:`t` pass. The largest of these over the steps of the window is the
+next start to try, and each step needs to be looked at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._internal.compiled import compiled
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.instance import Instance
+
+
+def admit_by_priority(instance: Instance, priority: IntArray) -> IntArray:
+    """Admit requests in a fixed order of priority among those that have arrived.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    priority
+        All request indices, most urgent first, shape (n,).
+
+    Returns
+    -------
+    IntArray
+        Start steps, shape (n,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from optsched import Instance
+    >>> admit_by_priority(Instance([63, 1, 1], [1, 2, 2], memory=64), np.array([1, 2, 0]))
+    array([2, 0, 0])
+    """
+    return _admit_by_priority(
+        instance.prompts, instance.outputs, instance.arrivals, instance.memory, priority
+    )
+
+
+@compiled
+def new_usage(longest: int) -> tuple[IntArray, IntArray]:
+    """Make the state of an empty worker: usage of a window of future steps, and where it lies.
+
+    Parameters
+    ----------
+    longest
+        Largest output of any request; nothing is ever planned further ahead.
+
+    Returns
+    -------
+    tuple of IntArray
+        Usage by step relative to the window's base, and the array (base, last step in use).
+    """
+    return np.zeros(4 * longest + 64, dtype=np.int64), np.zeros(2, dtype=np.int64)
+
+
+@compiled
+def earliest_start(
+    usage: IntArray, window: IntArray, memory: int, prompt: int, output: int, clock: int
+) -> int:
+    """Find the first step from `clock` on at which a request can start."""
+    base, end = window[0], window[1]
+    seen = clock
+    while True:
+        stop = min(clock + output, end)
+        jump = clock
+        shift = prompt + base - memory
+        for index in range(max(seen, clock) + 1 - base, stop + 1 - base):
+            jump = max(jump, min(usage[index] + shift + index, index + base))
+        if jump == clock:
+            return clock
+        seen = max(seen, stop)
+        clock = jump
+
+
+@compiled
+def slide(usage: IntArray, window: IntArray, now: int) -> None:
+    """Let the window begin now: what was held before is past."""
+    past = now - window[0]
+    kept = max(0, window[1] - now)
+    usage[1 : kept + 1] = usage[past + 1 : past + 1 + kept].copy()
+    usage[kept + 1 :] = 0
+    window[0] = now
+
+
+@compiled
+def occupy(usage: IntArray, window: IntArray, prompt: int, output: int, start: int) -> None:
+    """Add a request to the usage; starts never decrease from one call to the next."""
+    if start + output - window[0] >= len(usage):
+        slide(usage, window, start)
+    base = window[0]
+    for token in range(1, output + 1):
+        usage[start - base + token] += prompt + token
+    window[1] = max(window[1], start + output)
+
+
+@compiled
+def admit_in_order(
+    prompts: IntArray,
+    outputs: IntArray,
+    memory: int,
+    order: IntArray,
+    clock: int,
+    starts: IntArray,
+    usage: IntArray,
+    window: IntArray,
+) -> int:
+    """Admit requests in the given order from the step `clock` on; return the last start."""
+    for request in order:
+        prompt, output = prompts[request], outputs[request]
+        clock = earliest_start(usage, window, memory, prompt, output, clock)
+        occupy(usage, window, prompt, output, clock)
+        starts[request] = clock
+    return clock
+
+
+@compiled
+def _admit_by_priority(
+    prompts: IntArray, outputs: IntArray, arrivals: IntArray, memory: int, priority: IntArray
+) -> IntArray:
+    usage, window = new_usage(outputs.max())
+    starts = np.zeros(len(priority), dtype=np.int64)
+    if arrivals[-1] == arrivals[0]:
+        admit_in_order(prompts, outputs, memory, priority, arrivals[0], starts, usage, window)
+        return starts
+    admit_arriving(prompts, outputs, arrivals, memory, priority, starts, usage, window)
+    return starts
+
+
+@compiled
+def admit_arriving(
+    prompts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    memory: int,
+    priority: IntArray,
+    starts: IntArray,
+    usage: IntArray,
+    window: IntArray,
+) -> None:
+    """Admit requests by ascending arrival on a worker that may hold something already."""
+    spent, everybody = np.empty(0), len(priority)
+    admit_on_budget(
+        prompts, outputs, arrivals, memory, priority, spent, everybody, starts, usage, window
+    )
+
+
+@compiled
+def admit_on_budget(
+    prompts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    memory: int,
+    priority: IntArray,
+    spent: FloatArray,
+    free: int,
+    starts: IntArray,
+    usage: IntArray,
+    window: IntArray,
+) -> None:
+    """Admit as `admit_arriving` does, but let all save the first `free` wait for a budget.
+
+    They start when the starts before them are paid for, each of which takes `spent` steps.
+    """
+    count = len(priority)
+    rank = np.empty(count, dtype=np.int64)
+    rank[priority] = np.arange(count)
+    not_before = arrivals.copy()  # proven by earlier tries: usage only grows while one waits
+    waiting = [rank[0]]
+    released = 1
+    clock = arrivals[0]
+    paid = float(clock)  # when all starts so far are paid for
+    for _ in range(count):
+        if not waiting:
+            clock = max(clock, arrivals[released])
+        while True:
+            while released < count and arrivals[released] <= clock:
+                heapq.heappush(waiting, rank[released])
+                released += 1
+            request = priority[waiting[0]]
+            earliest = max(clock, not_before[request])
+            if waiting[0] >= free:
+                earliest = max(earliest, int(paid))
+            start = earliest_start(
+                usage, window, memory, prompts[request], outputs[request], earliest
+            )
+            not_before[request] = start
+            if released == count or start < arrivals[released]:
+                break
+            clock = arrivals[released]  # somebody more urgent may arrive before this start
+        heapq.heappop(waiting)
+        occupy(usage, window, prompts[request], outputs[request], start)
+        starts[request] = start
+        clock = start
+        if free < count:
+            paid = max(paid, float(start)) + spent[request]

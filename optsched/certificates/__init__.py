@@ -1,0 +1,1 @@
+"""Certificates of lower bounds, and verifiers in exact integers that share no code with them."""

@@ -1,0 +1,326 @@
+r"""Certificates of the configuration-size bound, and a verifier that trusts nothing but integers.
+
+At step :math:`t` a running request is described by the tokens :math:`m` it holds and the steps
+:math:`r` that remain to it. A certificate gives every such *item* a size :math:`\varphi_p(m, r)
+\ge 0`, one set of sizes per phase :math:`p` of consecutive steps, and every step a price
+:math:`\pi_t \ge 0`. Let :math:`F_p` be at least the total size of any set of items that can run
+together in phase :math:`p`. Then no schedule has a total latency below
+
+.. math::
+
+    L = \sum_i \min_{k \ge a_i} \Bigl[ k + o_i - a_i + \sum_{u=1}^{o_i} \pi_{k+u}\,
+        \varphi_{p(k+u)}(s_i + u, o_i - u) \Bigr] - \sum_t \pi_t F_{p(t)} ,
+
+because what a feasible schedule pays at step :math:`t` is at most :math:`\pi_t F_{p(t)}`.
+
+**Which items can run together.** If nothing new starts, an item with :math:`r' \ge r` steps left
+holds :math:`m' + r` tokens after :math:`r` more steps and all others are done. Requests that start
+later only add to that. So a set of items that run together in a feasible schedule satisfies
+
+.. math:: \sum_{r' \ge r} (m' + r) \le M \quad \text{for every } r \ge 0 .
+
+Between completions usage grows, so it is enough to ask this at the :math:`r` of the set's own
+items; steps of the past add nothing, because there each of the items held fewer tokens.
+
+**How F is found.** Items are taken by decreasing :math:`r`; among :math:`c` items taken with
+:math:`S` tokens in total the next one fits iff :math:`S + m + (c + 1) r \le M`. A dynamic program
+over :math:`(c, S)` maximises the total size. An item is taken at most as often as there are
+requests that can be in that state by the end of the phase, those with :math:`s_i + o_i = m + r`,
+:math:`o_i > r` and :math:`a_i + o_i - r` not after it, and no more items are taken than requests
+fit by their prompts and first tokens. That one request might be taken in several states only makes
+:math:`F` larger, which keeps the bound valid.
+
+The verifier evaluates all this in exact integers, :math:`F` included, and shares no code with the
+module that makes certificates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.json import read_object, write_object
+from optsched.errors import CertificateError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import IntArray
+    from optsched.instance import Instance
+
+FORMAT = "optsched-configuration-certificate"
+
+
+@dataclass(frozen=True)
+class ConfigurationCertificate:
+    r"""Prices of steps and sizes of running requests that prove a bound on the total latency.
+
+    Parameters
+    ----------
+    price_denominator
+        Positive integer; the price of step t is ``prices[t - 1] / price_denominator``.
+    size_denominator
+        Positive integer by which the sizes are to be divided.
+    prices
+        Non-negative integers for steps 1 to T; later steps are free.
+    ends
+        Last step of each phase, ascending; the last one is T.
+    sizes
+        Non-negative integers, one row for each phase and one entry for each pair (m, r) of tokens
+        held and steps left that a request can have, in the order of `items`.
+    fingerprint
+        The instance it was made for (`Instance.fingerprint`).
+    value
+        The bound that its maker claims; `verify_configuration` finds the bound that it proves.
+
+    Raises
+    ------
+    CertificateError
+        If a denominator is not positive, a number is negative, or the phases do not fit the prices.
+
+    Examples
+    --------
+    >>> from optsched import Instance
+    >>> instance = Instance([1, 1], [1, 1], memory=3)
+    >>> items(instance)
+    array([[2, 0]])
+
+    Two requests of two tokens cannot run together, so one size fills the worker:
+
+    >>> certificate = ConfigurationCertificate(1, 1, (1,), (1,), ((1,),), instance.fingerprint)
+    >>> verify_configuration(certificate, instance)
+    Fraction(3, 1)
+    """
+
+    price_denominator: int
+    size_denominator: int
+    prices: tuple[int, ...]
+    ends: tuple[int, ...]
+    sizes: tuple[tuple[int, ...], ...]
+    fingerprint: str
+    value: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        for name in ("price_denominator", "size_denominator"):
+            if (number := getattr(self, name)) < 1:
+                raise CertificateError(f"{name} is {number}, but must be positive")
+        if self.prices and min(self.prices) < 0:
+            raise CertificateError(f"a price is {min(self.prices)}, but cannot be negative")
+        if any(row and min(row) < 0 for row in self.sizes):
+            raise CertificateError("a size is negative")
+        steps = (0, *self.ends)
+        ascending = all(begin < end for begin, end in zip(steps, self.ends, strict=False))
+        if steps[-1] != len(self.prices) or not ascending:
+            raise CertificateError(
+                f"the phases must end at ascending steps, the last one at {len(self.prices)}"
+            )
+        if len(self.sizes) != len(self.ends):
+            raise CertificateError(f"{len(self.ends)} phases, but {len(self.sizes)} rows of sizes")
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Write the certificate as JSON.
+
+        Parameters
+        ----------
+        path
+            Where to write it; None only returns the text.
+
+        Returns
+        -------
+        str
+            The JSON text, from which `from_json` makes an equal certificate.
+        """
+        content: dict[str, Any] = {"format": FORMAT, "fingerprint": self.fingerprint}
+        content |= {
+            "price_denominator": self.price_denominator,
+            "size_denominator": self.size_denominator,
+            "prices": self.prices,
+            "ends": self.ends,
+            "sizes": self.sizes,
+            "value": [self.value.numerator, self.value.denominator],
+        }
+        return write_object(content, path)
+
+    @classmethod
+    def from_json(cls, source: str | Path) -> ConfigurationCertificate:
+        """Read a certificate from a JSON file or from JSON text.
+
+        Parameters
+        ----------
+        source
+            A path, or the text itself (it starts with a brace).
+
+        Returns
+        -------
+        ConfigurationCertificate
+            What was written by `to_json`; the value is a claim until it is verified.
+
+        Raises
+        ------
+        CertificateError
+            If a key is missing or a number is not a whole number.
+        """
+        content, where = read_object(source, CertificateError, "prices and sizes")
+        if content.get("format") != FORMAT:
+            raise CertificateError(f"{where} is not a certificate of the configuration bound")
+
+        def whole(key: str, depth: int) -> Any:
+            if key not in content:
+                raise CertificateError(f"{where}: the key {key!r} is missing")
+            return _whole(content[key], depth, f"{where}: {key}")
+
+        claim = whole("value", 1)
+        if len(claim) != 2 or claim[1] < 1:
+            raise CertificateError(f"{where}: value must be a numerator and a denominator")
+        return cls(
+            price_denominator=whole("price_denominator", 0),
+            size_denominator=whole("size_denominator", 0),
+            prices=whole("prices", 1),
+            ends=whole("ends", 1),
+            sizes=whole("sizes", 2),
+            fingerprint=str(content.get("fingerprint")),
+            value=Fraction(*claim),
+        )
+
+
+def _whole(value: Any, depth: int, where: str) -> Any:
+    """Turn nested lists of a given depth into tuples, refusing all but whole numbers."""
+    if depth == 0:
+        if type(value) is not int:
+            raise CertificateError(f"{where} holds {value!r}, which is no whole number")
+        return value
+    if not isinstance(value, list):
+        raise CertificateError(f"{where} must be a list")
+    return tuple(_whole(entry, depth - 1, where) for entry in value)
+
+
+def items(instance: Instance) -> IntArray:
+    """List the pairs of tokens held and steps left that a running request can have.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+
+    Returns
+    -------
+    IntArray
+        Rows (m, r), by decreasing r, then increasing m.
+
+    Examples
+    --------
+    >>> from optsched import Instance
+    >>> items(Instance([5, 4], [1, 2], memory=9))
+    array([[5, 1],
+           [6, 0]])
+    """
+    pairs = {
+        (output - token, prompt + token)
+        for prompt, output in zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)
+        for token in range(1, output + 1)
+    }
+    ordered = sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
+    return np.array([(tokens, left) for left, tokens in ordered], dtype=np.int64)
+
+
+def verify_configuration(certificate: ConfigurationCertificate, instance: Instance) -> Fraction:
+    """Find the bound on the total latency that a configuration certificate proves.
+
+    The value that the certificate claims is not looked at.
+
+    Parameters
+    ----------
+    certificate
+        The prices and sizes.
+    instance
+        The instance it was made for.
+
+    Returns
+    -------
+    Fraction
+        A lower bound on the total latency of every feasible schedule, exact.
+
+    Raises
+    ------
+    CertificateError
+        If the certificate was made for another instance or has not one size for each item.
+    """
+    if certificate.fingerprint != instance.fingerprint:
+        raise CertificateError(
+            "the certificate belongs to another instance: it was made for fingerprint "
+            f"{certificate.fingerprint[:12]}..., this instance has {instance.fingerprint[:12]}..."
+        )
+    pairs = items(instance)
+    for row in certificate.sizes:
+        if len(row) != len(pairs):
+            raise CertificateError(f"a phase has {len(row)} sizes for {len(pairs)} items")
+    unit = certificate.price_denominator * certificate.size_denominator
+    horizon = len(certificate.prices)
+    largest = max((max(row, default=0) for row in certificate.sizes), default=0)
+    reach = horizon + int(instance.arrivals[-1]) + int(instance.outputs.max()) + 1
+    most = unit * reach + largest * (sum(certificate.prices) + instance.memory)
+    # Beyond 64 bits numpy computes with Python's integers.
+    kind: npt.DTypeLike = np.int64 if most < 2**62 else object
+    prices = np.array(certificate.prices, dtype=kind)
+    sizes = np.array(certificate.sizes, dtype=kind).reshape(len(certificate.ends), len(pairs))
+    phase = np.searchsorted(certificate.ends, np.arange(1, horizon + 1))
+    place = {(tokens, left): index for index, (tokens, left) in enumerate(pairs.tolist())}
+    total = 0
+    for prompt, output, arrival in zip(
+        instance.prompts.tolist(),
+        instance.outputs.tolist(),
+        instance.arrivals.tolist(),
+        strict=True,
+    ):
+        # From the horizon on nothing is paid, so that no start after it is cheaper.
+        starts = np.arange(arrival, max(horizon, arrival) + 1)
+        cost = unit * (starts + output - arrival).astype(kind)
+        for token in range(1, output + 1):
+            item = place[prompt + token, output - token]
+            steps = np.arange(arrival + token, horizon + 1)
+            cost[: len(steps)] += prices[steps - 1] * sizes[phase[steps - 1], item]
+        total += int(cost.min())
+    capacity = _capacities(instance, pairs, sizes, certificate.ends).tolist()
+    begin = 0
+    for end, size in zip(certificate.ends, capacity, strict=True):
+        total -= size * sum(certificate.prices[begin:end])
+        begin = end
+    return Fraction(total, unit)
+
+
+def _capacities(
+    instance: Instance, pairs: IntArray, sizes: npt.NDArray[Any], ends: tuple[int, ...]
+) -> npt.NDArray[Any]:
+    """Find for each phase the largest total size of items that can run together."""
+    phases, memory = len(ends), instance.memory
+    last = np.array(ends, dtype=np.int64)
+    # best[p, c, S]: largest total size in phase p of c items that hold S tokens; -1 where none do.
+    width, lightest = 0, 0
+    for prompt in sorted(instance.prompts.tolist()):
+        lightest += prompt + 1
+        width += lightest <= memory
+    best = np.full((phases, width + 1, memory + 1), -1, dtype=sizes.dtype)
+    best[:, 0, 0] = 0
+    filled = 0
+    for index, (tokens, left) in enumerate(pairs.tolist()):
+        there = (instance.peaks == tokens + left) & (instance.outputs > left)
+        earliest = np.sort(instance.arrivals[there] + instance.outputs[there] - left)
+        copies = np.searchsorted(earliest, last, side="right")
+        for copy in range(min(len(earliest), memory // (tokens + left))):
+            able = np.flatnonzero(copies > copy)
+            for count in range(min(filled, width - 1), -1, -1):
+                room = memory - tokens - (count + 1) * left
+                if room < 0 or not len(able):
+                    continue
+                old = best[able, count, : room + 1]
+                grown = np.where(old < 0, -1, old + sizes[able, index][:, None])
+                new = best[able, count + 1, tokens : tokens + room + 1]
+                best[able, count + 1, tokens : tokens + room + 1] = np.maximum(new, grown)
+            filled += 1
+    capacities: npt.NDArray[Any] = best.max(axis=(1, 2))
+    return capacities

@@ -1,0 +1,158 @@
+"""Whether everything that optsched is built on works here, and how fast."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from optsched.instance import Instance
+
+_PACKAGES = ("numpy", "scipy", "numba", "pandas", "pyarrow", "pyomo", "highspy", "ortools")
+_OPTIONAL = {"distributed": "dask", "ipykernel": "notebooks"}  # and the extra they come with
+#: The least total latency of the instance that all solvers get.
+OPTIMUM = 25
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    name
+        What it is.
+    ok
+        Whether it works.
+    detail
+        Version, speed, or what is wrong and what to do.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def doctor() -> Iterator[Finding]:
+    """Look at versions, solvers and speeds, one after the other.
+
+    Yields
+    ------
+    Finding
+        As soon as it is known. What is optional and missing is ok.
+
+    Examples
+    --------
+    >>> from optsched.cli.diagnosis import doctor
+    >>> next(doctor()).name
+    'machine'
+    """
+    yield Finding("machine", True, f"{platform.platform()}, {os.cpu_count()} cores")
+    yield Finding("python", sys.version_info >= (3, 11), platform.python_version())
+    for name in _PACKAGES:
+        yield package(name)
+    for name, extra in _OPTIONAL.items():
+        found = package(name)
+        missing = f"not installed; it comes with the extra {extra!r}"
+        yield found if found.ok else Finding(name, True, missing)
+    for name, check in (
+        ("kernels", _kernels),
+        ("bound and certificate", _certificate),
+        ("HiGHS", lambda: _solver("highs")),
+        ("CP-SAT", lambda: _solver("cp-sat")),
+        ("branch and bound", lambda: _optimum("exact")),
+        ("child process", lambda: _solver("highs", in_child=True)),
+    ):
+        yield _tried(name, check)
+
+
+def package(name: str) -> Finding:
+    """Look for an installed package."""
+    try:
+        return Finding(name, True, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, False, f"not installed; pip install {name}")
+
+
+def _tried(name: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, True, check())
+    except Exception as error:  # whatever it is, this is the place where it is told
+        return Finding(name, False, f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+
+def small() -> Instance:
+    """Give five requests whose optimum is known."""
+    from optsched.instance import Instance
+
+    return Instance([4, 4, 4, 4, 2], [1, 1, 6, 6, 3], memory=13)
+
+
+def _kernels() -> str:
+    from optsched.policies import get_policy
+    from optsched.simulate import run
+    from optsched.workloads import family
+
+    began = time.perf_counter()
+    run(small(), "area")
+    loading = time.perf_counter() - began
+    instance = family("chat-and-summaries", n=2000, seed=1)
+    began = time.perf_counter()
+    run(instance, get_policy("area"))
+    milliseconds = 1000 * (time.perf_counter() - began)
+    return f"loaded in {loading:.1f} s; admission of 2,000 requests {milliseconds:.1f} ms"
+
+
+def _certificate() -> str:
+    from optsched.certificates.prices import verify
+    from optsched.solvers.bounds.bound import bound
+    from optsched.workloads import family
+
+    instance = family("exponential", n=50, seed=1)
+    proven = bound(instance, "lagrangian")
+    assert proven.certificate is not None
+    if verify(proven.certificate, instance) < proven.value:
+        raise ArithmeticError("the certificate proves less than was claimed; please report this")
+    return f"{proven.value:,.0f} proven and checked in exact integers"
+
+
+def _solver(name: str, *, in_child: bool = False) -> str:
+    from optsched.models import HindsightProgram
+    from optsched.solvers import solve_linear
+
+    began = time.perf_counter()
+    model = HindsightProgram(small()).lower()
+    solution = solve_linear(model, name, in_child=in_child, time_limit=60)
+    return _judged(solution.require(optimal=True).objective, time.perf_counter() - began)
+
+
+def _optimum(method: Any) -> str:
+    from optsched.optimum.solving import solve
+
+    result = solve(small(), method=method, time_limit=600)  # the first time it is compiled
+    if not result.proven_optimal:
+        raise TimeoutError("five requests are not solved within ten minutes")
+    return _judged(result.cost, result.seconds)
+
+
+def _judged(cost: float | None, seconds: float) -> str:
+    if cost is None or abs(cost - OPTIMUM) > 1e-6:
+        raise ArithmeticError(
+            f"the optimum is {OPTIMUM}, but it says {cost}; do not trust this solver's version"
+        )
+    return f"right optimum in {seconds:.2f} s"
+
+
+def to_dict(findings: list[Finding]) -> dict[str, Any]:
+    """Give findings as plain data, ready for JSON."""
+    return {
+        "ok": all(finding.ok for finding in findings),
+        "findings": [asdict(finding) for finding in findings],
+    }

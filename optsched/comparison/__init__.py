@@ -1,0 +1,1 @@
+"""Policies side by side: in steps, in seconds, on a cluster."""

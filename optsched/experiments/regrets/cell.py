@@ -1,0 +1,209 @@
+"""One instance: what each policy costs, the best schedule known, and a proven bound."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from optsched.errors import ScheduleError
+from optsched.optimum.solving import hindsight
+from optsched.simulate import run
+from optsched.solvers.bounds.ascent import improve_prices
+from optsched.solvers.bounds.bound import Bound
+from optsched.solvers.bounds.bound import bound as find_bound
+from optsched.solvers.bounds.machines import machines_bound
+from optsched.solvers.search.pacing import start_evenly
+
+if TYPE_CHECKING:
+    from optsched.experiments.regrets.source import Source
+    from optsched.instance import Instance
+    from optsched.policies import Policy
+    from optsched.schedule import Schedule
+
+HINDSIGHT_MOST = 20_000  # requests up to which `hindsight` is asked
+
+# Of the ascent, in the unit of the search: so many rounds, and never less than that.
+_ROUNDS, _LEAST_WORK = 60, 3e8
+_STEP_WORK, _REQUEST_WORK = 70.0, 1200.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """An instance to be drawn, and what to run on it."""
+
+    source: Source
+    policies: tuple[Policy, ...]
+    load: float
+    rate: float
+    horizon: int
+    seed: int
+    time_limit: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What came of one instance. All latencies are totals over its requests, in steps.
+
+    Attributes
+    ----------
+    load, rate, horizon, seed
+        How the instance was drawn: memory-time that arrives over that which passes, requests per
+        step, steps in which requests arrive, seed.
+    requests
+        How many arrived.
+    latencies
+        Total latency of each policy.
+    best, best_by
+        That of the best schedule known, which was checked, and who made it.
+    bound, proof
+        No schedule has less, and who proved it.
+    seconds
+        Time for everything.
+
+    Examples
+    --------
+    >>> latencies = {"fcfs": 30, "area": 26}
+    >>> cell = Cell(1.0, 1.0, 10, 0, 4, latencies, 24, "even pace", 22, "closed-form", 0.1)
+    >>> cell.regret("fcfs"), cell.ratio("area")
+    ((1.5, 2.0), (1.0833333333333333, 1.1818181818181819))
+    """
+
+    load: float
+    rate: float
+    horizon: int
+    seed: int
+    requests: int
+    latencies: dict[str, int]
+    best: int
+    best_by: str
+    bound: int
+    proof: str
+    seconds: float
+
+    def regret(self, policy: str) -> tuple[float, float]:
+        """Give both ends of a policy's regret per request (Jaillet Def. 5.1), in steps."""
+        latency = self.latencies[policy]
+        return (latency - self.best) / self.requests, (latency - self.bound) / self.requests
+
+    def ratio(self, policy: str) -> tuple[float, float]:
+        """Give both ends of the ratio of a policy's latency to the least possible."""
+        latency = self.latencies[policy]
+        return latency / self.best, latency / self.bound
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the cell as plain data, ready for JSON."""
+        return dict(vars(self))
+
+
+def perform(task: Task) -> Cell:
+    """Draw an instance, run the policies, and enclose the optimum.
+
+    Parameters
+    ----------
+    task
+        What to do.
+
+    Returns
+    -------
+    Cell
+        The outcome.
+    """
+    began = time.perf_counter()
+    instance = task.source.draw(task.rate, task.horizon, task.seed)
+    schedules = {policy.name: run(instance, policy, seed=task.seed) for policy in task.policies}
+    best, proven = enclose(instance, list(schedules.values()), task.time_limit)
+    return Cell(
+        task.load,
+        task.rate,
+        task.horizon,
+        task.seed,
+        len(instance),
+        {name: schedule.total_latency for name, schedule in schedules.items()},
+        best.total_latency,
+        best.policy,
+        math.ceil(proven.value),  # total latencies are whole
+        proven.method,
+        time.perf_counter() - began,
+    )
+
+
+def enclose(
+    instance: Instance, schedules: list[Schedule], time_limit: float = 0.0
+) -> tuple[Schedule, Bound]:
+    """Find the best schedule known and a proven bound on the total latency.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    schedules
+        Schedules that are known already.
+    time_limit
+        Seconds for `optsched.hindsight`, which is asked in instances of up to `HINDSIGHT_MOST`
+        requests. Without it the outcome does not depend on the clock.
+
+    Returns
+    -------
+    tuple of Schedule and Bound
+        The schedule was checked, and the bound is proven by a certificate, by the closed form,
+        by the bound of identical machines or by a solver.
+
+    Raises
+    ------
+    ScheduleError
+        If one of the schedules is infeasible.
+
+    Examples
+    --------
+    >>> from optsched import family, run
+    >>> instance = family("equal-prompts", n=5000, seed=1, load=0.6)
+    >>> best, proven = enclose(instance, [run(instance, "mc-sf")])
+    >>> bool(0 <= best.total_latency - proven.value < 0.001 * best.total_latency)
+    True
+    """
+    known = [*schedules, run(instance, "area")]
+    for schedule in known:
+        _check(schedule)
+    best = min(known, key=_total)
+    proven = find_bound(instance)
+    alike = instance.prompts.min() == instance.prompts.max()
+    if alike and (value := machines_bound(instance)) > proven.value:
+        # Age makes little difference here, so neither better prices nor an even pace gain much.
+        proven = Bound(value, "identical machines", 0.0)
+    elif proven.certificate is not None and best.total_latency > proven.value:
+        best = min(best, _check(start_evenly(instance)), key=_total)
+        per_round = _STEP_WORK * best.makespan + _REQUEST_WORK * len(instance)
+        work = max(_LEAST_WORK, _ROUNDS * per_round)
+        better = improve_prices(best, proven.certificate, work=work)
+        if better.interrupted:
+            raise KeyboardInterrupt
+        proven = max(proven, better, key=lambda each: each.value)
+    if time_limit > 0 and len(instance) <= HINDSIGHT_MOST and best.total_latency > proven.value:
+        best, proven = _look_further(instance, best, proven, time_limit)
+    return best, proven
+
+
+def _look_further(
+    instance: Instance, best: Schedule, proven: Bound, time_limit: float
+) -> tuple[Schedule, Bound]:
+    found = hindsight(instance, time_limit)
+    if found.status == "interrupted":
+        raise KeyboardInterrupt
+    if found.schedule.total_latency < best.total_latency:
+        best = replace(_check(found.schedule), policy="hindsight")
+    if found.bound > proven.value:
+        proven = replace(proven, value=found.bound, method=found.proof)
+    return best, proven
+
+
+def _total(schedule: Schedule) -> int:
+    return schedule.total_latency
+
+
+def _check(schedule: Schedule) -> Schedule:
+    broken = [violation for violation in schedule.check() if violation.kind != "deadline"]
+    if broken:
+        raise ScheduleError(f"the schedule of {schedule.policy!r} is infeasible: {broken[0]}")
+    return schedule

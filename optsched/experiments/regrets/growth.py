@@ -1,0 +1,230 @@
+r"""Whether regret grows with the horizon: a test that can say so, and says what it could have seen.
+
+The regret at a horizon :math:`T` lies in an interval; its growth is measured per tenfold
+:math:`T`, by a line through :math:`\log_{10} T`. Each seed gives a line of its own, and Student's t
+over the seeds gives the limits of the mean slope, whatever the spread at each horizon. Regret is
+
+- *bounded*, if the upper end (against the proven bound) grows by less than the tolerance, since
+  regret is not above it;
+- *growing*, if the lower end (against the best schedule known) grows by more, since regret is not
+  below it;
+- *undecided* otherwise.
+
+A finite range of horizons says nothing of those beyond it. Growth by any power of :math:`T` is
+growth per tenfold :math:`T` that itself grows, so the test looks at the upper half of the range,
+where it shows most, and where the empty worker at the start counts least.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from optsched.errors import OptschedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import FloatArray
+
+Verdict = Literal["bounded", "grows", "undecided"]
+POWER = 0.9  # with which a growth that is called detectable is found
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the ends of the regret interval move per tenfold horizon, in steps.
+
+    Attributes
+    ----------
+    verdict
+        "bounded", "grows" or "undecided".
+    low, high
+        Mean growth of the lower and of the upper end.
+    low_floor, high_ceiling
+        One-sided confidence limits: the lower end grows by more than `low_floor`, the upper end by
+        less than `high_ceiling`. Infinite with a single seed.
+    tolerance
+        Growth that does not count.
+    detectable
+        A lower end that grows by this much would have been called growing with probability 0.9.
+    power
+        Probability that an upper end that does not grow at all would have been called bounded.
+    exponent
+        Of the power of the horizon by which the lower end grows; None where it is not positive.
+    horizons
+        Those looked at.
+    seeds
+        How many lines there are.
+    confidence
+        Of each limit.
+    """
+
+    verdict: Verdict
+    low: float
+    high: float
+    low_floor: float
+    high_ceiling: float
+    tolerance: float
+    detectable: float
+    power: float
+    exponent: float | None
+    horizons: tuple[int, ...]
+    seeds: int
+    confidence: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as plain data, ready for JSON; None for what is infinite."""
+        return {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in vars(self).items()
+        }
+
+    def __str__(self) -> str:
+        if self.verdict == "bounded":
+            return (
+                f"bounded: growth above {self.high_ceiling:,.3g} steps per tenfold horizon is "
+                f"excluded (tolerance {self.tolerance:,.3g}, power {self.power:.2f})"
+            )
+        if self.verdict == "grows":
+            power = "" if self.exponent is None else f", like T^{self.exponent:.2f}"
+            return (
+                f"grows: by more than {self.low_floor:,.3g} steps per tenfold horizon{power} "
+                f"(tolerance {self.tolerance:,.3g})"
+            )
+        if math.isinf(self.detectable):
+            power = "one seed shows nothing for certain"
+        else:
+            power = f"growth of {self.detectable:,.3g} would show"
+        return (
+            f"undecided: the lower end grows by {self.low:,.3g}, the upper end by "
+            f"{self.high:,.3g} steps per tenfold horizon (tolerance {self.tolerance:,.3g}, {power})"
+        )
+
+
+def growth_of(
+    horizons: Sequence[int],
+    low: npt.ArrayLike,
+    high: npt.ArrayLike,
+    tolerance: float,
+    *,
+    confidence: float = 0.95,
+) -> Growth:
+    """Test whether regret grows with the horizon.
+
+    Parameters
+    ----------
+    horizons
+        Ascending, shape (h,), at least two.
+    low, high
+        Ends of the regret interval in steps, one row per seed, shape (k, h).
+    tolerance
+        Growth per tenfold horizon, in steps, that does not count.
+    confidence
+        Of each of the two one-sided limits.
+
+    Returns
+    -------
+    Growth
+        The verdict, the limits, and the power of the test.
+
+    Raises
+    ------
+    OptschedError
+        If the shapes do not fit, or a lower end is above its upper end.
+
+    Examples
+    --------
+    >>> noise = np.random.default_rng(0).normal(0, 0.01, (2, 8, 4))
+    >>> horizons = [100, 1000, 10_000, 100_000]
+    >>> print(growth_of(horizons, 0 * noise[0], 1 + noise[1], tolerance=0.1))
+    bounded: growth above 0.0076 steps per tenfold horizon is excluded (tolerance 0.1, power 1.00)
+    >>> linear = 1e-3 * np.array(horizons)
+    >>> growth_of(horizons, linear + noise[0], 2 * linear + noise[1] + 1, tolerance=0.1).verdict
+    'grows'
+    """
+    lows, highs = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+    steps = np.asarray(horizons)
+    if lows.shape != highs.shape or lows.ndim != 2 or lows.shape[1:] != steps.shape:
+        raise OptschedError(
+            f"growth needs one row per seed and one column per horizon, but there are "
+            f"{len(steps)} horizons and ends of shapes {lows.shape} and {highs.shape}"
+        )
+    if len(steps) < 2 or np.any(np.diff(steps) <= 0) or steps[0] < 1:
+        raise OptschedError("growth needs at least two horizons, ascending and positive")
+    if np.any(lows > highs):
+        raise OptschedError("a lower end of regret is above its upper end")
+    # The upper half of the range on the scale of the lines, and two horizons at least.
+    half = min(len(steps) - 2, int(np.searchsorted(steps, math.sqrt(steps[0] * steps[-1]))))
+    steps, lows, highs = steps[half:], lows[:, half:], highs[:, half:]
+    low_line, high_line = _Slope(steps, lows, confidence), _Slope(steps, highs, confidence)
+    low_floor = low_line.mean - low_line.margin
+    high_ceiling = high_line.mean + high_line.margin
+    verdict: Verdict = "undecided"
+    if high_ceiling < tolerance:
+        verdict = "bounded"
+    elif low_floor > tolerance:
+        verdict = "grows"
+    return Growth(
+        verdict,
+        low_line.mean,
+        high_line.mean,
+        low_floor,
+        high_ceiling,
+        tolerance,
+        tolerance + low_line.detectable(),
+        high_line.power(tolerance),
+        _exponent(steps, lows.mean(axis=0)),
+        tuple(steps.tolist()),
+        len(lows),
+        confidence,
+    )
+
+
+class _Slope:
+    """The mean over seeds of slopes against the logarithm of the horizon."""
+
+    def __init__(self, steps: npt.NDArray[np.int64], ends: FloatArray, confidence: float) -> None:
+        from scipy import stats
+
+        at = np.log10(steps)
+        at = at - at.mean()
+        slopes = ends @ at / (at @ at)
+        self.mean = float(slopes.mean())
+        self._free = len(slopes) - 1
+        self._error = float(slopes.std(ddof=1)) / math.sqrt(len(slopes)) if self._free else math.inf
+        self._limit = float(stats.t.ppf(confidence, self._free)) if self._free else math.inf
+        self.margin = self._limit * self._error
+
+    def power(self, distance: float) -> float:
+        """Give the probability of finding that a slope so far from a limit is beyond it."""
+        from scipy import stats
+
+        if not self._free:
+            return 0.0
+        if self._error == 0:
+            return float(distance > 0)
+        shift = min(distance / self._error, 1e3)  # further is certain, and overflows
+        return float(stats.nct.sf(self._limit, self._free, shift)) if shift < 1e3 else 1.0
+
+    def detectable(self) -> float:
+        """Give the distance from a limit that is found with the probability `POWER`."""
+        from scipy import optimize
+
+        if not self._free or self._error == 0:
+            return self._error
+        far = self._error
+        while self.power(far) < POWER:
+            far *= 2
+        return float(optimize.brentq(lambda distance: self.power(distance) - POWER, 0, far))
+
+
+def _exponent(steps: npt.NDArray[np.int64], means: FloatArray) -> float | None:
+    if np.any(means <= 0):
+        return None
+    return float(np.polyfit(np.log(steps), np.log(means), 1)[0])

@@ -1,0 +1,343 @@
+"""What `regret` found: intervals with confidence bands, their growth, and paired differences."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.views import draw, text, write
+from optsched.errors import OptschedError
+from optsched.experiments.regrets.growth import Growth, growth_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from optsched._internal.arrays import FloatArray
+    from optsched.experiments.regrets.cell import Cell
+    from optsched.experiments.regrets.threshold import OverloadThreshold
+
+_DECIMALS = 12  # of regrets that sums in another order must not change
+
+
+@dataclass(frozen=True)
+class Band:
+    """Regret of one policy at one load and horizon, over seeds, in steps per request.
+
+    Attributes
+    ----------
+    policy, load, rate, horizon
+        Of what.
+    seeds
+        Instances behind it.
+    requests
+        Mean number of requests.
+    mean_latency
+        Of the policy.
+    low, high
+        Mean lower end (against the best schedule known) and mean upper end (against the bound).
+    floor, ceiling
+        The expected regret is between them with the confidence of the result; infinite with a
+        single seed.
+    ratio_low, ratio_high
+        Mean ends of the ratio to the least possible latency.
+    worst_ratio
+        Largest lower end of the ratio: the competitive ratio (Jaillet Def. 6.1) is at least this.
+    """
+
+    policy: str
+    load: float
+    rate: float
+    horizon: int
+    seeds: int
+    requests: float
+    mean_latency: float
+    low: float
+    high: float
+    floor: float
+    ceiling: float
+    ratio_low: float
+    ratio_high: float
+    worst_ratio: float
+
+
+@dataclass(frozen=True)
+class Regret:
+    """Regret of policies as intervals that are proven, instance by instance.
+
+    The regret of an instance is the policy's mean latency minus the least possible one (Jaillet
+    Def. 5.1). It is at least the distance to the best schedule known and at most that to a proven
+    bound. All policies see the same instances.
+
+    Attributes
+    ----------
+    source, memory
+        Where requests came from, and the tokens that the worker holds.
+    policies
+        Their names.
+    cells
+        One entry per instance: load, horizon and seed.
+    tolerance
+        Growth per tenfold horizon, in steps, that does not count.
+    status
+        "complete" or "interrupted".
+    thresholds
+        Loads at which policies become overloaded, where they were asked for.
+    confidence
+        Of bands and tests.
+
+    Examples
+    --------
+    >>> import optsched
+    >>> result = optsched.regret(
+    ...     "family:equal-prompts", ["mc-sf"], loads=[0.6], horizons=[100, 1000], seeds=3)
+    >>> band = result.band("mc-sf", 0.6, 1000)
+    >>> 0 <= band.low <= band.high < 0.05
+    True
+    >>> result.growth("mc-sf", 0.6).verdict
+    'bounded'
+    """
+
+    source: str
+    memory: int
+    policies: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    tolerance: float
+    status: str = "complete"
+    thresholds: tuple[OverloadThreshold, ...] = ()
+    confidence: float = 0.95
+
+    @cached_property
+    def _groups(self) -> dict[tuple[float, int], list[Cell]]:
+        groups: dict[tuple[float, int], list[Cell]] = {}
+        for cell in sorted(self.cells, key=lambda cell: (cell.load, cell.horizon, cell.seed)):
+            groups.setdefault((cell.load, cell.horizon), []).append(cell)
+        return groups
+
+    @property
+    def loads(self) -> list[float]:
+        """Loads with at least one instance, ascending."""
+        return sorted({cell.load for cell in self.cells})
+
+    def horizons(self, load: float) -> list[int]:
+        """Give the horizons with at least one instance of a load, ascending."""
+        return sorted({cell.horizon for cell in self.cells if cell.load == load})
+
+    def band(self, policy: str, load: float, horizon: int) -> Band:
+        """Give mean interval and confidence limits.
+
+        Parameters
+        ----------
+        policy, load, horizon
+            Of what.
+
+        Returns
+        -------
+        Band
+            The lower end of the mean regret minus a margin, and the upper end plus a margin, by
+            Student's t over the seeds, each at half the risk.
+
+        Raises
+        ------
+        OptschedError
+            If there is no such instance.
+        """
+        cells = self._cells(load, horizon, policy)
+        ends = np.array([cell.regret(policy) for cell in cells])
+        ratios = np.array([cell.ratio(policy) for cell in cells])
+        low, high = ends.mean(axis=0).tolist()
+        below, above = self._margins(ends)
+        return Band(
+            policy,
+            load,
+            cells[0].rate,
+            horizon,
+            len(cells),
+            float(np.mean([cell.requests for cell in cells])),
+            float(np.mean([cell.latencies[policy] / cell.requests for cell in cells])),
+            low,
+            high,
+            max(0.0, low - below),  # regret is not negative
+            high + above,
+            float(ratios[:, 0].mean()),
+            float(ratios[:, 1].mean()),
+            float(ratios[:, 0].max()),
+        )
+
+    def bands(self) -> list[Band]:
+        """Give all bands, by load, horizon and policy."""
+        return [
+            self.band(policy, load, horizon)
+            for load, horizon in self._groups
+            for policy in self.policies
+        ]
+
+    def growth(self, policy: str, load: float) -> Growth:
+        """Test whether the regret of a policy grows with the horizon.
+
+        Parameters
+        ----------
+        policy, load
+            Of what.
+
+        Returns
+        -------
+        Growth
+            From the seeds of which all horizons are there.
+
+        Raises
+        ------
+        OptschedError
+            If there are fewer than two horizons, or no seed has them all.
+        """
+        horizons = self.horizons(load)
+        if len(horizons) < 2:
+            raise OptschedError("growth needs at least two horizons")
+        ends = {
+            horizon: {cell.seed: cell.regret(policy) for cell in self._cells(load, horizon, policy)}
+            for horizon in horizons
+        }
+        seeds = sorted(set.intersection(*(set(each) for each in ends.values())))
+        if not seeds:
+            raise OptschedError("no seed was run at all horizons")
+        table = np.array([[ends[horizon][seed] for horizon in horizons] for seed in seeds])
+        table = table.round(_DECIMALS)
+        return growth_of(
+            horizons, table[..., 0], table[..., 1], self.tolerance, confidence=self.confidence
+        )
+
+    def growths(self) -> list[tuple[str, float, Growth]]:
+        """Give policy, load and growth for all that can be tested."""
+        found = []
+        for load in self.loads:
+            for policy in self.policies:
+                try:
+                    found.append((policy, load, self.growth(policy, load)))
+                except OptschedError:
+                    break  # an interrupted run may not have the horizons
+        return found
+
+    def difference(self, policy: str, other: str) -> pd.DataFrame:
+        """Compare two policies on the same instances.
+
+        Parameters
+        ----------
+        policy, other
+            Names.
+
+        Returns
+        -------
+        pandas.DataFrame
+            By load and horizon: mean of the first's mean latency minus the other's, in steps, and
+            its confidence limits. What is random in both cancels out.
+        """
+        import pandas as pd
+
+        rows = []
+        for (load, horizon), cells in self._groups.items():
+            for name in (policy, other):
+                self._cells(load, horizon, name)
+            paired = np.array(
+                [(c.latencies[policy] - c.latencies[other]) / c.requests for c in cells]
+            )
+            margin = self._margins(paired[:, None])[0]
+            mean = float(paired.mean())
+            rows.append((load, horizon, len(cells), mean, mean - margin, mean + margin))
+        columns = ["load", "horizon", "seeds", "difference", "floor", "ceiling"]
+        return pd.DataFrame(rows, columns=columns).set_index(["load", "horizon"])
+
+    def _cells(self, load: float, horizon: int, policy: str) -> list[Cell]:
+        if policy not in self.policies:
+            raise OptschedError(f"policy {policy!r} was not run; there are {self.policies}")
+        if (load, horizon) not in self._groups:
+            raise OptschedError(f"there is no instance of load {load} and horizon {horizon}")
+        return self._groups[load, horizon]
+
+    def _margins(self, values: FloatArray) -> list[float]:
+        """Give half the width of a two-sided confidence interval of each column's mean."""
+        from scipy import stats
+
+        count = len(values)
+        if count < 2:
+            return [math.inf] * values.shape[1]
+        quantile = float(stats.t.ppf((1 + self.confidence) / 2, count - 1))
+        margins: list[float] = (quantile * values.std(axis=0, ddof=1) / math.sqrt(count)).tolist()
+        return margins
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Give one row per policy, load and horizon; columns as the fields of `Band`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Indexed by policy, load and horizon.
+        """
+        import pandas as pd
+
+        frame = pd.DataFrame([vars(band) for band in self.bands()])
+        return frame.set_index(["policy", "load", "horizon"]).sort_index()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything as plain data, ready for JSON.
+
+        Returns
+        -------
+        dict
+            Keys "source", "memory", "policies", "status", "tolerance", "confidence", "intervals"
+            (fields of `Band`), "growth" (those of `Growth`), "thresholds" and "cells" (those of
+            `Cell`); None for what is infinite.
+        """
+        return {
+            "source": self.source,
+            "memory": self.memory,
+            "policies": list(self.policies),
+            "status": self.status,
+            "tolerance": self.tolerance,
+            "confidence": self.confidence,
+            "intervals": [
+                {key: None if value in (-math.inf, math.inf) else value for key, value in row}
+                for row in (vars(band).items() for band in self.bands())
+            ],
+            "growth": [
+                {"policy": policy, "load": load, **growth.to_dict()}
+                for policy, load, growth in self.growths()
+            ],
+            "thresholds": [threshold.to_dict() for threshold in self.thresholds],
+            "cells": [cell.to_dict() for cell in self.cells],
+        }
+
+    def plot(self, ax: Axes | None = None, load: float | None = None) -> Axes:
+        """Plot the regret interval of each policy against the horizon.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; None makes a new figure.
+        load
+            Of which load; None takes the least.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn on.
+        """
+        return draw("plot_regret", self, self.loads[0] if load is None else load, ax)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write intervals, growth and ratios as one HTML file that needs no network.
+
+        Parameters
+        ----------
+        path
+            Where to write it.
+        """
+        write("write_regret_report", self, path)
+
+    def __str__(self) -> str:
+        return text("render_regret", self)

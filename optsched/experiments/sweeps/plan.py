@@ -1,0 +1,280 @@
+"""What a sweep consists of: its TOML file, checked, and the product of the lists in it."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import itertools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from optsched.errors import InstanceError, OptschedError, nearest
+from optsched.experiments.sweeps.run import HINDSIGHT, Parameters, Run, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+#: Of `optsched.solve`; others would make its costs differ from those of the policies beside it.
+HINDSIGHT_OPTIONS = ("method", "time_limit", "threads", "memory_limit")
+KEYS = ("name", "seeds", "bound", "instances", "policies")
+MAX_SEEDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a sweep.
+
+    Attributes
+    ----------
+    name
+        What to call it.
+    runs
+        Every run once; those of one instance follow each other.
+    config
+        What was asked for, as in the file.
+    """
+
+    name: str
+    runs: tuple[Run, ...]
+    config: dict[str, Any]
+
+    @property
+    def hash(self) -> str:
+        """What the sweep is: a hash of all its runs."""
+        keys = ",".join(sorted(run.key for run in self.runs))
+        return hashlib.sha256(keys.encode()).hexdigest()
+
+
+def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> Plan:
+    """Read a sweep and check it, so that no run is refused that could have been refused before.
+
+    Parameters
+    ----------
+    config
+        A TOML file, or a mapping of the same form (docs/sweeps.md).
+    seed
+        By how much all seeds are moved.
+
+    Returns
+    -------
+    Plan
+        The product of instances, seeds and policies.
+
+    Raises
+    ------
+    OptschedError
+        If the file cannot be read or a key or value in it is not understood; it says which.
+
+    Examples
+    --------
+    >>> plan = read_plan({
+    ...     "seeds": 3,
+    ...     "instances": [{"family": "uniform", "n": [10, 20]}],
+    ...     "policies": [{"name": ["mc-sf", "area"], "rule": ["prefix", "skip"]}],
+    ... })
+    >>> len(plan.runs), plan.runs[-1].policy
+    (24, 'area+skip')
+    """
+    where, base, content = _opened(config)
+    _check_keys(content, KEYS, where)
+    name = content.get("name", where.removesuffix(".toml"))
+    bound = content.get("bound", False)
+    if not isinstance(name, str) or not isinstance(bound, bool):
+        raise OptschedError(f"{where}: name must be a text in quotes, and bound true or false")
+    seeds = [each + seed for each in _seeds(content.get("seeds", 1), where)]
+    sources = [
+        source
+        for at, table in _tables(content, "instances", where)
+        for source in _sources(table, at, base, seeds[0])
+    ]
+    policies = [
+        policy
+        for at, table in _tables(content, "policies", where)
+        for policy in _policies(table, at)
+    ]
+    runs = [
+        Run(source, policy, options, each, bound)
+        for source in sources
+        for each in seeds
+        for policy, options in policies
+    ]
+    _check_distinct(runs, where)
+    return Plan(name, tuple(runs), dict(content) | {"seeds": seeds})
+
+
+def _opened(config: str | Path | Mapping[str, Any]) -> tuple[str, Path, Mapping[str, Any]]:
+    """Give what to call the sweep in messages, where its traces are, and its content."""
+    if isinstance(config, Mapping):
+        return "sweep", Path(), config
+    path = Path(config)
+    try:
+        return path.name, path.parent, tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as reason:
+        raise OptschedError(f"{path} is not valid TOML: {reason}") from None
+    except OSError as error:
+        raise OptschedError(f"cannot read the sweep {path}: {error.strerror}") from None
+
+
+def _seeds(seeds: Any, where: str) -> list[int]:
+    if type(seeds) is int and 1 <= seeds <= MAX_SEEDS:
+        return list(range(seeds))
+    if isinstance(seeds, list) and seeds and all(type(s) is int and s >= 0 for s in seeds):
+        return seeds
+    raise OptschedError(
+        f"{where}: seeds is {seeds!r}, but must be how many there are, up to {MAX_SEEDS:,}, or a "
+        "list of whole numbers from 0"
+    )
+
+
+def _tables(content: Mapping[str, Any], key: str, where: str) -> Iterator[tuple[str, Any]]:
+    tables = content.get(key)
+    if not isinstance(tables, list) or not tables:
+        raise OptschedError(f"{where} names no {key}; add at least one table [[{key}]]")
+    for number, table in enumerate(tables, 1):
+        at = f"{where}, {key} {number}"
+        if not isinstance(table, dict):
+            raise OptschedError(f"{at}: {table!r} is no table; write it under [[{key}]]")
+        yield at, table
+
+
+def _sources(table: Mapping[str, Any], at: str, base: Path, seed: int) -> Iterator[Source]:
+    """Make every instance once, so that what cannot be is refused before anything is run."""
+    kinds = [kind for kind in ("family", "trace") if kind in table]
+    if len(kinds) != 1:
+        _check_keys(table, {"family", "trace", *_keywords_of_traces(), *_all_of_families()}, at)
+        raise OptschedError(f"{at}: give either a family or a trace")
+    for kind in _listed(table[kinds[0]]):
+        known = _keywords_of_traces() if kinds[0] == "trace" else _keywords_of_family(kind, at)
+        _check_keys(table, [kinds[0], *known], at)
+    for parameters in _product(table, kinds[0]):
+        source = Source(tuple(parameters.items()))
+        try:
+            if kinds[0] == "trace":
+                source = Source(source.parameters, _trace(base, **parameters))
+            else:
+                source.make(seed)
+        except (OptschedError, OSError, TypeError, MemoryError) as error:
+            reason = str(error.strerror if isinstance(error, OSError) else error)
+            if isinstance(error, MemoryError):
+                reason = "that needs more memory than there is; choose fewer requests"
+            if isinstance(error, TypeError):
+                reason = "a value is not of the kind that is needed, such as a number"
+            shown = ", ".join(f"{key} = {value!r}" for key, value in parameters.items())
+            raise InstanceError(f"{at} ({shown}): {reason}") from None
+        yield source
+
+
+def _trace(base: Path, trace: Any, **parameters: Any) -> Any:
+    from optsched.workloads import read_trace
+
+    if not isinstance(trace, str) or trace.startswith("family:"):
+        raise OptschedError(
+            'a trace is the name of a file in quotes; write a family as family = "uniform"'
+        )
+    return read_trace(base / trace, **parameters)
+
+
+def _policies(table: Mapping[str, Any], at: str) -> Iterator[tuple[str, Parameters]]:
+    from optsched.simulate import execute
+
+    if "name" not in table:
+        raise OptschedError(f"{at}: the key 'name' is missing; it names a policy, or several")
+    names = _listed(table["name"])
+    if HINDSIGHT in names and len(names) > 1:
+        raise OptschedError(f"{at}: {HINDSIGHT} has options of its own; give it a table of its own")
+    hindsight = names == [HINDSIGHT]
+    known = HINDSIGHT_OPTIONS if hindsight else _keywords(execute, "instance", "policy", "seed")
+    _check_keys(table, ["name", *known], at)
+    for options in _product(table, "name"):
+        name = str(options.pop("name"))
+        try:
+            if hindsight:
+                _check_hindsight(**options)
+            else:
+                name = _full_name(name, options)
+        except OptschedError as error:
+            raise type(error)(f"{at}: {error}") from None
+        yield name, tuple(options.items())
+
+
+def _check_hindsight(method: str = "auto", **options: Any) -> None:
+    from optsched.optimum.solving import METHODS
+    from optsched.solvers import Options
+
+    Options(**options)  # refuses what makes no sense
+    if method not in METHODS:
+        raise OptschedError(f"unknown method {method!r}: {nearest(str(method), METHODS)}")
+
+
+def _full_name(name: str, options: dict[str, Any]) -> str:
+    """Check a policy and its options, and take its rule out of them into its name."""
+    from optsched.clock import get_clock
+    from optsched.forecasts import check_intervals
+    from optsched.policies import OrderPolicy, get_policy, with_rule
+    from optsched.simulate.dispatch import check_knowledge
+
+    policy = get_policy(name)
+    rule = options.pop("rule", "prefix")
+    check_knowledge(policy, options.get("intervals"), rule)
+    if "intervals" in options:
+        check_intervals(str(options["intervals"]))
+    if "clock" in options:
+        get_clock(str(options["clock"]))
+    return with_rule(policy, rule).name if isinstance(policy, OrderPolicy) else policy.name
+
+
+def _check_distinct(runs: list[Run], where: str) -> None:
+    seen = set()
+    for run in runs:
+        if run.key in seen:
+            shown = ", ".join(f"{key} = {value!r}" for key, value in run.source.parameters)
+            raise OptschedError(
+                f"{where}: the run of {run.policy} on {shown} with seed {run.seed} is asked for "
+                "twice; take one out"
+            )
+        seen.add(run.key)
+
+
+def _check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise OptschedError(f"{where}: unknown key {key!r}; {nearest(key, known)}")
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _product(table: Mapping[str, Any], first: str) -> Iterator[dict[str, Any]]:
+    """Give every choice of one value per key, the named key before the others."""
+    keys = [first, *(key for key in table if key != first)]
+    for values in itertools.product(*(_listed(table[key]) for key in keys)):
+        yield dict(zip(keys, values, strict=True))
+
+
+def _keywords(function: Callable[..., Any], *without: str) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind != p.VAR_KEYWORD and p.name not in without]
+
+
+def _keywords_of_traces() -> list[str]:
+    from optsched.workloads import read_trace
+
+    return _keywords(read_trace, "path")
+
+
+def _keywords_of_family(name: Any, at: str) -> list[str]:
+    from optsched.workloads import FAMILIES, family
+
+    if name not in FAMILIES:
+        raise InstanceError(f"{at}: there is no family {name!r}; {nearest(str(name), FAMILIES)}")
+    return [*_keywords(family, "name", "seed"), *FAMILIES[name].parameters]
+
+
+def _all_of_families() -> set[str]:
+    from optsched.workloads import FAMILIES
+
+    return {key for name in FAMILIES for key in _keywords_of_family(name, "")}

@@ -1,0 +1,246 @@
+"""One run of a sweep: what it is, and the row that it becomes, wherever it is carried out."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import math
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from optsched._version import __version__
+from optsched.errors import OptschedError
+from optsched.instance import Instance
+
+if TYPE_CHECKING:
+    from optsched.solvers.bounds.bound import Bound
+
+#: Under this name `optsched.solve` stands among the policies.
+HINDSIGHT = "hindsight"
+OK = "ok"
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+
+Parameters = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """How an instance is made.
+
+    Attributes
+    ----------
+    parameters
+        Names and values as in the file of the sweep; the trace or the family comes first.
+    trace
+        The requests of a trace, which only the machine that plans the sweep needs to reach. None
+        for a family.
+    """
+
+    parameters: Parameters
+    trace: Instance | None = None
+
+    def make(self, seed: int) -> Instance:
+        """Give the instance; the seed draws that of a family."""
+        if self.trace is not None:
+            return self.trace
+        from optsched.workloads import family
+
+        parameters = dict(self.parameters)
+        return family(parameters.pop("family"), seed=seed, **parameters)
+
+    @cached_property
+    def content(self) -> str:
+        """Tell traces apart: SHA-256 of all that a policy may see of them, "" for a family."""
+        if self.trace is None:
+            return ""
+        digest = hashlib.sha256(f"{self.trace.memory} {self.trace.seconds_per_step}".encode())
+        for name, values in self.trace.columns().items():
+            digest.update(name.encode() + values.tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One policy on one instance with one seed.
+
+    Attributes
+    ----------
+    source
+        How the instance is made.
+    policy
+        The policy's full name, rule and parameters included; or "hindsight".
+    options
+        Passed to `optsched.execute`, or to `optsched.solve` for "hindsight".
+    seed
+        Of the instance, if it is drawn, and of the policy.
+    bound
+        Whether the instance's lower bound is to stand beside the result.
+    """
+
+    source: Source
+    policy: str
+    options: Parameters
+    seed: int
+    bound: bool = False
+
+    @cached_property
+    def key(self) -> str:
+        """What the run is, as a hash that is the same on every machine."""
+        what = [self.source.parameters, self.source.content, self.policy, sorted(self.options)]
+        text = json.dumps([*what, self.seed, self.bound], default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def provenance(self) -> dict[str, Any]:
+        """Give the columns that say what was run."""
+        return {
+            "key": self.key,
+            **dict(self.source.parameters),
+            "source": json.dumps(dict(self.source.parameters), default=str),
+            "policy": self.policy,
+            **dict(self.options),
+            "seed": self.seed,
+            "version": __version__,
+        }
+
+
+def perform(run: Run) -> dict[str, Any]:
+    """Carry a run out; whatever goes wrong becomes its status.
+
+    Parameters
+    ----------
+    run
+        What to do.
+
+    Returns
+    -------
+    dict
+        A row of the results: provenance, status and, where it did not fail, seconds and metrics.
+
+    Examples
+    --------
+    >>> source = Source((("family", "sorted-f-example-1"),))
+    >>> row = perform(Run(source, "mc-sf", (), seed=0, bound=True))
+    >>> row["status"], row["requests"], row["total_latency"], row["bound"]
+    ('ok', 22, 64, 43.0)
+    >>> perform(Run(source, "sorted-g", (), seed=0))["status"][:33]
+    "unknown policy 'sorted-g': did yo"
+    """
+    row = run.provenance()
+    try:
+        instance = _instance(run.source, run.seed)
+        row |= {
+            "instance": instance.name,
+            "requests": len(instance),
+            "memory": instance.memory,
+            "fingerprint": instance.fingerprint,
+        }
+        metrics = _solved(run, instance) if run.policy == HINDSIGHT else _executed(run, instance)
+        if run.bound:
+            metrics = _bounded(metrics, _bound(instance))
+        row = row | metrics | row  # where a metric has the name of an option, the option stays
+    except Exception as error:
+        # One failing run must not end a sweep of thousands, so whatever it is becomes a sentence.
+        row["status"] = " ".join(str(error).split())
+        if not isinstance(error, OptschedError):
+            row["status"] = f"{type(error).__name__}: {row['status']}"
+    return row
+
+
+def perform_all(runs: list[Run]) -> tuple[list[dict[str, Any]], float]:
+    """Carry several runs out, one after another, and say how many seconds that took."""
+    _keep_freed_memory()
+    began = time.perf_counter()
+    return [perform(run) for run in runs], time.perf_counter() - began
+
+
+def killed(run: Run) -> dict[str, Any]:
+    """Give the row of a run whose processes were killed again and again."""
+    reason = "the process was killed whenever it did this run; it may need more memory"
+    return run.provenance() | {"status": reason}
+
+
+def _executed(run: Run, instance: Instance) -> dict[str, Any]:
+    from optsched.policies import get_policy
+    from optsched.simulate import execute
+
+    _load_kernels(run.policy, run.options)
+    began = time.perf_counter()
+    execution = execute(instance, run.policy, seed=run.seed, **dict(run.options))
+    seconds = time.perf_counter() - began
+    metrics = {
+        name: json.dumps(value) if isinstance(value, dict | list) else value
+        for name, value in execution.metrics().items()
+    }
+    done, all_of_them = metrics["completed"], metrics["requests"]
+    status = OK if done == all_of_them else f"completes {done} of {all_of_them} requests"
+    rule = getattr(get_policy(run.policy), "rule", None)
+    return {"rule": rule, "status": status, "seconds": seconds} | metrics
+
+
+def _solved(run: Run, instance: Instance) -> dict[str, Any]:
+    from optsched.optimum.solving import solve
+
+    result = solve(instance, seed=run.seed, **dict(run.options))
+    return {
+        "status": OK,
+        "seconds": result.seconds,
+        "completed": len(instance),
+        **result.schedule.metrics(),
+        "bound": result.bound,
+        "bound_method": result.proof,
+        "gap": result.gap,
+        "proven_optimal": result.proven_optimal,
+        "stopped": result.status,
+    }
+
+
+def _bounded(metrics: dict[str, Any], proven: Bound) -> dict[str, Any]:
+    """Hold a run in unit steps against the bound, unless it has proven a better one itself."""
+    if "total_latency" not in metrics or metrics.get("bound", -math.inf) >= proven.value:
+        return metrics
+    metrics = metrics | {"bound": proven.value, "bound_method": proven.method}
+    if (latency := metrics["total_latency"]) is not None:
+        metrics["gap"] = (latency - proven.value) / latency
+    return metrics
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Set glibc's limits of memory that is given back as high as glibc itself does in time.
+
+    Dask starts its workers with a limit of 64 KB, and then every temporary array is fresh memory
+    that must be zeroed: a sixth of the time of short runs.
+    """
+    with suppress(AttributeError, OSError, TypeError):  # another C library
+        library = ctypes.CDLL(None)
+        library.mallopt(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(32 << 20))
+        library.mallopt(ctypes.c_int(_M_TRIM_THRESHOLD), ctypes.c_int(64 << 20))
+
+
+# Runs of one instance follow each other, so a process that has made it will need it again.
+@lru_cache(maxsize=4)
+def _instance(source: Source, seed: int) -> Instance:
+    return source.make(seed)
+
+
+@lru_cache(maxsize=4)
+def _bound(instance: Instance) -> Bound:
+    from optsched.solvers.bounds.bound import bound
+
+    return bound(instance)
+
+
+@lru_cache(maxsize=1024)
+def _load_kernels(policy: str, options: Parameters) -> None:
+    """Load what a policy needs, once per process, so that this counts as no run's time."""
+    from optsched.simulate import execute
+
+    ones = [1, 1]
+    tiny = Instance(ones, ones, 2, [0, 1], output_lower=ones, output_upper=ones)
+    with suppress(OptschedError):  # whatever is wrong, the run itself will say
+        execute(tiny, policy, **dict(options))

@@ -1,5 +1,0 @@
-"""The rolling horizon: windows of waiting requests, what plans them, and who carries plans out."""
-
-from optsched.horizon.window import Window
-
-__all__ = ["Window"]

@@ -1,0 +1,1 @@
+"""One step of a cluster whose workers wait for each other."""

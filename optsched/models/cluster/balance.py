@@ -1,0 +1,405 @@
+"""BF-IO's step program: which waiting requests go where, so that workers stay balanced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy import sparse
+
+from optsched.errors import nearest
+from optsched.models.linear.model import (
+    Family,
+    LinearModel,
+    ModelError,
+    Rows,
+    Variables,
+    whole_numbers,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.models.cluster.balance_state import BalanceState
+
+Form = Literal["literal", "reduced"]
+FORMS: tuple[Form, ...] = ("literal", "reduced")
+WAITING = -1
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BalanceFuture:
+    r"""Program (IO): the admissions with the least imbalance accumulated over a window.
+
+    .. math::
+
+        \min \quad & \sum_{h=0}^{H} \Bigl( G z_h - \sum_g L_g(h) \Bigr)
+            - \sum_{i, g} b_i \, x_{ig} \\
+        \text{s.t.} \quad & z_h \ge L_g(h) && \forall g, h \quad \text{(reach)} \\
+        & \sum_g x_{ig} \le 1 && \forall i \quad \text{(once)} \\
+        & \sum_i x_{ig} \le \mathrm{cap}_g && \forall g \quad \text{(slots)} \\
+        & \sum_{i, g} x_{ig} = U && \text{(admit)} \\
+        & P_g(h) + \textstyle\sum_i w_i(h) \, x_{ig} \le M_g
+            && \forall g, h \quad \text{(memory)} \\
+        & x_{ig} \in \{0, 1\}
+
+    with the loads :math:`L_g(h) = a_g \bigl( P_g(h) + \sum_i w_i(h) \, x_{ig} \bigr)`, weighted by
+    slowness :math:`a_g`, and the symbols of `BalanceState`. The paper has :math:`a_g = 1`,
+    :math:`b_i = 0` and no memory.
+
+    **Reduced form.** Workers without free slots are constants: they give each :math:`z_h` a lower
+    bound and have no other rows or columns. Where all requests drift alike,
+    :math:`\sum_i w_i(h) x_{ig} = S_g + n_g \gamma_h` with the tokens
+    :math:`S_g = \sum_i s_i x_{ig}`, the count :math:`n_g = \sum_i x_{ig}` and the growth
+    :math:`\gamma_h`, so that the reach rows have three entries instead of one per request. Both
+    forms have the same answers at the same cost.
+
+    Parameters
+    ----------
+    state
+        The step.
+    lookahead
+        Steps :math:`H`; None takes all that are predicted.
+    admitted
+        Number :math:`U` of admissions; None means min(waiting, free slots), as in the paper.
+
+    Raises
+    ------
+    InstanceError
+        If the prediction is shorter than the lookahead.
+    ModelError
+        If there is no room for so many admissions.
+
+    Examples
+    --------
+    >>> from optsched.models import BalanceFuture, BalanceState
+    >>> state = BalanceState(alive=[[9, 10], [4, 0]], free=[0, 1], waiting=[3, 7])
+    >>> program = BalanceFuture(state)
+    >>> print(program.lower())
+    balance: min over 6 columns (6 integer), 7 rows, 14 nonzeros
+      column  assign[request,worker]       2  integer, 0..1
+      column  tokens[worker]           1  integer, 0..7
+      column  count[worker]            1  integer, 1..1
+      column  peak[step]               2  integer, 9..11
+      row     once[request]            2  2 nonzeros
+      row     slots[worker]            1  3 nonzeros
+      row     admit                    1  1 nonzero
+      row     sum[worker]              1  3 nonzeros
+      row     reach[worker,step]       2  5 nonzeros
+    >>> program.cost([-1, 1]), program.cost([1, -1])
+    (4, 8)
+    """
+
+    state: BalanceState
+    lookahead: int | None = None
+    admitted: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.lookahead is not None:
+            object.__setattr__(self, "state", self.state.window(self.lookahead))
+        object.__setattr__(self, "lookahead", self.state.lookahead)
+        room = min(len(self.state.waiting), int(self.state.free.sum()))
+        if self.admitted is None:
+            object.__setattr__(self, "admitted", room)
+        elif not 0 <= self.admitted <= room:
+            raise ModelError(
+                f"admitted is {self.admitted}, but with {len(self.state.waiting)} waiting and "
+                f"{self.state.free.sum()} free slots it must be from 0 to {room}"
+            )
+
+    def __repr__(self) -> str:
+        return f"<BalanceFuture of {self.state!r}, admits {self.admitted}>"
+
+    @property
+    def admissions(self) -> int:
+        """Number of requests that are admitted."""
+        return int(self.admitted or 0)
+
+    def _open(self, form: Form) -> IntArray:
+        """Give the workers that have columns."""
+        if form not in FORMS:
+            raise ModelError(f"unknown form {form!r}: {nearest(str(form), FORMS)}")
+        free = self.state.free
+        return np.arange(len(free)) if form == "literal" else np.flatnonzero(free)
+
+    def _assign_family(self, form: Form) -> Family:
+        workers, requests = self._open(form), np.arange(len(self.state.waiting))
+        return Family.of(
+            "assign",
+            request=np.tile(requests, len(workers)),
+            worker=np.repeat(workers, len(requests)),
+        )
+
+    def _sums_count(self, form: Form) -> bool:
+        """Tell whether loads are written by sums and counts."""
+        return form == "reduced" and self.state.drift.ndim == 1
+
+    def lower(self, form: Form = "reduced") -> LinearModel:
+        """Write the program as arrays.
+
+        Parameters
+        ----------
+        form
+            "reduced", or "literal" as the paper prints it.
+
+        Returns
+        -------
+        LinearModel
+            Columns ``assign[request,worker]`` and ``peak[step]``; rows ``once``, ``slots``,
+            ``admit``, ``reach`` and, where memory is limited, ``memory``. The reduced form adds
+            columns ``tokens[worker]`` and ``count[worker]`` and rows ``sum``.
+        """
+        state, workers = self.state, self._open(form)
+        added = self._added(form, workers)
+        variables = self._variables(form, workers, added)
+        groups = self._selection(form, workers) + self._reach(workers, added)
+        offset = -float((state.slowness[:, None] * state.alive).sum())
+        return LinearModel.build("balance", variables, groups, offset=offset)
+
+    def _variables(self, form: Form, workers: IntArray, added: dict[str, Any]) -> list[Variables]:
+        state = self.state
+        requests, steps = len(state.waiting), state.alive.shape[1]
+        scale = np.repeat(state.slowness[workers], steps)
+        costs = {name: -(scale @ block) for name, block in added.items()}
+        worth = np.tile(state.bonus, len(workers))
+        assign = Variables(
+            self._assign_family(form), costs.get("assign", 0) - worth, upper=1, integer=True
+        )
+        peak = Variables(
+            Family.of("peak", step=np.arange(steps)),
+            len(state.free),
+            lower=self._floor(workers),
+            upper=self._heaviest(),
+            integer=True,
+        )
+        if not self._sums_count(form):
+            return [assign, peak]
+        free = state.free[workers]
+        largest = _sums(np.sort(state.waiting)[::-1])[np.minimum(free, requests)]
+        tokens, count = Family.of("tokens", worker=workers), Family.of("count", worker=workers)
+        filled = self.admissions == int(state.free.sum())
+        return [
+            assign,
+            Variables(tokens, costs["tokens"], upper=largest, integer=True),
+            Variables(count, costs["count"], free if filled else 0, free, integer=True),
+            peak,
+        ]
+
+    def _selection(self, form: Form, workers: IntArray) -> list[Rows]:
+        """Write which requests go where, and how many."""
+        state, requests = self.state, len(self.state.waiting)
+        admitted = self.admissions
+        each = sparse.eye_array(len(workers), format="csr")
+        apiece = sparse.kron(np.ones((1, len(workers))), sparse.eye_array(requests), format="csr")
+        counts = sparse.kron(each, np.ones((1, requests)), format="csr")
+        all_admitted = form == "reduced" and admitted == requests
+        family = Family.of("once", request=np.arange(requests))
+        once = Rows(family, {"assign": apiece}, lower=int(all_admitted), upper=1)
+        slots, admit = Family.of("slots", worker=workers), Family.of("admit")
+        if not self._sums_count(form):
+            all_of_them = {"assign": np.ones((1, requests * len(workers)))}
+            return [
+                once,
+                Rows(slots, {"assign": counts}, upper=state.free[workers]),
+                Rows(admit, all_of_them, lower=admitted, upper=admitted),
+            ]
+        sums = sparse.kron(each, state.waiting[None, :], format="csr")
+        number = {"count": np.ones((1, len(workers)))}
+        total = Family.of("sum", worker=workers)
+        return [
+            once,
+            Rows(slots, {"assign": counts, "count": -each}, lower=0, upper=0),
+            Rows(admit, number, lower=admitted, upper=admitted),
+            Rows(total, {"assign": sums, "tokens": -each}, lower=0, upper=0),
+        ]
+
+    def _reach(self, workers: IntArray, added: dict[str, Any]) -> list[Rows]:
+        """Write that peaks are above loads, and loads within memory."""
+        state, steps = self.state, self.state.alive.shape[1]
+        alive, weight = state.alive[workers], state.slowness[workers]
+        index = {
+            "worker": np.repeat(workers, steps),
+            "step": np.tile(np.arange(steps), len(workers)),
+        }
+        scale = sparse.diags_array(np.repeat(weight, steps).astype(np.float64))
+        blocks = {name: -(scale @ block) for name, block in added.items()}
+        blocks["peak"] = sparse.kron(np.ones((len(workers), 1)), sparse.eye_array(steps))
+        loads = (weight[:, None] * alive).reshape(-1)
+        groups = [Rows(Family.of("reach", **index), blocks, lower=loads)]
+        if state.memory is not None:
+            left = (state.memory[workers][:, None] - alive).reshape(-1)
+            groups.append(Rows(Family.of("memory", **index), added, upper=left))
+        return groups
+
+    def _added(self, form: Form, workers: IntArray) -> dict[str, Any]:
+        """Write what is admitted to each worker at each step, in tokens, as blocks of columns."""
+        state, each = self.state, sparse.eye_array(len(workers), format="csr")
+        if not self._sums_count(form):
+            return {"assign": sparse.kron(each, state.tokens.T, format="csr")}
+        steps = state.alive.shape[1]
+        return {
+            "tokens": sparse.kron(each, np.ones((steps, 1)), format="csr"),
+            "count": sparse.kron(each, state.growth[:, None], format="csr"),
+        }
+
+    def _floor(self, workers: IntArray) -> IntArray:
+        """Find the largest load of the workers that have no columns, at each step."""
+        others = np.setdiff1d(np.arange(len(self.state.free)), workers)
+        loads = self.state.slowness[others, None] * self.state.alive[others]
+        return np.asarray(loads.max(axis=0, initial=0))
+
+    def _heaviest(self) -> IntArray:
+        """Bound the load that any worker may reach at each step."""
+        tokens = _sums(np.sort(self.state.tokens, axis=0)[::-1])
+        most = tokens[np.minimum(self.state.free, len(self.state.waiting))]
+        loads = self.state.slowness[:, None] * (self.state.alive + most)
+        return np.asarray(loads.max(axis=0))
+
+    def loads(self, worker: npt.ArrayLike) -> IntArray:
+        """Give the loads that an assignment leads to, weighted by slowness.
+
+        Parameters
+        ----------
+        worker
+            Worker of each waiting request, -1 for those that stay, shape (R,).
+
+        Returns
+        -------
+        IntArray
+            Shape (G, H + 1).
+        """
+        chosen = self._chosen(worker)
+        loads = self.state.alive.copy()
+        placed = np.flatnonzero(chosen != WAITING)
+        np.add.at(loads, chosen[placed], self.state.tokens[placed])
+        return loads * self.state.slowness[:, None]
+
+    def cost(self, worker: npt.ArrayLike) -> int:
+        """Evaluate an assignment from the loads it leads to, exactly.
+
+        Parameters
+        ----------
+        worker
+            Worker of each waiting request, -1 for those that stay, shape (R,).
+
+        Returns
+        -------
+        int
+            Accumulated imbalance, less the bonus of those admitted.
+        """
+        loads = self.loads(worker)
+        bonus = self.state.bonus[self._chosen(worker) != WAITING].sum()
+        return int(len(loads) * loads.max(axis=0).sum() - loads.sum() - bonus)
+
+    def read(self, values: npt.ArrayLike, form: Form = "reduced") -> IntArray:
+        """Turn a point of the lowered model into an assignment.
+
+        Parameters
+        ----------
+        values
+            One value per column, whole up to rounding.
+        form
+            The form that was lowered.
+
+        Returns
+        -------
+        IntArray
+            Worker of each waiting request, -1 for those that stay, shape (R,).
+
+        Raises
+        ------
+        ModelError
+            If the point has another length, is fractional, or assigns a request twice.
+        """
+        family, workers = self._assign_family(form), self._open(form)
+        point = np.asarray(values, dtype=np.float64)
+        sums = 2 * len(workers) if self._sums_count(form) else 0
+        columns = len(family) + sums + self.state.alive.shape[1]
+        if point.shape != (columns,):
+            raise ModelError(
+                f"the point has shape {point.shape}, but the program has {columns} columns"
+            )
+        taken = whole_numbers(point[: len(family)], family)
+        taken = taken.reshape(len(workers), len(self.state.waiting))
+        twice = (taken.sum(axis=0) > 1) | (taken < 0).any(axis=0)
+        if twice.any():
+            request = int(np.argmax(twice))
+            raise ModelError(f"the point assigns request {request} to more than one worker")
+        chosen = np.full(len(self.state.waiting), WAITING)
+        rows, requests = np.nonzero(taken)
+        chosen[requests] = workers[rows]
+        return chosen
+
+    def write_point(self, worker: npt.ArrayLike, form: Form = "reduced") -> FloatArray:
+        """Turn an assignment into a point of the lowered model, for instance as a start.
+
+        Parameters
+        ----------
+        worker
+            Worker of each waiting request, -1 for those that stay, shape (R,).
+        form
+            The form to be lowered.
+
+        Returns
+        -------
+        FloatArray
+            One value per column of `lower`.
+
+        Raises
+        ------
+        ModelError
+            If a request goes to a worker that there is no column for.
+        """
+        chosen, workers = self._chosen(worker), self._open(form)
+        taken = (chosen == workers[:, None]).astype(np.float64)
+        missing = (chosen != WAITING) & ~taken.any(axis=0)
+        if missing.any():
+            request = int(np.argmax(missing))
+            raise ModelError(
+                f"request {request} goes to worker {chosen[request]}, which has no free slot"
+            )
+        parts = [taken.reshape(-1)]
+        if self._sums_count(form):
+            parts += [taken @ self.state.waiting, taken.sum(axis=1)]
+        peaks = np.maximum(self.loads(chosen).max(axis=0), self._floor(workers))
+        return np.concatenate([*parts, peaks.astype(np.float64)])
+
+    def to_pyomo(self, form: Form = "reduced") -> Any:
+        """Write the program as a Pyomo model.
+
+        Parameters
+        ----------
+        form
+            "reduced" or "literal".
+
+        Returns
+        -------
+        pyomo.environ.ConcreteModel
+            With the names of `lower`.
+        """
+        return self.lower(form).to_pyomo()
+
+    def _chosen(self, worker: npt.ArrayLike) -> IntArray:
+        chosen = np.asarray(worker, dtype=np.int64)
+        if chosen.shape != self.state.waiting.shape:
+            raise ModelError(
+                f"the assignment has shape {chosen.shape}, but {len(self.state.waiting)} requests "
+                "are waiting"
+            )
+        outside = (chosen < WAITING) | (chosen >= len(self.state.free))
+        if outside.any():
+            request = int(np.argmax(outside))
+            raise ModelError(
+                f"request {request} goes to worker {chosen[request]}, but workers are numbered "
+                f"from 0 to {len(self.state.free) - 1}"
+            )
+        return chosen
+
+
+def _sums(sizes: IntArray) -> IntArray:
+    """Sum the first 0, 1, 2, ... rows."""
+    sums = np.zeros((len(sizes) + 1, *sizes.shape[1:]), dtype=np.int64)
+    sums[1:] = np.cumsum(sizes, axis=0)
+    return sums

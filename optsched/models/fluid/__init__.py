@@ -1,0 +1,1 @@
+"""The fluid model: equilibrium, WAIT, Nested WAIT and its segments."""

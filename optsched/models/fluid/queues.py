@@ -1,0 +1,68 @@
+r"""How long the queues between segments of Nested WAIT can become (Fluid, Lemma 8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import FloatArray
+
+
+def queue_decay(
+    previous: npt.ArrayLike, threshold: npt.ArrayLike, share: npt.ArrayLike
+) -> FloatArray:
+    r"""Compute how fast long queues in front of a segment become unlikely (Lemma 8).
+
+    Each batch of the segment before sends :math:`Y \sim \text{Binomial}(n', p)` requests on, and
+    :math:`n` leave the queue once as many wait. The probability that after a given batch at least
+    :math:`n + c` wait is at most :math:`e^{-\theta c}`, where :math:`\theta > 0` is the root of
+
+    .. math:: e^{-\theta n} (1 - p + p e^\theta)^{n'} = 1 \quad \text{(16)}
+
+    which exists if :math:`p n' < n < n'`.
+
+    Parameters
+    ----------
+    previous, threshold
+        Thresholds :math:`n'` of the segment before and :math:`n` of this one.
+    share
+        Share :math:`p` of the requests that go on, below 1.
+
+    Returns
+    -------
+    numpy.ndarray
+        The root, in the common shape of the arguments. Infinite where :math:`n \ge n'`, because the
+        queue never grows then; 0 where :math:`n \le p n'`, because it grows without end.
+
+    Examples
+    --------
+    >>> queue_decay([60, 60, 60], [57, 56, 60], 14 / 15).round(4)
+    array([0.6415, 0.    ,    inf])
+    """
+    before, here, going = np.broadcast_arrays(
+        *(np.asarray(values, dtype=np.float64) for values in (previous, threshold, share))
+    )
+    decay = np.where(here >= before, np.inf, 0.0)
+    # What rounding of the share may make of equality is equality.
+    inside = (here < before) & (here - going * before > 1e-9 * before)
+    n, size, p = here[inside], before[inside], going[inside]
+    # (16) in logarithms is convex and linear in the end: its root lies below that of the line,
+    # and Newton's steps from there only go down, to the root.
+    theta = -size * np.log(p) / (size - n)
+    for _ in range(200):
+        tail = (1 - p) * np.exp(-theta)
+        value = np.where(
+            theta > 0.5,
+            theta * (size - n) + size * np.log(p + tail),
+            size * np.log1p(p * np.expm1(np.minimum(theta, 1))) - theta * n,
+        )
+        step = value / (size * p / (p + tail) - n)
+        theta = theta - step
+        if (np.abs(step) <= 1e-14 * theta).all():
+            break
+    decay[inside] = theta
+    return decay

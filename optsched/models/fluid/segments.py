@@ -1,0 +1,461 @@
+r"""Where to cut the stages of Nested WAIT into segments (Fluid, Section 7.2), by shortest path."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.arrays import as_integers
+from optsched._internal.views import draw
+from optsched.errors import InfeasibleError, ModelError
+from optsched.models.fluid.equilibrium import equilibrium
+from optsched.models.fluid.nested import STRICT, NestedWaitThresholds
+from optsched.models.fluid.queues import queue_decay
+from optsched.models.fluid.wait import constant_of
+from optsched.models.linear.model import Family, LinearModel, Rows, Variables, whole_numbers
+from optsched.workloads.request_types import stage_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+    from matplotlib.axes import Axes
+
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.clock import Clock
+    from optsched.models.fluid.equilibrium import Equilibrium
+    from optsched.models.fluid.nested_plan import NestedWaitPlan
+    from optsched.workloads.request_types import RequestTypes
+
+_MOST_BORDERS = 150  # candidates: their pairs are all looked at
+_MARGINS = (0.02, 0.05, 0.1, 0.2, 0.3)
+_LARGEST_THRESHOLD = 10**6
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SegmentDesign:
+    r"""Number and borders of the segments that minimise the memory bound (12) of Nested WAIT.
+
+    Few segments hold short requests at too many stages, many have many queues. With a border at
+    :math:`b`, requests go on at the rate :math:`\Lambda(b) = \sum_{l'_j > b} \lambda_j`, and the
+    threshold of the segment that begins there is
+
+    .. math:: n(b) = \bigl\lceil n_1 (\Lambda(b) / \Lambda(0))^{1 - \varepsilon} \bigr\rceil
+
+    which keeps (10) with the margin :math:`\varepsilon`. So the bound is a sum over segments from
+    border :math:`u` to border :math:`v`, and the best borders are a shortest path through them:
+
+    .. math::
+
+        \min \quad & \sum_{u < v} \Bigl( n(u) \sum_{k = u + 1}^{v} (l + k) + (l + v) \bigl( n(v) +
+            \tfrac{1}{\theta(u, v)} \ln \tfrac{(L - 1) S}{\delta} \bigr) \Bigr) x_{uv} \\
+        \text{s.t.} \quad & \text{the segments } x_{uv} \in \{0, 1\} \text{ lead from the first
+            stage to the longest output} && \text{flow} \\
+        & \sum_{u < v} x_{uv} = L && \text{count}
+
+    where nothing waits behind the last. A border between two output lengths would cost more than
+    one at the shorter of them, so only output lengths are tried.
+
+    Parameters
+    ----------
+    types
+        Who arrives; all of one prompt.
+    first_threshold
+        :math:`n_1`.
+    margin
+        :math:`\varepsilon`, above 0 and at most 1.
+    delta, iterations
+        The bound holds in so many iterations with probability 1 - delta.
+    candidates
+        Borders to choose from, output lengths; None for all, or 150 spread over them if there are
+        more.
+
+    Raises
+    ------
+    ModelError
+        If prompts differ or a number is out of range.
+
+    Examples
+    --------
+    >>> from optsched import RequestTypes, SegmentDesign
+    >>> types = RequestTypes([10] * 4, [20, 40, 80, 160], [20, 40, 80, 160])
+    >>> design = SegmentDesign(types, first_threshold=60)
+    >>> borders, bound = design.best()
+    >>> borders, bound
+    (array([ 40,  80, 160]), 591626)
+    """
+
+    types: RequestTypes
+    first_threshold: int
+    margin: float = 0.1
+    delta: float = 0.01
+    iterations: int = 10_000
+    candidates: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        outputs = np.unique(self.types.outputs)
+        if len(set(self.types.prompts.tolist())) > 1:
+            raise ModelError("segments need types of one prompt; use types.with_one_prompt()")
+        for name, good, rule in (
+            ("first_threshold", self.first_threshold >= 1, "at least 1"),
+            ("margin", 0 < self.margin <= 1, "above 0 and at most 1"),
+            ("delta", 0 < self.delta < 1, "between 0 and 1"),
+            ("iterations", self.iterations >= 1, "at least 1"),
+        ):
+            if not good:
+                raise ModelError(f"{name} is {getattr(self, name)}, but must be {rule}")
+        if self.candidates is None:
+            places = np.linspace(0, len(outputs) - 1, min(len(outputs), _MOST_BORDERS))
+            chosen = outputs[np.unique(np.rint(places).astype(np.int64))]
+        else:
+            chosen = np.unique(as_integers("candidates", self.candidates))
+        if not np.isin(chosen, outputs).all() or chosen.size == 0 or chosen[-1] != outputs[-1]:
+            raise ModelError(
+                f"the candidates must be output lengths, the longest ({outputs[-1]}) among them"
+            )
+        object.__setattr__(self, "candidates", chosen)
+
+    def plot(self, numbers: Iterable[int] | None = None, ax: Axes | None = None) -> Axes:
+        """Plot memory against segments; see `optsched.report.fluid_plots.plot_segments`."""
+        return draw("plot_segments", self, numbers, ax)
+
+    def __repr__(self) -> str:
+        return f"<SegmentDesign: {len(self._ends)} borders, first threshold {self.first_threshold}>"
+
+    @property
+    def _ends(self) -> IntArray:
+        assert self.candidates is not None
+        return self.candidates
+
+    @functools.cached_property
+    def thresholds(self) -> IntArray:
+        """Threshold of the segment that begins after each node, shape (B,).
+
+        The nodes are the first stage and all candidates but the last.
+        """
+        reach = self._rates / self._rates[0]
+        exact = self.first_threshold * reach ** (1 - self.margin)
+        thresholds: IntArray = np.maximum(np.ceil(exact - 1e-9), 1).astype(np.int64)
+        return thresholds
+
+    @functools.cached_property
+    def _rates(self) -> FloatArray:
+        starts = np.append(-1, self._ends[:-1])
+        order = np.argsort(self.types.outputs)
+        below = np.searchsorted(self.types.outputs[order], starts, side="right")
+        tails = np.append(np.cumsum(self.types.rates[order][::-1])[::-1], 0.0)
+        return np.asarray(tails[below], dtype=np.float64)
+
+    @functools.cached_property
+    def _costs(self) -> tuple[FloatArray, FloatArray]:
+        """Cost of a segment from node u to candidate v, and the part that the logarithm scales."""
+        prompt, ends, count = int(self.types.prompts[0]), self._ends, len(self._ends)
+        firsts = np.append(self.types.first_stage, ends[:-1] + 1)
+        forward = np.arange(count)[:, None] <= np.arange(count)
+        held = stage_tokens(prompt, firsts[:, None], ends[None, :])
+        plain = np.where(forward, self.thresholds[:, None] * held, np.inf).astype(np.float64)
+        scaled = np.zeros((count, count))
+        after, rates = self.thresholds[1:], self._rates
+        plain[:, :-1] += (prompt + ends[:-1]) * after
+        u, v = np.nonzero(forward[:, :-1])
+        decay = queue_decay(self.thresholds[u], after[v], rates[v + 1] / rates[u])
+        with np.errstate(divide="ignore"):
+            scaled[u, v] = (prompt + ends[v]) / decay
+        plain[np.isinf(scaled)] = np.inf  # rounding has brought a threshold to equality in (10)
+        scaled[np.isinf(scaled)] = 0
+        return plain, scaled
+
+    def _logarithm(self, segments: int) -> float:
+        return math.log((segments - 1) * self.iterations / self.delta) if segments > 1 else 0.0
+
+    def best(self, segments: int | None = None) -> tuple[IntArray, int]:
+        """Find the borders of least bound, by shortest path.
+
+        Numbers of segments are tried from 1 on, until the shortest path with the logarithm of the
+        next number, which is a bound for all larger numbers, is no shorter than the best found.
+
+        Parameters
+        ----------
+        segments
+            How many; None for the best number.
+
+        Returns
+        -------
+        borders
+            Last stage of each segment, shape (L,).
+        bound
+            Tokens, rounded up.
+
+        Raises
+        ------
+        InfeasibleError
+            If no borders keep (10), because the first threshold is too small for that many.
+        ModelError
+            If there are not so many candidates.
+        """
+        if segments is not None:
+            found = self._path(segments)
+            if not np.isfinite(found[1]):
+                raise InfeasibleError(
+                    f"no borders of {segments} segments keep (10) with whole thresholds: the "
+                    f"first threshold, {self.first_threshold}, is too small"
+                )
+            return found[0], math.ceil(found[1] - 1e-6)
+        best = self._path(1)
+        for number in range(2, len(self._ends) + 1):
+            if self._shortest(self._logarithm(number)) >= best[1]:
+                break
+            best = min(best, self._path(number), key=lambda path: path[1])
+        return best[0], math.ceil(best[1] - 1e-6)
+
+    def bounds(self, numbers: Iterable[int]) -> list[int | None]:
+        """Give the least bound for each number of segments; None where none keeps (10)."""
+        values = [self._path(number)[1] for number in numbers]
+        return [math.ceil(value - 1e-6) if np.isfinite(value) else None for value in values]
+
+    def parts(self, number: int) -> tuple[float, float, float] | None:
+        """Split the least bound for a number of segments into its three terms.
+
+        Parameters
+        ----------
+        number
+            Number of segments.
+
+        Returns
+        -------
+        tuple or None
+            Tokens of a full batch, of queues and of rare queues; None if no borders keep (10).
+        """
+        borders, bound = self._path(number)
+        return self.parts_of(borders) if np.isfinite(bound) else None
+
+    def parts_of(self, borders: npt.ArrayLike) -> tuple[float, float, float] | None:
+        """Split the bound for borders of one's own into its three terms; None if (10) is broken.
+
+        Raises
+        ------
+        ModelError
+            As for `cost`.
+        """
+        chosen = as_integers("borders", borders)
+        bound = self.cost(chosen)
+        if not np.isfinite(bound):
+            return None
+        starts, ends = self._nodes(chosen)
+        _, scaled = self._costs
+        rare = self._logarithm(len(chosen)) * float(scaled[starts, ends].sum())
+        waiting = int(self.types.prompts[0]) + chosen[:-1]
+        queues = float(waiting @ self.thresholds[starts[1:]])
+        return bound - queues - rare, queues, rare
+
+    def cost(self, borders: npt.ArrayLike) -> float:
+        """Give the bound for borders of one's own, out of the candidates, in tokens.
+
+        Infinite if they do not keep (10).
+
+        Raises
+        ------
+        ModelError
+            If a border is no candidate or the last is not the longest output.
+        """
+        chosen = as_integers("borders", borders)
+        if not np.isin(chosen, self._ends).all() or (np.diff(chosen) <= 0).any():
+            raise ModelError(f"the borders {chosen.tolist()} must ascend and be candidates")
+        if chosen.size == 0 or chosen[-1] != self._ends[-1]:
+            raise ModelError(f"the last border must be the longest output, {self._ends[-1]}")
+        starts, ends = self._nodes(chosen)
+        plain, scaled = self._costs
+        logarithm = self._logarithm(len(chosen))
+        return float((plain[starts, ends] + logarithm * scaled[starts, ends]).sum())
+
+    def thresholds_of(self, borders: npt.ArrayLike) -> IntArray:
+        """Give the thresholds of segments with these borders, shape (L,)."""
+        return self.thresholds[self._nodes(as_integers("borders", borders))[0]]
+
+    def _nodes(self, borders: IntArray) -> tuple[IntArray, IntArray]:
+        ends = np.searchsorted(self._ends, borders)
+        return np.append(0, ends[:-1] + 1), ends
+
+    def _path(self, segments: int) -> tuple[IntArray, float]:
+        count = len(self._ends)
+        if not 1 <= segments <= count:
+            raise ModelError(f"there are {count} borders to choose from, not {segments}")
+        plain, scaled = self._costs
+        cost = plain + self._logarithm(segments) * scaled
+        reached = np.full(count + 1, np.inf)
+        reached[0] = 0
+        before = np.zeros((segments, count), dtype=np.int64)
+        for layer in range(segments):
+            lengths = reached[:-1, None] + cost
+            before[layer] = np.argmin(lengths, axis=0)
+            reached = np.append(np.inf, lengths.min(axis=0))
+        borders = np.zeros(segments, dtype=np.int64)
+        node = count
+        for layer in range(segments - 1, -1, -1):
+            borders[layer] = self._ends[node - 1]
+            node = int(before[layer, node - 1])
+        return borders, float(reached[-1])
+
+    def _shortest(self, logarithm: float) -> float:
+        plain, scaled = self._costs
+        cost = plain + logarithm * scaled
+        reached = np.zeros(len(cost) + 1)
+        for end in range(len(cost)):
+            reached[end + 1] = (reached[: end + 1] + cost[: end + 1, end]).min()
+        return float(reached[-1])
+
+    def lower(self, segments: int) -> LinearModel:
+        """Write the program for one number of segments as arrays.
+
+        Parameters
+        ----------
+        segments
+            How many.
+
+        Returns
+        -------
+        LinearModel
+            Columns ``segment[after,border]``, where `after` is the border before or -1; rows
+            ``flow[border]`` and ``count``.
+        """
+        plain, scaled = self._costs
+        cost = plain + self._logarithm(segments) * scaled
+        u, v = np.nonzero(np.isfinite(cost))
+        starts, count = np.append(-1, self._ends[:-1]), len(self._ends)
+        columns = Variables(
+            Family.of("segment", after=starts[u], border=self._ends[v]),
+            cost[u, v],
+            upper=1,
+            integer=True,
+        )
+        flow = np.zeros((count + 1, len(u)))
+        flow[v + 1, np.arange(len(u))] += 1
+        flow[u, np.arange(len(u))] -= 1
+        arriving = np.zeros(count)
+        arriving[-1] = 1
+        rows = [
+            Rows(
+                Family.of("flow", border=self._ends),
+                {"segment": flow[1:]},
+                lower=arriving,
+                upper=arriving,
+            ),
+            Rows(Family.of("count"), {"segment": np.ones((1, len(u)))}, segments, segments),
+        ]
+        return LinearModel.build(f"{segments} segments", [columns], rows)
+
+    def read(self, values: npt.ArrayLike, model: LinearModel) -> IntArray:
+        """Turn a point of a lowered model into borders, shape (L,).
+
+        Raises
+        ------
+        ModelError
+            If the point has another length or is fractional.
+        """
+        (family,) = model.variables
+        chosen = np.flatnonzero(whole_numbers(values, family))
+        return np.sort(family.keys[chosen, 1])
+
+    def to_pyomo(self, segments: int) -> Any:
+        """Write the program as a Pyomo model, with the names of `lower`."""
+        return self.lower(segments).to_pyomo()
+
+
+def design_segments(
+    types: RequestTypes,
+    clock: str | Clock,
+    *,
+    segments: int | None = None,
+    margin: float | None = None,
+    delta: float = 0.01,
+    iterations: int = 10_000,
+    memory: int | None = None,
+) -> NestedWaitPlan:
+    """Design segments together with a first threshold that keeps up with the arrivals.
+
+    The first threshold begins at the fluid equilibrium and grows to what a batch with the best
+    segments for it asks for, until that is not more. The segments are optimal for the last one; the
+    last one itself is not proven to be the least.
+
+    Parameters
+    ----------
+    types
+        Who arrives; all of one prompt.
+    clock
+        How long a batch takes.
+    segments
+        Number of segments; None for the best.
+    margin
+        As in `SegmentDesign`; None for the best of 0.02, 0.05, 0.1, 0.2 and 0.3.
+    delta, iterations
+        As in `SegmentDesign`.
+    memory
+        Tokens that the worker holds; None for no limit.
+
+    Returns
+    -------
+    NestedWaitPlan
+        Checked thresholds and their memory.
+
+    Raises
+    ------
+    InfeasibleError
+        If the load is 1 or more, or the first threshold grows without end.
+
+    Examples
+    --------
+    >>> from optsched import RequestTypes, design_segments
+    >>> types = RequestTypes([60] * 10, range(50, 501, 50), [23, 11, 8, 7, 6, 4, 3, 2, 1, 1])
+    >>> types = types.scaled(0.5)
+    >>> plan = design_segments(types, "llama-2-7b-a100")
+    >>> plan.program.borders, plan.memory_bound
+    (array([ 50, 150, 250, 350, 500]), 356104)
+    """
+    found = equilibrium(types, clock)
+    found.require_stable()
+    plans: list[NestedWaitPlan] = []
+    for number, tried in enumerate(_MARGINS if margin is None else (margin,)):
+        try:
+            plans.append(_design(found, segments, tried, delta, iterations))
+        except InfeasibleError:
+            if number == 0:
+                raise
+            break  # larger margins only make larger batches
+    best = min(plans, key=lambda plan: plan.memory_bound)
+    program = replace(best.program, memory=memory)
+    return program.plan(best.thresholds, delta=delta, iterations=iterations)
+
+
+def _design(
+    found: Equilibrium, segments: int | None, margin: float, delta: float, iterations: int
+) -> NestedWaitPlan:
+    types = found.types
+    rate = float(types.rates.sum())
+    first = max(1, math.ceil(rate * found.iteration_time))
+    while first <= _LARGEST_THRESHOLD:
+        design = SegmentDesign(types, first, margin, delta, iterations)
+        try:
+            borders, _ = design.best(segments)
+        except InfeasibleError:  # whole thresholds are too coarse for so many segments
+            first += max(1, first // 10)
+            continue
+        program = NestedWaitThresholds(types, found.clock, borders, margin=margin)
+        thresholds = design.thresholds_of(borders)
+        needed = math.ceil(rate * program.iteration_time(thresholds) + float(STRICT))
+        if needed <= first:
+            return program.plan(thresholds, delta=delta, iterations=iterations)
+        alone = rate * float(constant_of(found.clock))
+        load = (needed - alone) / first
+        # Up to rounding these segments keep up from alone / (1 - load) on, or not at all; larger
+        # batches make more segments worth their queues. Small steps find a small threshold.
+        step = first + first // 10
+        first = max(needed, step if load >= 1 else min(step, math.floor(alone / (1 - load))))
+    raise InfeasibleError(
+        f"no first threshold up to {_LARGEST_THRESHOLD:,} keeps up with the arrivals with the "
+        f"margin {margin:g}{f' and {segments} segments' if segments else ''}; lower the margin, "
+        "allow more segments or lower the rates"
+    )

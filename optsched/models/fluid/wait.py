@@ -1,0 +1,407 @@
+r"""How many requests of each type to wait for before a batch takes them in (WAIT, Fluid Eq. 9)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from optsched._internal.arrays import as_integers, checked_memory
+from optsched._internal.views import draw
+from optsched.clock import LinearClock, get_clock
+from optsched.errors import InfeasibleError, InstanceError, ModelError, nearest
+from optsched.models.fluid.equilibrium import Equilibrium, equilibrium
+from optsched.models.linear.model import Family, LinearModel, Rows, Variables, whole_numbers
+from optsched.workloads.request_types import decimal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    from matplotlib.axes import Axes
+
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.clock import Clock
+    from optsched.workloads.request_types import RequestTypes
+
+Objective = Literal["memory", "slack"]
+OBJECTIVES: tuple[Objective, ...] = ("memory", "slack")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WaitThresholds:
+    r"""Thresholds :math:`n_j` of WAIT that keep up with the arrivals.
+
+    A batch takes at most :math:`n_j` requests of type :math:`j` at each of its stages. It holds
+    :math:`M(n) = \sum_j n_j w_j` tokens, with :math:`w_j = (l'_j + 1)(l_j + l'_j / 2)`, and takes
+    :math:`T(n) = c_0 + \sum_j n_j a_j`, for an affine clock :math:`d_0 + d_1 M(n)`. No type falls
+    behind if no more than :math:`n_j` of it arrive in that time:
+
+    .. math::
+
+        \min \quad & M(n) \quad \text{or} \quad \max \; \sigma && \text{objective} \\
+        \text{s.t.} \quad & n_j - \lambda_j \Bigl(\sum_i a_i n_i + \sigma\Bigr) \ge \lambda_j c_0
+            && \forall j \quad \text{(9), time} \\
+        & \sum_j w_j n_j \le C && \text{memory} \\
+        & \sum_j (l'_j + 1) n_j \le B && \text{batch} \\
+        & n_j \ge 1 \text{ whole}, \quad \sigma \ge \underline\sigma
+
+    The slack :math:`\sigma` is the time by which the :math:`n_j` arrivals that fill a batch take
+    longer than the batch, for the type where that is least. With a slack above 0 the backlog stays
+    bounded; without, it grows like the square root of time (Theorem 1).
+
+    Where the memory is to be least, the right sides only grow with :math:`n`, so there is a least
+    solution in every coordinate, the least fixed point of
+    :math:`n_j = \lceil \lambda_j (T(n) + \underline\sigma) \rceil`.
+
+    Parameters
+    ----------
+    types
+        Who arrives.
+    clock
+        How long a batch takes: a weighted sum, or its name.
+    memory
+        Tokens :math:`C` that the worker holds; None for no limit.
+    batch_limit
+        Requests :math:`B` in a batch, at all stages together; None for no limit.
+    minimum_slack
+        Seconds :math:`\underline\sigma \ge 0`.
+
+    Raises
+    ------
+    InfeasibleError
+        If the load is 1 or more; it names the type that contributes most.
+    InstanceError
+        If the memory is below one request.
+    ModelError
+        If a limit is out of range.
+
+    Examples
+    --------
+    The low-demand setting of the paper's Section 6.1:
+
+    >>> from optsched import RequestTypes, WaitThresholds, solve_linear
+    >>> types = RequestTypes([10, 10], [10, 20], [1000, 1000])
+    >>> program = WaitThresholds(types, "affine:0.0085,2.7e-7")
+    >>> print(program.lower())
+    WAIT thresholds: min over 2 columns (2 integer), 2 rows, 4 nonzeros
+      column  threshold[type]          2  integer, 1..inf
+      row     time[type]               2  4 nonzeros
+    >>> print(program.plan(program.read(solve_linear(program.lower()).values)))
+    a batch takes 0.0102375 s and holds 6,435 tokens in 352 requests
+      type       threshold  tokens   slack (s)
+      1                 11   1,815    0.000763
+      2                 11   4,620    0.000763
+    """
+
+    types: RequestTypes
+    clock: Clock
+    memory: int | None = None
+    batch_limit: int | None = None
+    minimum_slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clock", get_clock(self.clock))
+        check_limits(self.types, self.memory, self.batch_limit, self.minimum_slack)
+        self.equilibrium.require_stable()
+
+    def __repr__(self) -> str:
+        return f"<WaitThresholds of {len(self.types)} types, {self.clock.name}>"
+
+    @property
+    def equilibrium(self) -> Equilibrium:
+        """The fluid equilibrium that the thresholds round up."""
+        return equilibrium(self.types, self.clock)
+
+    def lower(self, objective: Objective = "memory") -> LinearModel:
+        """Write the program as arrays.
+
+        Parameters
+        ----------
+        objective
+            "memory": the least memory; "slack": the largest slack, which needs a limit.
+
+        Returns
+        -------
+        LinearModel
+            Columns ``threshold[type]`` and for the slack ``slack``; rows ``time[type]`` and, with
+            limits, ``memory`` and ``batch``. Types are counted from 0.
+
+        Raises
+        ------
+        ModelError
+            If the objective is unknown, or the slack has no limit.
+        """
+        self._check_objective(objective)
+        types, count = self.types, len(self.types)
+        index, rates = np.arange(count), types.rates
+        work = np.eye(count) - np.outer(rates, types.work(self.clock))
+        kind = objective == "slack"
+        thresholds = Variables(
+            Family.of("threshold", type=index),
+            0 if kind else types.held_tokens,
+            lower=1,
+            integer=True,
+        )
+        start = constant_of(self.clock) + (0 if kind else decimal(self.minimum_slack))
+        blocks = {"threshold": work} | ({"slack": -rates[:, None]} if kind else {})
+        rows = [Rows(Family.of("time", type=index), blocks, lower=rates * float(start))]
+        for name, uses, limit in (
+            ("memory", types.held_tokens, self.memory),
+            ("batch", types.stages, self.batch_limit),
+        ):
+            if limit is not None:
+                rows.append(Rows(Family.of(name), {"threshold": uses[None, :]}, upper=limit))
+        slack = Variables(Family.of("slack"), 1, lower=self.minimum_slack)
+        columns = [thresholds, slack] if kind else [thresholds]
+        return LinearModel.build("WAIT thresholds", columns, rows, sense="max" if kind else "min")
+
+    def _check_objective(self, objective: Objective) -> None:
+        if objective not in OBJECTIVES:
+            raise ModelError(
+                f"unknown objective {objective!r}: {nearest(str(objective), OBJECTIVES)}"
+            )
+        if objective == "slack" and self.memory is None and self.batch_limit is None:
+            raise ModelError(
+                "the slack grows without end unless memory or batch limit is given; give one"
+            )
+
+    def read(self, values: npt.ArrayLike) -> IntArray:
+        """Turn a point of a lowered model into thresholds.
+
+        Parameters
+        ----------
+        values
+            One value per column, whole for thresholds up to rounding.
+
+        Returns
+        -------
+        IntArray
+            Threshold of each type, shape (m,).
+
+        Raises
+        ------
+        ModelError
+            If the point is too short or a threshold is fractional.
+        """
+        names = Family.of("threshold", type=np.arange(len(self.types)))
+        return whole_numbers(np.asarray(values)[: len(self.types)], names)
+
+    def write_point(self, thresholds: npt.ArrayLike, objective: Objective = "memory") -> FloatArray:
+        """Turn thresholds into a point of the lowered model.
+
+        Parameters
+        ----------
+        thresholds
+            One per type.
+        objective
+            What the model was lowered for.
+
+        Returns
+        -------
+        FloatArray
+            One value per column.
+        """
+        chosen = as_integers("thresholds", thresholds)
+        slack = [min(self._exact_slacks(chosen))] if objective == "slack" else []
+        return np.array([*chosen.tolist(), *slack], dtype=np.float64)
+
+    def to_pyomo(self, objective: Objective = "memory") -> Any:
+        """Write the program as a Pyomo model, with the names of `lower`."""
+        return self.lower(objective).to_pyomo()
+
+    def least_fixed_point(self) -> IntArray:
+        r"""Find the thresholds of least memory without a solver, in exact arithmetic.
+
+        Rates and coefficients count as the decimals they are written as.
+
+        Returns
+        -------
+        IntArray
+            The least threshold of each type, shape (m,): no other solution has a smaller one for
+            any type.
+
+        Raises
+        ------
+        InfeasibleError
+            If they break a limit, and so all do; it names the type that takes most.
+
+        Examples
+        --------
+        >>> from optsched import RequestTypes
+        >>> types = RequestTypes([10, 10], [10, 20], [1000, 1000])
+        >>> WaitThresholds(types, "affine:0.0085,1e-6").least_fixed_point()
+        array([21, 21])
+        """
+        rates = [decimal(rate) for rate in self.types.rates.tolist()]
+        work = self.types.exact_work(self.clock)
+        start = constant_of(self.clock) + decimal(self.minimum_slack)
+        load = exact_sum(rates, work)
+        time = start / (1 - load)  # of the solution in fractions, which is below any whole one
+        chosen: list[int] = []
+        while True:
+            larger = [max(1, -(-rate * time // 1)) for rate in rates]
+            time = start + exact_sum(work, larger)
+            if larger == chosen:
+                break
+            chosen = larger
+        thresholds = np.array(chosen, dtype=np.int64)
+        self._check_limits(thresholds, "the least thresholds there are")
+        return thresholds
+
+    def plan(self, thresholds: npt.ArrayLike) -> WaitPlan:
+        """Check thresholds in exact arithmetic, and say what they lead to.
+
+        Parameters
+        ----------
+        thresholds
+            One per type.
+
+        Returns
+        -------
+        WaitPlan
+            Iteration time, memory and slacks.
+
+        Raises
+        ------
+        InfeasibleError
+            If they break (9) or a limit; it says by how much and for which type.
+        ModelError
+            If there is not one positive threshold per type.
+        """
+        chosen = as_integers("thresholds", thresholds)
+        if chosen.shape != (len(self.types),) or (chosen < 1).any():
+            raise ModelError(
+                f"thresholds are {chosen.tolist()}, but must be {len(self.types)} numbers of at "
+                "least 1, one per type"
+            )
+        slacks = self._exact_slacks(chosen)
+        worst = min(range(len(slacks)), key=slacks.__getitem__)
+        if slacks[worst] < decimal(self.minimum_slack):
+            needed = f" and the slack {self.minimum_slack:g} s" if self.minimum_slack else ""
+            name, count = self.types.names[worst], int(chosen[worst])
+            raise InfeasibleError(
+                f"the thresholds break (9) for type {name}: {count} of it arrive in "
+                f"{count / self.types.rates[worst]:.6g} s, but a batch{needed} takes "
+                f"{float(decimal(self.minimum_slack) - slacks[worst]):.3g} s longer; raise its "
+                "threshold or lower others"
+            )
+        self._check_limits(chosen, "the thresholds")
+        return WaitPlan(self, chosen, np.array([float(slack) for slack in slacks]))
+
+    def _exact_slacks(self, thresholds: IntArray) -> list[Fraction]:
+        work = self.types.exact_work(self.clock)
+        counts = thresholds.tolist()
+        time = constant_of(self.clock) + exact_sum(work, counts)
+        rates = self.types.rates.tolist()
+        return [count / decimal(rate) - time for count, rate in zip(counts, rates, strict=True)]
+
+    def _check_limits(self, thresholds: IntArray, what: str) -> None:
+        for unit, uses, limit, name in (
+            ("tokens", self.types.held_tokens, self.memory, "the memory"),
+            ("requests per batch", self.types.stages, self.batch_limit, "the batch limit"),
+        ):
+            shares = uses * thresholds
+            if limit is not None and shares.sum() > limit:
+                most = int(np.argmax(shares))
+                raise InfeasibleError(
+                    f"{what} need {shares.sum():,} {unit}, but {name} is {limit:,}; type "
+                    f"{self.types.names[most]} needs most, {shares[most]:,}: raise the limit or "
+                    "lower the rates"
+                )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WaitPlan:
+    """Thresholds of WAIT that hold (9), and what they lead to.
+
+    Attributes
+    ----------
+    program
+        What they were chosen for.
+    thresholds
+        Requests per stage and batch of each type, shape (m,).
+    slacks
+        Seconds by which the arrivals that fill a batch take longer than the batch, shape (m,).
+    """
+
+    program: WaitThresholds
+    thresholds: IntArray
+    slacks: FloatArray
+
+    @property
+    def iteration_time(self) -> float:
+        """Seconds of a full batch."""
+        work = self.program.types.work(self.program.clock)
+        return float(constant_of(self.program.clock)) + float(work @ self.thresholds)
+
+    @property
+    def memories(self) -> IntArray:
+        """Tokens that a full batch holds of each type, shape (m,)."""
+        return self.program.types.held_tokens * self.thresholds
+
+    @property
+    def memory(self) -> int:
+        """Tokens that a full batch holds."""
+        return int(self.memories.sum())
+
+    @property
+    def batch_size(self) -> int:
+        """Requests in a full batch, at all stages."""
+        return int(self.program.types.stages @ self.thresholds)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the slack of each type; see `optsched.report.fluid_plots.plot_slacks`."""
+        return draw("plot_slacks", self, ax)
+
+    def __repr__(self) -> str:
+        return f"<WaitPlan {self.thresholds.tolist()}: {self.memory:,} tokens>"
+
+    def __str__(self) -> str:
+        lines = [
+            f"a batch takes {self.iteration_time:.6g} s and holds {self.memory:,} tokens in "
+            f"{self.batch_size:,} requests",
+            "  type       threshold  tokens   slack (s)",
+        ]
+        names = self.program.types.names
+        for j in range(min(len(names), 20)):
+            lines.append(
+                f"  {names[j]:<10.10}{self.thresholds[j]:>10,}{self.memories[j]:>8,}"
+                f"{self.slacks[j]:>12.3g}"
+            )
+        return "\n".join(lines)
+
+
+def constant_of(clock: Clock) -> Fraction:
+    """Give the constant of a weighted sum, as the decimal it is written as."""
+    assert isinstance(clock, LinearClock)  # others are refused where the work is computed
+    return decimal(clock.constant)
+
+
+def exact_sum(values: Sequence[Fraction], counts: Sequence[Fraction | int]) -> Fraction:
+    """Sum products exactly; over one denominator, since adding fractions one by one is slow."""
+    common = math.lcm(*(value.denominator for value in values))
+    whole = (value.numerator * (common // value.denominator) for value in values)
+    return Fraction(sum(a * b for a, b in zip(whole, counts, strict=True))) / common
+
+
+def check_limits(
+    types: RequestTypes, memory: int | None, batch_limit: int | None, slack: float
+) -> None:
+    """Refuse limits that make no sense, and a memory below one request."""
+    if memory is not None:
+        checked_memory(memory)
+        peaks = types.prompts + types.outputs
+        if (largest := int(peaks.max())) > memory:
+            raise InstanceError(
+                f"memory is {memory:,}, but one request of type "
+                f"{types.names[int(np.argmax(peaks))]} needs {largest:,} tokens; raise the memory "
+                "or leave the type out"
+            )
+    if batch_limit is not None and batch_limit < 1:
+        raise ModelError(f"the batch limit is {batch_limit}, but must be at least 1")
+    if not 0 <= slack < np.inf:
+        raise ModelError(f"the slack is {slack} s, but must be a number of at least 0")

@@ -1,0 +1,1 @@
+"""LinearModel: the one array language that every model becomes and every solver reads."""

@@ -1,0 +1,435 @@
+r"""LinearModel: the one array language that every model lowers to and every solver reads.
+
+.. math::
+
+    \min / \max \; c^\top x + c_0 \quad \text{s.t.} \quad
+    \underline b \le A x \le \overline b, \quad \underline x \le x \le \overline x, \quad
+    x_j \in \mathbb Z \text{ where marked.}
+
+Columns and rows come in named families, laid out one after another: the family ``start`` indexed by
+request and step holds the columns ``start[0,0]``, ``start[0,1]``, ... Names are made when somebody
+asks for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from scipy import sparse
+
+from optsched.errors import ModelError as ModelError
+from optsched.models.linear.blocks import Rows as Rows
+from optsched.models.linear.blocks import Variables as Variables
+from optsched.models.linear.blocks import canonical, join_blocks, spread, stack
+from optsched.models.linear.checks import check_families, check_length, check_numbers
+from optsched.models.linear.comparison import identical, same_by_name
+from optsched.models.linear.families import Family as Family
+from optsched.models.linear.families import member_name, member_positions, read_only
+from optsched.models.linear.points import Breach as Breach
+from optsched.models.linear.points import checked_point, violations
+from optsched.models.linear.points import whole_numbers as whole_numbers
+from optsched.models.linear.text import overview
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+
+Sense = Literal["min", "max"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearModel:
+    r"""A linear program, mixed-integer where marked, as frozen arrays with named families.
+
+    Parameters
+    ----------
+    cost
+        Objective coefficients :math:`c`, shape (n,).
+    matrix
+        Coefficients :math:`A`, shape (m, n), brought into canonical form without stored zeros.
+    row_lower, row_upper
+        Bounds of the rows, shape (m,), infinite where there is none.
+    col_lower, col_upper
+        Bounds of the columns, shape (n,), infinite where there is none.
+    integer
+        Which columns take whole values only, shape (n,).
+    offset
+        Constant :math:`c_0` of the objective.
+    sense
+        "min" or "max".
+    variables, rows
+        Families of columns and rows, in the order of the arrays.
+    name
+        What to call the model in tables and files.
+
+    Raises
+    ------
+    ModelError
+        If shapes disagree, a number is missing, a cost or coefficient is infinite, or a lower bound
+        lies above an upper one; it names the row or column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from optsched.models.linear.model import Family, LinearModel, Rows, Variables
+    >>> take = Variables(Family.of("take", item=[0, 1, 2]), [5, 4, 3], upper=1, integer=True)
+    >>> weight = Rows(Family.of("weight"), {"take": np.array([[4, 3, 2]])}, upper=5)
+    >>> model = LinearModel.build("knapsack", [take], [weight], sense="max")
+    >>> print(model)
+    knapsack: max over 3 columns (3 integer), 1 row, 3 nonzeros
+      column  take[item]        3  integer, 0..1
+      row     weight            1  3 nonzeros
+    >>> model.objective([1, 1, 0]), [str(breach) for breach in model.violations([1, 1, 0])]
+    (9.0, ['weight is 7, but must be at most 5'])
+    """
+
+    cost: FloatArray
+    matrix: sparse.csr_array[np.float64]
+    row_lower: FloatArray
+    row_upper: FloatArray
+    col_lower: FloatArray
+    col_upper: FloatArray
+    integer: BoolArray
+    offset: float = 0.0
+    sense: Sense = "min"
+    variables: tuple[Family, ...] = ()
+    rows: tuple[Family, ...] = ()
+    name: str = "model"
+
+    def __post_init__(self) -> None:
+        matrix = canonical(self.matrix)
+        object.__setattr__(self, "matrix", matrix)
+        row_count, column_count = matrix.shape
+        object.__setattr__(self, "offset", float(self.offset))
+        for field, length, kind in (
+            ("cost", column_count, np.float64),
+            ("col_lower", column_count, np.float64),
+            ("col_upper", column_count, np.float64),
+            ("integer", column_count, np.bool_),
+            ("row_lower", row_count, np.float64),
+            ("row_upper", row_count, np.float64),
+        ):
+            values = np.asarray(getattr(self, field), dtype=kind)
+            check_length(self, field, values, length)
+            object.__setattr__(self, field, read_only(values))
+        for field, word, length in (
+            ("variables", "column", column_count),
+            ("rows", "row", row_count),
+        ):
+            families = tuple(getattr(self, field))
+            if not families and length:
+                families = (Family.of(word, index=range(length)),)
+            check_families(self, families, word, length)
+            object.__setattr__(self, field, families)
+        check_numbers(self)
+
+    @classmethod
+    def build(
+        cls,
+        name: str,
+        variables: Sequence[Variables],
+        rows: Sequence[Rows],
+        *,
+        sense: Sense = "min",
+        offset: float = 0.0,
+    ) -> LinearModel:
+        """Put a model together from families of columns and of rows.
+
+        Parameters
+        ----------
+        name
+            What to call it.
+        variables
+            The columns, family by family.
+        rows
+            The rows, family by family, with one block of coefficients per variable family.
+        sense
+            "min" or "max".
+        offset
+            Constant of the objective.
+
+        Returns
+        -------
+        LinearModel
+            The model.
+
+        Raises
+        ------
+        ModelError
+            If a block names no variable family or has another shape than its families.
+        """
+        families = tuple(group.family for group in variables)
+        parts = [join_blocks(group, families) for group in rows]
+        return cls(
+            cost=spread([group.cost for group in variables], families),
+            matrix=stack(parts, sum(map(len, families))),
+            row_lower=spread([group.lower for group in rows], [group.family for group in rows]),
+            row_upper=spread([group.upper for group in rows], [group.family for group in rows]),
+            col_lower=spread([group.lower for group in variables], families),
+            col_upper=spread([group.upper for group in variables], families),
+            integer=spread([group.integer for group in variables], families).astype(np.bool_),
+            offset=offset,
+            sense=sense,
+            variables=families,
+            rows=tuple(group.family for group in rows),
+            name=name,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LinearModel):
+            return NotImplemented
+        return identical(self, other)
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, too large to hash
+
+    def __repr__(self) -> str:
+        row_count, column_count = self.matrix.shape
+        return f"<LinearModel {self.name!r}: {row_count} rows, {column_count} columns>"
+
+    def __str__(self) -> str:
+        return overview(self)
+
+    def column_name(self, column: int) -> str:
+        """Give the name of one column, such as ``start[3,17]``."""
+        return member_name(self.variables, column)
+
+    def row_name(self, row: int) -> str:
+        """Give the name of one row, such as ``memory[17]``."""
+        return member_name(self.rows, row)
+
+    def column_names(self, brackets: str = "[]") -> list[str]:
+        """Give the names of all columns; LP files need the brackets "()"."""
+        return [name for family in self.variables for name in family.names(brackets)]
+
+    def row_names(self, brackets: str = "[]") -> list[str]:
+        """Give the names of all rows; LP files need the brackets "()"."""
+        return [name for family in self.rows for name in family.names(brackets)]
+
+    def columns_of(self, family: str, **indices: int) -> IntArray:
+        """Find the columns of a family, or those of them with given indices.
+
+        Parameters
+        ----------
+        family
+            Name of the family.
+        **indices
+            Values by index name.
+
+        Returns
+        -------
+        IntArray
+            Positions of the columns, ascending.
+
+        Raises
+        ------
+        ModelError
+            If there is no such family or index.
+
+        Examples
+        --------
+        >>> start = Variables(Family.of("start", request=[0, 0, 1], step=[0, 1, 0]))
+        >>> LinearModel.build("tiny", [start], []).columns_of("start", request=0)
+        array([0, 1])
+        """
+        return member_positions(self.variables, family, indices)
+
+    def rows_of(self, family: str, **indices: int) -> IntArray:
+        """Find the rows of a family, or those of them with given indices.
+
+        Parameters
+        ----------
+        family
+            Name of the family.
+        **indices
+            Values by index name.
+
+        Returns
+        -------
+        IntArray
+            Positions of the rows, ascending.
+
+        Raises
+        ------
+        ModelError
+            If there is no such family or index.
+        """
+        return member_positions(self.rows, family, indices)
+
+    def objective(self, point: npt.ArrayLike) -> float:
+        """Evaluate the objective at a point of shape (n,)."""
+        return self.offset + float(self.cost @ checked_point(self, point))
+
+    def violations(self, point: npt.ArrayLike, tolerance: float = 1e-6) -> list[Breach]:
+        """List everything that makes a point infeasible.
+
+        Parameters
+        ----------
+        point
+            One value per column, shape (n,).
+        tolerance
+            What is forgiven: for bounds relative to their size where that is above 1, and
+            absolute for whole numbers.
+
+        Returns
+        -------
+        list of Breach
+            Empty exactly if the point is feasible; columns first, then rows.
+
+        Raises
+        ------
+        ModelError
+            If the point has another shape or a value is missing.
+        """
+        return violations(self, point, tolerance)
+
+    def with_rows(
+        self,
+        family: Family,
+        matrix: Any,
+        lower: npt.ArrayLike = -np.inf,
+        upper: npt.ArrayLike = np.inf,
+    ) -> LinearModel:
+        """Add a family of rows.
+
+        Parameters
+        ----------
+        family
+            Their names.
+        matrix
+            Coefficients, dense or sparse, shape (rows, n).
+        lower, upper
+            Bounds; numbers hold for every row.
+
+        Returns
+        -------
+        LinearModel
+            The larger model.
+
+        Raises
+        ------
+        ModelError
+            If the matrix has another shape or there are rows of that name already.
+
+        Examples
+        --------
+        >>> take = Variables(Family.of("take", item=[0, 1]), cost=[2, 1], upper=1, integer=True)
+        >>> model = LinearModel.build("any", [take], [], sense="max")
+        >>> print(model.with_rows(Family.of("one"), [[1, 1]], upper=1))
+        any: max over 2 columns (2 integer), 1 row, 2 nonzeros
+          column  take[item]        2  integer, 0..1
+          row     one               1  2 nonzeros
+        """
+        rows: Any = matrix if sparse.issparse(matrix) else np.atleast_2d(matrix)
+        block = sparse.csr_array(rows, dtype=np.float64)
+        if block.shape != (len(family), len(self.cost)):
+            raise ModelError(
+                f"rows {family!r}: the matrix has shape {block.shape}, but there are "
+                f"{len(family)} rows and {len(self.cost)} columns"
+            )
+        return dataclasses.replace(
+            self,
+            matrix=stack([self.matrix, block], len(self.cost)),
+            row_lower=np.concatenate([self.row_lower, spread([lower], [family])]),
+            row_upper=np.concatenate([self.row_upper, spread([upper], [family])]),
+            rows=(*self.rows, family),
+        )
+
+    def with_objective(
+        self, cost: npt.ArrayLike, offset: float = 0.0, sense: Sense | None = None
+    ) -> LinearModel:
+        """Replace the objective.
+
+        Parameters
+        ----------
+        cost
+            New coefficients, shape (n,); a number holds for every column.
+        offset
+            New constant.
+        sense
+            "min" or "max"; None keeps it.
+
+        Returns
+        -------
+        LinearModel
+            The same feasible points under another objective.
+        """
+        costs = np.broadcast_to(np.asarray(cost, dtype=np.float64), self.cost.shape)
+        return dataclasses.replace(self, cost=costs, offset=offset, sense=sense or self.sense)
+
+    def fix(self, columns: npt.ArrayLike, values: npt.ArrayLike) -> LinearModel:
+        """Fix columns at values, whatever their bounds were.
+
+        Parameters
+        ----------
+        columns
+            Positions of the columns (`columns_of`).
+        values
+            One value each; a number holds for all of them.
+
+        Returns
+        -------
+        LinearModel
+            The same model with those bounds closed.
+
+        Examples
+        --------
+        >>> take = Variables(Family.of("take", item=[0, 1]), upper=1, integer=True)
+        >>> model = LinearModel.build("any", [take], [])
+        >>> model.fix(model.columns_of("take", item=1), 0).col_upper
+        array([1., 0.])
+        """
+        lower, upper = self.col_lower.copy(), self.col_upper.copy()
+        positions = np.asarray(columns, dtype=np.int64)
+        lower[positions] = upper[positions] = values
+        return dataclasses.replace(self, col_lower=lower, col_upper=upper)
+
+    def relax(self) -> LinearModel:
+        """Let every column take fractional values."""
+        return dataclasses.replace(self, integer=np.zeros_like(self.integer))
+
+    def to_pyomo(self) -> Any:
+        """Write the model as a Pyomo model with the same names.
+
+        Returns
+        -------
+        pyomo.environ.ConcreteModel
+            With one indexed component per family, and `objective`.
+
+        Examples
+        --------
+        >>> take = Variables(Family.of("take", item=[0, 1]), cost=[2, 1], upper=1, integer=True)
+        >>> m = LinearModel.build("any", [take], [], sense="max").to_pyomo()
+        >>> print(m.objective.expr)
+        2.0*take[0] + take[1]
+        """
+        from optsched.models.linear.pyomo import to_pyomo
+
+        return to_pyomo(self)
+
+    def same_as(self, other: LinearModel) -> bool:
+        """Tell whether two models agree but for the order of columns and rows and index names.
+
+        Parameters
+        ----------
+        other
+            For instance the model read back from a file.
+
+        Returns
+        -------
+        bool
+            Whether equally named columns and rows carry equal numbers.
+
+        Examples
+        --------
+        >>> one = Variables(Family.of("x", item=[0, 1]), cost=[1, 2])
+        >>> two = Variables(Family.of("x", other=[1, 0]), cost=[2, 1])
+        >>> LinearModel.build("a", [one], []).same_as(LinearModel.build("b", [two], []))
+        True
+        """
+        return same_by_name(self, other)

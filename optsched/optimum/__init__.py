@@ -1,0 +1,1 @@
+"""The best schedule in hindsight: stages around one interval, and where its gap comes from."""

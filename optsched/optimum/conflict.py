@@ -1,0 +1,385 @@
+"""Smallest conflicts: which requests, at which steps, make hard deadlines impossible.
+
+What arithmetic shows at once comes first (`optsched.models.conflict`). A *deletion filter* then
+takes requests out, in chunks, as long as the rest conflicts; what remains is irreducible. A
+*hitting set* search goes on to the fewest requests: the requests outside any feasible set are hit
+by every conflict, so no conflict has fewer requests than the smallest set that hits all of those
+found; if that set conflicts it is the answer, else it grows to another feasible set. Last, the
+filter takes out steps, that is, rows of memory.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched.admission import admit_by_priority
+from optsched.errors import SolverError
+from optsched.models.conflict import Windows
+from optsched.models.events import EventProgram
+from optsched.models.linear.model import Family, LinearModel, Rows, Variables
+from optsched.models.running import NOTHING_RUNNING, Running
+from optsched.schedule import Schedule
+from optsched.solution import Stopped
+from optsched.solvers.backends.base import Options
+from optsched.solvers.backends.driver import solve_events, solve_linear
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from optsched._internal.arrays import IntArray
+    from optsched.instance import Instance
+    from optsched.models.conflict import Conflict
+    from optsched.solution import Solution
+    from optsched.solvers.backends.base import Progress
+
+_EVENTS = 100  # requests; event models grow with the square of their number
+_NONZEROS = 1_000_000  # of a time-indexed model
+_GROWING = 1.0  # seconds for one feasible set
+_ROUNDS = 500
+
+
+def explain_infeasibility(
+    instance: Instance,
+    horizon: int | None = None,
+    *,
+    now: int = 0,
+    running: Running = NOTHING_RUNNING,
+    time_limit: float | None = 10.0,
+) -> Conflict | None:
+    """Find a smallest set of requests, and of steps, that keeps all from completing in time.
+
+    Parameters
+    ----------
+    instance
+        The requests; deadlines are hard.
+    horizon
+        Step by which all have to complete; None leaves the deadlines alone.
+    now
+        Step before which none of them can start.
+    running
+        Requests that are running at step `now` already, and are part of the conflict where it needs
+        them. When they complete does not matter.
+    time_limit
+        Seconds of wall time; None for no limit. When they are over, the conflict is what is known
+        by then, and says so.
+
+    Returns
+    -------
+    Conflict or None
+        None if all requests can complete in time.
+
+    Raises
+    ------
+    SolverError
+        If the time was too short to tell whether they can.
+    ModelError
+        If the horizon is no whole number from 1, `now` is no step, or the running requests do not
+        fit.
+
+    Examples
+    --------
+    >>> from optsched import Instance, explain_infeasibility
+    >>> instance = Instance([3, 3, 3, 9], [3, 3, 3, 1], memory=12, labels=["a", "b", "c", "d"])
+    >>> print(explain_infeasibility(instance, horizon=5))
+    requests a, b and c cannot all complete in time: whatever their starts, they hold more than the
+    memory of 12 tokens at one of the steps 3, 5; no smaller set of requests conflicts
+    >>> explain_infeasibility(instance, horizon=9) is None
+    True
+
+    Requests that run already hold memory, too:
+
+    >>> from optsched.models import Running
+    >>> print(explain_infeasibility(instance, 9, running=Running(tokens=[2, 1], remaining=[9, 4])))
+    request d cannot complete in time beside running request 0: whatever its start, they hold more
+    than the memory of 12 tokens at one of the steps 1..9; no smaller set of requests conflicts
+    """
+    Options(time_limit)
+    if horizon is None and instance.deadlines is None:
+        return None
+    windows = Windows.beside(instance, horizon, now, running)
+    if len(narrow := windows.too_narrow):
+        no_steps = np.zeros(0, dtype=np.int64)
+        return windows.describe(narrow[:1].tolist(), no_steps)
+    contested = windows.contested()
+    if not len(contested) or _policies_can(windows, contested):
+        return None
+    search = _Search(windows, contested, time_limit)
+    if (found := _conflict(windows, contested, search)) is None:
+        return None
+    conflict, irreducible, smallest = found
+    steps, all_needed = search.needed_steps(conflict)
+    return windows.describe(
+        conflict, steps, irreducible=irreducible, smallest=smallest, tight=all_needed
+    )
+
+
+def _policies_can(windows: Windows, requests: IntArray) -> bool:
+    """Tell whether serving the most urgent first, or the smallest, is in time."""
+    due = windows.due[requests]
+    part = windows.instance.take(requests).replace(deadlines=None)
+    for key in (due, windows.latest[requests], part.areas):
+        starts = admit_by_priority(part, np.argsort(key, kind="stable").astype(np.int64))
+        schedule = Schedule(part, starts)
+        if not schedule.check() and (schedule.completions <= due).all():
+            return True
+    return False
+
+
+def _conflict(
+    windows: Windows, contested: IntArray, search: _Search
+) -> tuple[list[int], bool, bool] | None:
+    """Find a conflict, whether it is irreducible and whether it is a smallest one."""
+    if (pair := windows.clashing_pair(contested)) is not None:
+        return list(pair), True, True
+    # Those with the least time to spare come last, so that the filter tries the others first.
+    spare = (windows.latest - windows.earliest)[contested]
+    everyone = contested[np.argsort(-spare, kind="stable")].tolist()
+    overload = windows.overload(contested)
+    found = _neighbours_that_conflict(windows, contested, search) if overload is None else overload
+    if found is None:
+        return None
+    conflict, irreducible = reduce(
+        [request for request in everyone if request in found], search.can_complete
+    )
+    with search.within(0.5):  # the rest is for the steps
+        conflict, smallest = fewest(everyone, conflict, search.can_complete, search.grow, least=3)
+    return conflict, irreducible or smallest, smallest
+
+
+def _neighbours_that_conflict(
+    windows: Windows, contested: IntArray, search: _Search
+) -> IntArray | None:
+    """Give all if they conflict; if that is hard to tell, some that are due one after another."""
+    verdict = search.can_complete(contested.tolist())
+    if verdict is not None:
+        return None if verdict else contested
+    by_due = contested[np.argsort(windows.due[contested], kind="stable")]
+    size = 4
+    while size < len(by_due):
+        for begin in range(0, len(by_due) - size // 2, size // 2):
+            part = by_due[begin : begin + size]
+            if search.can_complete(part.tolist()) is False:
+                return part
+        size *= 2
+    raise SolverError(
+        f"{windows.instance.name}: whether all requests can complete in time is not decided after "
+        f"{search.seconds:.1f} s; allow more time"
+    )
+
+
+def reduce(
+    conflict: Sequence[int], feasible: Callable[[list[int]], bool | None]
+) -> tuple[list[int], bool]:
+    """Take members out of a conflict, in chunks, until it vanishes without any one of them.
+
+    Parameters
+    ----------
+    conflict
+        Members, those to try first at the front.
+    feasible
+        Tells whether some members do not conflict; None if it cannot tell.
+
+    Returns
+    -------
+    tuple
+        What is left, and whether all of it is known to be needed.
+
+    Examples
+    --------
+    >>> reduce(range(9), lambda members: not {2, 6} <= set(members))
+    ([2, 6], True)
+    """
+    needed: list[int] = []
+    rest = list(conflict)
+    known, size = True, max(1, len(rest) // 2)
+    while rest:
+        verdict = feasible(needed + rest[size:])
+        if verdict is not False and size > 1:
+            size //= 2
+            continue
+        if verdict is False:
+            rest = rest[size:]
+        else:
+            needed.append(rest.pop(0))
+            known = known and verdict is True
+        size = max(1, min(2 * size, len(rest) // 2))
+    return needed, known
+
+
+def fewest(
+    members: Sequence[int],
+    conflict: list[int],
+    feasible: Callable[[list[int]], bool | None],
+    grow: Callable[[list[int]], set[int] | None],
+    least: int = 1,
+) -> tuple[list[int], bool]:
+    """Find a conflict of the fewest members.
+
+    Parameters
+    ----------
+    members
+        All there are.
+    conflict
+        Some that conflict.
+    feasible
+        Tells whether some members do not conflict; None if it cannot tell.
+    grow
+        Makes a feasible set larger; None if there is no time left.
+    least
+        A number of members that no conflict is known to be below.
+
+    Returns
+    -------
+    tuple
+        The conflict, and whether none is known to be smaller.
+
+    Examples
+    --------
+    >>> def feasible(members):
+    ...     return not ({1, 2, 3} <= set(members) or {3, 4} <= set(members))
+    >>> def grow(members):
+    ...     for member in range(6):
+    ...         if feasible({member, *members}):
+    ...             members = {member, *members}
+    ...     return members
+    >>> fewest(range(6), [1, 2, 3], feasible, grow)
+    ([3, 4], True)
+    """
+    outside: list[set[int]] = []
+    for _ in range(_ROUNDS):
+        if len(conflict) <= least:
+            return conflict, True
+        hit = _hitting_set(members, outside, least)
+        if hit is None or len(hit) >= len(conflict):
+            return conflict, hit is not None
+        least = len(hit)
+        verdict = feasible(hit)
+        if verdict is False:
+            return hit, True
+        grown = grow(hit) if verdict else None
+        if grown is None:
+            break
+        outside.append(set(members) - grown)
+    return conflict, False
+
+
+def _hitting_set(members: Sequence[int], outside: list[set[int]], least: int) -> list[int] | None:
+    """Find the fewest members, but `least`, of which each set has one."""
+    items = list(members)
+    take = Variables(Family.of("take", item=items), cost=1, upper=1, integer=True)
+    coefficients = np.array([[item in group for item in items] for group in outside], dtype=float)
+    rows = [Rows(Family.of("size"), {"take": np.ones((1, len(items)))}, lower=least)]
+    if outside:
+        family = Family.of("hit", group=range(len(outside)))
+        rows.append(Rows(family, {"take": coefficients}, lower=1))
+    solution = solve_linear(LinearModel.build("hitting set", [take], rows), "highs")
+    if solution.values is None or not solution.proven_optimal:
+        return None
+    return [item for item, taken in zip(items, solution.values.tolist(), strict=True) if taken]
+
+
+class _Search:
+    """Feasibility of sets of requests, with what is known already kept."""
+
+    def __init__(self, windows: Windows, contested: IntArray, time_limit: float | None) -> None:
+        self._windows, self._contested = windows, contested
+        self._began = time.perf_counter()
+        self._end = None if time_limit is None else self._began + time_limit
+        self._interrupted = False
+        self._feasible: list[set[int]] = []
+
+    @property
+    def seconds(self) -> float:
+        """Wall time since the search began."""
+        return time.perf_counter() - self._began
+
+    @property
+    def _left(self) -> float | None:
+        if self._interrupted:
+            return 0.0
+        return None if self._end is None else max(0.0, self._end - time.perf_counter())
+
+    @contextmanager
+    def within(self, share: float) -> Iterator[None]:
+        """Allow no more than a share of the time that is left."""
+        end, left = self._end, self._left
+        if left is not None:
+            self._end = time.perf_counter() + share * left
+        yield
+        self._end = end
+
+    def can_complete(self, requests: list[int], steps: list[int] | None = None) -> bool | None:
+        """Tell whether requests can all complete in time; None if it is not known.
+
+        The memory is limited at the steps that are given, or at all.
+        """
+        windows, chosen = self._windows, set(requests)
+        if not chosen or any(chosen <= known for known in self._feasible):
+            return True
+        members = np.sort(np.array(requests, dtype=np.int64))
+        if steps is None and windows.overload(members) is not None:
+            return False
+        left = self._left
+        if left == 0:
+            return None
+        limit = None if left is None else left / 4  # a hard question must not take all the time
+        program = windows.program(members)
+        if steps is None and len(members) <= _EVENTS:  # several times as fast as the other one
+            events = EventProgram(program.instance, "makespan")
+            solution = solve_events(events, time_limit=limit, on_progress=_stop_at_an_answer)
+        elif program.nonzeros <= _NONZEROS:
+            limited = None if steps is None else np.array(steps, dtype=np.int64)
+            model = windows.lower(members, steps=limited)
+            solution = solve_linear(model, "cp-sat", time_limit=limit)
+        else:
+            return None
+        self._heed(solution)
+        if solution.has_answer and steps is None:
+            self._feasible.append(chosen)
+        if solution.has_answer:
+            return True
+        return False if solution.stopped is Stopped.INFEASIBLE else None
+
+    def grow(self, requests: list[int]) -> set[int] | None:
+        """Add to requests that can complete as many others as possible; None if time is over."""
+        windows, everyone, left = self._windows, self._contested, self._left
+        if left == 0 or windows.program(everyone, aggregate=False).nonzeros > _NONZEROS:
+            return None
+        model = windows.lower(everyone, optional=everyone[~np.isin(everyone, requests)])
+        limit = _GROWING if left is None else min(_GROWING, left)
+        solution = solve_linear(model, "cp-sat", time_limit=limit)
+        self._heed(solution)
+        if solution.values is None:
+            return set(requests)
+        activities: Any = model.matrix @ solution.values
+        grown = set(everyone[activities[model.rows_of("once")] > 0.5].tolist())
+        self._feasible.append(grown)
+        return grown
+
+    def needed_steps(self, conflict: list[int]) -> tuple[IntArray, bool]:
+        """Find few steps at which the memory must be limited, and whether none can be spared."""
+        windows, members = self._windows, np.sort(np.array(conflict, dtype=np.int64))
+        begins, ends = windows.earliest[members], windows.due[members]
+        span = np.arange(begins.min(), ends.max() + 1)
+        inside = ((begins < span[:, None]) & (span[:, None] <= ends)).any(axis=1)
+        steps = span[inside]
+        if windows.program(members).nonzeros > _NONZEROS:
+            return steps, False
+        needed, known = reduce(
+            steps.tolist(), lambda rest: self.can_complete(members.tolist(), rest)
+        )
+        return np.sort(np.array(needed, dtype=np.int64)), known
+
+    def _heed(self, solution: Solution) -> None:
+        """Let Ctrl-C end the whole search, not one of its solves."""
+        if solution.stopped is Stopped.INTERRUPTED and not solution.has_answer:
+            self._interrupted = True
+
+
+def _stop_at_an_answer(progress: Progress) -> None:
+    if progress.values is not None:
+        raise StopIteration

@@ -1,0 +1,167 @@
+r"""Where the gap between a schedule and a bound comes from.
+
+At the prices of a certificate it is a sum that names the requests and the steps to blame:
+
+.. math::
+
+    \sum_i (c_i - a_i) - L(\pi) =
+    \sum_i \bigl[ \mathrm{cost}_i(p_i) - \min_k \mathrm{cost}_i(k) \bigr]
+    + \sum_t \pi_t (M - m_t),
+
+the *order regret* of starts that are not the cheapest, and the *waste* of memory that lies idle
+while it is worth something. Not all of it can be saved: the bound itself may be too low.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._internal.views import draw
+from optsched.errors import OptschedError
+from optsched.solvers.bounds.lagrangian import PricedStarts
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from optsched._internal.arrays import FloatArray
+    from optsched.certificates.prices import Certificate
+    from optsched.schedule import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class GapExplanation:
+    """The gap of a schedule, taken apart.
+
+    Attributes
+    ----------
+    schedule
+        The schedule.
+    gap
+        Its total or weighted latency minus the certified bound, in steps.
+    regrets
+        What the start of each request adds to the gap, shape (n,).
+    waste
+        What the idle memory of each step adds, entry t - 1 for step t.
+
+    Examples
+    --------
+    >>> from optsched import Instance, bound, explain_gap, run
+    >>> instance = Instance([63] + 21 * [1], [1] + 21 * [2], memory=64, name="example 1")
+    >>> print(explain_gap(run(instance, "mc-sf"), bound(instance, "lagrangian").certificate))
+    the gap of mc-sf is 21.0 steps: order regret 21.0 (100.0%), wasted memory 0.0 (0.0%)
+    the start of request 1 (prompt 1, output 2) at step 1 carries 4.8% of it
+    """
+
+    schedule: Schedule
+    gap: float
+    regrets: FloatArray
+    waste: FloatArray
+
+    @property
+    def order_regret(self) -> float:
+        """Part of the gap that comes from starts."""
+        return float(self.regrets.sum())
+
+    @property
+    def wasted_memory(self) -> float:
+        """Part of the gap that comes from memory lying idle."""
+        return float(self.waste.sum())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Give one row per request, the one that carries most first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Indexed by label: prompt, output, arrival, start, regret, share of the gap.
+        """
+        import pandas as pd
+
+        instance = self.schedule.instance
+        frame = pd.DataFrame(
+            {
+                "prompt": instance.prompts,
+                "output": instance.outputs,
+                "arrival": instance.arrivals,
+                "start": self.schedule.starts,
+                "regret": self.regrets,
+                "share": self.regrets / self.gap if self.gap else 0.0 * self.regrets,
+            },
+            index=pd.Index([instance.label(i) for i in range(len(instance))], name="request"),
+        )
+        return frame.sort_values("regret", ascending=False, kind="stable")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot how the gap adds up over the steps, by its two causes.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn on.
+        """
+        return draw("plot_gap", self, ax)
+
+    def __str__(self) -> str:
+        if self.gap <= 0:
+            return f"{self.schedule.policy} has no gap: it is optimal"
+        request = int(np.argmax(self.regrets))
+        instance = self.schedule.instance
+        lines = [
+            f"the gap of {self.schedule.policy} is {self.gap:,.1f} steps: order regret "
+            f"{self.order_regret:,.1f} ({self.order_regret / self.gap:.1%}), wasted memory "
+            f"{self.wasted_memory:,.1f} ({self.wasted_memory / self.gap:.1%})"
+        ]
+        if self.regrets[request] > 0:
+            lines.append(
+                f"the start of request {instance.label(request)} (prompt "
+                f"{instance.prompts[request]}, output {instance.outputs[request]}) at step "
+                f"{self.schedule.starts[request]} carries {self.regrets[request] / self.gap:.1%} "
+                "of it"
+            )
+        return "\n".join(lines)
+
+
+def explain_gap(schedule: Schedule, certificate: Certificate) -> GapExplanation:
+    """Take the gap between a schedule and a certified bound apart.
+
+    Parameters
+    ----------
+    schedule
+        A feasible schedule.
+    certificate
+        A certificate of a bound on the total or weighted latency of its instance.
+
+    Returns
+    -------
+    GapExplanation
+        Regrets and waste, which sum to the gap.
+
+    Raises
+    ------
+    OptschedError
+        If the certificate is of another instance, or the schedule is infeasible.
+    """
+    instance = schedule.instance
+    if certificate.fingerprint != instance.fingerprint:
+        raise OptschedError("the certificate belongs to another instance than the schedule")
+    if broken := [v for v in schedule.check() if v.kind != "deadline"]:
+        raise OptschedError(f"the schedule is infeasible: {broken[0]}")
+    priced = PricedStarts(instance, certificate)
+    regrets = priced.regrets(np.arange(len(instance)), schedule.starts)
+    held = np.zeros(len(priced.prices), dtype=np.int64)
+    profile = schedule.memory_profile()[1 : len(held) + 1]
+    held[: len(profile)] = profile
+    waste = priced.prices * (instance.memory - held)
+    unit = certificate.denominator
+    weighted = certificate.objective == "weighted-latency"
+    cost = float(schedule.weighted_latency if weighted else schedule.total_latency)
+    return GapExplanation(schedule, cost - float(certificate.value), regrets / unit, waste / unit)

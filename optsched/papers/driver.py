@@ -1,0 +1,299 @@
+"""`reproduce`: a paper's table or figure made anew, with a verdict on each of its claims."""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from optsched._internal.files import write_whole
+from optsched._version import __version__
+from optsched.errors import OptschedError, nearest
+from optsched.papers.claims import verdict
+from optsched.papers.folder import CELLS, PLOTS, forget, open_folder
+from optsched.papers.study import Study
+from optsched.papers.targets import TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from optsched.papers.claims import Claim
+    from optsched.papers.target import Target
+
+_PACKAGES = ("numpy", "scipy", "numba", "highspy", "ortools")
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """Our own of a paper's table or figure.
+
+    Attributes
+    ----------
+    target
+        What was to be reproduced.
+    table
+        The data of the plot, one row per point.
+    claims
+        What the paper states beside what we found.
+    settings
+        What was run.
+    quick
+        Whether in the quick form.
+    seed
+        Of all randomness.
+    seconds
+        Time of the computation, that of parallel processes added up.
+    """
+
+    target: Target
+    table: pd.DataFrame
+    claims: tuple[Claim, ...]
+    settings: dict[str, Any]
+    quick: bool
+    seed: int
+    seconds: float
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on all claims."""
+        return verdict(self.claims)
+
+    def plot(self) -> Figure:
+        """Draw the table in the shape of the paper's figure."""
+        from matplotlib import pyplot
+
+        from optsched.report.style import prepare
+
+        rows, columns = self.target.panels
+        size = (6.4, 3.6) if rows * columns == 1 else (4.6 * columns, 3.3 * rows)
+        figure, axes = pyplot.subplots(
+            rows, columns, squeeze=False, figsize=size, layout="constrained"
+        )
+        self.target.draw(self.table, [prepare(ax) for ax in axes.flat])
+        return figure
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give everything but the table as plain data, ready for JSON."""
+        return {
+            "target": self.target.name,
+            "title": self.target.title,
+            "source": self.target.source,
+            "verdict": self.verdict,
+            "rows": [claim.to_dict() for claim in self.claims],
+            "remark": self.target.remark,
+            "settings": self.settings,
+            "quick": self.quick,
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "versions": {
+                "optsched": __version__,
+                "python": platform.python_version(),
+                **{name: version(name) for name in _PACKAGES},
+            },
+        }
+
+    def __str__(self) -> str:
+        return describe(self.to_dict())
+
+
+def describe(result: dict[str, Any]) -> str:
+    """Print a reproduction, from its JSON, as a table of claims under its verdict."""
+    from optsched.report.tables import claims_table, to_text
+
+    lines = [
+        f"{result['target']}: {result['verdict']}",
+        f"  {result['title']}; {result['source']}",
+        to_text(claims_table(result), width=150),
+    ]
+    return "\n".join(lines + ([f"  {result['remark']}"] if result["remark"] else []))
+
+
+def get_target(name: str) -> Target:
+    """Look a target up.
+
+    Parameters
+    ----------
+    name
+        Such as "robust-fig-1".
+
+    Returns
+    -------
+    Target
+        What it is.
+
+    Raises
+    ------
+    OptschedError
+        If there is none of that name.
+    """
+    if name not in TARGETS:
+        raise OptschedError(f"unknown target {name!r}: {nearest(name, TARGETS)}")
+    return TARGETS[name]
+
+
+def reproduce(
+    name: str,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    workers: int | None = 1,
+    cells: Path | None = None,
+    on_progress: Callable[[str], object] | None = None,
+) -> Reproduction:
+    """Make a table, a figure or the evidence for a theorem of one of the papers anew.
+
+    Parameters
+    ----------
+    name
+        Of the target; `optsched.targets` lists them.
+    quick
+        Whether seconds are to suffice in place of minutes, with fewer and smaller runs.
+    seed
+        Of all randomness.
+    workers
+        Processes; None takes as many as there are cores, 1 this process itself.
+    cells
+        A folder in which finished parts are kept, so that an interrupted call goes on where it
+        stopped; None keeps nothing.
+    on_progress
+        Called with a line of text after each part.
+
+    Returns
+    -------
+    Reproduction
+        The data, the claims with their verdicts, and the plot.
+
+    Raises
+    ------
+    OptschedError
+        If there is no such target.
+
+    Examples
+    --------
+    >>> from optsched import reproduce
+    >>> result = reproduce("sorted-f-example-1", quick=True)
+    >>> result.verdict
+    'reproduced'
+    """
+    target = get_target(name)
+    if workers is not None and workers < 1:
+        raise OptschedError(f"workers is {workers}, but must be at least 1")
+    study = Study(name, quick, seed, workers, cells, on_progress)
+    began = time.perf_counter()
+    outcome = target.compute(study)
+    seconds = max(study.seconds, time.perf_counter() - began)
+    return Reproduction(
+        target, outcome.table, tuple(outcome.claims), outcome.settings, quick, seed, seconds
+    )
+
+
+def reproduce_into(
+    names: list[str],
+    out: str | Path,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    workers: int | None = None,
+    overwrite: bool = False,
+    on_progress: Callable[[str], object] | None = None,
+    on_result: Callable[[dict[str, Any]], object] | None = None,
+) -> list[dict[str, Any]]:
+    """Reproduce targets into a folder: for each a table, a plot and the claims as JSON.
+
+    A page shows all that the folder holds. What is there already is not done again, so that an
+    interrupted call goes on where it stopped.
+
+    Parameters
+    ----------
+    names
+        Of the targets.
+    out
+        The folder: NAME.csv, NAME.png and NAME.json of each target, and index.html.
+    quick, seed, workers
+        As for `reproduce`.
+    overwrite
+        Whether results that are there make way for new ones.
+    on_progress
+        Called with a line of text after each part.
+    on_result
+        Called with the JSON of each target when it is there.
+
+    Returns
+    -------
+    list of dict
+        The JSON of each target.
+
+    Raises
+    ------
+    OptschedError
+        If there is no such target, or the folder holds something else.
+    """
+    for name in names:
+        get_target(name)
+    path = open_folder(out, quick=quick, seed=seed, overwrite=overwrite)
+    results = []
+    for name in names:
+        kept = path / f"{name}.json"
+        if overwrite:
+            forget(path, name)
+        if not kept.exists():
+            cells = path / CELLS / name
+            cells.mkdir(parents=True, exist_ok=True)
+            found = reproduce(
+                name, quick=quick, seed=seed, workers=workers, cells=cells, on_progress=on_progress
+            )
+            _write(found, path)
+        results.append(json.loads(kept.read_text(encoding="utf-8")))
+        _write_page(path)
+        if on_result is not None:
+            on_result(results[-1])
+    return results
+
+
+def _write_page(path: Path) -> None:
+    """Write the page of all targets that the folder holds."""
+    from optsched.papers.page import render_reproductions
+
+    names = [name for name in TARGETS if (path / f"{name}.json").exists()]
+    results = [json.loads((path / f"{name}.json").read_text(encoding="utf-8")) for name in names]
+    images = {name: (path / f"{name}.png").read_bytes() for name in names}
+    kept = {name: path / CELLS / name / PLOTS for name in names}
+    plots = {
+        name: json.loads(file.read_text(encoding="utf-8"))
+        for name, file in kept.items()
+        if file.exists()
+    }
+    write_whole(path / "index.html", render_reproductions(results, images, plots).encode())
+
+
+def _write(found: Reproduction, path: Path) -> None:
+    """Write table and plots, and the JSON last: it says that the target is finished."""
+    from matplotlib import pyplot
+
+    from optsched.report.interactive import interactive
+
+    name = found.target.name
+    found.table.to_csv(path / f"{name}.csv", index=False)
+    figure = found.plot()
+    _save(figure, path / f"{name}.png")
+    plots = json.dumps(interactive(figure), separators=(",", ":"))
+    write_whole(path / CELLS / name / PLOTS, plots.encode())
+    pyplot.close(figure)
+    write_whole(path / f"{name}.json", json.dumps(found.to_dict(), indent=1).encode())
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Write a plot as PNG with a palette, which takes a third of the room of full colours."""
+    from PIL import Image
+
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=160)
+    Image.open(drawn).convert("RGB").quantize(128).save(path, "PNG", optimize=True)

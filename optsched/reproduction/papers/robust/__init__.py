@@ -1,5 +1,0 @@
-"""Targets of "Adaptively Robust LLM Inference Optimization under Prediction Uncertainty"."""
-
-from optsched.reproduction.papers.robust import experiments, formulas, geometric, theorems
-
-TARGETS = (*formulas.TARGETS, *geometric.TARGETS, *theorems.TARGETS, *experiments.TARGETS)

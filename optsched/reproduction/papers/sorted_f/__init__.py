@@ -1,5 +1,0 @@
-"""Targets of "LLM Serving Optimization with Variable Prefill and Decode Lengths" (Sorted-F)."""
-
-from optsched.reproduction.papers.sorted_f import figure_8, hardness, orders, table_ec_1
-
-TARGETS = (*orders.TARGETS, *hardness.TARGETS, *figure_8.TARGETS, *table_ec_1.TARGETS)

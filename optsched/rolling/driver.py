@@ -1,0 +1,352 @@
+"""The driver of a rolling horizon: state, window, plan, and who starts now."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched.errors import OptschedError, PolicyError
+from optsched.instance import Instance
+from optsched.models.running import NOTHING_RUNNING, Running
+from optsched.policies.decision import DecisionPolicy
+from optsched.rolling.plans import PLANS
+from optsched.rolling.scenarios import Past, plan_is_worse
+from optsched.rolling.window import Window, prices_of_rest
+from optsched.solvers.search.window_kernels import add_all, start_now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.forecasts import Forecast
+    from optsched.policies.decision import State
+    from optsched.policies.rolling import RollingPolicy
+
+_NEW = -1  # planned start of a request that no plan has seen
+_LATER = np.iinfo(np.int64).max  # and of one beyond the window
+_PLANNING = 0.75  # of the budget; the rest is for whatever else there is to do
+_LATE = 2.0  # budgets after which a plan is of no use any more
+_KNOWN = 10  # arrivals from which possible futures are drawn
+_LEAST = 2  # futures, for a standard error
+
+
+@dataclass
+class Counts:
+    """How decisions came about.
+
+    Attributes
+    ----------
+    seconds
+        Of each decision.
+    planned
+        Decisions that a plan made.
+    failed
+        Decisions of the fallback because the model or its solver failed, or its plan did not fit.
+    late
+        Decisions of the fallback because the plan came after twice the budget.
+    overruled
+        Decisions of the fallback because it was better than the plan on possible futures.
+    without_budget
+        Decisions of the fallback because there was no time for anything else.
+    interrupted
+        Decisions of the fallback because Ctrl-C had ended all planning; not in `seconds`.
+    cut
+        Searches that the budget ended before their work was done; only they make a run depend on
+        the speed of the machine, and late plans.
+    requests
+        Requests in all windows.
+    reasons
+        What the failures said, and how often.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    planned: int = 0
+    failed: int = 0
+    late: int = 0
+    overruled: int = 0
+    without_budget: int = 0
+    interrupted: int = 0
+    cut: int = 0
+    requests: list[int] = field(default_factory=list)
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+class Driver:
+    """Decides who starts now, for `optsched.policies.DecisionPolicy`; it lasts for one run.
+
+    Of the forecast it looks at those who have arrived, no others.
+
+    Parameters
+    ----------
+    policy
+        The settings.
+    seed
+        Of all randomness.
+    on_progress
+        Called after each decision with the requests that run or are complete, and all.
+    """
+
+    def __init__(
+        self,
+        policy: RollingPolicy,
+        seed: int = 0,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.policy, self.seed, self.on_progress = policy, seed, on_progress
+        self.counts = Counts()
+        self.started: list[IntArray] = []  # by each call
+        self._plan = PLANS[policy.model] if isinstance(policy.model, str) else _own(policy.model)
+        self._starts = np.zeros(0, dtype=np.int64)  # planned step of each request
+        self._step = self._reviewed = 0  # calls so far; a batch lies between two while some wait
+        self._exact = False  # whether all outputs are known
+        self._open = False  # whether a new plan may be better as soon as somebody has started
+        self._moved = False  # whether somebody has
+        self._ends: IntArray = np.zeros(0, dtype=np.int64)  # step until which each is planned
+        self._expected = 0  # running requests that were to be left by now
+        self._seen = 0
+        self._origin, self._first = 0.0, 0  # clock of the first call, and who had come by then
+        self._clock: float | None = None  # of the last call, if somebody went on waiting
+        self._elapsed, self._batches = 0.0, 0
+        load_kernels()
+
+    def __call__(self, state: State) -> IntArray:
+        """Give the waiting requests to start now."""
+        if not len(self._starts):
+            self._begin(state.forecast)
+            self._origin, self._first = state.clock, len(state.waiting)
+        self._step += 1
+        if self._clock is not None:
+            self._elapsed += state.clock - self._clock
+            self._batches += 1
+        self._seen = max(self._seen, int(state.waiting[-1]) + 1)
+        if self._needs_review(state):
+            began = time.perf_counter()
+            self._reviewed, self._moved = self._step, False
+            planned = self._review(state, began)
+            self.counts.seconds.append(time.perf_counter() - began)
+            self.counts.planned += planned
+            if self.on_progress is not None:
+                self.on_progress(self._seen - len(state.waiting), len(state.forecast))
+        due = state.waiting[self._starts[state.waiting] <= self._step]
+        due = due[self._starts[due] != _NEW]
+        self._starts[due] = _NEW
+        self._moved = self._moved or len(due) > 0
+        if not self._exact:
+            self._ends[due] = self._step + self._planned(state, due)
+            going = np.concatenate([state.running, due])
+            self._expected = int((self._ends[going] > self._step + 1).sum())
+        self._clock = state.clock if len(due) < len(state.waiting) else None
+        self.started.append(np.asarray(due))
+        return self.started[-1]
+
+    def _begin(self, forecast: Forecast) -> None:
+        count, horizon = len(forecast), self.policy.horizon
+        if horizon is not None and horizon < (longest := int(forecast.upper.max())):
+            request = int(forecast.upper.argmax())
+            raise PolicyError(
+                f"a window of {horizon} steps is shorter than one output: request "
+                f"{forecast.label(request)} may make {longest} tokens; plan at least as many steps"
+            )
+        self._starts = np.full(count, _NEW)
+        self._ends = np.zeros(count, dtype=np.int64)
+        self._exact = bool((forecast.lower == forecast.upper).all())
+
+    def _needs_review(self, state: State) -> bool:
+        if not len(state.running) and not (self._starts[state.waiting] == self._step).any():
+            return True  # nobody may be left waiting for an idle worker
+        if self._step < self._reviewed + self.policy.every:
+            return False
+        if (self._starts[state.waiting] == _NEW).any():
+            return True
+        if self._open and self._moved:
+            return True
+        if self._exact:
+            return False
+        left = len(state.running)
+        return left != self._expected or bool((self._ends[state.running] <= self._step).any())
+
+    def _planned(self, state: State, requests: IntArray, least: IntArray | int = 1) -> IntArray:
+        """Read outputs off their intervals, given what they are at least."""
+        lower = np.maximum(state.lower[requests], least)
+        upper = np.maximum(state.forecast.upper[requests], lower)
+        if self.policy.reading == "lower":
+            return np.asarray(lower)
+        return np.asarray(upper if self.policy.reading == "upper" else (lower + upper + 1) // 2)
+
+    def _review(self, state: State, began: float) -> bool:
+        """Say when those who wait start; gives whether by a plan, not by the fallback."""
+        waiting = state.waiting
+        forecast = state.forecast
+        outputs = self._planned(state, waiting)
+        known = Instance(
+            forecast.prompts[waiting],
+            outputs,
+            forecast.memory,
+            forecast.arrivals[waiting],
+            weights=None if forecast.weights is None else forecast.weights[waiting],
+        )
+        running = NOTHING_RUNNING
+        if len(state.running):
+            remaining = self._planned(state, state.running, state.tokens + 1) - state.tokens
+            running = Running(forecast.prompts[state.running] + state.tokens, remaining)
+            self._ends[state.running] = self._step + remaining
+        ordered = self.policy.order.order(known)
+        size = self._size(known, ordered, running)
+        members = np.sort(ordered[:size])
+        hint = self._starts[waiting[members]]
+        window = Window(
+            prompts=known.prompts[members],
+            outputs=outputs[members],
+            memory=forecast.memory,
+            running=running,
+            prices=prices_of_rest(
+                known.areas[ordered[size:]],
+                int(known.areas[members].sum()) + running.area,
+                forecast.memory,
+            ),
+            order=np.searchsorted(members, ordered[:size]),
+            hint=np.where((hint == _NEW) | (hint == _LATER), -1, hint - self._step),
+            seconds=max(_PLANNING * self.policy.budget - (time.perf_counter() - began), 0.0),
+            seed=self.seed + len(self.counts.seconds),
+        )
+        self.counts.requests.append(size)
+        plan = self._solve(window, state, began)
+        self._open = self.policy.budget > 0 and (plan is None or size < len(waiting))
+        planned = plan is not None
+        if plan is None:  # then the fallback orders all who wait
+            plan, members, size = _all(known, running, ordered), np.arange(len(waiting)), len(known)
+        elif not len(state.running):
+            plan = plan - plan.min()  # waiting for nobody
+        self._starts[waiting] = _LATER
+        self._starts[waiting[members]] = self._step + plan
+        if size < len(known) and not plan.any():  # then the next ones may start as well
+            self._starts[waiting[_next(known, window, ordered[size:])]] = self._step
+        return planned
+
+    def _size(self, known: Instance, ordered: IntArray, running: Running) -> int:
+        """Say how many requests of an order the window holds."""
+        size = min(self.policy.window, len(ordered))
+        if self.policy.horizon is None:
+            return size
+        room = known.memory * self.policy.horizon - running.area
+        held = np.cumsum(known.areas[ordered[:size]])
+        return max(1, int(np.searchsorted(held, room, side="right")))
+
+    def _solve(self, window: Window, state: State, began: float) -> IntArray | None:
+        """Plan a window; None leaves it to the fallback."""
+        counts, budget = self.counts, self.policy.budget
+        if budget == 0:
+            counts.without_budget += 1
+            return None
+        try:
+            plan, cut = self._plan(window)
+            if not window.fits(plan):
+                raise PolicyError("the plan overfills the memory or starts requests in the past")
+        except OptschedError as error:
+            counts.failed += 1
+            counts.reasons[str(error)] = counts.reasons.get(str(error), 0) + 1
+            return None
+        counts.cut += cut
+        if time.perf_counter() - began > _LATE * budget:
+            counts.late += 1
+            return None
+        past = self._past(state)
+        if past is not None:
+            keys = self._keys(window.prompts, window.outputs, window.memory)
+            fallback = window.place(window.order)
+            futures, end = self.policy.futures, began + budget
+            if plan_is_worse(window, keys, plan, fallback, past, futures, end):
+                counts.overruled += 1
+                return None
+        return plan
+
+    def _past(self, state: State) -> Past | None:
+        """Give what has arrived so far; None where that is too little, or all came at once."""
+        forecast, seen = state.forecast, self._seen
+        passed, came = state.clock - self._origin, seen - self._first
+        if self.policy.futures < _LEAST or came < _KNOWN or passed <= 0 or not self._elapsed:
+            return None
+        everyone = np.arange(seen)
+        prompts, outputs = forecast.prompts[everyone], self._planned(state, everyone)
+        per_batch = self._elapsed / self._batches  # in units of the clock
+        keys = self._keys(prompts, outputs, forecast.memory)
+        return Past(prompts, outputs, keys, came / float(passed) * per_batch)
+
+    def _keys(self, prompts: IntArray, outputs: IntArray, memory: int) -> FloatArray:
+        return np.asarray(
+            self.policy.order.key(Instance(prompts, outputs, memory)), dtype=np.float64
+        )
+
+
+class Finisher:
+    """Repeats what a driver decided until Ctrl-C, and leaves the rest to the fallback.
+
+    Ctrl-C may strike in the middle of a step of the simulation, whose state is then no state at
+    all; so the run begins again, without planning.
+
+    Parameters
+    ----------
+    driver
+        Of the run that was interrupted. What the fallback decides is counted there.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._counts = driver.counts
+        self._started = iter(driver.started)
+        self._rest = Driver(replace(driver.policy, budget=0), driver.seed, driver.on_progress)
+
+    def __call__(self, state: State) -> IntArray:
+        """Give the waiting requests to start now."""
+        started = next(self._started, None)
+        if started is not None:
+            return started
+        due = self._rest(state)
+        self._counts.interrupted = len(self._rest.counts.seconds)
+        return due
+
+
+def driven(policy: RollingPolicy, seed: int = 0) -> DecisionPolicy:
+    """Give a policy for one run, which asks a new `Driver` at each step."""
+    return DecisionPolicy(policy.name, policy.title, Driver(policy, seed))
+
+
+def _own(model: Callable[[Window], IntArray]) -> Callable[[Window], tuple[IntArray, bool]]:
+    return lambda window: (np.asarray(model(window)), False)
+
+
+def _next(known: Instance, window: Window, rest: IntArray) -> IntArray:
+    """Say who of the rest can start now, in order, beside a window all of which starts now."""
+    steps = max(len(window.load), int(known.outputs.max()))
+    usage = np.zeros(steps + 2, dtype=np.int32)
+    usage[1 : len(window.load) + 1] = window.load
+    add_all(window.prompts, window.outputs, usage, np.zeros(len(window), dtype=np.int64), 1)
+    count = start_now(known.prompts, known.outputs, known.memory, usage, rest)
+    return rest[:count]
+
+
+def _all(known: Instance, running: Running, ordered: IntArray) -> IntArray:
+    nothing = np.zeros(0)
+    everyone = Window(
+        known.prompts, known.outputs, known.memory, running, nothing, ordered, ordered, 0.0, 0
+    )
+    return everyone.place(ordered)
+
+
+@lru_cache(maxsize=1)
+def load_kernels() -> None:
+    """Compile the kernels, or load them, so that this counts as no decision's time."""
+    ones = np.ones(3, dtype=np.int64)
+    order = np.arange(3)
+    window = Window(
+        ones, ones, 4, Running(ones[:1], ones[:1]), np.ones(2), order, order - 1, 0.05, 0
+    )
+    for _ in range(2):  # the first time the budget may pass before all is compiled
+        plan, _ = PLANS["hindsight"](window)
+    window.fits(plan)
+    _next(Instance(ones, ones, 4), window, order[:1])
+    past = Past(ones, ones, np.ones(3), 0.5)
+    plan_is_worse(window, np.ones(3), plan, order[::-1].copy(), past, _LEAST, np.inf)

@@ -1,0 +1,180 @@
+"""A window: requests that wait beside others that run, and prices of memory for the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched.instance import Instance
+from optsched.models.hindsight import HindsightProgram
+from optsched.solvers.search.window_kernels import add_all, place_in_order, priced_cost
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.models.running import Running
+    from optsched.solvers.search.shared_kernels import Usage
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """What a model of a rolling horizon gets to see; step 0 is now.
+
+    Attributes
+    ----------
+    prompts, outputs
+        Tokens of each waiting request in the window, shape (n,); outputs as far as they are known.
+    memory
+        Tokens that the worker holds at most.
+    running
+        Requests that are running.
+    prices
+        Price of a token at steps 1, 2, ..., for the requests that wait outside of the window: by so
+        much a token-step taken from them raises their total latency. Later steps are free.
+    order
+        The window in the order of the fallback, shape (n,).
+    hint
+        Starts in the last plan, shape (n,); -1 where it had none.
+    seconds
+        Time that is left for the decision.
+    seed
+        Of whatever is random.
+    """
+
+    prompts: IntArray
+    outputs: IntArray
+    memory: int
+    running: Running
+    prices: FloatArray
+    order: IntArray
+    hint: IntArray
+    seconds: float
+    seed: int
+
+    def __len__(self) -> int:
+        """Give the number of requests in the window."""
+        return len(self.prompts)
+
+    @cached_property
+    def load(self) -> IntArray:
+        """Tokens that the running requests hold at steps 1, 2, ... until the last has completed."""
+        return self.running.load(self.running.last_step)
+
+    @cached_property
+    def price_sums(self) -> tuple[FloatArray, FloatArray]:
+        """Sums of the prices, and of step times price, over the steps up to each one from 0 on."""
+        first, second = np.zeros((2, len(self.prices) + 1))
+        np.cumsum(self.prices, out=first[1:])
+        np.cumsum(self.prices * np.arange(1, len(self.prices) + 1), out=second[1:])
+        return first, second
+
+    def usage(self) -> Usage:
+        """Give tokens held from step 0 on by those running, with room for all plans that matter."""
+        longest = int(self.outputs.max(initial=1))
+        usage = np.zeros(len(self.load) + int(self.outputs.sum()) + longest + 4, dtype=np.int32)
+        usage[1 : len(self.load) + 1] = self.load
+        return usage
+
+    def place(self, order: IntArray, *, prefix: bool = True) -> IntArray:
+        """Start requests in an order, each as soon as it fits.
+
+        Parameters
+        ----------
+        order
+            Requests of the window, most urgent first, shape (n,).
+        prefix
+            Whether none starts before the one before it; else each takes any room that is left.
+
+        Returns
+        -------
+        IntArray
+            Starts, shape (n,).
+        """
+        starts = np.zeros(len(self), dtype=np.int64)
+        usage = self.usage()
+        place_in_order(self.prompts, self.outputs, self.memory, usage, order, prefix, starts)
+        return starts
+
+    def cost(self, starts: IntArray) -> float:
+        """Give the sum of the starts and of what their memory costs at the prices."""
+        return float(priced_cost(self.prompts, self.outputs, *self.price_sums, starts))
+
+    def fits(self, starts: npt.ArrayLike) -> bool:
+        """Tell whether starts are whole, not in the past, and within the memory at every step.
+
+        Where the running requests alone are too much, as a wrong forecast may have it, nobody may
+        be started beside them.
+        """
+        given = np.asarray(starts)
+        if given.shape != (len(self),) or not np.issubdtype(given.dtype, np.integer):
+            return False
+        if len(given) == 0:
+            return True
+        steps = max(int(given.max()) + int(self.outputs.max()), len(self.load)) + 2
+        if given.min() < 0 or steps > 2**31:
+            return False
+        added = np.zeros(steps, dtype=np.int32)
+        add_all(self.prompts, self.outputs, added, given.astype(np.int64), 1)
+        held = added.astype(np.int64)
+        held[1 : len(self.load) + 1] += self.load
+        return bool((held[added > 0] <= self.memory).all())
+
+    def program(self, horizon: int | None = None) -> HindsightProgram:
+        """Write the window as a hindsight program with priced memory.
+
+        Parameters
+        ----------
+        horizon
+            Last step. None takes the end of the fallback's plan and the longest output after it.
+
+        Returns
+        -------
+        HindsightProgram
+            Its cost is `cost` plus the outputs.
+        """
+        if horizon is None:
+            plan = self.place(self.order)
+            horizon = int((plan + self.outputs).max() + self.outputs.max())
+        return HindsightProgram(
+            Instance(self.prompts, self.outputs, self.memory),
+            horizon=horizon,
+            running=self.running,
+            memory_prices=self.prices,
+        )
+
+
+def prices_of_rest(areas: IntArray, before: int, memory: int) -> FloatArray:
+    r"""Price memory for requests that are served after others, all of the memory at a time.
+
+    These are the dual prices of the memory-time relaxation (docs/bounds.md): a token-step at
+    :math:`t` is worth :math:`1 / M` for each request that is not complete by then.
+
+    Parameters
+    ----------
+    areas
+        Memory-time of the requests, shape (n,).
+    before
+        Token-steps of those ahead of them.
+    memory
+        Tokens :math:`M` that the worker holds.
+
+    Returns
+    -------
+    FloatArray
+        Prices of steps 1, 2, ... until the last would complete.
+
+    Examples
+    --------
+    >>> prices_of_rest(np.array([20, 20]), before=20, memory=10)
+    array([0.2 , 0.2 , 0.15, 0.1 , 0.05, 0.  ])
+    """
+    if not len(areas):
+        return np.zeros(0)
+    ends = (before + np.cumsum(np.concatenate([[0], np.sort(areas)]))) / memory
+    left = np.arange(len(areas), -1, -1) / memory
+    prices: FloatArray = np.interp(np.arange(1, int(np.ceil(ends[-1])) + 1), ends, left)
+    return prices

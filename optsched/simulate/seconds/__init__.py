@@ -1,0 +1,1 @@
+"""One worker whose batches take seconds."""

@@ -1,0 +1,397 @@
+"""A run on a clock: when the batches were, and which of them made each request's tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.views import draw
+from optsched.clock import BatchContent
+from optsched.errors import InstanceError, PolicyError
+from optsched.execution import write_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.clock import Clock
+    from optsched.execution import Loop, Stall
+    from optsched.instance import Instance
+    from optsched.simulate.seconds.batches import BatchLog
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClockedRun:
+    """What a policy made of an instance on a clock.
+
+    Times are in the unit of the clock, seconds for all but the unit clock.
+
+    Attributes
+    ----------
+    instance
+        The requests.
+    policy
+        Who decided, for tables and plots.
+    clock
+        How long batches take.
+    first_batch, last_batch
+        Index of the batch that made each request's first and last token; -1 where none did before
+        the run ended, shape (n,).
+    log
+        All batches.
+    evictions
+        How often each request lost its KV cache before it was complete, shape (n,).
+    lost_tokens
+        Tokens of each request that were in the KV cache and had to be computed again, shape (n,).
+    until
+        Time from which no batch was formed; infinite where all requests were served.
+    intervals
+        What the policy knew of the outputs; None if it knew them or needed nothing.
+    loop, stall
+        Why the run did not complete all requests, if it was not stopped by `until`.
+
+    Examples
+    --------
+    >>> from optsched import Instance, execute
+    >>> run = execute(Instance([62, 62], [2, 1], memory=64), "fcfs", clock="affine:0.01,0.001")
+    >>> run.completions
+    array([0.147, 0.22 ])
+    >>> run.unfinished, round(run.metrics()["throughput"], 2)
+    (0, 13.64)
+    """
+
+    instance: Instance
+    policy: str
+    clock: Clock
+    first_batch: IntArray
+    last_batch: IntArray
+    log: BatchLog
+    evictions: IntArray
+    lost_tokens: IntArray
+    until: float = np.inf
+    intervals: str | None = None
+    loop: Loop | None = None
+    stall: Stall | None = None
+
+    def __repr__(self) -> str:
+        return f"<ClockedRun {self.policy!r}: {len(self.log.spans)} batches>"
+
+    @cached_property
+    def arrivals(self) -> FloatArray:
+        """Time of each request's arrival, shape (n,)."""
+        return arrival_times(self.instance, self.clock)
+
+    @property
+    def first_tokens(self) -> FloatArray:
+        """Time at which each request had its first token; NaN where it never had, shape (n,)."""
+        return self._end_of(self.first_batch)
+
+    @property
+    def completions(self) -> FloatArray:
+        """Time at which each request had its last token; NaN where it is unfinished, shape (n,)."""
+        return self._end_of(self.last_batch)
+
+    def _end_of(self, batches: IntArray) -> FloatArray:
+        ends = np.append(self.log.spans[:, 1], np.nan)  # index -1
+        return ends[batches]
+
+    @property
+    def latencies(self) -> FloatArray:
+        """Time from arrival to the last token; NaN where unfinished, shape (n,)."""
+        return self.completions - self.arrivals
+
+    @property
+    def first_token_latencies(self) -> FloatArray:
+        """Time from arrival to the first token (TTFT), shape (n,)."""
+        return self.first_tokens - self.arrivals
+
+    @property
+    def times_per_token(self) -> FloatArray:
+        """Mean time between tokens after the first (TPOT); NaN for single tokens, shape (n,)."""
+        others = np.where(self.instance.outputs > 1, self.instance.outputs - 1, np.nan)
+        return (self.completions - self.first_tokens) / others
+
+    @property
+    def completed(self) -> BoolArray:
+        """Whether each request was completed, shape (n,)."""
+        return self.last_batch >= 0
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that were not completed."""
+        return int((~self.completed).sum())
+
+    def in_system(self, times: npt.ArrayLike) -> IntArray:
+        """Count the requests that have arrived and are not complete.
+
+        Parameters
+        ----------
+        times
+            When, in the clock's unit.
+
+        Returns
+        -------
+        IntArray
+            One count per time; at the time of an arrival or completion, with it.
+        """
+        done = np.sort(self.completions[self.completed])
+        arrived = np.searchsorted(self.arrivals, times, side="right")
+        return np.asarray(arrived - np.searchsorted(done, times, side="right"), dtype=np.int64)
+
+    @property
+    def mean_latency(self) -> float:
+        """Mean latency of the completed requests; NaN if there are none."""
+        done = self.latencies[self.completed]
+        return float(done.mean()) if len(done) else float("nan")
+
+    @property
+    def end(self) -> float:
+        """When the last batch ended, or the run was stopped."""
+        last = float(self.log.spans[-1, 1]) if len(self.log.spans) else 0.0
+        ran_dry = self.loop is not None or self.stall is not None
+        # The batch that runs when the time is up is run to its end.
+        return last if not self.unfinished or ran_dry else max(last, self.until)
+
+    @property
+    def peak_memory(self) -> int:
+        """Most tokens held at the end of any batch."""
+        return int(self.log.usage.max(initial=0))
+
+    def check(self) -> list[str]:
+        """List what is wrong with the run, rebuilt from its batches alone.
+
+        Returns
+        -------
+        list of str
+            Empty if the memory suffices at every batch, batches follow each other without overlap
+            and last as long as the clock says, and nobody has a token before arriving.
+        """
+        found = []
+        log, unit = self.log, self.clock.unit
+        for row in np.flatnonzero(log.usage > self.instance.memory).tolist():
+            found.append(
+                f"batch {row} ends with {log.usage[row]} tokens where {self.instance.memory} fit"
+            )
+        for row in np.flatnonzero(log.spans[1:, 0] < log.spans[:-1, 1]).tolist():
+            found.append(f"batch {row + 1} begins before batch {row} has ended")
+        for row, (begin, end) in enumerate(log.spans.tolist()):
+            lasts = self.clock(BatchContent(*log.contents[row].tolist()))
+            if not np.isclose(end - begin, lasts, rtol=1e-6, atol=1e-12 * max(end, 1)):
+                found.append(f"batch {row} lasts {end - begin:g} {unit}, not {lasts:g}")
+        served = np.append(log.spans[:, 0], np.inf)[self.first_batch]  # index -1: never
+        for request in np.flatnonzero(served < self.arrivals).tolist():
+            found.append(f"request {self.instance.label(request)} is served before it arrives")
+        return found
+
+    def metrics(self, warm_up: float = 0.0) -> dict[str, Any]:
+        """Give all metrics in one dictionary, ready for a table or for JSON.
+
+        Parameters
+        ----------
+        warm_up
+            Requests that arrive before this time are left out of the latencies, and tokens that
+            were complete before it out of the throughput.
+
+        Returns
+        -------
+        dict
+            Latency, TTFT and TPOT of completed requests in the clock's unit (None where there are
+            none), throughput in output tokens of completed requests and in requests per unit of
+            time, requests completed and unfinished, memory, batches, evictions and lost tokens.
+
+        Raises
+        ------
+        PolicyError
+            If nothing is left after the warm-up.
+        """
+        if not (warm_up == 0 or 0 < warm_up < self.end):
+            raise PolicyError(
+                f"warm-up is {warm_up:g} {self.clock.unit}, but the run lasts {self.end:g}; "
+                "give less, or a longer trace"
+            )
+        counted = self.completed & (self.arrivals >= warm_up)
+        content: dict[str, Any] = {
+            "policy": self.policy,
+            "intervals": self.intervals,
+            "clock": self.clock.name,
+            "unit": self.clock.unit,
+            "requests": len(self.instance),
+            "completed": int(self.completed.sum()),
+            "unfinished": self.unfinished,
+        }
+        for name, values in (
+            ("latency", self.latencies),
+            ("ttft", self.first_token_latencies),
+            ("tpot", self.times_per_token),
+        ):
+            content |= _summary(name, values[counted])
+        done = self.completed & (np.nan_to_num(self.completions) > warm_up)
+        span = self.end - warm_up or np.inf  # nothing was run in no time
+        begins, ends = self.log.spans.T
+        sizes = self.log.contents[:, BatchContent._fields.index("decode_requests")]
+        return content | {
+            "makespan": self.end,
+            "throughput": float(self.instance.outputs[done].sum()) / span,
+            "request_throughput": float(done.sum()) / span,
+            "peak_memory": self.peak_memory,
+            "batches": len(self.log.spans),
+            "mean_decodes": float(sizes.mean()) if len(sizes) else 0.0,
+            "busy": float((ends - begins).sum()) / (self.end or np.inf),
+            "evictions": int(self.evictions.sum()),
+            "lost_tokens": int(self.lost_tokens.sum()),
+            "loop": None if self.loop is None else self.loop.to_dict(),
+            "stall": None if self.stall is None else self.stall.to_dict(),
+        }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Give one row per request.
+
+        Returns
+        -------
+        pandas.DataFrame
+            request, label, prompt, output, arrival, first_token, completion, latency, ttft, tpot,
+            evictions, lost_tokens; times in the clock's unit, NaN where there is none.
+        """
+        import pandas as pd
+
+        instance = self.instance
+        return pd.DataFrame(
+            {
+                "request": np.arange(len(instance)),
+                "label": [instance.label(request) for request in range(len(instance))],
+                "prompt": instance.prompts,
+                "output": instance.outputs,
+                "arrival": self.arrivals,
+                "first_token": self.first_tokens,
+                "completion": self.completions,
+                "latency": self.latencies,
+                "ttft": self.first_token_latencies,
+                "tpot": self.times_per_token,
+                "evictions": self.evictions,
+                "lost_tokens": self.lost_tokens,
+            }
+        )
+
+    def batches(self) -> pd.DataFrame:
+        """Give one row per batch.
+
+        Returns
+        -------
+        pandas.DataFrame
+            begin, end, the counts of `BatchContent`, and usage: tokens that everybody holds when
+            the batch ends.
+        """
+        import pandas as pd
+
+        frame = pd.DataFrame(self.log.contents, columns=list(BatchContent._fields))
+        frame.insert(0, "end", self.log.spans[:, 1])
+        frame.insert(0, "begin", self.log.spans[:, 0])
+        return frame.assign(usage=self.log.usage)
+
+    def to_log(self, path: str | Path) -> None:
+        """Write one row per request to a CSV or Parquet file.
+
+        Parameters
+        ----------
+        path
+            Ends in .csv, .csv.gz or .parquet.
+        """
+        write_log(self.to_pandas(), path)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the memory in use over time.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn on.
+        """
+        return draw("plot_clocked_usage", [self], ax)
+
+    def __str__(self) -> str:
+        metrics = self.metrics()
+        unit, memory = self.clock.unit, self.instance.memory
+        per = "second" if unit == "s" else "step"
+
+        def line(title: str, name: str) -> str:
+            if metrics[f"mean_{name}"] is None:
+                return f"  {title:<9} none"
+            mean, *rest = (metrics[f"{part}_{name}"] for part in ("mean", "p50", "p90", "p99"))
+            p50, p90, p99 = (f"{value:,.4g}" for value in rest)
+            return f"  {title:<9} mean {mean:,.4g}, p50 {p50}, p90 {p90}, p99 {p99} {unit}"
+
+        known = f" ({self.intervals})" if self.intervals is not None else ""
+        left = f", {self.unfinished:,} unfinished" if self.unfinished else ""
+        evicted = (
+            f"; {metrics['evictions']:,} evictions, {metrics['lost_tokens']:,} tokens lost"
+            if metrics["evictions"]
+            else ""
+        )
+        why = self.loop or self.stall
+        given_up = [] if why is None else [f"  the run {why}"]
+        return "\n".join(
+            [
+                f"{self.policy}{known} on {self.clock.name}: {len(self.instance):,} requests{left}",
+                line("latency", "latency"),
+                line("TTFT", "ttft"),
+                line("TPOT", "tpot"),
+                f"  output    {metrics['throughput']:,.4g} tokens per {per}, "
+                f"{metrics['batches']:,} batches until {self.end:,.4g} {unit}",
+                f"  memory    peak {self.peak_memory:,} of {memory:,} tokens{evicted}",
+                *given_up,
+            ]
+        )
+
+
+def arrival_times(instance: Instance, clock: Clock) -> FloatArray:
+    """Give the arrivals in the unit of a clock.
+
+    Parameters
+    ----------
+    instance
+        The requests, whose arrivals count steps.
+    clock
+        The clock.
+
+    Returns
+    -------
+    FloatArray
+        Ascending times, shape (n,): the steps themselves on the unit clock, else seconds.
+
+    Raises
+    ------
+    InstanceError
+        If the clock counts seconds and the instance does not know how long its steps are.
+    """
+    if clock.unit == "steps" or not instance.arrivals.any():
+        return instance.arrivals.astype(np.float64)
+    if instance.seconds_per_step is None:
+        raise InstanceError(
+            f"arrivals count steps, but the clock {clock.name} needs seconds; give arrivals in "
+            "seconds (arrival_s), or say how long a step is (seconds_per_step)"
+        )
+    return instance.arrivals.astype(np.float64) * instance.seconds_per_step
+
+
+def _summary(name: str, values: FloatArray) -> dict[str, float | None]:
+    values = values[~np.isnan(values)]
+    keys = [f"{part}_{name}" for part in ("mean", "p50", "p90", "p99")]
+    if not len(values):
+        return dict.fromkeys(keys)
+    return dict(
+        zip(
+            keys, [float(values.mean()), *np.percentile(values, [50, 90, 99]).tolist()], strict=True
+        )
+    )

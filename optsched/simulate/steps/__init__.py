@@ -1,0 +1,1 @@
+"""One worker whose batches take one step each."""

@@ -1,0 +1,169 @@
+r"""Runs that fill the memory to a threshold and clear it when it overflows (Jaillet Section 7).
+
+**Loops.** When the greedy policy overflows, the worker becomes empty, and everybody who has arrived
+and is not complete waits in order of arrival. If it was empty before with no completion and no
+arrival since, the two states are equal, and the run from one to the other repeats: two counts that
+are equal make a full comparison of states. Later arrivals do not free the requests of the loop.
+These stand first in the queue, so that each round admits all of them at its beginning; the others
+only make a round end sooner, and it was too short for any of them. Conversely a run that completes
+nobody any more overflows again and again, so no loop stays hidden once all have arrived.
+
+A request that is alone above the threshold is never admitted, and nobody after it is: a loop whose
+period is one step.
+
+**Stalls.** Random clearing repeats a state without repeating itself, so that nothing proves that it
+will not complete anybody. It is given up after `patience` steps without a completion or an arrival.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.compiled import compiled
+from optsched.simulate.seconds.batches import add_batch, enlarged, is_full
+from optsched.simulate.steps.preemption import log_attempt, random_rank
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.simulate.seconds.batches import BatchLog
+
+COMPLETE, LOOPS, STALLED, STOPPED = 0, 1, 2, 3
+
+
+@compiled
+def run_to_threshold(
+    prompts: IntArray,
+    arrivals: FloatArray,
+    outputs: IntArray,
+    memory: int,
+    threshold: int,
+    clears: float,
+    patience: int,
+    seed: int,
+    log: BatchLog,
+    timer: tuple[FloatArray, Any],
+    until: float,
+) -> tuple[IntArray, int, BatchLog, int, float, float, IntArray]:
+    """Run all requests, or until it is certain or likely that they will never complete.
+
+    Parameters
+    ----------
+    prompts, arrivals, outputs, memory
+        The instance, with arrivals in the clock's unit; an output is only looked at to see whether
+        a request is complete.
+    threshold
+        Tokens held after the next batch up to which requests are admitted.
+    clears
+        Probability with which an overflow sends each running request back, drawn again until the
+        next batch fits; 1 sends all back.
+    patience
+        Batches and draws without a completion or an arrival after which a run is given up.
+    seed
+        Of the draws.
+    log, timer, until
+        Batches so far, what tells their durations, and when no more are to be run.
+
+    Returns
+    -------
+    tuple
+        Attempts, shape (3, attempts): request, batches before its start, tokens made, by end; how
+        many of the last ones still run; the log; COMPLETE, LOOPS, STALLED or STOPPED; the time at
+        which the state was there for the first time, or at which the run was given up; the period,
+        or the batches without a completion; the requests of the loop.
+    """
+    count = len(prompts)
+    starts = np.zeros(count, dtype=np.int64)
+    running = np.empty(count, dtype=np.int64)
+    attempts = np.empty((3, count + 16), dtype=np.int64)
+    nobody = np.empty(0, dtype=np.int64)
+    waiting = [0]  # a heap of indices, which ascend with the arrivals
+    waiting.pop()
+    released = logged = active = held = done = draws = step = progress = 0
+    before = (-1, -1)  # completions and arrivals when the worker was empty last
+    emptied = 0.0
+    while True:
+        now = log.now[0]
+        while released < count and arrivals[released] <= now:
+            heapq.heappush(waiting, released)
+            released += 1
+            progress = step
+        overflowing = np.sort(running[:active]) if held + active > memory else nobody
+        while held + active > memory:
+            kept = 0
+            for position in range(active):
+                request = running[position]
+                share = random_rank(seed, request, draws, 0) * 2.0**-63
+                if clears < 1.0 and share >= clears:
+                    running[kept] = request
+                    kept += 1
+                    continue
+                made = step - starts[request]
+                attempts = log_attempt(attempts, logged, request, starts[request], made)
+                logged += 1
+                held -= prompts[request] + made
+                heapq.heappush(waiting, request)
+            active = kept
+            draws += 1
+            progress -= 1  # a draw counts as a batch, lest tiny probabilities take forever
+            if step - progress > patience:
+                break
+        if active == 0 and clears >= 1.0:
+            if len(overflowing) > 0 and before[0] == done and before[1] == released:
+                period = now - emptied
+                return attempts[:, :logged].copy(), 0, log, LOOPS, emptied, period, overflowing
+            before = (done, released)
+            emptied = now
+        if step - progress > patience:
+            idle = float(step - progress)
+            return attempts[:, :logged].copy(), 0, log, STALLED, now, idle, nobody
+        entered = prefill = squares = 0
+        while len(waiting) > 0:
+            request = waiting[0]
+            if held + active + prompts[request] + 1 > threshold:
+                break
+            heapq.heappop(waiting)
+            starts[request] = step
+            running[active] = request
+            active += 1
+            held += prompts[request]
+            entered += prompts[request] > 0
+            prefill += prompts[request]
+            squares += prompts[request] ** 2
+        if active == 0:
+            if len(waiting) > 0:
+                first = np.array([waiting[0]])
+                return attempts[:, :logged].copy(), 0, log, LOOPS, now, 0.0, first
+            if released == count:
+                return attempts[:, :logged].copy(), 0, log, COMPLETE, now, 0.0, nobody
+            log.now[0] = arrivals[released]
+            continue
+        if is_full(log):
+            log = enlarged(log)
+        usage = held + active
+        decodes, resident = active - entered, held - prefill
+        if now >= until or not add_batch(
+            log, timer, prefill, decodes, resident, squares, usage, usage
+        ):
+            for request in running[:active]:
+                made = step - starts[request]
+                attempts = log_attempt(attempts, logged, request, starts[request], made)
+                logged += 1
+            return attempts[:, :logged].copy(), active, log, STOPPED, now, 0.0, nobody
+        step += 1
+        held += active
+        kept = 0
+        for position in range(active):
+            request = running[position]
+            if step - starts[request] < outputs[request]:
+                running[kept] = request
+                kept += 1
+                continue
+            attempts = log_attempt(attempts, logged, request, starts[request], outputs[request])
+            logged += 1
+            done += 1
+            progress = step
+            held -= prompts[request] + outputs[request]
+        active = kept

@@ -1,0 +1,313 @@
+r"""Runs with planned outputs that may be too short: requests are cancelled and start again.
+
+Robust Algorithms 1, 2, 5 and 6 are one loop with different rules. At each step a policy (1) cancels
+running requests, if it must, (2) admits waiting ones in order while the plan fits, stopping at the
+first that does not fit, (3) lets everybody make a token. The plan holds request :math:`i` with its
+planned output :math:`\tilde o_i`: a bound that a cancellation raises to the tokens made until then.
+Nothing but a completion tells the loop of a true output.
+
+Ties are random by the rank that a hash of (seed, request, attempt) gives, so that a run depends on
+the seed alone: one rank when a request enters the queue, another when it starts.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.compiled import compiled
+from optsched.simulate.seconds.batches import add_batch, enlarged, is_full
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.simulate.seconds.batches import BatchLog
+
+# How a running request that has outlived its planned output is planned to go on.
+ENDS_NEXT, HOLDS_NOTHING, RESTARTS, DOUBLES = 0, 1, 2, 3
+# By what the waiting requests are ordered, ascending.
+BOUND, AREA, MEAN_AREA, RANDOM = 0, 1, 2, 3
+# In which order running requests are cancelled, ascending.
+BY_BOUND, BY_TOKENS = 0, 1
+
+WAITS, RUNS = 0, 1
+
+
+@compiled
+def random_rank(seed: int, request: int, attempt: int, role: int) -> int:
+    """Hash to a number in [0, 2^63): the finaliser of splitmix64, once per argument."""
+    mixed = np.uint64(seed)
+    for part in (request, attempt, role):
+        mixed += np.uint64(0x9E3779B97F4A7C15) + np.uint64(part)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+    return np.int64(mixed >> np.uint64(1))  # type: ignore[return-value]  # int() would be unsigned
+
+
+@compiled
+def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: int) -> IntArray:
+    """Write an attempt down; gives the log, a larger one where it was full."""
+    if logged == log.shape[1]:
+        larger = np.empty((3, 2 * logged), dtype=np.int64)
+        larger[:, :logged] = log
+        log = larger
+    log[0, logged], log[1, logged], log[2, logged] = request, start, tokens
+    return log
+
+
+@compiled
+def _urgency(order: int, prompt: int, planned: int, upper: int) -> int:
+    if order == RANDOM:
+        return 0  # all equal: ties are random
+    if order == BOUND:
+        return planned
+    if order == AREA:
+        return prompt * planned + planned * (planned + 1) // 2
+    # Six times the mean area over the outputs planned .. upper, all equally likely.
+    squares = planned * planned + upper * upper + planned * upper
+    return 3 * prompt * (planned + upper) + squares + planned + 2 * upper
+
+
+@compiled
+def _change_plan(plan: IntArray, prompt: int, start: int, first: int, last: int, sign: int) -> None:
+    for step in range(first, last + 1):
+        plan[step & (len(plan) - 1)] += sign * (prompt + step - start)
+
+
+@compiled
+def _obstacle(
+    plan: IntArray, room: int, prompt: int, planned: int, clock: int, suspect: int
+) -> int:
+    """Find a step at which a request started now does not fit; 0 if there is none."""
+    mask = len(plan) - 1
+    if clock < suspect <= clock + planned and (
+        plan[suspect & mask] + prompt + suspect - clock > room
+    ):
+        return suspect
+    for step in range(clock + 1, clock + planned + 1):
+        if plan[step & mask] + prompt + step - clock > room:
+            return step
+    return 0
+
+
+@compiled
+def _choose_to_cancel(
+    running: IntArray,
+    starts: IntArray,
+    prompts: IntArray,
+    planned: IntArray,
+    attempts: IntArray,
+    cancel: int,
+    excess: int,
+    clock: int,
+    seed: int,
+) -> list[int]:
+    """Choose running requests, fewest tokens first, until the memory has `excess` more tokens."""
+    order = [(0, 0, request) for request in running]
+    for position in range(len(running)):
+        request = running[position]
+        value = planned[request]
+        if cancel == BY_TOKENS:
+            value = max(value, clock - starts[request])
+        rank = random_rank(seed, request, attempts[request], RUNS)
+        order[position] = (value, rank, request)
+    heapq.heapify(order)
+    chosen = [0 for _ in range(0)]
+    while excess > 0:
+        request = heapq.heappop(order)[2]
+        excess -= prompts[request] + clock - starts[request] + 1
+        chosen.append(request)
+    return chosen
+
+
+@compiled
+def _choose_outlived(
+    running: IntArray, starts: IntArray, planned: IntArray, clock: int
+) -> list[int]:
+    return [request for request in running if clock - starts[request] >= planned[request]]
+
+
+@compiled
+def run_planned(
+    prompts: IntArray,
+    arrivals: FloatArray,
+    outputs: IntArray,
+    memory: int,
+    lower: IntArray,
+    upper: IntArray,
+    order: int,
+    outlived: int,
+    cancel: int,
+    reserve: int,
+    seed: int,
+    log: BatchLog,
+    timer: tuple[FloatArray, Any],
+    until: float,
+) -> tuple[IntArray, int, BatchLog]:
+    """Run all requests to completion, or until a time.
+
+    Parameters
+    ----------
+    prompts, arrivals, outputs, memory
+        The instance, with arrivals in the clock's unit; an output is only looked at to see whether
+        a request is complete.
+    lower
+        What each request is planned with at first, shape (n,).
+    upper
+        No output is above it: for the mean area, and for requests that restart.
+    order
+        BOUND, AREA, MEAN_AREA or RANDOM.
+    outlived
+        ENDS_NEXT: a request that outlives its plan is planned to end at the next step.
+        HOLDS_NOTHING: it does not count at admission, and what is too much afterwards is
+        cancelled. RESTARTS: it is cancelled at once and planned with its upper bound. DOUBLES:
+        with twice its planned output, at most the upper bound.
+    cancel
+        BY_BOUND or BY_TOKENS (the larger of bound and tokens made).
+    reserve
+        Tokens that admission leaves free unless the worker is idle.
+    seed
+        Of the ties.
+    log, timer, until
+        Batches so far, what tells their durations, and when no more are to be run.
+
+    Returns
+    -------
+    attempts
+        Shape (3, attempts): request, batches before its start, tokens made; by end, the evicted
+        ones included.
+    running
+        How many of the last attempts have not ended.
+    log
+        The batches.
+    """
+    count = len(prompts)
+    planned = lower.copy()
+    attempts = np.zeros(count, dtype=np.int64)
+    starts = np.zeros(count, dtype=np.int64)
+    running = np.empty(count, dtype=np.int64)
+    longest = max(planned.max(), outputs.max())
+    at_once = outlived in (RESTARTS, DOUBLES)
+    if at_once:
+        longest = max(longest, upper.max())
+    size = 1
+    while size < longest + 2:
+        size *= 2
+    plan = np.zeros(size, dtype=np.int64)  # usage by step, as planned; a ring
+    ended = np.empty((3, count + 16), dtype=np.int64)
+    waiting = [(0, 0, 0)]  # urgency, random rank, request
+    waiting.pop()
+    released = logged = active = held = suspect = clock = 0  # the clock counts batches
+    while True:
+        while released < count and arrivals[released] <= log.now[0]:
+            key = _urgency(order, prompts[released], planned[released], upper[released])
+            heapq.heappush(waiting, (key, random_rank(seed, released, 0, WAITS), released))
+            released += 1
+        entered = prefill = squares = 0
+        for phase in range(3):
+            if phase == 1:
+                # Admit in order; a heap, whose top is the next.
+                while len(waiting) > 0:
+                    request = waiting[0][2]
+                    prompt = prompts[request]
+                    room = memory - reserve if active > 0 else memory
+                    if outlived != HOLDS_NOTHING and held + active + prompt + 1 > room:
+                        break
+                    suspect = _obstacle(plan, room, prompt, planned[request], clock, suspect)
+                    if suspect > 0:
+                        break
+                    heapq.heappop(waiting)
+                    _change_plan(plan, prompt, clock, clock + 1, clock + planned[request], 1)
+                    starts[request] = clock
+                    running[active] = request
+                    active += 1
+                    held += prompt
+                    entered += prompt > 0
+                    prefill += prompt
+                    squares += prompt * prompt
+                continue
+            # Cancel before admission; after it only where admission counted some as nothing.
+            if (outlived == HOLDS_NOTHING) != (phase == 2):
+                continue
+            if at_once:
+                cancelled = _choose_outlived(running[:active], starts, planned, clock)
+            elif held + active > memory:
+                cancelled = _choose_to_cancel(
+                    running[:active],
+                    starts,
+                    prompts,
+                    planned,
+                    attempts,
+                    cancel,
+                    held + active - memory,
+                    clock,
+                    seed,
+                )
+            else:
+                continue
+            for request in cancelled:
+                start, prompt = starts[request], prompts[request]
+                made = clock - start
+                _change_plan(plan, prompt, start, clock + 1, start + planned[request], -1)
+                held -= prompt + made
+                if made == 0:  # it was admitted just now
+                    entered -= prompt > 0
+                    prefill -= prompt
+                    squares -= prompt * prompt
+                else:
+                    ended = log_attempt(ended, logged, request, start, made)
+                    logged += 1
+                if outlived == RESTARTS:
+                    planned[request] = upper[request]
+                elif outlived == DOUBLES:
+                    planned[request] = min(upper[request], 2 * planned[request])
+                else:
+                    planned[request] = max(planned[request], made)
+                starts[request] = -1
+                attempts[request] += 1
+                key = _urgency(order, prompt, planned[request], upper[request])
+                rank = random_rank(seed, request, attempts[request], WAITS)
+                heapq.heappush(waiting, (key, rank, request))
+            if len(cancelled) > 0:
+                kept = 0
+                for request in running[:active]:
+                    if starts[request] >= 0:
+                        running[kept] = request
+                        kept += 1
+                active = kept
+        if active == 0:
+            if released == count:
+                return ended[:, :logged].copy(), 0, log
+            log.now[0] = arrivals[released]
+            continue
+        if is_full(log):
+            log = enlarged(log)
+        usage = held + active
+        decodes, resident = active - entered, held - prefill
+        if log.now[0] >= until or not add_batch(
+            log, timer, prefill, decodes, resident, squares, usage, usage
+        ):
+            for request in running[:active]:
+                made = clock - starts[request]
+                ended = log_attempt(ended, logged, request, starts[request], made)
+                logged += 1
+            return ended[:, :logged].copy(), active, log
+        clock += 1
+        plan[clock & (size - 1)] = 0
+        held += active
+        position = 0
+        while position < active:
+            request = running[position]
+            made = clock - starts[request]
+            if made < outputs[request]:
+                position += 1
+                continue
+            start, prompt = starts[request], prompts[request]
+            ended = log_attempt(ended, logged, request, start, made)
+            logged += 1
+            _change_plan(plan, prompt, start, clock + 1, start + planned[request], -1)
+            held -= prompt + made
+            active -= 1
+            running[position] = running[active]

@@ -1,0 +1,245 @@
+r"""Admission beyond the prefix rule: go on past a request that does not fit, or plan around it.
+
+**skip.** At each step the waiting requests are walked in order, and whoever fits starts. A request
+that does not fit at a step has an earliest feasible start given who runs, and nobody's start makes
+it earlier. So it waits in a heap until then, behind the more urgent ones of the same step.
+
+**backfill.** At each step the waiting requests are planned anew in order, each at its earliest
+feasible start given who runs and who was planned before; whoever is planned for this step starts.
+While nobody arrives the plan stays the same: what runs by then was part of it, and less room makes
+no start earlier. So a new one is made at arrivals only, and as far as it decides who starts before
+the next one. Offline the plan is made once, which is serial schedule generation.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._internal.compiled import compiled
+from optsched.admission import (
+    admit_by_priority,
+    admit_in_order,
+    earliest_start,
+    new_usage,
+    occupy,
+    slide,
+)
+from optsched.policies.base import BatchPolicy, PriorityPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from optsched._internal.arrays import IntArray
+    from optsched.instance import Instance
+    from optsched.policies.base import BatchSelector
+
+_NEVER = np.iinfo(np.int64).max
+
+
+def admit(instance: Instance, policy: PriorityPolicy | BatchPolicy) -> IntArray:
+    """Admit requests by a policy that knows the outputs, under its rule.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    policy
+        The order, or the choice of batches. Under "skip" and "backfill" all waiting requests are
+        walked at each step, so their batches are chosen anew whenever somebody arrives.
+
+    Returns
+    -------
+    IntArray
+        Start steps, shape (n,).
+
+    Examples
+    --------
+    The second request does not fit beside the first; the third does, and fits before it.
+
+    >>> from optsched import Instance
+    >>> from optsched.policies import get_policy
+    >>> instance = Instance(prompts=[2, 4, 0], outputs=[3, 2, 3], memory=8)
+    >>> for name in ("fcfs", "fcfs+skip", "fcfs+backfill"):
+    ...     print(name, admit(instance, get_policy(name)))
+    fcfs [0 3 3]
+    fcfs+skip [0 3 0]
+    fcfs+backfill [0 3 0]
+    """
+    if isinstance(policy, BatchPolicy):
+        if policy.rule == "prefix":
+            return admit_batches(instance, policy.batches(instance))
+        return _admit_by_plan(instance, _batch_order(instance, policy), policy.rule == "skip")
+    priority = policy.order(instance)
+    if policy.rule == "prefix":
+        return admit_by_priority(instance, priority)
+    rank = np.empty_like(priority)
+    rank[priority] = np.arange(len(priority))
+    if policy.rule == "skip":
+        starts = np.full(len(instance), -1)
+        usage = new_usage(int(instance.outputs.max()))
+        _skip(*_lengths(instance), rank, priority, instance.arrivals.copy(), _NEVER, starts, *usage)
+        return starts
+    return _admit_by_plan(instance, lambda waiting: waiting[np.argsort(rank[waiting])], skip=False)
+
+
+def admit_batches(instance: Instance, selector: BatchSelector) -> IntArray:
+    """Admit requests batch by batch; a batch is chosen when the one before is used up.
+
+    Offline this is the order of all batches strung together. With arrivals a batch is chosen among
+    the requests that wait at the step of the last admission, so nothing of the future is used.
+
+    Parameters
+    ----------
+    instance
+        The requests.
+    selector
+        Chooses the batches.
+
+    Returns
+    -------
+    IntArray
+        Start steps, shape (n,).
+    """
+    arrivals = instance.arrivals
+    starts = np.zeros(len(instance), dtype=np.int64)
+    usage = new_usage(int(instance.outputs.max()))
+    released = waiting = clock = 0
+    while True:
+        if not waiting:
+            if released == len(instance):
+                return starts
+            clock = max(clock, int(arrivals[released]))
+        there = int(np.searchsorted(arrivals, clock, side="right"))
+        if there > released:
+            selector.release(np.arange(released, there))
+            waiting += there - released
+            released = there
+        batch = selector.next_batch()
+        waiting -= len(batch)
+        clock = admit_in_order(
+            instance.prompts, instance.outputs, instance.memory, batch, clock, starts, *usage
+        )
+
+
+def _lengths(instance: Instance) -> tuple[IntArray, IntArray, int]:
+    return instance.prompts, instance.outputs, instance.memory
+
+
+def _batch_order(instance: Instance, policy: BatchPolicy) -> Callable[[IntArray], IntArray]:
+    def order(waiting: IntArray) -> IntArray:
+        # The selector sees nobody else.
+        selector = policy.batches(instance.take(waiting))
+        selector.release(np.arange(len(waiting)))
+        batches: list[IntArray] = []
+        chosen = 0
+        while chosen < len(waiting):
+            batches.append(selector.next_batch())
+            chosen += len(batches[-1])
+        return waiting[np.concatenate(batches)]
+
+    return order
+
+
+def _admit_by_plan(
+    instance: Instance, order: Callable[[IntArray], IntArray], skip: bool
+) -> IntArray:
+    """Order the waiting requests whenever somebody arrives, and admit until the next arrival."""
+    starts = np.full(len(instance), -1)
+    usage, window = new_usage(int(instance.outputs.max()))
+    not_before = instance.arrivals.copy()
+    rank = np.empty_like(starts)
+    waiting = np.zeros(0, dtype=np.int64)
+    steps, first = np.unique(instance.arrivals, return_index=True)
+    ends = [*first[1:].tolist(), len(instance)]
+    for at, step in enumerate(steps.tolist()):
+        until = int(steps[at + 1]) if at + 1 < len(steps) else _NEVER
+        waiting = order(np.concatenate([waiting, np.arange(first[at], ends[at])]))
+        if skip:
+            rank[waiting] = np.arange(len(waiting))
+            not_before[waiting] = np.maximum(not_before[waiting], step)
+            _skip(*_lengths(instance), rank, waiting, not_before, until, starts, usage, window)
+        else:
+            usage = _backfill(*_lengths(instance), waiting, step, until, starts, usage, window)
+        waiting = np.sort(waiting[starts[waiting] < 0])
+    return starts
+
+
+@compiled
+def _skip(
+    prompts: IntArray,
+    outputs: IntArray,
+    memory: int,
+    rank: IntArray,
+    waiting: IntArray,
+    not_before: IntArray,
+    until: int,
+    starts: IntArray,
+    usage: IntArray,
+    window: IntArray,
+) -> None:
+    """Start whoever can before a step; `not_before` keeps what is proven of the others."""
+    heap = [(not_before[request], rank[request], request) for request in waiting]
+    heapq.heapify(heap)
+    while heap and heap[0][0] < until:
+        clock, urgency, request = heap[0]
+        start = earliest_start(usage, window, memory, prompts[request], outputs[request], clock)
+        if start == clock:
+            heapq.heappop(heap)
+            occupy(usage, window, prompts[request], outputs[request], clock)
+            starts[request] = clock
+        else:
+            not_before[request] = start
+            heapq.heapreplace(heap, (start, urgency, request))
+
+
+@compiled
+def _backfill(
+    prompts: IntArray,
+    outputs: IntArray,
+    memory: int,
+    order: IntArray,
+    clock: int,
+    until: int,
+    starts: IntArray,
+    usage: IntArray,
+    window: IntArray,
+) -> IntArray:
+    """Plan in order and start whoever is planned before a step; gives the usage, perhaps longer."""
+    if clock - window[0] > len(usage) // 2:
+        slide(usage, window, clock)
+    base, running_end = window[0], window[1]
+    planned = np.empty(len(order), dtype=np.int64)
+    count = 0
+    least = prompts[order]  # of this and later ones
+    for place in range(len(order) - 2, -1, -1):
+        least[place] = min(least[place], least[place + 1])
+    free = clock  # none of them fits at a step before
+    for request in order:
+        prompt, output = prompts[request], outputs[request]
+        while free < window[1] and usage[free + 1 - base] + least[count] + 1 > memory:
+            free += 1
+        if free >= until:
+            break
+        start = earliest_start(usage, window, memory, prompt, output, free)
+        planned[count] = start
+        count += 1
+        if start + output - base >= len(usage):
+            longer = np.zeros(max(2 * len(usage), start + output - base + 64), dtype=np.int64)
+            longer[: len(usage)] = usage
+            usage = longer
+        for token in range(1, output + 1):
+            usage[start - base + token] += prompt + token
+        window[1] = max(window[1], start + output)
+    for place in range(count):
+        request, start = order[place], planned[place]
+        if start < until:
+            starts[request] = start
+            running_end = max(running_end, start + outputs[request])
+            continue
+        for token in range(1, outputs[request] + 1):
+            usage[start - base + token] -= prompts[request] + token
+    window[1] = running_end
+    return usage

@@ -1,0 +1,311 @@
+"""CP-SAT: linear models with whole data, handed over by filling its protocol buffer."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched.errors import SolverError
+from optsched.solution import Stopped
+from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter, whole_multiple
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import BoolArray, FloatArray
+    from optsched.models.linear.model import LinearModel
+
+CAPABILITIES = Capabilities(
+    name="cp-sat",
+    title="CP-SAT",
+    events=True,
+    fractions=False,
+    install='pip install "ortools>=9.15"',
+)
+
+#: Every status of CP-SAT. UNKNOWN and FEASIBLE only say that some limit was hit.
+STATUS = {
+    "UNKNOWN": Stopped.UNKNOWN,
+    "MODEL_INVALID": Stopped.ERROR,
+    "FEASIBLE": Stopped.UNKNOWN,
+    "INFEASIBLE": Stopped.INFEASIBLE,
+    "OPTIMAL": Stopped.OPTIMAL,
+}
+
+_ENDLESS = np.iinfo(np.int64)
+_LARGEST = 2**62  # bounds of columns; sums beyond it are refused by CP-SAT itself
+
+
+def load() -> Any:
+    """Import CP-SAT, or say what to install."""
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError as error:
+        raise SolverError(
+            f"CP-SAT cannot be used: importing ortools failed ({error}); install a version that "
+            f'goes together with highspy: {CAPABILITIES.install} "highspy>=1.12,<1.15,!=1.14.0"'
+        ) from None
+    return cp_model
+
+
+def new(model: LinearModel) -> Any:
+    """Hand a model over to CP-SAT.
+
+    Parameters
+    ----------
+    model
+        A model of whole columns with whole coefficients; costs may have up to six decimals.
+
+    Returns
+    -------
+    cp_model.CpModel
+        For everything that is not offered here.
+
+    Raises
+    ------
+    SolverError
+        If a column or coefficient is fractional, or a column has no bound; it names the first.
+
+    Examples
+    --------
+    >>> from optsched.models.linear.model import Family, LinearModel, Variables
+    >>> x = Family.of("x", item=[0, 1])
+    >>> native = new(LinearModel.build("two", [Variables(x, upper=1, integer=True)], []))
+    >>> len(native.proto.variables)
+    2
+    >>> new(LinearModel.build("one", [Variables(Family.of("x"), upper=1)], []))
+    Traceback (most recent call last):
+        ...
+    optsched.errors.SolverError: one: column x may be fractional, which CP-SAT cannot represent; use
+    solver='highs'
+    """
+    refuse(model)
+    native = load().CpModel()
+    proto = native.proto
+    # For many small messages parsing a text is faster than calls; for few long ones it is not.
+    domains = zip(
+        np.ceil(model.col_lower).astype(np.int64).tolist(),
+        np.floor(model.col_upper).astype(np.int64).tolist(),
+        strict=True,
+    )
+    proto.merge_text_format(
+        "".join([f"variables{{domain:{low} domain:{high}}}" for low, high in domains])
+    )
+    proto.name = model.name
+    matrix = model.matrix
+    begins = matrix.indptr.tolist()
+    indices, coefficients = matrix.indices.tolist(), matrix.data.astype(np.int64).tolist()
+    bounds = np.stack(
+        [
+            _whole_bounds(np.ceil(model.row_lower), _ENDLESS.min),
+            _whole_bounds(np.floor(model.row_upper), _ENDLESS.max),
+        ],
+        axis=1,
+    )
+    add_row = proto.constraints.add
+    for begin, end, domain in zip(begins, begins[1:], bounds.tolist(), strict=False):
+        row = add_row().linear
+        row.vars.extend(indices[begin:end])
+        row.coeffs.extend(coefficients[begin:end])
+        row.domain.extend(domain)
+    costly = np.flatnonzero(model.cost)
+    scaled = whole_multiple(model.cost[costly])
+    assert scaled is not None  # otherwise refused
+    costs, scale = scaled
+    sign = 1 if model.sense == "min" else -1
+    objective = proto.objective
+    objective.vars.extend(costly)
+    objective.coeffs.extend(sign * costs)
+    # CP-SAT prints scaling_factor * (costs @ x + offset).
+    objective.scaling_factor = sign / scale
+    objective.offset = sign * scale * model.offset
+    return native
+
+
+def refuse(model: LinearModel) -> None:
+    """Refuse a model that CP-SAT cannot represent, naming what stands in the way.
+
+    Parameters
+    ----------
+    model
+        The model.
+
+    Raises
+    ------
+    SolverError
+        If a column may be fractional or is unbounded, or a number is not whole.
+    """
+    matrix = model.matrix
+    fractional = matrix.data != np.rint(matrix.data)
+    scaled = whole_multiple(model.cost)
+
+    def first(mask: BoolArray) -> int:
+        return int(np.argmax(mask))
+
+    def refuse_column(mask: BoolArray, what: str) -> None:
+        if mask.any():
+            raise SolverError(
+                f"{model.name}: column {model.column_name(first(mask))} {what}, which CP-SAT "
+                "cannot represent; use solver='highs'"
+            )
+
+    refuse_column(~model.integer, "may be fractional")
+    wide = np.maximum(np.abs(model.col_lower), np.abs(model.col_upper)) >= _LARGEST
+    refuse_column(wide, "has no finite bounds")
+    if scaled is None:
+        rest = np.abs(model.cost * 1e6 - np.rint(model.cost * 1e6)) > 1e-6
+        rest = rest if rest.any() else np.abs(model.cost) == np.abs(model.cost).max()
+        refuse_column(
+            rest, f"costs {float(model.cost[first(rest)])!r}, no number of up to 6 decimals"
+        )
+    if fractional.any():
+        place = first(fractional)
+        row = int(np.searchsorted(matrix.indptr, place, side="right")) - 1
+        column = int(matrix.indices[place])
+        raise SolverError(
+            f"{model.name}: row {model.row_name(row)} has the coefficient {matrix.data[place]:g} "
+            f"at column {model.column_name(column)}, but CP-SAT takes whole numbers only; "
+            "multiply the row or use solver='highs'"
+        )
+
+
+def solve(
+    model: LinearModel, options: Options, start: FloatArray | None, reporter: Reporter
+) -> Answer:
+    """Solve a model in this thread.
+
+    Parameters
+    ----------
+    model
+        The model.
+    options
+        Limits, threads and seed.
+    start
+        A feasible point.
+    reporter
+        Where progress goes and stopping comes from.
+
+    Returns
+    -------
+    Answer
+        What CP-SAT claims.
+    """
+    if contradiction := _contradiction(model):
+        return Answer(Stopped.INFEASIBLE, _name(), contradiction)
+    native = new(model)
+    if start is not None:
+        hint = native.proto.solution_hint
+        hint.vars.extend(range(len(start)))
+        hint.values.extend(np.rint(start).astype(np.int64))
+    return run(native, range(len(model.cost)), options, reporter)
+
+
+def run(native: Any, columns: range, options: Options, reporter: Reporter) -> Answer:
+    """Run CP-SAT on a model of its own.
+
+    Parameters
+    ----------
+    native
+        The `cp_model.CpModel`.
+    columns
+        Variables that make up the answer, by index.
+    options
+        Limits, threads and seed.
+    reporter
+        Where progress goes and stopping comes from.
+
+    Returns
+    -------
+    Answer
+        What CP-SAT claims.
+    """
+    cp_model, name = load(), _name()
+    if problem := native.validate():
+        return Answer(Stopped.ERROR, name, f"MODEL_INVALID: {problem.splitlines()[0]}")
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    parameters.num_workers = options.threads
+    parameters.random_seed = options.seed
+    parameters.relative_gap_limit = options.gap_limit
+    parameters.catch_sigint_signal = False
+    if (remaining := reporter.remaining(options.time_limit)) is not None:
+        parameters.max_time_in_seconds = remaining
+    listener = _listener(cp_model, columns, reporter)
+    solver.best_bound_callback = listener.improve_bound
+    done = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(solver, reporter, done), daemon=True)
+    watcher.start()
+    try:
+        status = solver.status_name(solver.solve(native, listener))
+    finally:
+        done.set()
+        watcher.join()
+    stopped = STATUS.get(status, Stopped.UNKNOWN)
+    if stopped is Stopped.UNKNOWN:  # it does not say which limit; only two were set
+        stopped = Stopped.INTERRUPTED if reporter.stopping else Stopped.UNKNOWN
+        if options.time_limit is not None and reporter.seconds >= options.time_limit:
+            stopped = Stopped.TIME_LIMIT
+    response = solver.response_proto
+    values = bound = None
+    if status in ("OPTIMAL", "FEASIBLE"):
+        values = _take(response.solution, columns)
+    if status in ("OPTIMAL", "FEASIBLE"):
+        bound = solver.best_objective_bound
+    elif status == "UNKNOWN":  # best_objective_bound may say 0 when nothing is known yet
+        bound = listener.bound
+    return Answer(stopped, name, status, values, bound)
+
+
+def _listener(cp_model: Any, columns: range, reporter: Reporter) -> Any:
+    class Listener(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+        objective: float | None = None
+        bound: float | None = None
+
+        def on_solution_callback(self) -> None:
+            self.objective = self.objective_value
+            values = _take(self.response_proto.solution, columns)
+            reporter.report(self.objective, self.best_objective_bound, values)
+
+        def improve_bound(self, bound: float) -> None:
+            self.bound = bound
+            reporter.report(self.objective, bound)
+
+    return Listener()
+
+
+def _name() -> str:
+    load()
+    import ortools
+
+    return f"CP-SAT {ortools.__version__}"
+
+
+def _contradiction(model: LinearModel) -> str:
+    """Name a column or row whose bounds hold no whole number; CP-SAT calls that invalid."""
+    for word, name_of, lower, upper in (
+        ("column", model.column_name, model.col_lower, model.col_upper),
+        ("row", model.row_name, model.row_lower, model.row_upper),
+    ):
+        empty = np.ceil(lower) > np.floor(upper)
+        if empty.any():
+            return (
+                f"no whole number lies within the bounds of {word} {name_of(int(empty.argmax()))}"
+            )
+    return ""
+
+
+def _watch(solver: Any, reporter: Reporter, done: threading.Event) -> None:
+    while not done.wait(0.02):
+        if reporter.stopping:
+            solver.stop_search()
+
+
+def _take(solution: Any, columns: range) -> FloatArray:
+    return np.array(list(solution)[columns.start : columns.stop], dtype=np.float64)
+
+
+def _whole_bounds(bounds: FloatArray, endless: int) -> npt.NDArray[np.int64]:
+    far = np.abs(bounds) >= _LARGEST
+    return np.where(far, endless, np.where(far, 0, bounds).astype(np.int64))

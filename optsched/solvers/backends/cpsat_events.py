@@ -1,0 +1,199 @@
+r"""Event programs on CP-SAT: the memory is checked at completions only.
+
+For each pair of requests one literal says who completes first (of two at the same step the one
+that stands first). While :math:`i` completes first, :math:`j` is there at :math:`c_i` or starts at
+:math:`c_i` or later. If it is there it holds :math:`s_j + c_i - p_j` tokens beside the
+:math:`s_i + o_i` of :math:`i`, so in either case
+
+.. math:: p_j - p_i \ge \max\{\, o_i - o_j,\; o_i - (M - s_i - o_i - s_j)^+ \,\},
+
+which puts all that two requests alone forbid each other into one difference. The memory row of
+:math:`c_i` then sums variables :math:`u_{ij}` that are at least the tokens of :math:`j` where it is
+there. With equal completions all requests are counted at the one that stands first.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from optsched.errors import SolverError
+from optsched.solvers.backends import cpsat
+from optsched.solvers.backends.base import Answer, Options, Reporter, whole_multiple
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import FloatArray
+    from optsched.models.events import EventProgram
+
+load = cpsat.load
+
+
+@dataclass(frozen=True, eq=False)
+class EventModel:
+    """An event program in the terms in which answers are checked.
+
+    Attributes
+    ----------
+    program
+        The program.
+    bound
+        A proven lower bound on its objective, if there is one.
+    """
+
+    program: EventProgram
+    bound: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return f"{self.program.objective} by events"
+
+    @property
+    def sense(self) -> Literal["min"]:
+        """All objectives are to be small."""
+        return "min"
+
+    @property
+    def step(self) -> float | None:
+        """What the objective is a whole multiple of."""
+        if self.program.objective != "weighted-latency":
+            return 1.0
+        scaled = whole_multiple(self.program.weights)
+        return None if scaled is None else int(np.gcd.reduce(scaled[0])) / scaled[1]
+
+    def objective(self, point: npt.ArrayLike, /) -> float:
+        """Evaluate the objective at start steps."""
+        return self.program.cost(self.program.read(point))
+
+    def violations(self, point: npt.ArrayLike, /, tolerance: float = 0.0) -> list[Any]:
+        """List what makes start steps infeasible; they are whole, so nothing is forgiven."""
+        return list(self.program.violations(self.program.read(point)))
+
+
+def new(model: EventModel) -> Any:
+    """Write an event program for CP-SAT.
+
+    Parameters
+    ----------
+    model
+        The program; weights may have up to six decimals.
+
+    Returns
+    -------
+    cp_model.CpModel
+        Its first variables are the starts; those of running requests follow, and are fixed.
+
+    Raises
+    ------
+    SolverError
+        If a weight has more decimals.
+
+    Examples
+    --------
+    >>> from optsched import Instance
+    >>> from optsched.models import EventProgram
+    >>> program = EventProgram(Instance([1, 1], [2, 3], memory=5))
+    >>> native = new(EventModel(program))  # 2 starts, who is first, and is the other there then
+    >>> len(native.proto.variables)
+    5
+    """
+    program = model.program
+    native = load().CpModel()
+    bounds = zip(program.earliest.tolist(), program.latest.tolist(), strict=True)
+    starts = [native.new_int_var(*pair, f"start[{i}]") for i, pair in enumerate(bounds)]
+    fixed = [native.new_int_var(program.now, program.now, "") for _ in program.running.tokens]
+    _add_memory(native, program, starts + fixed)
+    for group in program.equals:
+        for before, after in zip(group[:-1].tolist(), group[1:].tolist(), strict=True):
+            native.add(starts[before] <= starts[after])
+    _add_objective(native, model, starts)
+    return native
+
+
+def _add_memory(native: Any, program: EventProgram, starts: list[Any]) -> None:
+    prompts = program.instance.prompts.tolist() + program.running.tokens.tolist()
+    outputs = program.instance.outputs.tolist() + program.running.remaining.tolist()
+    memory = program.instance.memory
+    others: list[list[Any]] = [[] for _ in starts]  # tokens of others at each completion
+    for i in range(len(starts)):
+        for j in range(i + 1, len(starts)):
+            i_first = native.new_bool_var("")
+            for x, y, x_first, strictly in ((i, j, i_first, 0), (j, i, ~i_first, 1)):
+                end = starts[x] + outputs[x]
+                spare = memory - prompts[x] - outputs[x] - prompts[y]
+                apart = max(outputs[x] - outputs[y] + strictly, outputs[x] - max(spare, 0))
+                native.add(starts[y] - starts[x] >= apart).only_enforce_if(x_first)
+                if spare < 1:
+                    continue  # y cannot be there
+                there = native.new_bool_var("")
+                native.add_implication(there, x_first)
+                native.add(starts[y] < end).only_enforce_if(there)
+                native.add(starts[y] >= end).only_enforce_if([x_first, ~there])
+                held = native.new_int_var(0, prompts[y] + min(outputs[y], spare), "")
+                native.add(held >= prompts[y] + end - starts[y]).only_enforce_if(there)
+                native.add(held >= (prompts[y] + 1) * there)
+                others[x].append(held)
+    for x, held_by in enumerate(others):
+        if len(held_by) > 1:  # one alone fits
+            native.add(sum(held_by) <= memory - prompts[x] - outputs[x])
+
+
+def _add_objective(native: Any, model: EventModel, starts: list[Any]) -> None:
+    program = model.program
+    outputs = program.instance.outputs.tolist()
+    scale = 1
+    if program.objective == "makespan":
+        last = int((program.latest + program.instance.outputs).max())
+        total = native.new_int_var(0, last, "makespan")
+        for start, output in zip(starts, outputs, strict=True):
+            native.add(total >= start + output)
+    else:
+        scaled = whole_multiple(program.weights)
+        if scaled is None:
+            raise SolverError(
+                "a weight has more than six decimals, which CP-SAT cannot represent; round the "
+                "weights or solve a HindsightProgram with solver='highs'"
+            )
+        weights, scale = scaled[0].tolist(), scaled[1]
+        waits = zip(weights, starts, outputs, program.instance.arrivals.tolist(), strict=True)
+        total = sum(weight * (start + output - arrival) for weight, start, output, arrival in waits)
+    if model.bound is not None:
+        native.add(total >= math.ceil(model.bound * scale - 1e-6))
+    native.minimize(total)
+    native.proto.objective.scaling_factor = 1 / scale
+
+
+def solve(
+    model: EventModel, options: Options, start: FloatArray | None, reporter: Reporter
+) -> Answer:
+    """Solve an event program in this thread.
+
+    Parameters
+    ----------
+    model
+        The program.
+    options
+        Limits, threads and seed.
+    start
+        Start steps of a feasible schedule.
+    reporter
+        Where progress goes and stopping comes from.
+
+    Returns
+    -------
+    Answer
+        What CP-SAT claims.
+    """
+    native = new(model)
+    if start is not None:
+        program = model.program
+        ordered = program.write_point(program.read(start))
+        hint = native.proto.solution_hint
+        hint.vars.extend(range(len(ordered)))
+        hint.values.extend(np.clip(ordered, program.earliest, program.latest).tolist())
+    return cpsat.run(native, range(len(model.program.instance)), options, reporter)

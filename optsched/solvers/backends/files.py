@@ -1,0 +1,363 @@
+"""Models as MPS and LP files with readable names, for solvers of any make.
+
+HiGHS' own writers round to 15 digits and split ranged rows in LP files without a way back; these
+write every number so that reading it gives the same one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+from optsched.errors import SolverError
+from optsched.models.linear.model import Family, LinearModel, ModelError
+from optsched.solvers.backends import highs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from optsched._internal.arrays import FloatArray, IntArray
+
+_RESERVED = re.compile(
+    r"(?i)st|free|inf|infinity|end|bounds?|bin(ary|aries)?|gen(eral|erals)?|int(egers?)?|"
+    r"min(imi[sz]e|imum)?|max(imi[sz]e|imum)?|sos|semi|e\d*"
+)
+_SIDES = ("_lower", "_upper")  # LP files hold a row with two bounds as two rows
+_ENDLESS = 1e30  # what MPS files call infinite
+
+
+def write_model(model: LinearModel, path: str | Path) -> None:
+    """Write a model to a file.
+
+    Parameters
+    ----------
+    model
+        The model.
+    path
+        Ends in ".mps" (free format; names such as ``start[3,17]``) or in ".lp" (``start(3,17)``,
+        because LP files give brackets a meaning).
+
+    Raises
+    ------
+    SolverError
+        If the path has another ending, or the name of a family is a keyword of LP files.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from optsched.models.linear.model import Family, LinearModel, Rows, Variables
+    >>> take = Variables(Family.of("take", item=[0, 1]), [1 / 3, 4], upper=1, integer=True)
+    >>> weight = Rows(Family.of("weight"), {"take": [[4, 3]]}, lower=1, upper=5)
+    >>> model = LinearModel.build("knapsack", [take], [weight], sense="max")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_model(model, f"{folder}/knapsack.lp")
+    ...     print(Path(folder, "knapsack.lp").read_text())
+    ...     read_model(f"{folder}/knapsack.lp").same_as(model)
+    maximize
+     objective: 0.3333333333333333 take(0) + 4 take(1)
+    subject to
+     weight_lower: 4 take(0) + 3 take(1) >= 1
+     weight_upper: 4 take(0) + 3 take(1) <= 5
+    bounds
+     0 <= take(0) <= 1
+     0 <= take(1) <= 1
+    general
+     take(0) take(1)
+    end
+    <BLANKLINE>
+    True
+    """
+    lines = {".mps": _mps_lines, ".lp": _lp_lines}[_ending(path)](model)
+    Path(path).write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def read_model(path: str | Path) -> LinearModel:
+    """Read a model from an MPS or LP file, of whatever origin.
+
+    Parameters
+    ----------
+    path
+        Ends in ".mps" or ".lp".
+
+    Returns
+    -------
+    LinearModel
+        What `write_model` wrote, but for names of indices. Where the names in the file are no
+        families of ours, columns and rows are numbered instead.
+
+    Raises
+    ------
+    SolverError
+        If there is no such file, it has another ending or HiGHS cannot read it.
+    """
+    _ending(path)
+    if not Path(path).is_file():
+        raise SolverError(f"{path}: there is no such file")
+    highspy = highs.load()
+    native = highspy.Highs()
+    native.setOptionValue("output_flag", False)
+    native.setOptionValue("small_matrix_value", 1e-12)
+    if native.readModel(str(path)) == highspy.HighsStatus.kError:
+        raise SolverError(f"{path}: HiGHS cannot read the file; look for a mistake in its format")
+    lp = native.getLp()
+    shape = (lp.num_row_, lp.num_col_)
+    native_matrix = lp.a_matrix_
+    parts = (
+        np.array(native_matrix.value_, dtype=np.float64),
+        np.array(native_matrix.index_, dtype=np.int32),
+        np.array(native_matrix.start_, dtype=np.int32),
+    )
+    try:
+        row_names, column_names = list(lp.row_names_), list(lp.col_names_)
+    except UnicodeDecodeError as error:
+        raise SolverError(f"{path}: a name is not UTF-8 text ({error.reason})") from None
+    by_row = native_matrix.format_ == highspy.MatrixFormat.kRowwise
+    kind = sparse.csr_array if by_row else sparse.csc_array
+    integrality = [int(kind) for kind in lp.integrality_] or [0] * shape[1]
+    if set(integrality) - {0, 1}:
+        column = next(at for at, kind in enumerate(integrality) if kind not in (0, 1))
+        raise SolverError(
+            f"{path}: column {column_names[column]} is semi-continuous or semi-integer, which a "
+            "LinearModel cannot express; write it with a binary column"
+        )
+    names, matrix, lower, upper = _join_sides(
+        row_names,
+        sparse.csr_array(kind(parts, shape=shape)),
+        np.array(lp.row_lower_, dtype=np.float64),
+        np.array(lp.row_upper_, dtype=np.float64),
+    )
+    return assemble(
+        Path(path).stem,
+        columns=column_names,
+        rows=names,
+        cost=np.array(lp.col_cost_, dtype=np.float64),
+        matrix=matrix,
+        row_bounds=(lower, upper),
+        column_bounds=(
+            np.array(lp.col_lower_, dtype=np.float64),
+            np.array(lp.col_upper_, dtype=np.float64),
+        ),
+        integer=np.array(integrality, dtype=bool),
+        offset=lp.offset_,
+        sense="max" if lp.sense_ == highspy.ObjSense.kMaximize else "min",
+    )[0]
+
+
+def assemble(
+    name: str,
+    *,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    cost: FloatArray,
+    matrix: Any,
+    row_bounds: tuple[FloatArray, FloatArray],
+    column_bounds: tuple[FloatArray, FloatArray],
+    integer: Any,
+    offset: float,
+    sense: Any,
+) -> tuple[LinearModel, IntArray]:
+    """Make a model of arrays that came with names, members of a family put side by side.
+
+    Parameters
+    ----------
+    name
+        What to call it.
+    columns, rows
+        Names such as ``start[3,17]``; where one is of another form, all are replaced by numbers.
+    cost, matrix, row_bounds, column_bounds, integer, offset, sense
+        As in `LinearModel`.
+
+    Returns
+    -------
+    tuple
+        The model, and for each of its columns the position among those given.
+    """
+    column_order, variables = _families(columns)
+    row_order, row_families = _families(rows)
+    model = LinearModel(
+        cost=cost[column_order],
+        matrix=sparse.csr_array(matrix)[row_order][:, column_order],
+        row_lower=row_bounds[0][row_order],
+        row_upper=row_bounds[1][row_order],
+        col_lower=column_bounds[0][column_order],
+        col_upper=column_bounds[1][column_order],
+        integer=integer[column_order],
+        offset=offset,
+        sense=sense,
+        variables=variables,
+        rows=row_families,
+        name=name,
+    )
+    return model, column_order
+
+
+def _families(names: Sequence[str]) -> tuple[IntArray, tuple[Family, ...]]:
+    """Order names by family, and within one as they come."""
+    stems = [re.split(r"[\[(]", name, maxsplit=1)[0] for name in names]
+    ranks = {stem: rank for rank, stem in enumerate(dict.fromkeys(stems))}
+    order = np.argsort([ranks[stem] for stem in stems], kind="stable").astype(np.int64)
+    try:
+        families = Family.parse([names[at] for at in order.tolist()])
+    except (ModelError, ValueError):  # the latter where an index has thousands of digits
+        families = ()
+    if len({family.name for family in families}) < len(families):  # with and without indices
+        families = ()
+    return (order, families) if families else (np.arange(len(names)), ())
+
+
+def _join_sides(
+    names: list[str], matrix: sparse.csr_array[np.float64], lower: FloatArray, upper: FloatArray
+) -> tuple[list[str], sparse.csr_array[np.float64], FloatArray, FloatArray]:
+    """Join the two rows that an LP file has for a row with two bounds."""
+    keep = np.ones(len(names), dtype=bool)
+    joined = list(names)
+    upper = upper.copy()
+    for at, name in enumerate(names[:-1]):
+        stem = name.removesuffix(_SIDES[0])
+        if stem == name or names[at + 1] != stem + _SIDES[1]:
+            continue
+        if abs(matrix[[at]] - matrix[[at + 1]]).sum() == 0:
+            joined[at], upper[at], keep[at + 1] = stem, upper[at + 1], False
+    kept = np.flatnonzero(keep)
+    return [joined[at] for at in kept], matrix[kept], lower[kept], upper[kept]
+
+
+def _ending(path: str | Path) -> str:
+    ending = Path(path).suffix.lower()
+    if ending not in (".mps", ".lp"):
+        raise SolverError(f"{path}: the file must end in .mps or .lp")
+    return ending
+
+
+def _number(value: float) -> str:
+    """Write a number so that reading it gives the same one."""
+    if value == int(value) and abs(value) < 2**53:
+        return str(int(value))
+    return repr(float(value))
+
+
+def _numbers(values: FloatArray) -> list[str]:
+    if (values == np.rint(values)).all() and np.abs(values).max(initial=0) < 2**53:
+        return list(map(str, values.astype(np.int64).tolist()))
+    return list(map(_number, values.tolist()))
+
+
+def _mps_lines(model: LinearModel) -> Iterable[str]:
+    columns, rows = model.column_names(), model.row_names()
+    yield f"NAME {'_'.join(model.name.split())}"
+    if model.sense == "max":
+        yield "OBJSENSE\n    MAX"
+    yield "ROWS\n N objective"
+    lower, upper = model.row_lower, model.row_upper
+    ranged = np.isfinite(lower) & np.isfinite(upper) & (lower < upper)
+    kinds = np.where(np.isfinite(lower) & ~np.isfinite(upper), "G", "L")
+    kinds[lower == upper] = "E"
+    kinds[ranged & (np.abs(lower) < np.abs(upper))] = "G"
+    for kind, name in zip(kinds.tolist(), rows, strict=True):
+        yield f" {kind} {name}"
+    yield "COLUMNS"
+    yield from _mps_columns(model, columns, rows)
+    yield "RHS"
+    if model.offset:
+        yield f" RHS objective {_number(-model.offset)}"
+    sides = np.where(kinds == "G", lower, np.where(np.isfinite(upper), upper, _ENDLESS))
+    for at in np.flatnonzero(sides).tolist():
+        yield f" RHS {rows[at]} {_number(sides[at])}"
+    yield "RANGES"
+    for at in np.flatnonzero(ranged).tolist():
+        width = _width(float(lower[at]), float(upper[at]), from_lower=kinds[at] == "G")
+        yield f" RANGE {rows[at]} {_number(width)}"
+    yield "BOUNDS"
+    for name, low, high in zip(
+        columns, model.col_lower.tolist(), model.col_upper.tolist(), strict=True
+    ):
+        yield f" MI BOUND {name}" if np.isinf(low) else f" LO BOUND {name} {_number(low)}"
+        yield f" PL BOUND {name}" if np.isinf(high) else f" UP BOUND {name} {_number(high)}"
+    yield "ENDATA"
+
+
+def _width(lower: float, upper: float, *, from_lower: bool) -> float:
+    """Give the number that leads a reader from the smaller bound to exactly the other one."""
+    width = upper - lower
+    for candidate in (width, math.nextafter(width, 0), math.nextafter(width, math.inf)):
+        if (lower + candidate == upper) if from_lower else (upper - candidate == lower):
+            return candidate
+    return width
+
+
+def _mps_columns(model: LinearModel, columns: list[str], rows: list[str]) -> Iterable[str]:
+    by_column = model.matrix.tocsc()
+    values, begins = _numbers(by_column.data), by_column.indptr.tolist()
+    members = [rows[at] for at in by_column.indices.tolist()]
+    marked = False
+    for at, (name, integer, cost) in enumerate(
+        zip(columns, model.integer.tolist(), _numbers(model.cost), strict=True)
+    ):
+        if integer != marked:
+            yield f" MARKER 'MARKER' '{'INTORG' if integer else 'INTEND'}'"
+            marked = integer
+        if cost != "0" or begins[at] == begins[at + 1]:
+            yield f" {name} objective {cost}"
+        for entry in range(begins[at], begins[at + 1]):
+            yield f" {name} {members[entry]} {values[entry]}"
+    if marked:
+        yield " MARKER 'MARKER' 'INTEND'"
+
+
+def _lp_lines(model: LinearModel) -> Iterable[str]:
+    for family in (*model.variables, *model.rows):
+        if _RESERVED.fullmatch(family.name):
+            raise SolverError(
+                f"the family {family.name!r} has a name that LP files reserve; rename it or write "
+                "an .mps file"
+            )
+    columns, rows = model.column_names("()"), model.row_names("()")
+    yield "minimize" if model.sense == "min" else "maximize"
+    # All columns stand in the objective, so that a reader meets them in their order.
+    constant = f" {model.offset:+}" if model.offset else ""
+    yield f" objective: {_lp_sum(_numbers(model.cost), columns)}{constant}"
+    yield "subject to"
+    matrix = model.matrix
+    values, begins = _numbers(matrix.data), matrix.indptr.tolist()
+    names = [columns[at] for at in matrix.indices.tolist()]
+    for row, begin, end, low, high in zip(
+        rows, begins, begins[1:], model.row_lower.tolist(), model.row_upper.tolist(), strict=False
+    ):
+        total = _lp_sum(values[begin:end], names[begin:end]) or f"0 {columns[0]}"
+        if low == high:
+            yield f" {row}: {total} = {_number(low)}"
+        elif np.isfinite(low) and np.isfinite(high):
+            yield f" {row}{_SIDES[0]}: {total} >= {_number(low)}"
+            yield f" {row}{_SIDES[1]}: {total} <= {_number(high)}"
+        elif np.isfinite(high):
+            yield f" {row}: {total} <= {_number(high)}"
+        else:
+            yield f" {row}: {total} >= {_number(low) if np.isfinite(low) else '-inf'}"
+    yield "bounds"
+    for name, low, high in zip(
+        columns, model.col_lower.tolist(), model.col_upper.tolist(), strict=True
+    ):
+        least = "-inf" if np.isinf(low) else _number(low)
+        most = "+inf" if np.isinf(high) else _number(high)
+        yield f" {name} free" if least + most == "-inf+inf" else f" {least} <= {name} <= {most}"
+    if model.integer.any():
+        yield "general"
+        whole = [columns[at] for at in np.flatnonzero(model.integer).tolist()]
+        for begin in range(0, len(whole), 8):
+            yield " " + " ".join(whole[begin : begin + 8])
+    yield "end"
+
+
+def _lp_sum(values: list[str], names: list[str]) -> str:
+    """Write a sum, broken into lines that every reader takes."""
+    terms = [
+        f"- {value[1:]} {name}" if value[0] == "-" else f"+ {value} {name}"
+        for value, name in zip(values, names, strict=True)
+    ]
+    lines = [" ".join(terms[begin : begin + 8]) for begin in range(0, len(terms), 8)]
+    return "\n  ".join(lines).removeprefix("+ ")

@@ -1,0 +1,337 @@
+"""Pyomo: any solver it knows, and its models on our own fast path.
+
+A Pyomo model that a user has added constraints to comes back as arrays through Pyomo's standard
+form, which takes a fraction of the time of handing it to a solver by Pyomo's own interfaces.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+from optsched.errors import InfeasibleError, SolverError
+from optsched.solution import Solution, Stopped
+from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter
+from optsched.solvers.backends.files import assemble
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import FloatArray
+    from optsched.models.linear.model import LinearModel
+
+#: How to install solvers that Pyomo runs.
+INSTALL = {
+    "appsi_highs": 'pip install "highspy>=1.12,<1.15,!=1.14.0"',
+    "highs": 'pip install "highspy>=1.12,<1.15,!=1.14.0"',
+    "cbc": "conda install -c conda-forge coin-or-cbc",
+    "cplex": "pip install cplex",
+    "cplex_direct": "pip install cplex",
+    "glpk": "conda install -c conda-forge glpk",
+    "gurobi": "pip install gurobipy",
+    "gurobi_direct": "pip install gurobipy",
+    "appsi_gurobi": "pip install gurobipy",
+    "scip": "conda install -c conda-forge scip",
+    "xpress": "pip install xpress",
+    "xpress_direct": "pip install xpress",
+}
+
+#: Every termination condition of Pyomo.
+STATUS = {
+    "unknown": Stopped.UNKNOWN,
+    "maxTimeLimit": Stopped.TIME_LIMIT,
+    "maxIterations": Stopped.ITERATION_LIMIT,
+    "minFunctionValue": Stopped.GAP_LIMIT,
+    "minStepLength": Stopped.UNKNOWN,
+    "globallyOptimal": Stopped.OPTIMAL,
+    "locallyOptimal": Stopped.OPTIMAL,
+    "feasible": Stopped.UNKNOWN,
+    "optimal": Stopped.OPTIMAL,
+    "maxEvaluations": Stopped.ITERATION_LIMIT,
+    "other": Stopped.UNKNOWN,
+    "unbounded": Stopped.UNBOUNDED,
+    "infeasible": Stopped.INFEASIBLE,
+    "infeasibleOrUnbounded": Stopped.INFEASIBLE_OR_UNBOUNDED,
+    "invalidProblem": Stopped.ERROR,
+    "intermediateNonInteger": Stopped.UNKNOWN,
+    "noSolution": Stopped.UNKNOWN,
+    "solverFailure": Stopped.ERROR,
+    "internalSolverError": Stopped.ERROR,
+    "error": Stopped.ERROR,
+    "userInterrupt": Stopped.INTERRUPTED,
+    "resourceInterrupt": Stopped.INTERRUPTED,
+    "licensingProblems": Stopped.ERROR,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class PyomoTask:
+    """A linear model and the Pyomo solver that is to solve it."""
+
+    model: LinearModel
+    solver: str
+
+
+def load() -> None:
+    """Import Pyomo."""
+    import pyomo.environ  # noqa: F401
+
+
+@functools.cache
+def _factory() -> Any:
+    import pyomo.environ as pyo
+
+    return pyo.SolverFactory
+
+
+def capabilities(solver: str) -> Capabilities | None:
+    """Say what one of Pyomo's solvers can do through Pyomo.
+
+    Parameters
+    ----------
+    solver
+        What Pyomo calls it.
+
+    Returns
+    -------
+    Capabilities or None
+        None if Pyomo does not know it.
+
+    Examples
+    --------
+    >>> capabilities("glpk").install
+    'conda install -c conda-forge glpk'
+    """
+    if solver.startswith("_") or solver not in list(_factory()):
+        return None
+    return Capabilities(
+        name=solver,
+        title=f"Pyomo's {solver}",
+        starts=False,
+        interrupts=False,
+        install=INSTALL.get(solver, "see https://pyomo.readthedocs.io for how to install it"),
+    )
+
+
+def refuse(solver: str, options: Options) -> None:
+    """Refuse what does not reach a solver through Pyomo.
+
+    Parameters
+    ----------
+    solver
+        What Pyomo calls it.
+    options
+        Of which only the time limit does.
+
+    Raises
+    ------
+    SolverError
+        If the solver is not installed, or an option would be ignored.
+    """
+    plain = Options()
+    for name in ("threads", "seed", "gap_limit"):
+        if (value := getattr(options, name)) != getattr(plain, name):
+            raise SolverError(
+                f"{name} is {value}, but does not reach Pyomo's {solver}; leave it out or use "
+                "solver='highs'"
+            )
+    try:
+        available = bool(_factory()(solver).available(exception_flag=False))
+    except Exception:  # plugins fail in many ways where their solver is missing
+        available = False
+    if not available:
+        able = capabilities(solver)
+        line = able.install if able is not None else ""
+        raise SolverError(f"Pyomo's {solver} is not installed: {line}")
+
+
+def solve(
+    task: PyomoTask, options: Options, start: FloatArray | None, reporter: Reporter
+) -> Answer:
+    """Solve a linear model by one of Pyomo's solvers, in this thread.
+
+    Parameters
+    ----------
+    task
+        The model and the solver.
+    options
+        The time limit.
+    start
+        Not used.
+    reporter
+        Knows how much time is left.
+
+    Returns
+    -------
+    Answer
+        What the solver claims.
+    """
+    native = task.model.to_pyomo()
+    keywords: dict[str, Any] = {"load_solutions": False}
+    if (remaining := reporter.remaining(options.time_limit)) is not None:
+        keywords["timelimit"] = remaining
+    result = _factory()(task.solver).solve(native, **keywords)
+    condition = result.solver.termination_condition.value
+    values = None
+    if len(result.solution):
+        native.solutions.load_from(result)
+        families = (native.component(family.name) for family in task.model.variables)
+        found = [member.value for family in families for member in family.values()]
+        # Columns that stand in no row and cost nothing never reach the solver.
+        free = np.clip(0.0, task.model.col_lower, task.model.col_upper).tolist()
+        values = np.array(
+            [rest if value is None else value for value, rest in zip(found, free, strict=True)]
+        )
+    problem = result.problem
+    bound = problem.lower_bound if task.model.sense == "min" else problem.upper_bound
+    bound = float(bound) if isinstance(bound, int | float) else None
+    stopped = STATUS.get(condition, Stopped.UNKNOWN)
+    words = condition
+    if stopped is Stopped.OPTIMAL and bound is None and values is not None:
+        words = f"{condition}, by its own word: it gives no bound"
+    return Answer(stopped, f"Pyomo's {task.solver}", words, values, bound)
+
+
+def from_pyomo(native: Any) -> LinearModel:
+    """Turn a linear Pyomo model into arrays.
+
+    Parameters
+    ----------
+    native
+        A concrete model with one active objective. Fixed variables become constants; variables
+        that stand nowhere are left out.
+
+    Returns
+    -------
+    LinearModel
+        With the names of the Pyomo model where they are like ``start[3,17]``.
+
+    Raises
+    ------
+    SolverError
+        If a term is nonlinear or there is not one objective.
+    InfeasibleError
+        If a constraint without variables cannot hold.
+
+    Examples
+    --------
+    >>> import pyomo.environ as pyo
+    >>> m = pyo.ConcreteModel("two")
+    >>> m.x = pyo.Var([0, 1], domain=pyo.Binary)
+    >>> m.sum = pyo.Constraint(expr=m.x[0] + m.x[1] == 1)
+    >>> m.cost = pyo.Objective(expr=3 * m.x[0] + m.x[1] + 2)
+    >>> print(from_pyomo(m))
+    two: min over 2 columns (2 integer), 1 row, 2 nonzeros
+      column  x[i]              2  integer, 0..1
+      row     sum               1  2 nonzeros
+    """
+    return _compile(native)[0]
+
+
+def solve_pyomo(native: Any, solver: str = "highs", **options: Any) -> Solution:
+    """Solve a linear Pyomo model on the fast path and put the answer into its variables.
+
+    Parameters
+    ----------
+    native
+        A concrete model.
+    solver
+        "highs", "cp-sat", or one of Pyomo's.
+    **options
+        As for `solve_linear`.
+
+    Returns
+    -------
+    Solution
+        Of the model that `from_pyomo` makes.
+
+    Raises
+    ------
+    SolverError
+        As `from_pyomo` and `solve_linear` do.
+
+    Examples
+    --------
+    >>> import pyomo.environ as pyo
+    >>> m = pyo.ConcreteModel()
+    >>> m.x = pyo.Var(domain=pyo.Integers, bounds=(0, 9))
+    >>> m.row = pyo.Constraint(expr=2 * m.x >= 5)
+    >>> m.cost = pyo.Objective(expr=m.x)
+    >>> solve_pyomo(m).objective, m.x.value
+    (3.0, 3.0)
+    """
+    from optsched.solvers.backends.driver import solve_linear
+
+    model, variables = _compile(native)
+    solution = solve_linear(model, solver, **options)
+    if solution.values is not None:
+        for variable, value in zip(variables, solution.values.tolist(), strict=True):
+            variable.set_value(value, skip_validation=True)
+    return solution
+
+
+def _compile(native: Any) -> tuple[LinearModel, list[Any]]:
+    """Give the arrays, and the variables behind their columns."""
+    from pyomo.common.errors import InfeasibleConstraintException
+    from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
+
+    try:
+        form = LinearStandardFormCompiler().write(native, mixed_form=True, set_sense=None)
+    except InfeasibleConstraintException as error:
+        raise InfeasibleError(f"{native.name}: {_sentence(error)}") from None
+    except Exception as error:
+        if "linear" not in str(error):
+            raise
+        raise SolverError(
+            f"{native.name}: {_sentence(error)}; only linear models can be solved here, so "
+            "linearise it or call a nonlinear solver through Pyomo itself"
+        ) from None
+    if len(form.objectives) != 1:
+        raise SolverError(
+            f"{native.name}: there are {len(form.objectives)} active objectives, but must be one"
+        )
+    variables = form.columns
+    rows, lower, upper, kept = _rows(form)
+    integer = np.array([not variable.is_continuous() for variable in variables], dtype=bool)
+    bounds = [variable.bounds for variable in variables]
+    model, order = assemble(
+        native.name,
+        columns=[variable.name for variable in variables],
+        rows=rows,
+        cost=form.c.toarray().reshape(-1)[: len(variables)],
+        matrix=sparse.csr_array(form.A)[kept],
+        row_bounds=(lower, upper),
+        column_bounds=(
+            np.array([-np.inf if low is None else low for low, _ in bounds], dtype=np.float64),
+            np.array([np.inf if high is None else high for _, high in bounds], dtype=np.float64),
+        ),
+        integer=integer,
+        offset=float(form.c_offset[0]),
+        sense="min" if form.objectives[0].sense == 1 else "max",
+    )
+    return model, [variables[at] for at in order.tolist()]
+
+
+def _rows(form: Any) -> tuple[list[str], FloatArray, FloatArray, list[int]]:
+    """Join the two rows of a constraint with two bounds, which come one after the other."""
+    names: list[str] = []
+    lower: list[float] = []
+    upper: list[float] = []
+    kept: list[int] = []
+    last = None
+    for at, ((constraint, kind), side) in enumerate(zip(form.rows, form.rhs, strict=True)):
+        if constraint is last:  # its upper bound came first
+            lower[-1] = side
+            continue
+        last = constraint
+        names.append(constraint.name)
+        lower.append(-np.inf if kind == 1 else side)
+        upper.append(np.inf if kind == -1 else side)
+        kept.append(at)
+    return names, np.array(lower, dtype=np.float64), np.array(upper, dtype=np.float64), kept
+
+
+def _sentence(error: Exception) -> str:
+    return str(error).strip().rstrip(".").replace("\n", " ")

@@ -1,0 +1,1 @@
+"""Lower bounds with certificates: prices of memory, sizes of running sets, machines."""

@@ -1,0 +1,195 @@
+r"""Better prices of memory by projected subgradient ascent on the Lagrangian.
+
+At prices :math:`\pi` a supergradient of the Lagrangian is the memory that the cheapest starts
+would hold at each step, beyond what there is. Steps have Polyak's length towards a target a little
+above the best value met (Polyak, 1969); the target comes closer after rounds without a gain. Only
+the integers in the end are a certificate, so nothing here has to be exact.
+
+Offline the prices of the relaxation are nearly the best there are. With arrivals they are not: the
+relaxation interrupts requests when smaller ones arrive (docs/research.md has figures).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._internal.compiled import compiled
+from optsched.solvers.bounds.bound import Bound, round_down
+from optsched.solvers.bounds.lagrangian import (
+    Objective,
+    certify,
+    cheapest_starts,
+    common_denominator,
+    weights_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.certificates.prices import Certificate
+    from optsched.schedule import Schedule
+
+_PATIENCE = 20  # rounds without a gain until the target comes closer
+_CLOSER = 0.5
+_FIRST_TARGET = 0.1  # of the distance to the schedule
+_TINY = 1e-6  # distance of the target, relative to the bound, at which prices have converged
+_STEP_WORK, _REQUEST_WORK = 60.0, 1200.0  # of a round, for each step and each request
+_LONGER = 1.1  # horizon of the prices over the last completion
+
+
+def improve_prices(
+    schedule: Schedule,
+    certificate: Certificate,
+    *,
+    work: float = 1e10,
+    deadline: float = float("inf"),
+    on_progress: Callable[[float], None] | None = None,
+) -> Bound:
+    """Raise a certified bound by better prices.
+
+    Parameters
+    ----------
+    schedule
+        A feasible schedule: its backlog is a second guess of the prices, its cost a target.
+    certificate
+        Prices to begin with, of a bound on total or weighted latency.
+    work
+        How much to do at most, in the unit of the search; less if prices converge.
+    deadline
+        When to stop at the latest, on the clock of `time.perf_counter`.
+    on_progress
+        Called now and then with the best value so far. Ctrl-C ends the ascent as time does.
+
+    Returns
+    -------
+    Bound
+        By method "lagrangian", with a certificate; never less than that of the one given.
+
+    Examples
+    --------
+    >>> from optsched import bound, family, run
+    >>> instance = family("exponential", n=100, seed=1, load=1.1)
+    >>> first = bound(instance, "lagrangian")
+    >>> better = improve_prices(run(instance, "area"), first.certificate, work=1e8)
+    >>> better.value > 1.01 * first.value
+    True
+    """
+    began = time.perf_counter()
+    objective: Objective = (
+        "weighted-latency" if certificate.objective == "weighted-latency" else "total-latency"
+    )
+    ascent = _Ascent(schedule, certificate, objective)
+    interrupted = False
+    try:
+        for done in range(1 + int(work / ascent.round_work)):
+            if ascent.converged or time.perf_counter() >= deadline:
+                break
+            ascent.step()
+            if on_progress is not None and done % 16 == 0:
+                on_progress(ascent.best)
+    except KeyboardInterrupt:
+        interrupted = True
+    found = certify(schedule.instance, ascent.best_prices, ascent.guesses, objective)
+    found = max(found, certificate, key=lambda candidate: candidate.value)
+    seconds = time.perf_counter() - began
+    return Bound(round_down(found.value), "lagrangian", seconds, found, interrupted)
+
+
+class _Ascent:
+    """Where the ascent is, and the best prices met."""
+
+    def __init__(self, schedule: Schedule, certificate: Certificate, objective: Objective) -> None:
+        instance = schedule.instance
+        self._instance, self._weights = instance, weights_of(instance, objective)
+        horizon = max(int(_LONGER * schedule.makespan), len(certificate.prices)) + 1
+        given = np.zeros(horizon)
+        given[: len(certificate.prices)] = np.array(certificate.prices) / certificate.denominator
+        # A token of the backlog delays every request that waits by 1 / M steps.
+        waiting = np.zeros(horizon + 1)
+        np.add.at(waiting, instance.arrivals, self._weights)
+        np.add.at(waiting, schedule.starts, -self._weights)
+        backlog = np.maximum(np.cumsum(waiting)[:horizon], 0.0) / instance.memory
+        self.guesses = schedule.starts
+        self.best = -np.inf
+        self.best_prices = given
+        for prices in (given, backlog):
+            value, slope = self._evaluate(prices)
+            if value > self.best:
+                self.best, self.best_prices, self._best_slope = value, prices, slope
+        cost = float(self._weights @ schedule.latencies)
+        self._ahead = _FIRST_TARGET * max(cost - self.best, 0.0)
+        self._prices, self._slope, self._value = self.best_prices, self._best_slope, self.best
+        self._idle = 0
+        self.round_work = _STEP_WORK * horizon + _REQUEST_WORK * len(instance)
+
+    @property
+    def converged(self) -> bool:
+        return self._ahead <= _TINY * abs(self.best) or not self._best_slope.any()
+
+    def step(self) -> None:
+        """Move once, and remember the best prices."""
+        length = (self.best + self._ahead - self._value) / float(self._slope @ self._slope)
+        self._prices = np.maximum(self._prices + length * self._slope, 0.0)
+        self._value, self._slope = self._evaluate(self._prices)
+        if self._value > self.best:
+            gained = self._value - self.best
+            self.best, self.best_prices = self._value, self._prices
+            self._best_slope = self._slope
+            self._idle = 0 if gained > 0.01 * self._ahead else self._idle + 1
+        else:
+            self._idle += 1
+        if self._idle >= _PATIENCE or not self._slope.any():
+            self._idle = 0
+            self._ahead *= _CLOSER
+            self._prices, self._value = self.best_prices, self.best
+            self._slope = self._best_slope
+
+    def _evaluate(self, prices: FloatArray) -> tuple[float, FloatArray]:
+        """Give the Lagrangian, and its slope where prices can follow it."""
+        instance = self._instance
+        unit = common_denominator(instance, prices, self._weights)
+        integers = np.rint(prices * unit).astype(np.int64)
+        scaled = np.floor(self._weights * unit).astype(np.int64)
+        self.guesses, costs = cheapest_starts(instance, integers, scaled, self.guesses)
+        held = held_by(instance.prompts, instance.outputs, self.guesses, len(prices))
+        value = float(costs.sum() - instance.memory * integers.sum()) / unit
+        slope = (held - instance.memory).astype(np.float64)
+        slope[(prices <= 0) & (slope < 0)] = 0.0
+        return value, slope
+
+
+@compiled
+def held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int) -> IntArray:
+    """Count the tokens held at steps 1 to horizon.
+
+    Parameters
+    ----------
+    prompts, outputs, starts
+        Of the requests, shape (n,).
+    horizon
+        The last step.
+
+    Returns
+    -------
+    IntArray
+        Tokens, entry t - 1 for step t.
+    """
+    growth = np.zeros(horizon + 2, dtype=np.int64)
+    tokens = np.zeros(horizon + 2, dtype=np.int64)
+    for request in range(len(starts)):
+        start, prompt, output = starts[request], prompts[request], outputs[request]
+        if start >= horizon:
+            continue
+        end = min(start + output, horizon)
+        # One more token per step from start + 1 on, and the prompt; all gone after the end.
+        growth[start + 1] += 1
+        tokens[start + 1] += prompt
+        growth[end + 1] -= 1
+        tokens[end + 1] -= prompt + end - start
+    running = np.cumsum(growth)
+    held: IntArray = np.cumsum(running + tokens)[1 : horizon + 1]
+    return held

@@ -1,0 +1,179 @@
+r"""The memory-time relaxation: its value in closed form, and its prices.
+
+A request holds its tokens over a memory-time area
+:math:`A_i = s_i o_i + o_i (o_i + 1) / 2`. Started at :math:`k`, the mean step of these token-steps
+is :math:`k + \beta_i` with :math:`\beta_i = \sum_{u=1}^{o_i} u (s_i + u) / A_i`. So the completion
+is the mean busy step :math:`B_i` plus :math:`o_i - \beta_i`, and a lower bound on
+:math:`\sum_i B_i` is one on the total latency. Ask only that no step holds more than :math:`M`
+token-steps and that none lies before the arrival: spending each step on the smallest areas that
+have arrived is then optimal (an exchange argument: a token-step of request :math:`i` at step
+:math:`t` costs :math:`t / A_i`). See docs/bounds.md.
+
+Request :math:`i` is then indifferent between the steps that serve it, so the dual prices fall by
+:math:`1 / A_i` per step while it is served, to zero where the worker runs empty.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._internal.compiled import compiled
+from optsched.errors import OptschedError
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.instance import Instance
+
+_EXACT = 2**62
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """Who is served when, in token-steps: time runs at M per step, so all numbers are whole.
+
+    Where a request completes, `successor` is the first of those waiting then, or -1.
+    """
+
+    request: IntArray
+    begin: IntArray
+    end: IntArray
+    successor: IntArray
+
+    def horizon(self, memory: int) -> int:
+        """Give the last step in use."""
+        return -(-int(self.end[-1]) // memory)
+
+    def last_starts(self, instance: Instance) -> IntArray:
+        """Give the starts that complete each request when the relaxation does."""
+        completions = np.zeros(len(instance), dtype=np.int64)
+        completions[self.request] = -(-self.end // instance.memory)  # the last piece decides
+        starts: IntArray = np.maximum(completions - instance.outputs, instance.arrivals)
+        return starts
+
+
+def relax(instance: Instance, weights: FloatArray) -> Relaxation:
+    """Solve the relaxation: serve the smallest area over weight of those that have arrived."""
+    areas = instance.areas
+    extent = instance.memory * (int(instance.arrivals[-1]) + 1) + areas.sum(dtype=np.float64)
+    if extent >= _EXACT:
+        raise OptschedError(
+            "the arrivals or outputs are too large to be counted in token-steps of 64 bits; "
+            "use longer steps"
+        )
+    priority = np.argsort(areas / weights, kind="stable")
+    return Relaxation(*_serve_smallest(areas, instance.arrivals * instance.memory, priority))
+
+
+def closed_form(instance: Instance, weights: FloatArray, relaxation: Relaxation) -> float:
+    """Give the value of the relaxation as a lower bound on the weighted latency."""
+    memory, begin, end = instance.memory, relaxation.begin, relaxation.end
+    first, last = begin // memory + 1, (end - 1) // memory + 1
+    # Sum over the token-steps of a piece of the step they are at: whole numbers, then products.
+    head, tail, whole = first * memory - begin, end - (last - 1) * memory, last - first - 1
+    steps = np.where(
+        whole < 0,  # the piece lies within one step
+        (end - begin) * first.astype(np.float64),
+        head * first.astype(np.float64)
+        + memory * whole.astype(np.float64) * (first + last) / 2
+        + tail * last.astype(np.float64),
+    )
+    areas = instance.areas.astype(np.float64)
+    prompts, outputs = instance.prompts.astype(np.float64), instance.outputs.astype(np.float64)
+    offset = outputs * (outputs + 1) * (prompts / 2 + (2 * outputs + 1) / 6) / areas
+    terms = [
+        math.fsum(weights[relaxation.request] * steps / areas[relaxation.request]),
+        -math.fsum(weights * offset),
+        math.fsum(weights * outputs),
+        -math.fsum(weights * instance.arrivals),
+    ]
+    # Sums of numbers of one sign, each made by fewer than 16 roundings of relative size 2**-53.
+    value = math.fsum(terms) - 2**-49 * math.fsum(map(abs, terms))
+    return max(value, terms[2] * (1 - 2**-49))
+
+
+def dual_prices(instance: Instance, weights: FloatArray, relaxation: Relaxation) -> FloatArray:
+    """Give optimal prices of the memory-time relaxation for the steps up to its end."""
+    return _sweep_prices(
+        instance.areas / weights,
+        relaxation.request,
+        relaxation.begin,
+        relaxation.end,
+        relaxation.successor,
+        instance.memory,
+    )
+
+
+@compiled
+def _serve_smallest(
+    areas: IntArray, arrivals: IntArray, priority: IntArray
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    count = len(areas)
+    rank = np.empty(count, dtype=np.int64)
+    rank[priority] = np.arange(count)
+    remaining = areas.copy()
+    request = np.empty(2 * count, dtype=np.int64)
+    begin = np.empty(2 * count, dtype=np.int64)
+    end = np.empty(2 * count, dtype=np.int64)
+    successor = np.full(2 * count, -1)
+    waiting = [rank[0]]
+    released = 1
+    now = arrivals[0]
+    pieces = 0
+    while waiting or released < count:
+        if not waiting:
+            now = max(now, arrivals[released])
+        while released < count and arrivals[released] <= now:
+            heapq.heappush(waiting, rank[released])
+            released += 1
+        served = priority[waiting[0]]
+        stop = now + remaining[served]
+        if released < count and arrivals[released] < stop:
+            stop = arrivals[released]
+        else:
+            heapq.heappop(waiting)
+        remaining[served] -= stop - now
+        request[pieces], begin[pieces], end[pieces] = served, now, stop
+        if remaining[served] == 0 and waiting:
+            successor[pieces] = priority[waiting[0]]
+        pieces += 1
+        now = stop
+    return (
+        request[:pieces].copy(),
+        begin[:pieces].copy(),
+        end[:pieces].copy(),
+        successor[:pieces].copy(),
+    )
+
+
+@compiled
+def _sweep_prices(
+    areas: FloatArray,
+    request: IntArray,
+    begin: IntArray,
+    end: IntArray,
+    successor: IntArray,
+    memory: int,
+) -> FloatArray:
+    # A request served at several steps is indifferent between them: t / A_i + price[t] is the same
+    # number, its level, at all of them. Sweep backwards. A request completes at the price at which
+    # the next of those waiting would be served, which is zero if nobody waits.
+    pieces = len(request)
+    price = np.zeros((end[pieces - 1] + memory - 1) // memory)
+    level = np.full(len(areas), -1.0)
+    for piece in range(pieces - 1, -1, -1):
+        served = request[piece]
+        first = begin[piece] // memory + 1
+        last = (end[piece] - 1) // memory + 1
+        if level[served] < 0:
+            level[served] = last / areas[served]
+            follower = successor[piece]
+            if follower >= 0:
+                level[served] += level[follower] - last / areas[follower]
+        for step in range(first, last + 1):
+            price[step - 1] = max(0.0, level[served] - step / areas[served])
+    return price

@@ -1,0 +1,124 @@
+r"""Schedules that start requests at an even pace, for hindsight.
+
+A request grows while it runs, and requests that start together grow together: they fill the memory
+only at their end. Of outputs :math:`o` without prompts, :math:`M / o` fit at once, but
+:math:`2 M / (o + 1)` can be on the way if their starts are spread evenly. A policy that admits
+whatever fits starts its requests in waves once it has a backlog of similar ones.
+
+Two ways to spread starts are tried. Either each start takes its memory-time :math:`A_i` out of a
+budget that grows by a share of :math:`M` per step and cannot be saved up, and all but the smallest
+requests wait for the budget. Or no request starts before the memory-time relaxation
+(`optsched.solvers.bounds.relaxation`), on a share of the memory, would be half done with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._internal.compiled import compiled
+from optsched.admission import admit_by_priority, admit_on_budget, new_usage
+from optsched.instance import Instance
+from optsched.schedule import Schedule
+from optsched.solvers.bounds.relaxation import relax
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from optsched._internal.arrays import FloatArray, IntArray
+
+_PACES = (0.95, 0.97, 0.99)  # memory-time started per step, as a share of the memory
+_SMALLEST = (0.0, 0.75, 0.9)  # shares of the requests that do not wait for the budget
+_FLUID = (0.93, 0.96, 0.98, 1.0)  # shares of the memory that the relaxation may use
+
+
+def start_evenly(instance: Instance) -> Schedule:
+    """Find the best of some schedules that spread the starts of similar requests.
+
+    Parameters
+    ----------
+    instance
+        The requests. Weights and deadlines do not count.
+
+    Returns
+    -------
+    Schedule
+        The one of least total latency.
+
+    Examples
+    --------
+    Forty requests that grow to 9 tokens each, in a memory of 45: five at once, or one per step.
+
+    >>> from optsched import Instance, run
+    >>> instance = Instance([0] * 40, [9] * 40, memory=45)
+    >>> run(instance, "mc-sf").total_latency, start_evenly(instance).total_latency
+    (1620, 1140)
+    """
+    found = (
+        Schedule(instance, starts, "even pace")
+        for starts in (*_on_budget(instance), *_after_relaxation(instance))
+    )
+    return min(found, key=lambda schedule: schedule.total_latency)
+
+
+def _on_budget(instance: Instance) -> Iterator[IntArray]:
+    count = len(instance)
+    priority = np.argsort(instance.areas, kind="stable")
+    sizes = instance.areas[priority]
+    areas = instance.areas.astype(np.float64)
+    for smallest in _SMALLEST:
+        # Whole kinds are small or not; of one kind alone none is.
+        free = int(np.searchsorted(sizes, sizes[int(smallest * (count - 1))], side="left"))
+        for pace in _PACES:
+            yield _start_on_budget(
+                instance.prompts,
+                instance.outputs,
+                instance.arrivals,
+                instance.memory,
+                priority,
+                areas / (pace * instance.memory),
+                free,
+            )
+
+
+def _after_relaxation(instance: Instance) -> Iterator[IntArray]:
+    prompts, outputs = instance.prompts.astype(np.float64), instance.outputs.astype(np.float64)
+    # Mean offset of the tokens of a request, weighted by how many are held.
+    offsets = outputs * (outputs + 1) * (prompts / 2 + (2 * outputs + 1) / 6) / instance.areas
+    ends = np.zeros(len(instance), dtype=np.int64)
+    for share in _FLUID:
+        memory = max(int(share * instance.memory), int(instance.peaks.max()))
+        served = relax(instance.replace(memory=memory), np.ones(len(instance)))
+        ends[served.request] = served.end  # the last piece decides
+        starts = np.rint(ends / memory - offsets - 0.5).astype(np.int64)
+        releases = np.maximum(instance.arrivals, starts)
+        for not_before in (releases, instance.arrivals):
+            place = np.argsort(not_before, kind="stable")
+            released = Instance(
+                instance.prompts[place],
+                instance.outputs[place],
+                instance.memory,
+                not_before[place],
+            )
+            result = np.empty(len(instance), dtype=np.int64)
+            result[place] = admit_by_priority(released, np.argsort(releases[place], kind="stable"))
+            yield result
+
+
+@compiled
+def _start_on_budget(
+    prompts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    memory: int,
+    priority: IntArray,
+    spent: FloatArray,
+    free: int,
+) -> IntArray:
+    usage, window = new_usage(outputs.max())  # here, where the compiler sees that nothing is shared
+    starts = np.zeros(len(priority), dtype=np.int64)
+    admit_on_budget(
+        prompts, outputs, arrivals, memory, priority, spent, free, starts, usage, window
+    )
+    return starts
