@@ -14,7 +14,7 @@ import numpy as np
 from cluster_states import arrays, simulated_states
 from timing import fastest
 
-from optsched import BalanceFuture, solve_linear
+from optsched import BalanceProgram, solve_linear
 from optsched.solvers.balance.kernels import assign_by_greedy, assign_by_swap, search_deficit
 
 
@@ -58,18 +58,18 @@ def measure_gap(proven=250):
         tried = 0
         while len(gaps["swap"]) < proven:
             state, tried = next(states), tried + 1
-            program = BalanceFuture(state)
+            program = BalanceProgram(state)
             swap = assign_by_swap(*arrays(state), 1_000)
             start = program.write_point(swap)
             if lookahead:
-                solution = solve_linear(program.lower(), "cp-sat", start=start, time_limit=20)
+                solution = solve_linear(program.to_linear(), "cp-sat", start=start, time_limit=20)
                 best, certain = solution.objective, solution.proven_optimal
             else:
                 _, best, bound = search_deficit(*arrays(state)[:3])
                 certain = best == bound
             if not certain:
                 continue
-            relaxed = solve_linear(program.lower().relax()).objective
+            relaxed = solve_linear(program.to_linear().relax()).objective
             values = {
                 "greedy": program.cost(assign_by_greedy(*arrays(state))),
                 "swap": program.cost(swap),
@@ -98,12 +98,12 @@ def measure_forms(states=5, limit=3.0):
             for form, with_start in (("literal", False), ("reduced", False), ("reduced", True)):
                 times, proven = [], 0
                 for state in steps:
-                    program = BalanceFuture(state)
+                    program = BalanceProgram(state)
                     began = time.perf_counter()
                     start = None
                     if with_start:
                         start = program.write_point(assign_by_swap(*arrays(state), 1_000), form)
-                    model = program.lower(form)
+                    model = program.to_linear(form)
                     solution = solve_linear(model, solver, start=start, time_limit=limit)
                     times.append(1e3 * (time.perf_counter() - began))
                     proven += solution.proven_optimal

@@ -48,7 +48,7 @@ from .hardware import ModelFacts as ModelFacts
 from .hardware import memory_tokens as memory_tokens
 from .instance import Instance as Instance
 from .models.batch import BatchSelection as BatchSelection
-from .models.cluster.balance import BalanceFuture as BalanceFuture
+from .models.cluster.balance import BalanceProgram as BalanceProgram
 from .models.cluster.balance_state import BalanceState as BalanceState
 from .models.conflict import Conflict as Conflict
 from .models.events import EventProgram as EventProgram

@@ -29,7 +29,7 @@ def optimum(instance, solver, objective="total-latency"):
     if solver == "cp-sat events":
         solution = solve_events(EventProgram(instance, objective))
     else:
-        solution = solve_linear(HindsightProgram(instance, objective=objective).lower(), solver)
+        solution = solve_linear(HindsightProgram(instance, objective=objective).to_linear(), solver)
     return solution.require(optimal=True).objective
 
 

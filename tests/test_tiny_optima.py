@@ -47,7 +47,7 @@ def test_all_agree_and_no_bound_is_above_the_optimum(batch):
         where = (batch, number)
         least = optima(instance)["total-latency"]
         program = HindsightProgram(instance)
-        solution = solve_linear(program.lower(), "highs").require(optimal=True)
+        solution = solve_linear(program.to_linear(), "highs").require(optimal=True)
         assert solution.objective == least, where
         assert program.read(solution.values).total_latency == least, where
         sizes = configuration_bound(instance, phases=2, iterations=24)

@@ -25,10 +25,10 @@ def rows(quick: bool) -> Iterator[Row]:
     prompts, outputs = rng.integers(1, 200, count), rng.integers(1, 28, count)
     instance = Instance(prompts, outputs, 2_000)
 
-    def lower():
-        return HindsightProgram(instance, horizon=HORIZON, aggregate=False).lower()
+    def to_linear():
+        return HindsightProgram(instance, horizon=HORIZON, aggregate=False).to_linear()
 
-    ours, model = measure(lower, repeats)
+    ours, model = measure(to_linear, repeats)
     size = f"{model.matrix.nnz:,} nonzeros"
     task = "make OPT-IP"
 

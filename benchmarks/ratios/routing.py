@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cluster_states import simulated_states
 from timing import Row, measure
 
-from optsched import BalanceFuture, balance, solve_linear
+from optsched import BalanceProgram, balance, solve_linear
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ def one_setting(workers: int, lookahead: int, count: int, setting: dict) -> Iter
     states = list(islice(simulated_states(workers, lookahead, every=7, **setting), count))
     theirs, solutions = measure(
         lambda: [
-            solve_linear(BalanceFuture(state).lower("literal"), "highs", time_limit=LIMIT)
+            solve_linear(BalanceProgram(state).to_linear("literal"), "highs", time_limit=LIMIT)
             for state in states
         ],
         1,

@@ -128,7 +128,7 @@ def _solver(name: str, *, in_child: bool = False) -> str:
     from optsched.solvers import solve_linear
 
     began = time.perf_counter()
-    model = HindsightProgram(small()).lower()
+    model = HindsightProgram(small()).to_linear()
     solution = solve_linear(model, name, in_child=in_child, time_limit=60)
     return _judged(solution.require(optimal=True).objective, time.perf_counter() - began)
 

@@ -278,13 +278,13 @@ def export(
     if name == "batch":
         if size is None:
             raise OptschedError("a batch is selected for a given size; add --size K")
-        model = BatchSelection(instance.prompts, instance.outputs, instance.memory).lower(size)
+        model = BatchSelection(instance.prompts, instance.outputs, instance.memory).to_linear(size)
     else:
         end = proven_horizon(instance, objective) if horizon is None else horizon
         if name == "relaxation":
-            model = LatencyRelaxation(instance, end).lower()
+            model = LatencyRelaxation(instance, end).to_linear()
         else:
-            model = HindsightProgram(instance, end, objective).lower()
+            model = HindsightProgram(instance, end, objective).to_linear()
     with output.progress(f"writing {out}"):
         optsched.write_model(model, out)
     output.say(f"{model}\nwritten to {out}")

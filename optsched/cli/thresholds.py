@@ -205,7 +205,7 @@ def _wait(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> WaitPla
     if options["objective"] == "memory":
         return program.plan(least)
     start = program.write_point(least, "slack")
-    solution = solve_linear(program.lower("slack"), start=start)
+    solution = solve_linear(program.to_linear("slack"), start=start)
     return program.plan(program.read(start if solution.values is None else solution.values))
 
 

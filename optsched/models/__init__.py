@@ -1,4 +1,4 @@
-"""Models: decision problems and the arrays they lower to. None of them imports a solver."""
+"""Models: decision problems and the arrays they become. None of them imports a solver."""
 
 import lazy_loader
 

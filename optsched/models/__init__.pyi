@@ -1,5 +1,5 @@
 from .batch import BatchSelection as BatchSelection
-from .cluster.balance import BalanceFuture as BalanceFuture
+from .cluster.balance import BalanceProgram as BalanceProgram
 from .cluster.balance_state import BalanceState as BalanceState
 from .events import EventProgram as EventProgram
 from .fluid.nested import NestedWaitThresholds as NestedWaitThresholds

@@ -75,7 +75,7 @@ class BatchSelection:
     --------
     >>> from optsched.models import BatchSelection
     >>> selection = BatchSelection([1, 1, 5], [2, 4, 2], memory=8, fit="profile")
-    >>> print(selection.lower(2))
+    >>> print(selection.to_linear(2))
     batch of 2: min over 3 columns (3 integer), 3 rows, 7 nonzeros
       column  take[request]              3  integer, 0..1
       row     size                       1  3 nonzeros
@@ -103,7 +103,7 @@ class BatchSelection:
     def __repr__(self) -> str:
         return f"<BatchSelection of {len(self)} requests, memory {self.memory}, {self.fit} fit>"
 
-    def lower(self, size: int) -> LinearModel:
+    def to_linear(self, size: int) -> LinearModel:
         """Write the program for one batch size as arrays.
 
         Parameters
@@ -132,7 +132,7 @@ class BatchSelection:
         return LinearModel.build(f"batch of {size}", [take], [count, memory])
 
     def read(self, values: npt.ArrayLike) -> IntArray:
-        """Turn a point of a lowered model into a batch.
+        """Turn a point of a linear model into a batch.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class BatchSelection:
         return members[np.argsort(self.outputs[members], kind="stable")]
 
     def write_point(self, batch: npt.ArrayLike) -> FloatArray:
-        """Turn a batch into a point of the lowered model.
+        """Turn a batch into a point of the linear model.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class BatchSelection:
         pyomo.environ.ConcreteModel
             With ``take[request]``, ``size``, ``memory`` and ``objective``.
         """
-        return self.lower(size).to_pyomo()
+        return self.to_linear(size).to_pyomo()
 
     def fits(self, batch: npt.ArrayLike) -> bool:
         """Tell whether a batch fits, from the definition.
@@ -251,7 +251,7 @@ class BatchSelection:
                 break
             if -negative > largest:
                 continue
-            point = solve(self.lower(-negative))
+            point = solve(self.to_linear(-negative))
             if point is None:
                 largest = -negative - 1
                 continue

@@ -319,7 +319,7 @@ class Windows:
             aggregate=aggregate,
         )
 
-    def lower(
+    def to_linear(
         self,
         requests: IntArray,
         *,
@@ -342,7 +342,7 @@ class Windows:
         LinearModel
             The families of `HindsightProgram`, without aggregation if some are optional.
         """
-        model = self.program(requests, aggregate=optional is None).lower()
+        model = self.program(requests, aggregate=optional is None).to_linear()
         row_lower, row_upper = model.row_lower.copy(), model.row_upper.copy()
         if steps is not None:
             keys = next(family for family in model.rows if family.name == "memory").keys[:, 0]

@@ -109,7 +109,7 @@ class HindsightProgram:
     >>> from optsched.models import HindsightProgram
     >>> instance = Instance(prompts=[63, 1, 1], outputs=[1, 2, 2], memory=64)
     >>> program = HindsightProgram(instance, horizon=4)
-    >>> model = program.lower()
+    >>> model = program.to_linear()
     >>> print(model)
     total-latency: min over 7 columns (7 integer), 6 rows, 17 nonzeros
       column  start[request,step]        7  integer, 0..2
@@ -197,7 +197,7 @@ class HindsightProgram:
 
     @property
     def nonzeros(self) -> int:
-        """Nonzeros that `lower` will write, in the rows once and memory."""
+        """Nonzeros that `to_linear` will write, in the rows once and memory."""
         first, _ = self._groups
         columns = (self._latest - self._earliest + 1)[first].astype(object)
         return int((columns * (self.instance.outputs[first] + 1)).sum())
@@ -238,7 +238,7 @@ class HindsightProgram:
         group, step, _ = self._columns
         return Family.of("start", request=first[group], step=step)
 
-    def lower(self) -> LinearModel:
+    def to_linear(self) -> LinearModel:
         """Write the program as arrays.
 
         Returns
@@ -287,9 +287,9 @@ class HindsightProgram:
         memory = Rows(Family.of("memory", step=steps), blocks, upper=free)
         if self.objective != "makespan":
             return LinearModel.build(self.objective, [start], [once, memory])
-        return self._lower_makespan(start, once, memory)
+        return self._with_makespan(start, once, memory)
 
-    def _lower_makespan(self, start: Variables, once: Rows, memory: Rows) -> LinearModel:
+    def _with_makespan(self, start: Variables, once: Rows, memory: Rows) -> LinearModel:
         steps = memory.family.keys[:, 0]
         # Nothing is over before the last arrival has been served.
         certain = steps <= int((self._earliest + self.instance.outputs).max())
@@ -345,7 +345,7 @@ class HindsightProgram:
         return cost
 
     def read(self, values: npt.ArrayLike) -> Schedule:
-        """Turn a point of the lowered model into a schedule.
+        """Turn a point of the linear model into a schedule.
 
         Parameters
         ----------
@@ -378,7 +378,7 @@ class HindsightProgram:
         return Schedule(self.instance, starts, policy=self.objective)
 
     def write_point(self, schedule: Schedule) -> FloatArray:
-        """Turn a schedule into a point of the lowered model, for instance to start a solver from.
+        """Turn a schedule into a point of the linear model, for instance to start a solver from.
 
         Parameters
         ----------
@@ -388,7 +388,7 @@ class HindsightProgram:
         Returns
         -------
         FloatArray
-            One value per column of `lower`.
+            One value per column of `to_linear`.
 
         Raises
         ------
@@ -430,7 +430,7 @@ class HindsightProgram:
         >>> print(m.memory[1].expr)
         64.0*start[0,0] + 2.0*start[1,0]  <=  64.0
         """
-        return self.lower().to_pyomo()
+        return self.to_linear().to_pyomo()
 
     def _start_values(self, values: npt.ArrayLike) -> FloatArray:
         """Take the start columns out of a point."""

@@ -36,7 +36,7 @@ class LatencyRelaxation(HindsightProgram):
     >>> from optsched import Instance
     >>> from optsched.models import LatencyRelaxation
     >>> relaxation = LatencyRelaxation(Instance([1, 1], [1, 1], memory=3), horizon=2)
-    >>> print(relaxation.lower())
+    >>> print(relaxation.to_linear())
     total-latency relaxed: min over 2 columns (0 integer), 3 rows, 4 nonzeros
       column  start[request,step]        2  continuous, 0..inf
       row     once[request]              1  2 nonzeros
@@ -45,15 +45,15 @@ class LatencyRelaxation(HindsightProgram):
     array([0.25, 0.25])
     """
 
-    def lower(self) -> LinearModel:
+    def to_linear(self) -> LinearModel:
         """Write the relaxation as arrays.
 
         Returns
         -------
         LinearModel
-            The families of `HindsightProgram.lower`.
+            The families of `HindsightProgram.to_linear`.
         """
-        model = super().lower()
+        model = super().to_linear()
         upper = model.col_upper.copy()
         upper[model.columns_of("start")] = np.inf  # implied by (9)
         return dataclasses.replace(model.relax(), col_upper=upper, name=f"{model.name} relaxed")

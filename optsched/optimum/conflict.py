@@ -333,7 +333,7 @@ class _Search:
             solution = solve_events(events, time_limit=limit, on_progress=_stop_at_an_answer)
         elif program.nonzeros <= _NONZEROS:
             limited = None if steps is None else np.array(steps, dtype=np.int64)
-            model = windows.lower(members, steps=limited)
+            model = windows.to_linear(members, steps=limited)
             solution = solve_linear(model, "cp-sat", time_limit=limit)
         else:
             return None
@@ -349,7 +349,7 @@ class _Search:
         windows, everyone, left = self._windows, self._contested, self._left
         if left == 0 or windows.program(everyone, aggregate=False).nonzeros > _NONZEROS:
             return None
-        model = windows.lower(everyone, optional=everyone[~np.isin(everyone, requests)])
+        model = windows.to_linear(everyone, optional=everyone[~np.isin(everyone, requests)])
         limit = _GROWING if left is None else min(_GROWING, left)
         solution = solve_linear(model, "cp-sat", time_limit=limit)
         self._heed(solution)

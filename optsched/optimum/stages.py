@@ -466,7 +466,7 @@ class Task:
     def _linear(
         self, program: HindsightProgram, solver: str, options: dict[str, Any]
     ) -> tuple[Solution, Callable[[Any], Schedule]]:
-        model = program.lower()
+        model = program.to_linear()
         if self.certificate is not None and self.best is not None:
             priced = PricedStarts(self.instance, self.certificate)
             starts = model.variables[0].keys

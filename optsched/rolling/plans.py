@@ -62,7 +62,7 @@ def by_program(window: Window) -> Plan:
     program = window.program(int((found + window.outputs).max() + window.outputs.max()))
     left = window.seconds - (time.perf_counter() - began)
     solution = solve_linear(
-        program.lower(),
+        program.to_linear(),
         start=program.write_point(Schedule(program.instance, found)),
         time_limit=max(left, 1e-3),
         seed=window.seed,

@@ -67,7 +67,7 @@ def _schedules(rng, outcome):
     wanted, shown = least[objective], (instance.to_json(), objective)
     program = HindsightProgram(instance, objective=objective)
     for solver in ("highs", "cp-sat"):
-        solution = solve_linear(program.lower(), solver)
+        solution = solve_linear(program.to_linear(), solver)
         schedule = program.read(solution.values)
         good = solution.proven_optimal and abs(solution.objective - wanted) < 1e-6
         outcome.check(good, solver, solution, wanted, *shown)
@@ -150,7 +150,7 @@ def _thresholds(rng, outcome):
     types = types.scaled(min(1.0, 60 / types.rates.sum()))
     program = WaitThresholds(types, clock)
     fixed = program.least_fixed_point()
-    solution = solve_linear(program.lower())
+    solution = solve_linear(program.to_linear())
     found = program.read(solution.values)
     good = solution.proven_optimal and np.array_equal(found, fixed)
     outcome.check(good, "highs", found, fixed, types)

@@ -90,7 +90,7 @@ def corpus():
 
 
 def _model(ending):
-    program = HindsightProgram(Instance([1, 2], [2, 1], memory=5)).lower()
+    program = HindsightProgram(Instance([1, 2], [2, 1], memory=5)).to_linear()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"model.{ending}")
         write_model(program, path)

@@ -9,7 +9,7 @@ import pytest
 from literal_balance import allowed, draw_state, imbalance, least_imbalance
 
 from optsched.errors import InstanceError, ModelError
-from optsched.models import BalanceFuture, BalanceState
+from optsched.models import BalanceProgram, BalanceState
 from optsched.solvers import solve_linear
 
 KINDS = [(False, False), (True, False), (False, True), (True, True)]
@@ -20,8 +20,8 @@ def test_points_of_both_forms_are_feasible_exactly_where_assignments_are(profile
     generator = np.random.default_rng(1)
     for _ in range(12):
         state = draw_state(generator, profiles=profiles, memory=memory, requests=3)
-        program = BalanceFuture(state)
-        models = {form: program.lower(form) for form in ("literal", "reduced")}
+        program = BalanceProgram(state)
+        models = {form: program.to_linear(form) for form in ("literal", "reduced")}
         for chosen in itertools.product(range(-1, len(state.free)), repeat=len(state.waiting)):
             cost = program.cost(chosen)
             assert cost == imbalance(state, chosen)
@@ -44,9 +44,9 @@ def test_literal_equals_reduced_equals_enumeration_with_both_solvers(profiles, m
         state = draw_state(generator, profiles=profiles, memory=memory)
         least = least_imbalance(state)
         feasible += least is not None
-        program = BalanceFuture(state)
+        program = BalanceProgram(state)
         for form, solver in itertools.product(("literal", "reduced"), ("highs", "cp-sat")):
-            solution = solve_linear(program.lower(form), solver)
+            solution = solve_linear(program.to_linear(form), solver)
             if least is None:
                 assert not solution.has_answer
                 continue
@@ -59,18 +59,18 @@ def test_literal_equals_reduced_equals_enumeration_with_both_solvers(profiles, m
 def test_fewer_admissions_are_another_program():
     state = BalanceState(alive=[[9], [4], [6]], free=[1, 1, 1], waiting=[3, 7, 1])
     for admitted in range(4):
-        solution = solve_linear(BalanceFuture(state, admitted=admitted).lower()).require()
+        solution = solve_linear(BalanceProgram(state, admitted=admitted).to_linear()).require()
         assert solution.objective == least_imbalance(state, admitted)
     with pytest.raises(ModelError, match="admitted is 4, but with 3 waiting and 3 free slots"):
-        BalanceFuture(state, admitted=4)
+        BalanceProgram(state, admitted=4)
 
 
 def test_reach_rows_of_the_reduced_form_do_not_grow_with_the_requests():
     state = BalanceState(np.full((16, 21), 5_000), np.ones(16), np.arange(128))
-    program = BalanceFuture(state)
-    reach = program.lower().rows_of("reach")
-    assert np.diff(program.lower().matrix.indptr)[reach].max() <= 3
-    literal = program.lower("literal")
+    program = BalanceProgram(state)
+    reach = program.to_linear().rows_of("reach")
+    assert np.diff(program.to_linear().matrix.indptr)[reach].max() <= 3
+    literal = program.to_linear("literal")
     assert np.diff(literal.matrix.indptr)[literal.rows_of("reach")].min() >= 127
 
 
@@ -99,12 +99,12 @@ def test_states_from_requests_equal_those_from_loads():
 def test_a_request_known_to_end_is_a_profile_that_falls_to_nothing():
     state = BalanceState([[5, 5, 5], [0, 0, 0]], [0, 1], [4], drift=[[1, -5]])
     assert state.tokens.tolist() == [[4, 5, 0]]
-    assert BalanceFuture(state).loads([1]).tolist() == [[5, 5, 5], [4, 5, 0]]
+    assert BalanceProgram(state).loads([1]).tolist() == [[5, 5, 5], [4, 5, 0]]
 
 
 def test_a_shorter_window_is_the_same_step():
     state = BalanceState([[9, 10, 3]], [1], [3, 4], drift=[2, 5])
-    short = BalanceFuture(state, lookahead=1).state
+    short = BalanceProgram(state, lookahead=1).state
     assert (short.alive.tolist(), short.tokens.tolist()) == ([[9, 10]], [[3, 5], [4, 6]])
 
 
@@ -159,9 +159,9 @@ def test_bad_requests_are_refused_in_one_sentence(arguments, message):
 
 
 def test_bad_points_and_assignments_are_refused_in_one_sentence():
-    program = BalanceFuture(BalanceState([[9], [4]], [0, 1], [3, 7]))
+    program = BalanceProgram(BalanceState([[9], [4]], [0, 1], [3, 7]))
     with pytest.raises(InstanceError, match="lookahead is 3 steps, but the prediction reaches 0"):
-        BalanceFuture(program.state, lookahead=3)
+        BalanceProgram(program.state, lookahead=3)
     with pytest.raises(ModelError, match="request 0 goes to worker 0, which has no free slot"):
         program.write_point([0, -1])
     with pytest.raises(ModelError, match="request 1 goes to worker 2, but workers are numbered"):
@@ -171,8 +171,8 @@ def test_bad_points_and_assignments_are_refused_in_one_sentence():
     with pytest.raises(ModelError, match="the point has shape"):
         program.read([0, 1])
     with pytest.raises(ModelError, match="unknown form 'literally': did you mean 'literal'"):
-        program.lower("literally")
-    twice = BalanceFuture(BalanceState([[9], [4]], [1, 1], [3, 7]))
+        program.to_linear("literally")
+    twice = BalanceProgram(BalanceState([[9], [4]], [1, 1], [3, 7]))
     point = twice.write_point([0, 1], "literal")
     point[2] = 1
     with pytest.raises(ModelError, match="the point assigns request 0 to more than one worker"):

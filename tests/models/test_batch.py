@@ -27,7 +27,7 @@ def test_rows_admit_exactly_the_batches_that_fit(selection):
     fitting = set(batches(selection))
     for number in range(1, 2 ** len(selection)):
         batch = tuple(i for i in range(len(selection)) if number >> i & 1)
-        model = selection.lower(len(batch))
+        model = selection.to_linear(len(batch))
         point = selection.write_point(batch)
         assert (batch in fitting) == (not model.violations(point)) == selection.fits(batch)
         assert model.objective(point) == selection.outputs[list(batch)].sum()

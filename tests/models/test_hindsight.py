@@ -123,7 +123,7 @@ def literal_rows(program):
 @given(programs())
 @settings(max_examples=200)
 def test_lowering_equals_the_printed_formulas_looped(program):
-    model = program.lower()
+    model = program.to_linear()
     columns = model.column_names()
     found = {}
     for i, name in enumerate(model.row_names()):
@@ -141,7 +141,7 @@ def test_lowering_equals_the_printed_formulas_looped(program):
 @given(programs())
 @settings(max_examples=200)
 def test_optimum_equals_brute_force(program):
-    model = program.lower()
+    model = program.to_linear()
     point = solve(model)
     best = min((cost_of(program, starts) for starts in all_schedules(program)), default=None)
     if best is None:
@@ -157,7 +157,7 @@ def test_optimum_equals_brute_force(program):
 @settings(max_examples=200)
 def test_points_of_schedules_are_feasible_exactly_if_the_schedules_are(program, data):
     instance = program.instance
-    model = program.lower()
+    model = program.to_linear()
     starts = [
         data.draw(st.sampled_from(model.variables[0].keys[:, 1].tolist()))
         for _ in range(len(instance))
@@ -195,7 +195,7 @@ def test_equal_requests_may_be_aggregated(program):
         for name in ("horizon", "objective", "lateness", "penalty", "now", "running")
     }
     values = [
-        optimum(HindsightProgram(program.instance, aggregate=aggregate, **fields).lower())
+        optimum(HindsightProgram(program.instance, aggregate=aggregate, **fields).to_linear())
         for aggregate in (False, True)
     ]
     assert values[0] == pytest.approx(values[1]) if values[0] is not None else values[1] is None
@@ -220,7 +220,7 @@ def test_some_optimal_schedule_obeys_every_latest_start(program):
 
 @given(programs(objectives=["total-latency", "weighted-latency"], kind=LatencyRelaxation))
 def test_the_relaxation_is_a_lower_bound_and_its_means_are_starts(relaxation):
-    model = relaxation.lower()
+    model = relaxation.to_linear()
     point = solve(model)
     best = min((cost_of(relaxation, starts) for starts in all_schedules(relaxation)), default=None)
     if best is None:
@@ -241,7 +241,7 @@ def test_prices_of_the_relaxation_prove_its_value():
 
     instance = Instance([3, 1, 1, 2], [2, 2, 3, 1], memory=6, arrivals=[0, 0, 1, 2])
     relaxation = LatencyRelaxation(instance, aggregate=False)
-    model = relaxation.lower()
+    model = relaxation.to_linear()
     memory, once = model.rows_of("memory"), model.rows_of("once")
     result = linprog(
         model.cost,
@@ -262,7 +262,7 @@ def test_prices_of_the_relaxation_prove_its_value():
 @given(programs(objectives=["makespan"]))
 def test_the_relaxed_makespan_is_at_least_memory_time_over_memory(program):
     assume(not len(program.running.tokens) and program.penalty == 0)
-    relaxed = optimum(program.lower().relax())
+    relaxed = optimum(program.to_linear().relax())
     instance = program.instance
     if relaxed is not None:
         assert relaxed >= program.now + instance.areas.sum() / instance.memory - 1e-6
@@ -275,18 +275,18 @@ def test_the_relaxed_makespan_beats_the_textbook_form():
     """Ten requests that only fit one by one: 20 steps; a mean completion bound proves 11."""
     instance = Instance([5] * 10, [2] * 10, memory=7)
     program = HindsightProgram(instance, horizon=20, objective="makespan", aggregate=False)
-    assert optimum(program.lower().relax()) >= 130 / 7 - 1e-6  # memory-time over memory
-    assert optimum(program.lower()) == 20
+    assert optimum(program.to_linear().relax()) >= 130 / 7 - 1e-6  # memory-time over memory
+    assert optimum(program.to_linear()) == 20
 
 
 def test_first_come_memory_of_running_requests_delays_a_start():
     """Tokens 3, 4 are held at steps 4, 5 of the running request: 6 - 4 = 2 do not hold 3."""
     instance = Instance([2], [1], memory=6)
     program = HindsightProgram(instance, horizon=8, now=3, running=Running([2], [2]))
-    assert program.read(solve(program.lower())).starts.tolist() == [3]
+    assert program.read(solve(program.to_linear())).starts.tolist() == [3]
     fuller = HindsightProgram(instance, horizon=8, now=3, running=Running([3], [2]))
-    assert fuller.read(solve(fuller.lower())).starts.tolist() == [5]
-    assert program.lower().row_name(1) == "memory[4]"
+    assert fuller.read(solve(fuller.to_linear())).starts.tolist() == [5]
+    assert program.to_linear().row_name(1) == "memory[4]"
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=5), st.integers(1, 12))
@@ -304,14 +304,14 @@ def test_smallest_output_first_is_not_optimal_for_equal_prompts():
     assert run(instance, "mc-sf").total_latency == 22
     program = HindsightProgram(instance)
     assert program.horizon_is_safe
-    schedule = program.read(solve(program.lower()))
+    schedule = program.read(solve(program.to_linear()))
     assert schedule.total_latency == 21
     assert sorted(schedule.completions.tolist()) == [1, 2, 6, 12]
 
 
 def test_example_1_of_sorted_f():
     instance = Instance([63] + [1] * 21, [1] + [2] * 21, memory=64)
-    model = HindsightProgram(instance, horizon=6).lower()
+    model = HindsightProgram(instance, horizon=6).to_linear()
     assert len(model.rows_of("once")) == 2
     assert optimum(model) == 45
 
@@ -319,36 +319,36 @@ def test_example_1_of_sorted_f():
 def test_a_shorter_horizon_can_cost_more():
     """The long request first takes 4 steps and costs 10, the two short ones first 5 and 9."""
     instance = Instance([3, 2, 0], [3, 2, 2], memory=8)
-    assert optimum(HindsightProgram(instance, objective="makespan").lower()) == 4
+    assert optimum(HindsightProgram(instance, objective="makespan").to_linear()) == 4
     short = HindsightProgram(instance, horizon=4)
     assert not short.horizon_is_safe
-    assert optimum(short.lower()) == 10
-    assert optimum(HindsightProgram(instance).lower()) == 9
+    assert optimum(short.to_linear()) == 10
+    assert optimum(HindsightProgram(instance).to_linear()) == 9
 
 
 def test_penalties_replace_hard_deadlines():
     instance = Instance([3, 3], [1, 1], memory=4, deadlines=[1, 1])
-    assert optimum(HindsightProgram(instance, horizon=1).lower()) is None
+    assert optimum(HindsightProgram(instance, horizon=1).to_linear()) is None
     late = HindsightProgram(instance, horizon=3, lateness="per-request", penalty=5)
-    assert optimum(late.lower()) == 1 + 2 + 5
+    assert optimum(late.to_linear()) == 1 + 2 + 5
     steps = HindsightProgram(instance, horizon=3, lateness="per-step", penalty=7)
-    assert optimum(steps.lower()) == 1 + 2 + 7
+    assert optimum(steps.to_linear()) == 1 + 2 + 7
 
 
 def test_weights_and_deadlines_split_groups_only_where_they_count():
     instance = Instance([1] * 4, [1] * 4, memory=9, weights=[1, 2, 2, 1])
-    assert len(HindsightProgram(instance).lower().rows_of("once")) == 1
-    weighted = HindsightProgram(instance, objective="weighted-latency").lower()
+    assert len(HindsightProgram(instance).to_linear().rows_of("once")) == 1
+    weighted = HindsightProgram(instance, objective="weighted-latency").to_linear()
     assert weighted.row_names()[:2] == ["once[0]", "once[1]"]
     due = instance.replace(deadlines=[5, 5, 5, 6])
-    assert len(HindsightProgram(due).lower().rows_of("once")) == 2
+    assert len(HindsightProgram(due).to_linear().rows_of("once")) == 2
 
 
 def test_huge_numbers_keep_the_safe_horizon_within_64_bits():
     instance = Instance([0] * 20, [10**9 - 1] * 20, memory=10**9)
     assert safe_horizon(instance) == 20 * (10**9 - 1)
     with pytest.raises(ModelError, match=r"nonzeros over .* steps, more than 32-bit"):
-        HindsightProgram(instance).lower()
+        HindsightProgram(instance).to_linear()
 
 
 TWO = Instance([1, 1], [2, 3], memory=9, labels=["a", "b"], arrivals=[0, 4])

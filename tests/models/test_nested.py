@@ -66,10 +66,10 @@ def test_the_integer_program_is_the_least_fixed_point():
         try:
             fixed = program.least_fixed_point()
         except InfeasibleError:
-            assert solve_linear(program.lower()).values is None
+            assert solve_linear(program.to_linear()).values is None
             continue
         solved += 1
-        model = program.lower()
+        model = program.to_linear()
         solution = solve_linear(model)
         assert solution.proven_optimal
         assert np.array_equal(program.read(solution.values), fixed)

@@ -78,7 +78,7 @@ def standard_form(m):
 @settings(max_examples=60)
 def test_standard_form_of_the_pyomo_model_equals_the_arrays(instance, objective, aggregate):
     program = HindsightProgram(instance, objective=objective, aggregate=aggregate, now=1)
-    for model in (program.lower(), program.lower().relax()):
+    for model in (program.to_linear(), program.to_linear().relax()):
         assert standard_form(model.to_pyomo()) == entries(model)
 
 

@@ -98,7 +98,7 @@ def test_the_integer_program_agrees():
         for count, least in enumerate(design.bounds(range(1, len(design.candidates) + 1)), 1):
             if least is None:
                 continue
-            model = design.lower(count)
+            model = design.to_linear(count)
             solution = solve_linear(model)
             assert solution.proven_optimal
             assert abs(solution.objective - least) <= 1

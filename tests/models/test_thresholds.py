@@ -68,7 +68,7 @@ def test_the_integer_program_is_the_least_fixed_point_on_500_type_sets():
         types, clock = random_types(rng)
         program = WaitThresholds(types, clock)
         fixed = program.least_fixed_point()
-        model = program.lower()
+        model = program.to_linear()
         solution = solve_linear(model)
         assert solution.proven_optimal
         assert np.array_equal(program.read(solution.values), fixed)
@@ -124,7 +124,7 @@ def test_the_largest_slack_is_found_by_bisection_too():
         limit = int(free.plan(free.least_fixed_point()).memory * rng.uniform(1, 3))
         limit = max(limit, int((types.prompts + types.outputs).max()))
         program = WaitThresholds(types, clock, memory=limit)
-        model = program.lower("slack")
+        model = program.to_linear("slack")
         solution = solve_linear(model)
         assert solution.proven_optimal
         plan = program.plan(program.read(solution.values))
@@ -150,7 +150,7 @@ def test_infeasible_sets_are_infeasible_for_the_solver_and_named():
             if limits.get("batch_limit", 1) < 1:
                 continue
             program = WaitThresholds(types, clock, **limits)
-            assert solve_linear(program.lower()).stopped is Stopped.INFEASIBLE
+            assert solve_linear(program.to_linear()).stopped is Stopped.INFEASIBLE
             share = plan.memories if "memory" in limits else types.stages * plan.thresholds
             name = types.names[int(np.argmax(share))]
             with pytest.raises(InfeasibleError, match=f"type {name} needs most"):
@@ -199,6 +199,6 @@ def test_bad_thresholds_are_refused_in_one_sentence():
     with pytest.raises(ModelError, match=r"threshold\[1\] is 0.5"):
         program.read([1, 0.5])
     with pytest.raises(ModelError, match="unknown objective 'speed': known: memory, slack"):
-        program.lower("speed")
+        program.to_linear("speed")
     with pytest.raises(ModelError, match="the slack grows without end"):
-        WaitThresholds(LOW_DEMAND, CLOCK).lower("slack")
+        WaitThresholds(LOW_DEMAND, CLOCK).to_linear("slack")

@@ -93,7 +93,7 @@ def brute_optimum(window, horizon):
 def test_the_program_of_a_window_has_the_optimum_of_brute_force(window):
     horizon = window.program().horizon
     assume(horizon <= 16)
-    solution = solve_linear(window.program().lower())
+    solution = solve_linear(window.program().to_linear())
     best = window.program().read(solution.values)
     assert solution.proven_optimal
     assert window.cost(best.starts) == pytest.approx(literal_cost(window, best.starts))

@@ -41,7 +41,7 @@ def test_it_finds_the_least_cost_of_all_schedules(objective, instance, data):
 @given(instance=instances(max_requests=5, max_memory=12, max_arrival=4, max_output=5))
 def test_it_agrees_with_the_time_indexed_program_on_all_solvers(instance):
     events = solve_events(EventProgram(instance)).require(optimal=True)
-    model = HindsightProgram(instance).lower()
+    model = HindsightProgram(instance).to_linear()
     for solver in ("highs", "cp-sat"):
         assert solve_linear(model, solver).require(optimal=True).objective == events.objective
 
@@ -90,7 +90,7 @@ def test_beside_running_requests_it_agrees_with_all_schedules(
     )
     assert solution.objective == pytest.approx(min(costs))
     assert program.violations(program.read(solution.values)) == []
-    best = solve_linear(indexed.lower(), "highs").require(optimal=True)
+    best = solve_linear(indexed.to_linear(), "highs").require(optimal=True)
     assert best.objective == pytest.approx(solution.objective)
     assert program.violations(indexed.read(best.values)) == []
 

@@ -54,7 +54,7 @@ def test_names_that_lp_files_reserve_are_refused(tmp_path):
 @pytest.mark.parametrize("ending", [".mps", ".lp"])
 def test_the_hindsight_program_survives_and_keeps_its_optimum(ending, tmp_path):
     program = HindsightProgram(Instance([5, 9, 2, 2], [3, 2, 6, 6], memory=14), horizon=20)
-    model = program.lower()
+    model = program.to_linear()
     write_model(model, tmp_path / f"h{ending}")
     again = read_model(tmp_path / f"h{ending}")
     assert again.same_as(model)

@@ -43,7 +43,7 @@ def test_a_constraint_added_in_pyomo_counts_on_the_fast_path():
     waits = sum(step * m.start[i, step] for i, step in m.start if i == 0)
     m.fair = pyo.Constraint(expr=waits <= 1)
     tied = solve_pyomo(m).require(optimal=True)
-    model = program.lower()
+    model = program.to_linear()
     row = np.zeros((1, len(model.cost)))
     columns = model.columns_of("start", request=0)
     row[0, columns] = np.arange(len(columns))

@@ -52,7 +52,7 @@ def test_3_partition_is_decided_as_by_trying_all(seed):
     question = three_partition(numbers)
     assert question.decide() == splits(numbers.tolist(), 3 * [28])
     program = HindsightProgram(question.instance, objective=question.objective)
-    solved = solve_linear(program.lower(), "highs").require(optimal=True)
+    solved = solve_linear(program.to_linear(), "highs").require(optimal=True)
     assert question.read(solved.objective) == question.decide()
 
 

@@ -30,7 +30,7 @@ WAITING = -1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BalanceFuture:
+class BalanceProgram:
     r"""Program (IO): the admissions with the least imbalance accumulated over a window.
 
     .. math::
@@ -74,10 +74,10 @@ class BalanceFuture:
 
     Examples
     --------
-    >>> from optsched.models import BalanceFuture, BalanceState
+    >>> from optsched.models import BalanceProgram, BalanceState
     >>> state = BalanceState(alive=[[9, 10], [4, 0]], free=[0, 1], waiting=[3, 7])
-    >>> program = BalanceFuture(state)
-    >>> print(program.lower())
+    >>> program = BalanceProgram(state)
+    >>> print(program.to_linear())
     balance: min over 6 columns (6 integer), 7 rows, 14 nonzeros
       column  assign[request,worker]       2  integer, 0..1
       column  tokens[worker]           1  integer, 0..7
@@ -110,7 +110,7 @@ class BalanceFuture:
             )
 
     def __repr__(self) -> str:
-        return f"<BalanceFuture of {self.state!r}, admits {self.admitted}>"
+        return f"<BalanceProgram of {self.state!r}, admits {self.admitted}>"
 
     @property
     def admissions(self) -> int:
@@ -136,7 +136,7 @@ class BalanceFuture:
         """Tell whether loads are written by sums and counts."""
         return form == "reduced" and self.state.drift.ndim == 1
 
-    def lower(self, form: Form = "reduced") -> LinearModel:
+    def to_linear(self, form: Form = "reduced") -> LinearModel:
         """Write the program as arrays.
 
         Parameters
@@ -294,14 +294,14 @@ class BalanceFuture:
         return int(len(loads) * loads.max(axis=0).sum() - loads.sum() - bonus)
 
     def read(self, values: npt.ArrayLike, form: Form = "reduced") -> IntArray:
-        """Turn a point of the lowered model into an assignment.
+        """Turn a point of the linear model into an assignment.
 
         Parameters
         ----------
         values
             One value per column, whole up to rounding.
         form
-            The form that was lowered.
+            The form of the linear model.
 
         Returns
         -------
@@ -333,19 +333,19 @@ class BalanceFuture:
         return chosen
 
     def write_point(self, worker: npt.ArrayLike, form: Form = "reduced") -> FloatArray:
-        """Turn an assignment into a point of the lowered model, for instance as a start.
+        """Turn an assignment into a point of the linear model, for instance as a start.
 
         Parameters
         ----------
         worker
             Worker of each waiting request, -1 for those that stay, shape (R,).
         form
-            The form to be lowered.
+            The form of the linear model.
 
         Returns
         -------
         FloatArray
-            One value per column of `lower`.
+            One value per column of `to_linear`.
 
         Raises
         ------
@@ -377,9 +377,9 @@ class BalanceFuture:
         Returns
         -------
         pyomo.environ.ConcreteModel
-            With the names of `lower`.
+            With the names of `to_linear`.
         """
-        return self.lower(form).to_pyomo()
+        return self.to_linear(form).to_pyomo()
 
     def _chosen(self, worker: npt.ArrayLike) -> IntArray:
         chosen = np.asarray(worker, dtype=np.int64)

@@ -209,7 +209,7 @@ class NestedWaitThresholds:
             for segment, (first, last) in enumerate(edges)
         ]
 
-    def lower(self) -> LinearModel:
+    def to_linear(self) -> LinearModel:
         """Write the program as arrays.
 
         Returns
@@ -240,7 +240,7 @@ class NestedWaitThresholds:
         return LinearModel.build("Nested WAIT thresholds", [thresholds], rows)
 
     def read(self, values: npt.ArrayLike) -> IntArray:
-        """Turn a point of the lowered model into thresholds, shape (L,).
+        """Turn a point of the linear model into thresholds, shape (L,).
 
         Raises
         ------
@@ -252,12 +252,12 @@ class NestedWaitThresholds:
         )
 
     def write_point(self, thresholds: npt.ArrayLike) -> FloatArray:
-        """Turn thresholds into a point of the lowered model."""
+        """Turn thresholds into a point of the linear model."""
         return as_integers("thresholds", thresholds).astype(np.float64)
 
     def to_pyomo(self) -> Any:
-        """Write the program as a Pyomo model, with the names of `lower`."""
-        return self.lower().to_pyomo()
+        """Write the program as a Pyomo model, with the names of `to_linear`."""
+        return self.to_linear().to_pyomo()
 
     def least_fixed_point(self) -> IntArray:
         r"""Find the thresholds of least memory for this margin without a solver.

@@ -308,7 +308,7 @@ class SegmentDesign:
             reached[end + 1] = (reached[: end + 1] + cost[: end + 1, end]).min()
         return float(reached[-1])
 
-    def lower(self, segments: int) -> LinearModel:
+    def to_linear(self, segments: int) -> LinearModel:
         """Write the program for one number of segments as arrays.
 
         Parameters
@@ -349,7 +349,7 @@ class SegmentDesign:
         return LinearModel.build(f"{segments} segments", [columns], rows)
 
     def read(self, values: npt.ArrayLike, model: LinearModel) -> IntArray:
-        """Turn a point of a lowered model into borders, shape (L,).
+        """Turn a point of a linear model into borders, shape (L,).
 
         Raises
         ------
@@ -361,8 +361,8 @@ class SegmentDesign:
         return np.sort(family.keys[chosen, 1])
 
     def to_pyomo(self, segments: int) -> Any:
-        """Write the program as a Pyomo model, with the names of `lower`."""
-        return self.lower(segments).to_pyomo()
+        """Write the program as a Pyomo model, with the names of `to_linear`."""
+        return self.to_linear(segments).to_pyomo()
 
 
 def design_segments(

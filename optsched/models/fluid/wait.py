@@ -86,11 +86,11 @@ class WaitThresholds:
     >>> from optsched import RequestTypes, WaitThresholds, solve_linear
     >>> types = RequestTypes([10, 10], [10, 20], [1000, 1000])
     >>> program = WaitThresholds(types, "affine:0.0085,2.7e-7")
-    >>> print(program.lower())
+    >>> print(program.to_linear())
     WAIT thresholds: min over 2 columns (2 integer), 2 rows, 4 nonzeros
       column  threshold[type]          2  integer, 1..inf
       row     time[type]               2  4 nonzeros
-    >>> print(program.plan(program.read(solve_linear(program.lower()).values)))
+    >>> print(program.plan(program.read(solve_linear(program.to_linear()).values)))
     a batch takes 0.0102375 s and holds 6,435 tokens in 352 requests
       type       threshold  tokens   slack (s)
       1                 11   1,815    0.000763
@@ -116,7 +116,7 @@ class WaitThresholds:
         """The fluid equilibrium that the thresholds round up."""
         return equilibrium(self.types, self.clock)
 
-    def lower(self, objective: Objective = "memory") -> LinearModel:
+    def to_linear(self, objective: Objective = "memory") -> LinearModel:
         """Write the program as arrays.
 
         Parameters
@@ -170,7 +170,7 @@ class WaitThresholds:
             )
 
     def read(self, values: npt.ArrayLike) -> IntArray:
-        """Turn a point of a lowered model into thresholds.
+        """Turn a point of a linear model into thresholds.
 
         Parameters
         ----------
@@ -191,14 +191,14 @@ class WaitThresholds:
         return whole_numbers(np.asarray(values)[: len(self.types)], names)
 
     def write_point(self, thresholds: npt.ArrayLike, objective: Objective = "memory") -> FloatArray:
-        """Turn thresholds into a point of the lowered model.
+        """Turn thresholds into a point of the linear model.
 
         Parameters
         ----------
         thresholds
             One per type.
         objective
-            What the model was lowered for.
+            What the linear model minimises.
 
         Returns
         -------
@@ -210,8 +210,8 @@ class WaitThresholds:
         return np.array([*chosen.tolist(), *slack], dtype=np.float64)
 
     def to_pyomo(self, objective: Objective = "memory") -> Any:
-        """Write the program as a Pyomo model, with the names of `lower`."""
-        return self.lower(objective).to_pyomo()
+        """Write the program as a Pyomo model, with the names of `to_linear`."""
+        return self.to_linear(objective).to_pyomo()
 
     def least_fixed_point(self) -> IntArray:
         r"""Find the thresholds of least memory without a solver, in exact arithmetic.

@@ -1,4 +1,4 @@
-r"""LinearModel: the one array language that every model lowers to and every solver reads.
+r"""LinearModel: the one array language that every model becomes and every solver reads.
 
 .. math::
 

@@ -53,7 +53,7 @@ def optima(question: Question, numbers: list[int], printed: bool) -> dict[str, A
     instance = asked.instance
     if printed:
         instance = Instance(numbers, instance.outputs, instance.memory)
-    model = HindsightProgram(instance, objective=asked.objective).lower()
+    model = HindsightProgram(instance, objective=asked.objective).to_linear()
     found = {name: solve_linear(model, name).require(optimal=True).objective for name in SOLVERS}
     return {"yes": asked.decide(), "least": asked.least, **found}
 

@@ -22,7 +22,7 @@ from optsched.solution import Solution, Stopped
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
-    from optsched.models.cluster.balance import BalanceFuture
+    from optsched.models.cluster.balance import BalanceProgram
     from optsched.models.cluster.balance_state import BalanceState
 
 BalanceMethod = Literal["auto", "swap", "greedy", "deficit", "highs", "cp-sat"]
@@ -158,7 +158,7 @@ def balance(
     optsched.errors.InstanceError: lookahead is 1 steps, but the prediction reaches 0; predict
     further or look less far ahead
     """
-    from optsched.models.cluster.balance import BalanceFuture
+    from optsched.models.cluster.balance import BalanceProgram
 
     began = time.perf_counter()
     if method not in BALANCE_METHODS:
@@ -174,10 +174,10 @@ def balance(
     by_deficit = method == "deficit" or (method == "auto" and not obstacle)
     if by_deficit:
         worker, bound = _deficit(state)
-        program = BalanceFuture(state)
+        program = BalanceProgram(state)
     else:
         worker = _search(state, 0 if method == "greedy" else _ROUNDS)
-        program = BalanceFuture(state, admitted=int((worker != _WAITING).sum()))
+        program = BalanceProgram(state, admitted=int((worker != _WAITING).sum()))
         bound = _filled(program)
     value = program.cost(worker)
     name = "deficit" if by_deficit else "greedy" if method == "greedy" else "swap"
@@ -240,7 +240,7 @@ def _search(state: BalanceState, rounds: int) -> IntArray:
     return np.asarray(kernel(*map(np.array, arrays), rounds))
 
 
-def _filled(program: BalanceFuture) -> int:
+def _filled(program: BalanceProgram) -> int:
     """Bound the value from below, if every worker with free slots took the largest requests."""
     state = program.state
     largest = np.zeros((len(state.waiting) + 1, state.alive.shape[1]), dtype=np.int64)
@@ -253,12 +253,12 @@ def _filled(program: BalanceFuture) -> int:
     return int(idle - bonus)
 
 
-def _relaxed(program: BalanceFuture, time_limit: float | None) -> int:
+def _relaxed(program: BalanceProgram, time_limit: float | None) -> int:
     """Bound the value from below by the linear relaxation of the reduced form."""
     from optsched.solvers.backends.driver import solve_linear
     from optsched.solvers.backends.highs import dual_bound
 
-    relaxation = program.lower().relax()
+    relaxation = program.to_linear().relax()
     solution = solve_linear(relaxation, "highs", time_limit=time_limit)
     if solution.duals is None:
         return _filled(program)
@@ -269,7 +269,7 @@ def _relaxed(program: BalanceFuture, time_limit: float | None) -> int:
 
 
 def _solve(
-    program: BalanceFuture,
+    program: BalanceProgram,
     solver: str,
     start: IntArray,
     time_limit: float | None,
@@ -279,7 +279,7 @@ def _solve(
     from optsched.solvers.backends.driver import solve_linear
 
     return solve_linear(
-        program.lower(),
+        program.to_linear(),
         solver,
         start=program.write_point(start),
         time_limit=time_limit,

@@ -79,7 +79,7 @@ def expected_starts(instance: Instance) -> FloatArray:
     busy = math.ceil(work)
     program = LatencyRelaxation(instance, horizon=2 * busy + int(instance.outputs.max()))
     if program.nonzeros <= _FITS:
-        solution = solve_linear(program.lower())
+        solution = solve_linear(program.to_linear())
         if solution.stopped is Stopped.INTERRUPTED:
             raise KeyboardInterrupt
         if solution.values is not None:
