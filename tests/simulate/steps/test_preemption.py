@@ -66,7 +66,7 @@ def test_with_exact_intervals_nothing_is_cancelled(instance):
         assert execute(instance, policy, intervals="exact").evictions == 0
 
 
-def test_with_exact_intervals_and_distinct_outputs_all_shortest_first_policies_are_one():
+def test_with_exact_intervals_all_shortest_first_policies_are_one():
     rng = np.random.default_rng(2)
     for _ in range(100):
         outputs = rng.permutation(np.arange(1, 21))

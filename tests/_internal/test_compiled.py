@@ -79,7 +79,7 @@ def test_machine_code_of_an_older_source_is_never_taken_for_that_of_a_newer_one(
     assert runs(tmp_path, call) == ["23"]
 
 
-def test_two_processes_that_compile_for_different_types_do_not_take_each_others_code(tmp_path):
+def test_two_processes_that_compile_for_different_types_do_not_share_code(tmp_path):
     """With numba's own files the last process computed 2.5 + 1 with the code for whole numbers."""
     (tmp_path / "called.py").write_text(CALLED.format(1))
     other = "import subprocess, sys\nfrom numba.core.caching import IndexDataCacheFile as File\n"

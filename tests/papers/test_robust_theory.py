@@ -148,7 +148,7 @@ def test_proposition_8_4_fails_where_requests_do_not_divide_the_memory():
     assert half > 2 * whole
 
 
-def test_who_restarts_with_twice_its_bound_is_far_below_a_min_on_the_mix_worst_for_that():
+def test_restarting_with_twice_its_bound_is_far_below_a_min_on_its_worst_mix():
     """Theorem 4.2 says that no policy has a smaller ratio in the worst case than A_min."""
     for long in (16, 64):
         worst_mix = CompetitiveRatio(long)

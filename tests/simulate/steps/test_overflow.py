@@ -25,9 +25,7 @@ def protected(alpha, memory):
     alpha=st.sampled_from([0.01, 0.07, 0.1, 0.29, 0.3, 0.5]),
 )
 @settings(max_examples=600)
-def test_greedy_equals_the_literal_simulator_and_loops_exactly_where_a_state_returns(
-    instance, alpha
-):
+def test_greedy_equals_the_literal_simulator_and_loops_where_a_state_returns(instance, alpha):
     execution = execute(instance, GREEDY.with_parameters(alpha))
     threshold = protected(alpha, instance.memory)
     assert threshold == share_of(1 - Fraction(str(alpha)), instance.memory)

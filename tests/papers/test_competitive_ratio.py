@@ -156,7 +156,7 @@ def test_values_that_a_prototype_measured(upper, value):
     assert CompetitiveRatio(upper).eigenvalue == pytest.approx(value, abs=5e-5)
 
 
-def test_ten_thousand_outputs_have_bounds_to_twelve_digits_and_grow_by_a_quarter_of_the_log():
+def test_ten_thousand_outputs_have_bounds_to_twelve_digits_and_grow_by_log_over_4():
     small, large = CompetitiveRatio(1_000), CompetitiveRatio(10_000)
     for ratio in (small, large):
         assert float(ratio.upper_bound - ratio.lower_bound) < 1e-12

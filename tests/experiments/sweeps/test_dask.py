@@ -18,7 +18,7 @@ from optsched.experiments.sweeps.executors import on_dask
 from optsched.experiments.sweeps.plan import read_plan
 from optsched.experiments.sweeps.run import Run
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parents[2]
 WORKERS = 2
 
 

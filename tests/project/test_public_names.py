@@ -7,7 +7,7 @@ from pathlib import Path
 
 import optsched
 
-REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 
 def test_every_public_name_is_documented_once():
