@@ -24,6 +24,11 @@ def text(table: str, result: Any) -> str:
     return cast("str", _view(table)(result))
 
 
+def html(table: str, result: Any) -> str:
+    """Return a result as the table of that name, for a notebook: the body of `_repr_html_`."""
+    return cast("str", _view("to_html")(_view(table)(result)))
+
+
 def write(page: str, *arguments: Any) -> None:
     """Write the page of that name."""
     _view(page)(*arguments)

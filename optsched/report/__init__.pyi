@@ -1,5 +1,6 @@
 from .clock_plots import plot_clock_comparison as plot_clock_comparison
 from .clock_plots import plot_clocked_usage as plot_clocked_usage
+from .cluster import cluster_table as cluster_table
 from .cluster import render_table as render_table
 from .cluster_page import write_cluster_report as write_cluster_report
 from .fluid_plots import plot_equilibrium as plot_equilibrium
@@ -11,9 +12,14 @@ from .plots import plot_comparison as plot_comparison
 from .plots import plot_gap as plot_gap
 from .plots import plot_history as plot_history
 from .plots import plot_schedule as plot_schedule
+from .regret import regret_table as regret_table
 from .regret import render_regret as render_regret
 from .regret_page import write_regret_report as write_regret_report
 from .regret_plots import plot_regret as plot_regret
 from .rolling_plots import plot_decision_times as plot_decision_times
+from .tables import clock_table as clock_table
 from .tables import clock_text as clock_text
+from .tables import comparison_table as comparison_table
 from .tables import comparison_text as comparison_text
+from .tables import facts_table as facts_table
+from .tables import to_html as to_html

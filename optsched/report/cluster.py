@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from matplotlib.axes import Axes
+    from rich.table import Table
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.cluster.results import ClusterRun
@@ -65,26 +66,8 @@ def cells(entry: dict[str, float | None]) -> list[tuple[float | None, str]]:
     ]
 
 
-def render_table(comparison: ClusterComparison) -> str:
-    """Render the metrics of all policies as text.
-
-    Parameters
-    ----------
-    comparison
-        The runs.
-
-    Returns
-    -------
-    str
-        A table, with a line on what was run.
-
-    Examples
-    --------
-    >>> from optsched import Cluster, Instance, compare_cluster
-    >>> comparison = compare_cluster(Instance([1], [2], 9), Cluster(1, 1), ["fcfs"])
-    >>> "fcfs" in render_table(comparison)
-    True
-    """
+def cluster_table(comparison: ClusterComparison) -> Table:
+    """Return the metrics of all policies as a table, with a caption on what was run."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -100,7 +83,12 @@ def render_table(comparison: ClusterComparison) -> str:
     traces = "" if count == 1 else f"; means over {count} traces, largest wait and stuck"
     table.caption = f"{comparison.cluster}{traces}"
     table.caption_justify = "left"
-    return to_text(table)
+    return table
+
+
+def render_table(comparison: ClusterComparison) -> str:
+    """Return the metrics of all policies as plain text."""
+    return to_text(cluster_table(comparison))
 
 
 def thinned(values: IntArray | FloatArray, points: int = POINTS) -> tuple[IntArray, FloatArray]:

@@ -356,6 +356,14 @@ def _tenths(value: Decimal, rounding: str) -> Decimal:
     return value.quantize(Decimal("0.1"), rounding)
 
 
+def round_to(value: float, rounding: str, digits: int = 6) -> Decimal:
+    """Round to that many significant digits, and a whole number to itself."""
+    exact = Decimal(repr(float(value)))
+    if exact == exact.to_integral_value():
+        return exact.quantize(Decimal(1))
+    return exact.quantize(Decimal(1).scaleb(min(0, exact.adjusted() + 1 - digits)), rounding)
+
+
 def step_unit(instance: Instance) -> str:
     """Say what a step is, for the label of an axis.
 

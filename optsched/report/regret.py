@@ -78,26 +78,8 @@ def _decimals(value: float) -> int:
     return 3 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
 
 
-def render_regret(result: Regret) -> str:
-    """Render intervals, growth and thresholds as text.
-
-    Parameters
-    ----------
-    result
-        What was found.
-
-    Returns
-    -------
-    str
-        A table and some lines.
-
-    Examples
-    --------
-    >>> import optsched
-    >>> result = optsched.regret("family:equal-prompts", ["area"], [0.5], [50, 100], seeds=2)
-    >>> "area, load 0.5: bounded" in render_regret(result)
-    True
-    """
+def regret_table(result: Regret) -> Table:
+    """Return the intervals of all policies, loads and horizons as a table."""
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
     table.add_column("policy", overflow="fold", min_width=5)
     for title in COLUMNS:
@@ -111,10 +93,15 @@ def render_regret(result: Regret) -> str:
         f"confidence {result.confidence:.0%}"
     )
     table.caption_justify = "left"
+    return table
+
+
+def render_regret(result: Regret) -> str:
+    """Return intervals, growth and thresholds as plain text."""
     lines = [
         f"{result.source}, memory {result.memory:,} tokens"
         + (" (interrupted)" if result.status != "complete" else ""),
-        to_text(table, width=130),
+        to_text(regret_table(result), width=130),
     ]
     lines += [f"{policy}, load {load:g}: {growth}" for policy, load, growth in result.growths()]
     lines += [str(threshold) for threshold in result.thresholds]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import io
+import math
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -10,9 +15,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from optsched.report.data import at_least, percent
+from optsched.report.data import at_least, percent, round_to
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import RenderableType
 
     from optsched.comparison.seconds import ClockComparison
@@ -144,26 +151,73 @@ def _number(value: float | None, key: str) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
-def to_text(renderable: RenderableType, width: int = 110) -> str:
-    """Render something of rich as plain text.
+def facts_table(result: Any) -> Table:
+    """Return the numbers and words of a result's `to_dict()`, or of a mapping, as two columns.
 
-    Parameters
-    ----------
-    renderable
-        A table, for example.
-    width
-        Columns that may be used.
-
-    Returns
-    -------
-    str
-        Lines without colours or trailing blanks.
-
-    Examples
-    --------
-    >>> to_text("[bold]area[/bold]")
-    'area'
+    What is missing, and what holds several values, is left out. A gap is rounded up, and a bound
+    away from the objective, so that both remain proven.
     """
+    facts = result if isinstance(result, Mapping) else result.to_dict()
+    table = Table(box=box.SIMPLE_HEAD, show_header=False)
+    table.add_column("fact")
+    table.add_column("value", justify="right")
+    for name, value in facts.items():
+        if isinstance(value, str | Real):
+            table.add_row(name.replace("_", " "), Text(_fact(name, value, facts)))
+    return table
+
+
+def _fact(name: str, value: Any, facts: Mapping[str, Any]) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    number = float(value)
+    if name == "gap" and math.isfinite(number):
+        return percent(number)
+    if isinstance(value, Integral) or not math.isfinite(number):
+        return f"{value:,}"
+    if name == "bound":
+        objective = facts.get("objective")
+        above = isinstance(objective, Real) and number > objective  # of what is maximised
+        return f"{round_to(number, ROUND_CEILING if above else ROUND_FLOOR):,f}"
+    return f"{number:,.6g}"
+
+
+def to_html(table: Table) -> str:
+    """Return a table as HTML, to be shown within a page of someone else's, as notebooks are."""
+    align = [
+        f"text-align: {'right' if each.justify == 'right' else 'left'}" for each in table.columns
+    ]
+
+    def row(texts: Iterable[RenderableType], tag: str, look: str = "") -> str:
+        cells = "".join(
+            f'<{tag} style="{side}{look}">{html.escape(_words(text))}</{tag}>'
+            for side, text in zip(align, texts, strict=True)
+        )
+        return f"<tr>{cells}</tr>"
+
+    body = zip(*(column.cells for column in table.columns), strict=True)
+    parts = ["<table>"]
+    if table.caption is not None:
+        caption = html.escape(_words(table.caption))
+        parts.append(f'<caption style="caption-side: bottom; text-align: left">{caption}</caption>')
+    if table.show_header:
+        parts.append(f"<thead>{row((each.header for each in table.columns), 'th')}</thead>")
+    bold = ["; font-weight: bold" if each.style == "bold" else "" for each in table.rows]
+    rows = "".join(row(cells, "td", look) for cells, look in zip(body, bold, strict=True))
+    parts.append(f"<tbody>{rows}</tbody>")
+    if table.show_footer:
+        parts.append(f"<tfoot>{row((each.footer for each in table.columns), 'td')}</tfoot>")
+    return "".join([*parts, "</table>"])
+
+
+def _words(text: object) -> str:
+    return text.plain if isinstance(text, Text) else str(text)
+
+
+def to_text(renderable: RenderableType, width: int = 110) -> str:
+    """Return something of rich as plain text, without colours or trailing blanks."""
     console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
     with console.capture() as capture:
         console.print(renderable)

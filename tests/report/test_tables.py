@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from optsched import Instance, compare, compare_on_clock, family
+from optsched._internal.views import html
 from optsched.policies import PriorityPolicy
-from optsched.report.tables import clock_table, comparison_table, to_text
+from optsched.report.tables import clock_table, comparison_table, facts_table, to_text
 
 
 def test_gaps_are_rounded_up_and_bounds_down(example):
@@ -31,3 +34,40 @@ def test_no_number_is_cut_where_policies_have_long_names():
     for run in compared.runs:
         assert f"{run.peak_memory:,} " in table
         assert f"{run.mean_latency:,.4g} " in table
+
+
+def test_html_says_what_the_text_says_and_takes_names_as_text(example):
+    page = html("comparison_table", example)
+    text = to_text(comparison_table(example), width=150)
+    shown = re.findall(r"<t[dh] [^>]*>(.*?)</t[dh]>", page)
+    for cell in shown:
+        assert cell in text
+    assert page.count("<tr>") == len(example.results) + 2
+    assert page.count("font-weight: bold") == len(comparison_table(example).columns)
+    policy = PriorityPolicy("<b>$mine", "", lambda instance: instance.areas)
+    page = html("comparison_table", compare(Instance([1], [2], memory=3), [policy]))
+    assert "&lt;b&gt;$mine" in page
+    assert "<b>" not in page
+
+
+def test_facts_are_rounded_so_that_they_remain_proven():
+    facts = {"objective": 200, "bound": 199.99999999, "gap": 1e-9, "status": "time limit"}
+    facts |= {
+        "proven_optimal": False,
+        "starts": [1, 2],
+        "certificate": None,
+        "seconds": 0.123456789,
+    }
+    table = facts_table(facts)
+    cells = [[str(cell) for cell in column.cells] for column in table.columns]
+    assert dict(zip(*cells, strict=True)) == {
+        "objective": "200",
+        "bound": "199.999",
+        "gap": "0.1%",
+        "status": "time limit",
+        "proven optimal": "no",
+        "seconds": "0.123457",
+    }
+    above = facts_table({"objective": 10.5, "bound": 12.0000001})  # of what is maximised
+    assert [str(cell) for cell in above.columns[1].cells] == ["10.5", "12.0001"]
+    assert "<thead>" not in html("facts_table", facts)
