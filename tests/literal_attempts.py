@@ -37,7 +37,6 @@ class Worker:
         self.running = {}
         self.starts = [0] * len(instance)  # attempts that were made so far
         self.attempts = []
-        self.last_completion = 0
 
     def arrive(self):
         """Let whoever is there by now wait."""
@@ -71,7 +70,6 @@ class Worker:
             if self.step - start == self.outputs[i]:
                 del self.running[i]
                 self.attempts.append((i, start, self.outputs[i]))
-                self.last_completion = self.step
 
 
 def planned_run(

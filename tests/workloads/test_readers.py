@@ -190,7 +190,6 @@ def test_slow_and_fast_readers_agree(trace, monkeypatch, content):
 
     def irregular(stream, header):
         raise files.IrregularError
-        yield
 
     monkeypatch.setattr("optsched.workloads.trace.csv_batches", irregular)
     monkeypatch.setattr("optsched.workloads.trace.jsonl_batches", irregular)
