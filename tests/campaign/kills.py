@@ -77,8 +77,8 @@ def killer(rng, latest, chosen):
         thread.join()
 
 
-def _is_nursery(process):
-    return any("nursery.main" in part for part in process.cmdline())
+def _is_fork_server(process):
+    return any("fork_server.main" in part for part in process.cmdline())
 
 
 def _is_worker(process):
@@ -93,7 +93,7 @@ def _solver_child(rng, folder, outcome):
     everything = rng.random() < 0.3  # the process that children come from, too
 
     def chosen(process):
-        return _is_nursery(process) and (everything or process.ppid() != os.getpid())
+        return _is_fork_server(process) and (everything or process.ppid() != os.getpid())
 
     with killer(rng, 0.4, chosen) as killed:
         solver = rng.choice(["highs", "cp-sat"])
@@ -131,7 +131,7 @@ def _exact_solve(rng, folder, outcome):
     instance = family("uniform", n=rng.choice([7, 8]), seed=rng.randrange(4))
     wanted = _cost(instance)
     method = rng.choice(["auto", "highs", "cp-sat", "exact"])
-    with killer(rng, 0.5, _is_nursery) as killed:
+    with killer(rng, 0.5, _is_fork_server) as killed:
         try:
             found = solve(instance, method=method, time_limit=10)
         except optsched.SolverError as error:

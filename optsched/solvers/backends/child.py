@@ -127,7 +127,7 @@ class ThreadLine(Line):
 
 
 class ChildLine(Line):
-    """A job in a child process forked from the nursery."""
+    """A job in a child process forked from the fork server."""
 
     def __init__(self, job: Job, began: float) -> None:
         ours, theirs = socket.socketpair()
@@ -136,7 +136,7 @@ class ChildLine(Line):
         self._solver, self._limit = job.solver, job.options.memory_limit
         self._pid: int | None = None
         try:
-            _nursery.begin(job.back_end, theirs.fileno(), status)
+            _fork_server.begin(job.back_end, theirs.fileno(), status)
         finally:
             theirs.close()
             os.close(status)
@@ -262,11 +262,11 @@ def prepare() -> None:
 
     The first child waits for its imports, about a second; later ones start within 0.05 s.
     """
-    _nursery.prepare()
+    _fork_server.prepare()
 
 
-class _Nursery:
-    """The nursery of this process, started when it is first needed."""
+class _ForkServer:
+    """The fork server of this process, started when it is first needed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -300,7 +300,7 @@ class _Nursery:
         # A fresh interpreter finds the same modules. Its only threads are those of solvers.
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from optsched.solvers import nursery; nursery.main({theirs.fileno()})"
+            f"from optsched.solvers.backends import fork_server; fork_server.main({theirs.fileno()})"
         )
         threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
         self._process = subprocess.Popen(
@@ -323,7 +323,7 @@ class _Nursery:
         self._control = self._process = None
 
     def close(self) -> None:
-        """End the nursery and all children."""
+        """End the fork server and all children."""
         if self._owner != os.getpid() or self._control is None or self._process is None:
             return
         self._control.close()
@@ -335,5 +335,5 @@ class _Nursery:
         self._control = self._process = None
 
 
-_nursery = _Nursery()
-atexit.register(_nursery.close)
+_fork_server = _ForkServer()
+atexit.register(_fork_server.close)

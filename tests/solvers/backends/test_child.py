@@ -56,7 +56,7 @@ def test_a_good_back_end(in_child):
 def test_children_find_what_jobs_consist_of_imported():
     """Each took a fifth of a second to import SciPy once more."""
     run_fake("good")
-    maps = Path(f"/proc/{child._nursery._process.pid}/maps")  # noqa: SLF001
+    maps = Path(f"/proc/{child._fork_server._process.pid}/maps")  # noqa: SLF001
     if not maps.exists():
         pytest.skip("this system does not show what a process has loaded")
     assert "_sparsetools" in maps.read_text()
@@ -207,7 +207,7 @@ def test_children_end_with_the_process_that_started_them(tmp_path):
         made = child.ChildLine.__init__
         def note(self, *arguments):
             made(self, *arguments)
-            print(self.pid, child._nursery._process.pid, flush=True)
+            print(self.pid, child._fork_server._process.pid, flush=True)
         child.ChildLine.__init__ = note
         threading.Timer(1.0, os._exit, (0,)).start()
         solve_linear(market_split(), in_child=True)
@@ -237,14 +237,14 @@ def alive(pid):
         return file.read().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def test_a_killed_nursery_is_started_again():
+def test_a_killed_fork_server_is_started_again():
     assert solve_linear(knapsack(), in_child=True).objective == 7
-    nursery = child._nursery._process  # noqa: SLF001
-    nursery.kill()
-    nursery.wait()
+    server = child._fork_server._process  # noqa: SLF001
+    server.kill()
+    server.wait()
     for _ in range(2):
         assert solve_linear(knapsack(), in_child=True).objective == 7
-    assert child._nursery._process.pid != nursery.pid  # noqa: SLF001
+    assert child._fork_server._process.pid != server.pid  # noqa: SLF001
 
 
 def test_many_children_leave_nothing_behind():
