@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from numba.core import event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+class _Untraced(event.Listener):  # type: ignore[misc]
+    """Suspend coverage while numba compiles: it would trace the compiler, half as slow again."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._trace: Any = None
+
+    def on_start(self, event: Any) -> None:
+        """Suspend the tracer where the outermost compilation begins."""
+        if not self._depth:
+            self._trace = sys.gettrace()
+            sys.settrace(None)
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        """Set the tracer again where it ends."""
+        self._depth -= 1
+        if not self._depth:
+            sys.settrace(self._trace)
+
+
+event.register("numba:compile", _Untraced())
 
 
 @pytest.fixture(autouse=True)
