@@ -32,14 +32,8 @@ from .errors import SolverError as SolverError
 from .execution import Execution as Execution
 from .execution import Loop as Loop
 from .execution import Stall as Stall
-from .experiments.regrets import Growth as Growth
-from .experiments.regrets import OverloadThreshold as OverloadThreshold
 from .experiments.regrets import Regret as Regret
-from .experiments.regrets import growth_of as growth_of
-from .experiments.regrets import overload_threshold as overload_threshold
 from .experiments.regrets import regret as regret
-from .experiments.sweeps import Sweep as Sweep
-from .experiments.sweeps import SweepProgress as SweepProgress
 from .experiments.sweeps import read_sweep as read_sweep
 from .experiments.sweeps import sweep as sweep
 from .forecasts import Forecast as Forecast
@@ -72,10 +66,6 @@ from .optimum.gap import explain_gap as explain_gap
 from .optimum.result import Hindsight as Hindsight
 from .optimum.solving import hindsight as hindsight
 from .optimum.solving import solve as solve
-from .papers import Reproduction as Reproduction
-from .papers import reproduce as reproduce
-from .papers import reproduce_into as reproduce_into
-from .papers.robust.competitive_ratio import CompetitiveRatio as CompetitiveRatio
 from .schedule import Schedule as Schedule
 from .schedule import Violation as Violation
 from .simulate import execute as execute

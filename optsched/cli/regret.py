@@ -1,9 +1,9 @@
-"""The command that holds online policies against the hindsight optimum."""
+"""The command that compares online policies with the optimum in hindsight."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,8 +14,6 @@ from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from optsched.experiments.regrets.cell import Cell
 
 Number = TypeVar("Number", int, float)
 
@@ -79,55 +77,48 @@ def _numbers(text: str, option: str, kind: Callable[[str], Number]) -> list[Numb
 @click.option(
     "--threshold", is_flag=True, help="Find the load at which each policy becomes overloaded."
 )
-@click.option("--workers", type=int, metavar="K", help="Processes (default: all cores).")
+@click.option("--jobs", type=int, metavar="K", help="Processes (default: all cores).")
 @click.option("--html", type=click.Path(), help="Write a report that needs no network.")
 def regret(
     output: Output,
     source: str,
-    memory: int | None,
     policies: str,
     loads: str,
     horizons: str | None,
     seeds: int,
-    time_limit: float,
-    tolerance: float | None,
-    threshold: bool,
-    workers: int | None,
-    html: str | None,
     seed: int,
+    threshold: bool,
+    html: str | None,
+    **options: Any,
 ) -> int:
-    """Hold online policies against the hindsight optimum.
+    """Compare online policies with the optimum in hindsight.
 
     Their regret is a proven interval. The requests of TRACE are drawn with replacement and arrive
     by a Poisson process; a family has arrivals of its own. family:equal-prompts is the setting of
     the regret theorem.
     """
+    from optsched.experiments.regrets import overload_threshold
+
     if html is not None:
         check_writable(html)
     names = policies.split(",")
+    all_seeds = range(seed, seed + seeds) if seeds > 0 else seeds
     with output.progress("loading kernels (compiling them, the first time)") as update:
-
-        def show(cell: Cell, done: int, count: int) -> None:
-            update(f"ran {done} of {count} instances, last load {cell.load:g}, T {cell.horizon:,}")
-
         result = optsched.regret(
             source,
             names,
             _numbers(loads, "--loads", float),
             None if horizons is None else _numbers(horizons, "--horizons", int),
-            seeds,
-            memory=memory,
-            time_limit=time_limit,
-            tolerance=tolerance,
-            workers=workers,
-            seed=seed,
-            on_cell=show,
+            all_seeds,
+            on_progress=lambda progress: update(str(progress)),
+            **options,
         )
         code = DONE if result.status == "complete" else INTERRUPTED
         try:
             for name in names if threshold and code == DONE else []:
                 update(f"searching the threshold of {name}")
-                found = optsched.overload_threshold(source, name, memory=memory, seed=seed)
+                first = range(seed, seed + 3)
+                found = overload_threshold(source, name, memory=options["memory"], seeds=first)
                 result = replace(result, thresholds=(*result.thresholds, found))
         except KeyboardInterrupt:
             code = INTERRUPTED

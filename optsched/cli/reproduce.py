@@ -1,4 +1,4 @@
-"""The command that makes the papers' tables and figures anew."""
+"""The command that regenerates the papers' tables and figures."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from optsched.errors import OptschedError
 @click.option("--list", "listing", is_flag=True, help="List all targets.")
 @click.option("--out", type=click.Path(), help="Folder of the results.")
 @click.option("--quick", is_flag=True, help="Seconds in place of minutes: fewer, smaller runs.")
-@click.option("--workers", type=int, metavar="K", help="Processes (default: all cores).")
+@click.option("--jobs", type=int, metavar="K", help="Processes (default: all cores).")
 @click.option("--overwrite", is_flag=True, help="Replace results that are in the folder.")
 def reproduce(
     names: tuple[str, ...], output: Output, listing: bool, out: str | None, **options: Any
 ) -> int:
-    """Make tables and figures of the papers anew.
+    """Regenerate tables and figures of the papers.
 
     NAME is one that --list shows, or all. Each gets a table (CSV), a plot (PNG) and the paper's
     values beside ours with verdicts (JSON); index.html shows them all. Ctrl-C loses no finished
@@ -55,7 +55,13 @@ def reproduce(
     code = DONE
     with output.progress(f"reproducing {chosen[0]}") as update:
         try:
-            reproduce_into(chosen, out, on_progress=update, on_result=keep, **options)
+            reproduce_into(
+                chosen,
+                out,
+                on_progress=lambda progress: update(str(progress)),
+                on_result=keep,
+                **options,
+            )
         except KeyboardInterrupt:
             code = INTERRUPTED
             done = f"{len(results)} of {len(chosen)} targets"

@@ -31,7 +31,7 @@ from optsched.cli.presentation import command, examples
 )
 @click.option("--address", metavar="TCP", help="Dask scheduler, such as tcp://10.0.0.1:8786.")
 @click.option(
-    "--workers", type=int, metavar="K", help="Processes of this machine (default: all cores)."
+    "--jobs", type=int, metavar="K", help="Processes of this machine (default: all cores)."
 )
 @click.option("--resume", is_flag=True, help="Go on with what is in the folder.")
 def sweep(config: str, output: Output, out: str, executor: Any, seed: int, **options: Any) -> int:

@@ -1,4 +1,4 @@
-"""`reproduce`: a paper's table or figure made anew, with a verdict on each of its claims."""
+"""`reproduce`: a paper's table or figure regenerated, with a verdict on each of its claims."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from optsched._internal.files import write_whole
 from optsched._version import __version__
 from optsched.errors import OptschedError, nearest
+from optsched.experiments.cells import Places
 from optsched.papers.claims import verdict
 from optsched.papers.folder import CELLS, PLOTS, forget, open_folder
 from optsched.papers.study import Study
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from optsched.experiments.cells import Progress
     from optsched.papers.claims import Claim
     from optsched.papers.target import Target
 
@@ -33,33 +35,15 @@ _PACKAGES = ("numpy", "scipy", "numba", "highspy", "ortools")
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Our own of a paper's table or figure.
-
-    Attributes
-    ----------
-    target
-        What was to be reproduced.
-    table
-        The data of the plot, one row per point.
-    claims
-        What the paper states beside what we found.
-    settings
-        What was run.
-    quick
-        Whether in the quick form.
-    seed
-        Of all randomness.
-    seconds
-        Time of the computation, that of parallel processes added up.
-    """
+    """Our own version of a paper's table or figure."""
 
     target: Target
-    table: pd.DataFrame
-    claims: tuple[Claim, ...]
-    settings: dict[str, Any]
+    table: pd.DataFrame  # the data of the plot, one row per point
+    claims: tuple[Claim, ...]  # what the paper states beside what we found
+    settings: dict[str, Any]  # what was run
     quick: bool
     seed: int
-    seconds: float
+    seconds: float  # of the computation, that of parallel processes added up
 
     @property
     def verdict(self) -> str:
@@ -81,7 +65,7 @@ class Reproduction:
         return figure
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything but the table as plain data, ready for JSON."""
+        """Return everything but the table as plain data, ready for JSON."""
         return {
             "target": self.target.name,
             "title": self.target.title,
@@ -117,23 +101,7 @@ def describe(result: dict[str, Any]) -> str:
 
 
 def get_target(name: str) -> Target:
-    """Look a target up.
-
-    Parameters
-    ----------
-    name
-        Such as "robust-fig-1".
-
-    Returns
-    -------
-    Target
-        What it is.
-
-    Raises
-    ------
-    OptschedError
-        If there is none of that name.
-    """
+    """Return the target of a name such as "robust-fig-1"."""
     if name not in TARGETS:
         raise OptschedError(f"unknown target {name!r}: {nearest(name, TARGETS)}")
     return TARGETS[name]
@@ -144,49 +112,17 @@ def reproduce(
     *,
     quick: bool = False,
     seed: int = 0,
-    workers: int | None = 1,
+    jobs: int | None = 1,
     cells: Path | None = None,
-    on_progress: Callable[[str], object] | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
 ) -> Reproduction:
-    """Make a table, a figure or the evidence for a theorem of one of the papers anew.
+    """Regenerate a table, a figure or the evidence for a theorem of one of the papers.
 
-    Parameters
-    ----------
-    name
-        Of the target; `optsched.targets` lists them.
-    quick
-        Whether seconds are to suffice in place of minutes, with fewer and smaller runs.
-    seed
-        Of all randomness.
-    workers
-        Processes; None takes as many as there are cores, 1 this process itself.
-    cells
-        A folder in which finished parts are kept, so that an interrupted call goes on where it
-        stopped; None keeps nothing.
-    on_progress
-        Called with a line of text after each part.
-
-    Returns
-    -------
-    Reproduction
-        The data, the claims with their verdicts, and the plot.
-
-    Raises
-    ------
-    OptschedError
-        If there is no such target.
-
-    Examples
-    --------
-    >>> from optsched import reproduce
-    >>> result = reproduce("sorted-f-example-1", quick=True)
-    >>> result.verdict
-    'reproduced'
+    `quick` takes seconds in place of minutes, with fewer and smaller runs; `jobs` are processes
+    (None: all cores); finished parts are kept in the folder `cells`, if there is one.
     """
     target = get_target(name)
-    if workers is not None and workers < 1:
-        raise OptschedError(f"workers is {workers}, but must be at least 1")
-    study = Study(name, quick, seed, workers, cells, on_progress)
+    study = Study(name, quick, seed, Places(jobs), cells, on_progress)
     began = time.perf_counter()
     outcome = target.compute(study)
     seconds = max(study.seconds, time.perf_counter() - began)
@@ -201,41 +137,17 @@ def reproduce_into(
     *,
     quick: bool = False,
     seed: int = 0,
-    workers: int | None = None,
+    jobs: int | None = None,
     overwrite: bool = False,
-    on_progress: Callable[[str], object] | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
     on_result: Callable[[dict[str, Any]], object] | None = None,
 ) -> list[dict[str, Any]]:
-    """Reproduce targets into a folder: for each a table, a plot and the claims as JSON.
+    """Reproduce targets into a folder: NAME.csv, NAME.png and NAME.json of each, and a page of all.
 
-    A page shows all that the folder holds. What is there already is not done again, so that an
-    interrupted call goes on where it stopped.
-
-    Parameters
-    ----------
-    names
-        Of the targets.
-    out
-        The folder: NAME.csv, NAME.png and NAME.json of each target, and index.html.
-    quick, seed, workers
-        As for `reproduce`.
-    overwrite
-        Whether results that are there make way for new ones.
-    on_progress
-        Called with a line of text after each part.
-    on_result
-        Called with the JSON of each target when it is there.
-
-    Returns
-    -------
-    list of dict
-        The JSON of each target.
-
-    Raises
-    ------
-    OptschedError
-        If there is no such target, or the folder holds something else.
+    What the folder holds already is not done again, so that an interrupted call goes on where it
+    stopped, unless `overwrite`. `on_result` is called with the JSON of each target.
     """
+    Places(jobs)
     for name in names:
         get_target(name)
     path = open_folder(out, quick=quick, seed=seed, overwrite=overwrite)
@@ -248,7 +160,7 @@ def reproduce_into(
             cells = path / CELLS / name
             cells.mkdir(parents=True, exist_ok=True)
             found = reproduce(
-                name, quick=quick, seed=seed, workers=workers, cells=cells, on_progress=on_progress
+                name, quick=quick, seed=seed, jobs=jobs, cells=cells, on_progress=on_progress
             )
             _write(found, path)
         results.append(json.loads(kept.read_text(encoding="utf-8")))

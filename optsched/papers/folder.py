@@ -16,27 +16,7 @@ PLOTS = "plots.json"  # beside the cells of a target: its plots for the page
 
 
 def open_folder(out: str | Path, *, quick: bool, seed: int, overwrite: bool) -> Path:
-    """Make the folder, or check that it holds results of the same kind.
-
-    Parameters
-    ----------
-    out
-        The folder.
-    quick, seed
-        Of the results.
-    overwrite
-        Whether results of another kind make way.
-
-    Returns
-    -------
-    Path
-        The folder.
-
-    Raises
-    ------
-    OptschedError
-        If it holds anything else.
-    """
+    """Make the folder, or check that it holds results of the same kind, or none."""
     path = Path(out)
     if path.exists() and not path.is_dir():
         raise OptschedError(f"cannot write results into {path}: it is no folder")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from optsched.policies import Policy
     from optsched.schedule import Schedule
 
-HINDSIGHT_MOST = 20_000  # requests up to which `hindsight` is asked
+_MAX_SOLVED = 20_000  # requests up to which `solve` is asked
 
 # Of the ascent, in the unit of the search: so many rounds, and never less than that.
 _ROUNDS, _LEAST_WORK = 60, 3e8
@@ -44,72 +44,37 @@ class Task:
 
 @dataclass(frozen=True)
 class Cell:
-    """What came of one instance. All latencies are totals over its requests, in steps.
+    """What came of one instance. All latencies are totals over its requests, in steps."""
 
-    Attributes
-    ----------
-    load, rate, horizon, seed
-        How the instance was drawn: memory-time that arrives over that which passes, requests per
-        step, steps in which requests arrive, seed.
-    requests
-        How many arrived.
-    latencies
-        Total latency of each policy.
-    best, best_by
-        That of the best schedule known, which was checked, and who made it.
-    bound, proof
-        No schedule has less, and who proved it.
-    seconds
-        Time for everything.
-
-    Examples
-    --------
-    >>> latencies = {"fcfs": 30, "area": 26}
-    >>> cell = Cell(1.0, 1.0, 10, 0, 4, latencies, 24, "even pace", 22, "closed-form", 0.1)
-    >>> cell.regret("fcfs"), cell.ratio("area")
-    ((1.5, 2.0), (1.0833333333333333, 1.1818181818181819))
-    """
-
-    load: float
-    rate: float
-    horizon: int
+    load: float  # memory-time that arrives over that which passes
+    rate: float  # requests per step
+    horizon: int  # steps in which requests arrive
     seed: int
     requests: int
-    latencies: dict[str, int]
-    best: int
+    latencies: dict[str, int]  # of each policy
+    best: int  # of the best schedule known, which was checked
     best_by: str
-    bound: int
+    bound: int  # no schedule has less
     proof: str
-    seconds: float
+    seconds: float  # for everything
 
     def regret(self, policy: str) -> tuple[float, float]:
-        """Give both ends of a policy's regret per request (Jaillet Def. 5.1), in steps."""
+        """Return both ends of a policy's regret per request (Jaillet Def. 5.1), in steps."""
         latency = self.latencies[policy]
         return (latency - self.best) / self.requests, (latency - self.bound) / self.requests
 
     def ratio(self, policy: str) -> tuple[float, float]:
-        """Give both ends of the ratio of a policy's latency to the least possible."""
+        """Return both ends of the ratio of a policy's latency to the least possible."""
         latency = self.latencies[policy]
         return latency / self.best, latency / self.bound
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the cell as plain data, ready for JSON."""
+        """Return the cell as plain data, ready for JSON."""
         return dict(vars(self))
 
 
 def perform(task: Task) -> Cell:
-    """Draw an instance, run the policies, and enclose the optimum.
-
-    Parameters
-    ----------
-    task
-        What to do.
-
-    Returns
-    -------
-    Cell
-        The outcome.
-    """
+    """Draw an instance, run the policies, and enclose the optimum."""
     began = time.perf_counter()
     instance = task.source.draw(task.rate, task.horizon, task.seed)
     schedules = {policy.name: run(instance, policy, seed=task.seed) for policy in task.policies}
@@ -132,36 +97,10 @@ def perform(task: Task) -> Cell:
 def enclose(
     instance: Instance, schedules: list[Schedule], time_limit: float = 0.0
 ) -> tuple[Schedule, Bound]:
-    """Find the best schedule known and a proven bound on the total latency.
+    """Return the best schedule known, checked, and a proven bound on the total latency.
 
-    Parameters
-    ----------
-    instance
-        The requests.
-    schedules
-        Schedules that are known already.
-    time_limit
-        Seconds for `optsched.hindsight`, which is asked in instances of up to `HINDSIGHT_MOST`
-        requests. Without it the outcome does not depend on the clock.
-
-    Returns
-    -------
-    tuple of Schedule and Bound
-        The schedule was checked, and the bound is proven by a certificate, by the closed form,
-        by the bound of identical machines or by a solver.
-
-    Raises
-    ------
-    ScheduleError
-        If one of the schedules is infeasible.
-
-    Examples
-    --------
-    >>> from optsched import family, run
-    >>> instance = family("equal-prompts", n=5000, seed=1, load=0.6)
-    >>> best, proven = enclose(instance, [run(instance, "mc-sf")])
-    >>> bool(0 <= best.total_latency - proven.value < 0.001 * best.total_latency)
-    True
+    The bound is proven by a certificate, the closed form, the bound of identical machines, or a
+    solver, which has `time_limit` seconds; without it the outcome does not depend on the clock.
     """
     known = [*schedules, run(instance, "area")]
     for schedule in known:
@@ -180,7 +119,7 @@ def enclose(
         if better.interrupted:
             raise KeyboardInterrupt
         proven = max(proven, better, key=lambda each: each.value)
-    if time_limit > 0 and len(instance) <= HINDSIGHT_MOST and best.total_latency > proven.value:
+    if time_limit > 0 and len(instance) <= _MAX_SOLVED and best.total_latency > proven.value:
         best, proven = _look_further(instance, best, proven, time_limit)
     return best, proven
 

@@ -38,48 +38,23 @@ POWER = 0.9  # with which a growth that is called detectable is found
 
 @dataclass(frozen=True)
 class Growth:
-    """How the ends of the regret interval move per tenfold horizon, in steps.
-
-    Attributes
-    ----------
-    verdict
-        "bounded", "grows" or "undecided".
-    low, high
-        Mean growth of the lower and of the upper end.
-    low_floor, high_ceiling
-        One-sided confidence limits: the lower end grows by more than `low_floor`, the upper end by
-        less than `high_ceiling`. Infinite with a single seed.
-    tolerance
-        Growth that does not count.
-    detectable
-        A lower end that grows by this much would have been called growing with probability 0.9.
-    power
-        Probability that an upper end that does not grow at all would have been called bounded.
-    exponent
-        Of the power of the horizon by which the lower end grows; None where it is not positive.
-    horizons
-        Those looked at.
-    seeds
-        How many lines there are.
-    confidence
-        Of each limit.
-    """
+    """How the ends of the regret interval move per tenfold horizon, in steps."""
 
     verdict: Verdict
-    low: float
-    high: float
-    low_floor: float
-    high_ceiling: float
-    tolerance: float
-    detectable: float
-    power: float
-    exponent: float | None
+    low: float  # mean growth of the lower end
+    high: float  # mean growth of the upper end
+    low_floor: float  # one-sided confidence limit: the lower end grows by more than this
+    high_ceiling: float  # and the upper end by less than this; infinite with a single seed
+    tolerance: float  # growth that does not count
+    detectable: float  # a lower end that grows by this is called growing with probability 0.9
+    power: float  # probability that an upper end that does not grow is called bounded
+    exponent: float | None  # of the horizon, by which the lower end grows; None if not positive
     horizons: tuple[int, ...]
     seeds: int
-    confidence: float
+    confidence: float  # of each limit
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain data, ready for JSON; None for what is infinite."""
+        """Return everything as plain data, ready for JSON; None for what is infinite."""
         return {
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in vars(self).items()
@@ -115,39 +90,7 @@ def growth_of(
     *,
     confidence: float = 0.95,
 ) -> Growth:
-    """Test whether regret grows with the horizon.
-
-    Parameters
-    ----------
-    horizons
-        Ascending, shape (h,), at least two.
-    low, high
-        Ends of the regret interval in steps, one row per seed, shape (k, h).
-    tolerance
-        Growth per tenfold horizon, in steps, that does not count.
-    confidence
-        Of each of the two one-sided limits.
-
-    Returns
-    -------
-    Growth
-        The verdict, the limits, and the power of the test.
-
-    Raises
-    ------
-    OptschedError
-        If the shapes do not fit, or a lower end is above its upper end.
-
-    Examples
-    --------
-    >>> noise = np.random.default_rng(0).normal(0, 0.01, (2, 8, 4))
-    >>> horizons = [100, 1000, 10_000, 100_000]
-    >>> print(growth_of(horizons, 0 * noise[0], 1 + noise[1], tolerance=0.1))
-    bounded: growth above 0.0076 steps per tenfold horizon is excluded (tolerance 0.1, power 1.00)
-    >>> linear = 1e-3 * np.array(horizons)
-    >>> growth_of(horizons, linear + noise[0], 2 * linear + noise[1] + 1, tolerance=0.1).verdict
-    'grows'
-    """
+    """Test whether regret grows, from its ends: a row per seed, a column per horizon."""
     lows, highs = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
     steps = np.asarray(horizons)
     if lows.shape != highs.shape or lows.ndim != 2 or lows.shape[1:] != steps.shape:
@@ -202,7 +145,7 @@ class _Slope:
         self.margin = self._limit * self._error
 
     def power(self, distance: float) -> float:
-        """Give the probability of finding that a slope so far from a limit is beyond it."""
+        """Return the probability of finding that a slope so far from a limit is beyond it."""
         from scipy import stats
 
         if not self._free:
@@ -213,7 +156,7 @@ class _Slope:
         return float(stats.nct.sf(self._limit, self._free, shift)) if shift < 1e3 else 1.0
 
     def detectable(self) -> float:
-        """Give the distance from a limit that is found with the probability `POWER`."""
+        """Return the distance from a limit that is found with the probability `POWER`."""
         from scipy import optimize
 
         if not self._free or self._error == 0:

@@ -28,43 +28,22 @@ _DECIMALS = 12  # of regrets that sums in another order must not change
 
 @dataclass(frozen=True)
 class Band:
-    """Regret of one policy at one load and horizon, over seeds, in steps per request.
-
-    Attributes
-    ----------
-    policy, load, rate, horizon
-        Of what.
-    seeds
-        Instances behind it.
-    requests
-        Mean number of requests.
-    mean_latency
-        Of the policy.
-    low, high
-        Mean lower end (against the best schedule known) and mean upper end (against the bound).
-    floor, ceiling
-        The expected regret is between them with the confidence of the result; infinite with a
-        single seed.
-    ratio_low, ratio_high
-        Mean ends of the ratio to the least possible latency.
-    worst_ratio
-        Largest lower end of the ratio: the competitive ratio (Jaillet Def. 6.1) is at least this.
-    """
+    """Regret of one policy at one load and horizon, over seeds, in steps per request."""
 
     policy: str
     load: float
     rate: float
     horizon: int
     seeds: int
-    requests: float
+    requests: float  # in the mean
     mean_latency: float
-    low: float
-    high: float
-    floor: float
-    ceiling: float
-    ratio_low: float
+    low: float  # mean lower end, against the best schedule known
+    high: float  # mean upper end, against the bound
+    floor: float  # the expected regret is above this with the confidence of the result
+    ceiling: float  # and below this; infinite with a single seed
+    ratio_low: float  # mean ends of the ratio to the least possible latency
     ratio_high: float
-    worst_ratio: float
+    worst_ratio: float  # the competitive ratio (Jaillet Def. 6.1) is at least this
 
 
 @dataclass(frozen=True)
@@ -126,11 +105,11 @@ class Regret:
         return sorted({cell.load for cell in self.cells})
 
     def horizons(self, load: float) -> list[int]:
-        """Give the horizons with at least one instance of a load, ascending."""
+        """Return the horizons with at least one instance of a load, ascending."""
         return sorted({cell.horizon for cell in self.cells if cell.load == load})
 
     def band(self, policy: str, load: float, horizon: int) -> Band:
-        """Give mean interval and confidence limits.
+        """Return mean interval and confidence limits.
 
         Parameters
         ----------
@@ -171,7 +150,7 @@ class Regret:
         )
 
     def bands(self) -> list[Band]:
-        """Give all bands, by load, horizon and policy."""
+        """Return all bands, by load, horizon and policy."""
         return [
             self.band(policy, load, horizon)
             for load, horizon in self._groups
@@ -213,7 +192,7 @@ class Regret:
         )
 
     def growths(self) -> list[tuple[str, float, Growth]]:
-        """Give policy, load and growth for all that can be tested."""
+        """Return policy, load and growth for all that can be tested."""
         found = []
         for load in self.loads:
             for policy in self.policies:
@@ -260,7 +239,7 @@ class Regret:
         return self._groups[load, horizon]
 
     def _margins(self, values: FloatArray) -> list[float]:
-        """Give half the width of a two-sided confidence interval of each column's mean."""
+        """Return half the width of a two-sided confidence interval of each column's mean."""
         from scipy import stats
 
         count = len(values)
@@ -271,12 +250,16 @@ class Regret:
         return margins
 
     def to_pandas(self) -> pd.DataFrame:
-        """Give one row per policy, load and horizon; columns as the fields of `Band`.
+        """Return one row per policy, load and horizon.
 
         Returns
         -------
         pandas.DataFrame
-            Indexed by policy, load and horizon.
+            Indexed by policy, load and horizon. `low` and `high` are the mean ends of the regret
+            interval, against the best schedule known and against the bound; `floor` and `ceiling`
+            its confidence limits; `ratio_low`, `ratio_high` and `worst_ratio` the mean ends and
+            the largest lower end of the ratio to the least possible latency; beside them `rate`,
+            `seeds`, `requests` and `mean_latency`.
         """
         import pandas as pd
 
@@ -284,14 +267,14 @@ class Regret:
         return frame.set_index(["policy", "load", "horizon"]).sort_index()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain data, ready for JSON.
+        """Return everything as plain data, ready for JSON.
 
         Returns
         -------
         dict
             Keys "source", "memory", "policies", "status", "tolerance", "confidence", "intervals"
-            (fields of `Band`), "growth" (those of `Growth`), "thresholds" and "cells" (those of
-            `Cell`); None for what is infinite.
+            (the rows of `to_pandas`), "growth", "thresholds" and "cells" (one per instance); None
+            for what is infinite.
         """
         return {
             "source": self.source,

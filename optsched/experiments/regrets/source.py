@@ -23,24 +23,12 @@ _FEWEST = 10  # requests that a horizon brings in the mean, at least
 
 @dataclass(frozen=True)
 class Source:
-    """Draws instances of any arrival rate and number of steps.
-
-    Attributes
-    ----------
-    name
-        The family or the trace.
-    parameters
-        Of the family; its lengths, not its arrivals.
-    trace
-        Requests to draw from with replacement, in place of a family.
-    memory
-        Tokens that the worker holds; None means as many as the family has.
-    """
+    """Draws instances of any arrival rate and number of steps."""
 
     name: str
-    parameters: dict[str, Any] = field(default_factory=dict)
-    trace: Instance | None = None
-    memory: int | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)  # of the family: lengths, not arrivals
+    trace: Instance | None = None  # drawn from with replacement, in place of a family
+    memory: int | None = None  # None: as many tokens as the family has
 
     @cached_property
     def _sample(self) -> Instance:
@@ -55,43 +43,17 @@ class Source:
 
     @property
     def mean_output(self) -> float:
-        """Mean output in tokens: the mean latency where nobody waits."""
+        """Mean output in tokens: the mean latency where no request waits."""
         return float(self._sample.outputs.mean())
 
     def rate(self, load: float) -> float:
-        """Give the requests per step that bring this share of the memory-time that passes."""
+        """Return the requests per step that bring this share of the memory-time that passes."""
         if not 0 < load < np.inf:
             raise InstanceError(f"load is {load}, but must be positive")
         return load * self._sample.memory / float(self._sample.areas.mean())
 
     def draw(self, rate: float, horizon: int, seed: int) -> Instance:
-        """Draw the requests that arrive in steps 0 to horizon - 1.
-
-        Parameters
-        ----------
-        rate
-            Requests per step.
-        horizon
-            How many steps bring requests.
-        seed
-            Same seed, rate and horizon: same instance. Other horizons have other requests.
-
-        Returns
-        -------
-        Instance
-            Its arrivals are those of the family, and a Poisson process for a trace.
-
-        Raises
-        ------
-        InstanceError
-            If so few steps bring hardly any request.
-
-        Examples
-        --------
-        >>> instance = read_source("family:equal-prompts,output_most=4").draw(2.0, 100, seed=1)
-        >>> len(instance), int(instance.arrivals.max()), int(instance.outputs.max())
-        (201, 99, 4)
-        """
+        """Draw the requests of steps 0 to horizon - 1; other horizons have other requests."""
         self.check(rate, horizon)
         count = int(rate * horizon + 6 * (rate * horizon) ** 0.5)
         while True:
@@ -119,7 +81,7 @@ class Source:
             )
 
     def horizons(self, rate: float) -> list[int]:
-        """Give three horizons, each ten times as long as the last, that bring enough requests."""
+        """Return three horizons, each ten times as long as the last, that bring enough requests."""
         first = 100
         while rate * first < _FEWEST:
             first *= 10
@@ -142,26 +104,7 @@ class Source:
 
 
 def read_source(source: str | Path | Instance, memory: int | None = None) -> Source:
-    """Understand where requests come from.
-
-    Parameters
-    ----------
-    source
-        ``family:NAME,key=number,...``, an instance, or the path of a trace.
-    memory
-        Tokens that the worker holds; None means as many as the family or the instance has.
-
-    Returns
-    -------
-    Source
-        What draws instances.
-
-    Raises
-    ------
-    InstanceError
-        If there is no such family or parameter, it sets its own arrivals, number or seed,
-        or the trace cannot be read.
-    """
+    """Read a source: ``family:NAME,key=number,...``, an instance, or the path of a trace."""
     if isinstance(source, Instance):
         trace = source if memory is None else source.replace(memory=memory)
         return Source(trace.name, trace=trace)

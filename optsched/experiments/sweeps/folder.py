@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from optsched._internal.files import is_draft, write_whole
 from optsched._version import __version__
 from optsched.errors import OptschedError
+from optsched.experiments.sweeps.run import OK
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -33,23 +34,7 @@ FLUSH_EVERY = 2.0  # seconds: at most so much work is done again
 
 
 class SweepFolder:
-    """The results of a sweep on disk, open for adding rows; nobody else can meanwhile.
-
-    Parameters
-    ----------
-    path
-        The folder, made if it is not there.
-    plan
-        What the sweep consists of.
-    resume
-        Whether to go on with results that are there already.
-
-    Raises
-    ------
-    OptschedError
-        If the folder is in use, holds anything else than this sweep, or has results and is not to
-        be resumed.
-    """
+    """The results of a sweep on disk, open for adding rows to one process at a time."""
 
     def __init__(self, path: str | Path, plan: Plan, resume: bool) -> None:
         self.path = Path(path)
@@ -59,6 +44,7 @@ class SweepFolder:
         self._flushed = time.monotonic()
         #: Status of each run that is done, by its key.
         self.statuses: dict[str, str] = {}
+        self._failed = 0
 
     def __enter__(self) -> SweepFolder:
         if self.path.exists() and not self.path.is_dir():
@@ -87,6 +73,7 @@ class SweepFolder:
         if found is not None:
             keys, statuses = (found.column(name).to_pylist() for name in ("key", "status"))
             self.statuses = dict(zip(keys, statuses, strict=True))
+            self._failed = sum(each != OK for each in statuses)
             if not self._resume:
                 raise OptschedError(
                     f"{self.path} holds {len(keys):,} of the {len(self._plan.runs):,} runs of this "
@@ -120,10 +107,19 @@ class SweepFolder:
         """Whether all runs are done."""
         return len(self.statuses) == len(self._plan.runs)
 
-    def add(self, row: dict[str, Any]) -> None:
+    @property
+    def failed(self) -> int:
+        """Count the runs that are done whose status is not "ok"."""
+        return self._failed
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.statuses
+
+    def add(self, key: str, row: dict[str, Any]) -> None:
         """Keep a row; it reaches the disk within seconds, with others."""
         self._rows.append(row)
-        self.statuses[row["key"]] = row["status"]
+        self.statuses[key] = row["status"]
+        self._failed += row["status"] != OK
         if time.monotonic() - self._flushed > FLUSH_EVERY:
             self.flush()
 
@@ -178,7 +174,7 @@ def read_sweep(folder: str | Path) -> pd.DataFrame:
     ...     "policies": [{"name": ["mc-sf", "area"]}],
     ... }
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = sweep(config, folder, workers=1)
+    ...     _ = sweep(config, folder, jobs=1)
     ...     print(read_sweep(folder)[["policy", "status", "total_latency"]].to_string())
       policy status  total_latency
     0  mc-sf     ok             64

@@ -25,21 +25,11 @@ MAX_SEEDS = 1_000_000
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a sweep.
-
-    Attributes
-    ----------
-    name
-        What to call it.
-    runs
-        Every run once; those of one instance follow each other.
-    config
-        What was asked for, as in the file.
-    """
+    """All runs of a sweep."""
 
     name: str
-    runs: tuple[Run, ...]
-    config: dict[str, Any]
+    runs: tuple[Run, ...]  # every run once; those of one instance follow each other
+    config: dict[str, Any]  # as in the file
 
     @property
     def hash(self) -> str:
@@ -49,35 +39,7 @@ class Plan:
 
 
 def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> Plan:
-    """Read a sweep and check it, so that no run is refused that could have been refused before.
-
-    Parameters
-    ----------
-    config
-        A TOML file, or a mapping of the same form (docs/sweeps.md).
-    seed
-        By how much all seeds are moved.
-
-    Returns
-    -------
-    Plan
-        The product of instances, seeds and policies.
-
-    Raises
-    ------
-    OptschedError
-        If the file cannot be read or a key or value in it is not understood; it says which.
-
-    Examples
-    --------
-    >>> plan = read_plan({
-    ...     "seeds": 3,
-    ...     "instances": [{"family": "uniform", "n": [10, 20]}],
-    ...     "policies": [{"name": ["mc-sf", "area"], "rule": ["prefix", "skip"]}],
-    ... })
-    >>> len(plan.runs), plan.runs[-1].policy
-    (24, 'area+skip')
-    """
+    """Read a sweep and check it, so that no run is refused that could have been refused before."""
     where, base, content = _opened(config)
     _check_keys(content, KEYS, where)
     name = content.get("name", where.removesuffix(".toml"))
@@ -106,7 +68,7 @@ def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> Plan:
 
 
 def _opened(config: str | Path | Mapping[str, Any]) -> tuple[str, Path, Mapping[str, Any]]:
-    """Give what to call the sweep in messages, where its traces are, and its content."""
+    """Return what to call the sweep in messages, where its traces are, and its content."""
     if isinstance(config, Mapping):
         return "sweep", Path(), config
     path = Path(config)
@@ -184,7 +146,7 @@ def _policies(table: Mapping[str, Any], at: str) -> Iterator[tuple[str, Paramete
         raise OptschedError(f"{at}: the key 'name' is missing; it names a policy, or several")
     names = _listed(table["name"])
     if HINDSIGHT in names and len(names) > 1:
-        raise OptschedError(f"{at}: {HINDSIGHT} has options of its own; give it a table of its own")
+        raise OptschedError(f"{at}: {HINDSIGHT} has options of its own; write a table of its own")
     hindsight = names == [HINDSIGHT]
     known = HINDSIGHT_OPTIONS if hindsight else _keywords(execute, "instance", "policy", "seed")
     _check_keys(table, ["name", *known], at)
@@ -204,7 +166,7 @@ def _check_hindsight(method: str = "auto", **options: Any) -> None:
     from optsched.optimum.solving import METHODS
     from optsched.solvers import Options
 
-    Options(**options)  # refuses what makes no sense
+    Options(**options)  # refuses what is invalid
     if method not in METHODS:
         raise OptschedError(f"unknown method {method!r}: {nearest(str(method), METHODS)}")
 
@@ -249,7 +211,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _product(table: Mapping[str, Any], first: str) -> Iterator[dict[str, Any]]:
-    """Give every choice of one value per key, the named key before the others."""
+    """Yield every choice of one value per key, the named key before the others."""
     keys = [first, *(key for key in table if key != first)]
     for values in itertools.product(*(_listed(table[key]) for key in keys)):
         yield dict(zip(keys, values, strict=True))

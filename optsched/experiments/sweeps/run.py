@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from optsched._version import __version__
@@ -23,29 +22,18 @@ if TYPE_CHECKING:
 HINDSIGHT = "hindsight"
 OK = "ok"
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-
 Parameters = tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
 class Source:
-    """How an instance is made.
-
-    Attributes
-    ----------
-    parameters
-        Names and values as in the file of the sweep; the trace or the family comes first.
-    trace
-        The requests of a trace, which only the machine that plans the sweep needs to reach. None
-        for a family.
-    """
+    """How an instance is made: by parameters as in the file, the trace or the family first."""
 
     parameters: Parameters
-    trace: Instance | None = None
+    trace: Instance | None = None  # read once, where the sweep is planned; None for a family
 
     def make(self, seed: int) -> Instance:
-        """Give the instance; the seed draws that of a family."""
+        """Return the instance; the seed draws that of a family."""
         if self.trace is not None:
             return self.trace
         from optsched.workloads import family
@@ -55,7 +43,7 @@ class Source:
 
     @cached_property
     def content(self) -> str:
-        """Tell traces apart: SHA-256 of all that a policy may see of them, "" for a family."""
+        """SHA-256 of all that a policy may see of a trace, "" for a family."""
         if self.trace is None:
             return ""
         digest = hashlib.sha256(f"{self.trace.memory} {self.trace.seconds_per_step}".encode())
@@ -66,27 +54,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Run:
-    """One policy on one instance with one seed.
-
-    Attributes
-    ----------
-    source
-        How the instance is made.
-    policy
-        The policy's full name, rule and parameters included; or "hindsight".
-    options
-        Passed to `optsched.execute`, or to `optsched.solve` for "hindsight".
-    seed
-        Of the instance, if it is drawn, and of the policy.
-    bound
-        Whether the instance's lower bound is to stand beside the result.
-    """
+    """One policy on one instance with one seed."""
 
     source: Source
-    policy: str
-    options: Parameters
+    policy: str  # the full name, rule and parameters included; or "hindsight"
+    options: Parameters  # of `optsched.execute`, or of `optsched.solve` for "hindsight"
     seed: int
-    bound: bool = False
+    bound: bool = False  # whether the row is to have the instance's lower bound
 
     @cached_property
     def key(self) -> str:
@@ -96,7 +70,7 @@ class Run:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def provenance(self) -> dict[str, Any]:
-        """Give the columns that say what was run."""
+        """Return the columns that say what was run."""
         return {
             "key": self.key,
             **dict(self.source.parameters),
@@ -109,27 +83,7 @@ class Run:
 
 
 def perform(run: Run) -> dict[str, Any]:
-    """Carry a run out; whatever goes wrong becomes its status.
-
-    Parameters
-    ----------
-    run
-        What to do.
-
-    Returns
-    -------
-    dict
-        A row of the results: provenance, status and, where it did not fail, seconds and metrics.
-
-    Examples
-    --------
-    >>> source = Source((("family", "sorted-f-example-1"),))
-    >>> row = perform(Run(source, "mc-sf", (), seed=0, bound=True))
-    >>> row["status"], row["requests"], row["total_latency"], row["bound"]
-    ('ok', 22, 64, 43.0)
-    >>> perform(Run(source, "sorted-g", (), seed=0))["status"][:33]
-    "unknown policy 'sorted-g': did yo"
-    """
+    """Carry a run out and return its row; whatever goes wrong becomes its status."""
     row = run.provenance()
     try:
         instance = _instance(run.source, run.seed)
@@ -151,15 +105,8 @@ def perform(run: Run) -> dict[str, Any]:
     return row
 
 
-def perform_all(runs: list[Run]) -> tuple[list[dict[str, Any]], float]:
-    """Carry several runs out, one after another, and say how many seconds that took."""
-    _keep_freed_memory()
-    began = time.perf_counter()
-    return [perform(run) for run in runs], time.perf_counter() - began
-
-
 def killed(run: Run) -> dict[str, Any]:
-    """Give the row of a run whose processes were killed again and again."""
+    """Return the row of a run whose process was killed whenever it was tried."""
     reason = "the process was killed whenever it did this run; it may need more memory"
     return run.provenance() | {"status": reason}
 
@@ -200,26 +147,13 @@ def _solved(run: Run, instance: Instance) -> dict[str, Any]:
 
 
 def _bounded(metrics: dict[str, Any], proven: Bound) -> dict[str, Any]:
-    """Hold a run in unit steps against the bound, unless it has proven a better one itself."""
+    """Add the bound to a run in unit steps, unless it has proven a better one itself."""
     if "total_latency" not in metrics or metrics.get("bound", -math.inf) >= proven.value:
         return metrics
     metrics = metrics | {"bound": proven.value, "bound_method": proven.method}
     if (latency := metrics["total_latency"]) is not None:
         metrics["gap"] = (latency - proven.value) / latency
     return metrics
-
-
-@cache
-def _keep_freed_memory() -> None:
-    """Set glibc's limits of memory that is given back as high as glibc itself does in time.
-
-    Dask starts its workers with a limit of 64 KB, and then every temporary array is fresh memory
-    that must be zeroed: a sixth of the time of short runs.
-    """
-    with suppress(AttributeError, OSError, TypeError):  # another C library
-        library = ctypes.CDLL(None)
-        library.mallopt(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(32 << 20))
-        library.mallopt(ctypes.c_int(_M_TRIM_THRESHOLD), ctypes.c_int(64 << 20))
 
 
 # Runs of one instance follow each other, so a process that has made it will need it again.

@@ -1,0 +1,146 @@
+"""Cells: calls of one function, each carried out once, and kept as they are finished.
+
+A cell has a key that is the same on every machine. What is kept under its key is not done again, so
+that an interrupted experiment is resumed by doing what is missing. The outcome of an experiment
+depends neither on how many processes there are nor on the order in which they finish.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from optsched._internal.files import write_whole
+from optsched.errors import OptschedError, is_interrupt
+from optsched.experiments.executors import on_dask, on_local_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+Cell = TypeVar("Cell")
+Result = TypeVar("Result")
+Kept = TypeVar("Kept", contravariant=True)
+
+COMPLETE, INTERRUPTED = "complete", "interrupted"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an experiment is: cells that are done (earlier calls included), failed, and all."""
+
+    title: str
+    done: int
+    count: int
+    failed: int
+    seconds_left: float  # if the rest takes as long per cell as those done by this call
+
+    def __str__(self) -> str:
+        failed = f", {self.failed:,} failed" if self.failed else ""
+        left = timedelta(seconds=round(self.seconds_left))
+        return f"{self.done:,} of {self.count:,} {self.title}{failed}, about {left} left"
+
+
+class Store(Protocol[Kept]):
+    """Where results are kept under the keys of their cells."""
+
+    @property
+    def failed(self) -> int:
+        """Count the results that say that their cell failed."""
+
+    def __contains__(self, key: str, /) -> bool:
+        """Whether there is a result."""
+
+    def add(self, key: str, result: Kept, /) -> None:
+        """Keep a result."""
+
+
+class Memory(dict[str, Result], Generic[Result]):
+    """Results in memory alone."""
+
+    failed = 0
+
+    def add(self, key: str, result: Result) -> None:
+        """Keep a result."""
+        self[key] = result
+
+
+class JsonFolder(Memory[dict[str, Any]]):
+    """Results that are plain data, each also in a file of its own that is whole or not there."""
+
+    def __init__(self, folder: Path, keys: Iterable[str]) -> None:
+        super().__init__()
+        self._folder = folder
+        for key in keys:
+            with suppress(FileNotFoundError):
+                self[key] = json.loads(self._path(key).read_text(encoding="utf-8"))
+
+    def add(self, key: str, result: dict[str, Any]) -> None:
+        """Keep a result."""
+        super().add(key, result)
+        write_whole(self._path(key), json.dumps(result).encode())
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}.json"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where cells are carried out: processes of this machine (None: all cores), or Dask's."""
+
+    jobs: int | None = 1
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        jobs = self.jobs
+        if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
+            raise OptschedError(f"jobs is {jobs!r}, but must be a whole number from 1")
+
+
+def finish(
+    function: Callable[[Cell], Result],
+    cells: Mapping[str, Cell],
+    store: Store[Result],
+    places: Places,
+    *,
+    title: str = "cells",
+    on_progress: Callable[[Progress], object] | None = None,
+    on_killed: Callable[[Cell], Result] | None = None,
+) -> str:
+    """Carry out the cells that are not in the store, and say whether that was interrupted.
+
+    A cell whose process is killed is done again. Where it kills every process that tries it,
+    `on_killed` makes its result; without that function, the experiment ends with an error.
+    """
+
+    def killed(cell: Cell) -> Result:
+        if on_killed is not None:
+            return on_killed(cell)
+        raise OptschedError(
+            f"one of the {title} kills every process that tries it, perhaps for want of memory; "
+            "the others are kept: go on with fewer jobs"
+        )
+
+    missing = {key: cell for key, cell in cells.items() if key not in store}
+    done = len(cells) - len(missing)
+    began = time.perf_counter()
+    if places.address is None:
+        results = on_local_cores(function, missing, places.jobs, killed)
+    else:
+        results = on_dask(function, missing, places.address, killed)
+    try:
+        with closing(results):
+            for number, (key, result) in enumerate(results, 1):
+                store.add(key, result)
+                if on_progress is not None:
+                    left = (time.perf_counter() - began) / number * (len(missing) - number)
+                    on_progress(Progress(title, done + number, len(cells), store.failed, left))
+    except (KeyboardInterrupt, SystemError) as stop:
+        if not is_interrupt(stop):
+            raise
+        return INTERRUPTED
+    return COMPLETE
