@@ -61,8 +61,8 @@ def cluster() -> Iterator[list[str]]:
 
 
 WAYS = {
-    "one process": lambda: nullcontext(["--workers", "1"]),
-    "two processes, joblib": lambda: nullcontext(["--workers", "2"]),
+    "one process": lambda: nullcontext(["--jobs", "1"]),
+    "two processes, joblib": lambda: nullcontext(["--jobs", "2"]),
     "two workers, Dask": cluster,
 }
 

@@ -105,6 +105,7 @@ VALUES = {
     "fit": ["peak", "profile", "x"],
     "slots": ["2", "4", "1", "0", "-1", "1,2", "x", "100000000000"],
     "workers": ["1", "1", "1", "0", "-1", "x"],
+    "jobs": ["1", "1", "1", "0", "-1", "x"],
     "horizons": ["20", "20,40", "0", "x", "-5"],
     "loads": ["0.9", "0.5,1.1", "0", "-1", "nan", "x", "1e309"],
     "horizon": ["20", "60", "1", "0", "-3", "x", "400"],
@@ -238,8 +239,8 @@ def _arguments(command, rng, folder):
             words.append(parameter.opts[0])
             if not parameter.is_flag:
                 words.append(_value(command, parameter, rng, folder, wild))
-    if command in ("reproduce", "sweep", "regret") and "--workers" not in words:
-        words += ["--workers", "1"]
+    if command in ("reproduce", "sweep", "regret") and "--jobs" not in words:
+        words += ["--jobs", "1"]
     if command == "reproduce":
         words.append("--quick")
     if command == "regret":

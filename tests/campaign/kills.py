@@ -22,6 +22,7 @@ from tiny_models import market_split
 import optsched
 from campaign.case import one_of
 from optsched import family, read_sweep, solve, solve_linear, sweep
+from optsched.papers import reproduce_into
 from optsched.solvers import prepare
 
 TITLE = "kills"
@@ -161,7 +162,7 @@ def _cost(instance):
 def undisturbed():
     """Give the rows of the sweep without any fault."""
     with tempfile.TemporaryDirectory() as folder:
-        return _rows(sweep(SWEEP, folder, workers=1).to_pandas())
+        return _rows(sweep(SWEEP, folder, jobs=1).to_pandas())
 
 
 def _rows(frame):
@@ -180,7 +181,7 @@ def _sweep_worker(rng, folder, outcome):
     """A worker of a sweep: its run is done again."""
     undisturbed()
     with killer(rng, 1.5, _is_worker) as killed:
-        result = sweep(SWEEP, folder / "out", workers=2)
+        result = sweep(SWEEP, folder / "out", jobs=2)
     outcome.faults += bool(killed)
     outcome.check((result.status, result.failed) == ("complete", 0), result)
     _compare_rows(result.to_pandas(), outcome)
@@ -192,7 +193,7 @@ def _sweep_main(rng, folder, outcome):
     config, out = folder / "sweep.toml", folder / "out"
     config.write_text(TOML)
     command = [sys.executable, "-c", EAGER, "sweep", str(config), "--out", str(out)]
-    command += ["--workers", rng.choice(["1", "2"]), "--resume"]
+    command += ["--jobs", rng.choice(["1", "2"]), "--resume"]
     kept = {}
     for _ in range(rng.randrange(1, 4)):
         part = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT])
@@ -252,7 +253,7 @@ def _disturb(command, number, rng, begun):
 @functools.cache
 def _reproduced(target):
     with tempfile.TemporaryDirectory() as folder:
-        optsched.reproduce_into([target], folder, quick=True, workers=1)
+        reproduce_into([target], folder, quick=True, jobs=1)
         return _claims(Path(folder), target)
 
 
@@ -270,7 +271,7 @@ def _reproduce_main(rng, folder, outcome):
     wanted = _reproduced(target)
     out = folder / "out"
     command = [sys.executable, "-m", "optsched", "reproduce", target, "--quick"]
-    command += ["--out", str(out), "--workers", rng.choice(["1", "2"])]
+    command += ["--out", str(out), "--jobs", rng.choice(["1", "2"])]
     for _ in range(rng.randrange(1, 3)):
         number = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT])
         ended = _disturb(command, number, rng, lambda: list(out.glob(f"_cells/{target}/*.json")))

@@ -42,8 +42,8 @@ WRITING = (
     ["export", "family:uniform,n=4", "--out", "OUT.lp"],
     ["export", "family:uniform,n=4", "--out", "OUT.mps"],
     ["select", TRACE, "--json", "OUT"],
-    ["sweep", "CONFIG", "--out", "OUTFOLDER", "--workers", "1", "--resume"],
-    ["reproduce", "sorted-f-example-1", "--quick", "--workers", "1", "--out", "OUTFOLDER"],
+    ["sweep", "CONFIG", "--out", "OUTFOLDER", "--jobs", "1", "--resume"],
+    ["reproduce", "sorted-f-example-1", "--quick", "--jobs", "1", "--out", "OUTFOLDER"],
     ["cluster", TRACE, "--workers", "2", "--slots", "4", "--policies", "fcfs", "--html", "OUT"],
 )
 
@@ -236,7 +236,7 @@ def _clock_jumps(rng, folder, outcome):
 
     def results(name):
         found = solve(instance, time_limit=30)
-        rows = sweep(config, folder / name, workers=1).to_pandas()
+        rows = sweep(config, folder / name, jobs=1).to_pandas()
         return found.cost, found.bound, found.status, rows.drop(columns="seconds").to_json()
 
     wanted = results("before")

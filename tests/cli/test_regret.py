@@ -9,7 +9,7 @@ import pytest
 
 import optsched
 
-SMALL = ("--loads", "0.6,1.2", "--horizons", "60,120", "--seeds", 2, "--workers", 1)
+SMALL = ("--loads", "0.6,1.2", "--horizons", "60,120", "--seeds", 2, "--jobs", 1)
 
 
 def test_json_report_and_thresholds(optsched_command, tmp_path):
@@ -75,7 +75,9 @@ def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
         (("nowhere.csv", "--memory", "9"), "nowhere.csv"),
         (("family:equal-prompts", "--html", "nowhere/x.html"), "there is no folder"),
         (("family:equal-prompts", "--memory", "5"), "5"),
-        (("family:equal-prompts", "--workers", "0"), "workers is 0"),
+        (("family:equal-prompts", "--jobs", "0"), "jobs is 0"),
+        (("family:equal-prompts", "--seeds", "0"), "seeds is 0"),
+        (("family:equal-prompts", "--seed", "-1"), "-1 is among the seeds"),
     ],
 )
 def test_bad_input_gets_one_sentence(optsched_command, arguments, message):

@@ -22,10 +22,10 @@ from optsched import (
     PowerLaw,
     balance,
     family,
-    reproduce,
     run_cluster,
 )
 from optsched.models.linear.model import ModelError
+from optsched.papers import reproduce
 from optsched.papers.bf_io.imbalance import (
     PROVEN_CONSTANT,
     expected_maximum,

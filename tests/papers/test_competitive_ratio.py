@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.linalg import eigh
 from scipy.optimize import minimize
 
-from optsched import CompetitiveRatio
 from optsched.errors import ModelError
+from optsched.papers import CompetitiveRatio
 from optsched.papers.robust.closed_ratios import (
     CROSSOVER,
     a_l_two_point,

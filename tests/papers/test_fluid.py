@@ -19,10 +19,9 @@ from optsched import (
     equilibrium,
     execute,
     poisson_requests,
-    reproduce,
 )
 from optsched.models import queue_decay
-from optsched.papers import TARGETS
+from optsched.papers import TARGETS, reproduce
 from optsched.papers.fluid import memory, serving, theory
 from optsched.policies import NestedWaitPolicy, WaitPolicy
 from optsched.report.series import plot_stack

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import OptschedError, reproduce, reproduce_into
-from optsched.papers import TARGETS
+from optsched import OptschedError
+from optsched.experiments.cells import Places
+from optsched.papers import TARGETS, reproduce, reproduce_into
 from optsched.papers.claims import number, shape, verdict
 from optsched.papers.study import Study
 from optsched.papers.target import Outcome, Target
@@ -51,7 +52,7 @@ def squares(monkeypatch):
 
 
 def test_a_target_becomes_a_table_a_plot_and_a_verdict(squares, tmp_path):
-    (found,) = reproduce_into([squares], tmp_path / "out", workers=1)
+    (found,) = reproduce_into([squares], tmp_path / "out", jobs=1)
     assert found["verdict"] == "reproduced"
     assert found["rows"][0]["paper"] == found["rows"][0]["ours"] == 25
     assert pd.read_csv(tmp_path / "out" / f"{squares}.csv")["square"].tolist() == [
@@ -62,21 +63,21 @@ def test_a_target_becomes_a_table_a_plot_and_a_verdict(squares, tmp_path):
 
 
 def test_what_is_finished_is_not_done_again(squares, tmp_path):
-    first = reproduce_into([squares], tmp_path, workers=1)
+    first = reproduce_into([squares], tmp_path, jobs=1)
     calls = len(CALLS)
-    assert reproduce_into([squares], tmp_path, workers=1) == first
+    assert reproduce_into([squares], tmp_path, jobs=1) == first
     assert len(CALLS) == calls
-    reproduce_into([squares], tmp_path, workers=1, overwrite=True)
+    reproduce_into([squares], tmp_path, jobs=1, overwrite=True)
     assert len(CALLS) == 2 * calls
 
 
 def test_an_interrupted_target_goes_on_where_it_stopped(squares, tmp_path):
     STOP_AT_3[0] = math.nan
     with pytest.raises(KeyboardInterrupt):
-        reproduce_into([squares], tmp_path, workers=1)
+        reproduce_into([squares], tmp_path, jobs=1)
     assert not (tmp_path / f"{squares}.json").exists()
     STOP_AT_3[0] = 0.0
-    (found,) = reproduce_into([squares], tmp_path, workers=1)
+    (found,) = reproduce_into([squares], tmp_path, jobs=1)
     assert CALLS == [0, 1, 2, 3, 3, 4, 5]
     assert found["verdict"] == "reproduced"
 
@@ -88,10 +89,10 @@ def test_a_quick_form_says_what_it_lacks(squares):
 
 
 def test_results_of_another_kind_are_kept_unless_overwritten(squares, tmp_path):
-    reproduce_into([squares], tmp_path, workers=1)
+    reproduce_into([squares], tmp_path, jobs=1)
     with pytest.raises(OptschedError, match=r"quick False and seed 0, not quick True and seed 7"):
-        reproduce_into([squares], tmp_path, quick=True, seed=7, workers=1)
-    (found,) = reproduce_into([squares], tmp_path, quick=True, seed=7, overwrite=True, workers=1)
+        reproduce_into([squares], tmp_path, quick=True, seed=7, jobs=1)
+    (found,) = reproduce_into([squares], tmp_path, quick=True, seed=7, overwrite=True, jobs=1)
     assert (found["quick"], found["seed"]) == (True, 7)
 
 
@@ -99,21 +100,23 @@ def test_a_folder_of_other_files_is_refused(squares, tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     for overwrite in (False, True):
         with pytest.raises(OptschedError, match=r"holds other files, but no reproductions"):
-            reproduce_into([squares], tmp_path, overwrite=overwrite, workers=1)
+            reproduce_into([squares], tmp_path, overwrite=overwrite, jobs=1)
     assert (tmp_path / "thesis.tex").exists()
 
 
-def test_bad_names_and_workers_are_refused_before_anything_is_made(tmp_path):
+def test_bad_names_and_jobs_are_refused_before_anything_is_made(tmp_path):
     with pytest.raises(OptschedError, match=r"did you mean 'sorted-f-example-1'"):
         reproduce_into(["sorted-f-exmple-1"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    with pytest.raises(OptschedError, match="workers is 0, but must be at least 1"):
-        reproduce("sorted-f-example-1", workers=0)
+    with pytest.raises(OptschedError, match="jobs is 0, but must be a whole number from 1"):
+        reproduce("sorted-f-example-1", jobs=0)
 
 
 def test_parallel_cells_equal_serial_ones():
     calls = [{"a": a, "b": 5} for a in range(7)]
-    assert Study("test", workers=2).map(divmod_of, calls) == Study("test").map(divmod_of, calls)
+    assert Study("test", places=Places(2)).map(divmod_of, calls) == Study("test").map(
+        divmod_of, calls
+    )
 
 
 def divmod_of(a, b):

@@ -13,7 +13,8 @@ from literal import usage_at
 from matplotlib import pyplot
 from plots_of_targets import drawn
 
-from optsched import Instance, Schedule, execute, family, reproduce, run, solve
+from optsched import Instance, Schedule, execute, family, run, solve
+from optsched.papers import reproduce
 from optsched.papers.jaillet import TARGETS
 from optsched.papers.jaillet.adversary import _expected, _latencies
 from optsched.papers.jaillet.section_7 import CLOCK, clock, requests

@@ -10,7 +10,8 @@ import pytest
 from matplotlib import pyplot
 from plots_of_targets import drawn
 
-from optsched import CompetitiveRatio, Instance, execute, family, reproduce
+from optsched import Instance, execute, family
+from optsched.papers import CompetitiveRatio, reproduce
 from optsched.papers.robust import TARGETS
 from optsched.papers.robust.common import requests_of
 

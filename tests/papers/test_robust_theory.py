@@ -13,7 +13,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from optsched import CompetitiveRatio, Instance, InstanceError, execute, family
+from optsched import Instance, InstanceError, execute, family
+from optsched.papers import CompetitiveRatio
 from optsched.papers.robust.common import requests_of
 
 MEMORY, LONG = 400, 20

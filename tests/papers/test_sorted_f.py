@@ -17,11 +17,11 @@ from optsched import (
     compare_on_clock,
     family,
     read_trace,
-    reproduce,
     run,
     select,
     verify,
 )
+from optsched.papers import reproduce
 from optsched.papers.sorted_f import TARGETS
 from optsched.papers.sorted_f.figure_8 import mean_latencies
 from optsched.papers.sorted_f.hardness import optima

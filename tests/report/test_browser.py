@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 import optsched
+from optsched.papers import reproduce_into
 from optsched.policies import PriorityPolicy
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -71,7 +72,7 @@ def pages(tmp_path_factory):
     )
     regret.to_html(folder / "regret.html")
     targets = ["sorted-f-example-1", "robust-theorem-5-2", "bf-io-fig-5"]
-    optsched.reproduce_into(targets, folder / "out", quick=True, workers=1)
+    reproduce_into(targets, folder / "out", quick=True, jobs=1)
     (folder / "out" / "index.html").rename(folder / "reproduce.html")
     return folder
 

@@ -8,7 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from optsched import overload_threshold, regret
+from optsched import regret
+from optsched.experiments.regrets import overload_threshold
 from optsched.report.regret import cells, render_regret
 from optsched.report.regret_page import render_regret_report
 from optsched.report.regret_plots import plot_thresholds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from numbers import Real
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from optsched.errors import OptschedError
 
@@ -36,13 +36,13 @@ def numbers_of(name: str, values: Number | Sequence[Number]) -> list[Number]:
     return found
 
 
-def seeds_of(seeds: int | Sequence[int]) -> list[int]:
+def seeds_of(seeds: Any) -> list[int]:
     """Return seeds: those named, or so many from 0 on."""
-    if isinstance(seeds, Real):
+    if not isinstance(seeds, Iterable):
         if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
             raise OptschedError(f"seeds is {seeds!r}, but must be a whole number from 1, or a list")
         return list(range(seeds))
-    found = numbers_of("seeds", seeds)
+    found: list[float] = numbers_of("seeds", seeds)
     for seed in found:
         if seed < 0 or seed != int(seed):
             raise OptschedError(f"{seed} is among the seeds, but must be a whole number from 0")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from optsched import OptschedError, growth_of
+from optsched import OptschedError
+from optsched.experiments.regrets import growth_of
 
 HORIZONS = [100, 300, 1000, 3000, 10_000, 30_000]
 

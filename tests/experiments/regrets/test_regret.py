@@ -86,7 +86,7 @@ def test_policies_see_the_same_instances():
     longest = PriorityPolicy("longest", "", lambda i: -i.outputs)
     again = PriorityPolicy("mc-sf again", "", lambda i: i.outputs)
     result = regret(
-        "family:equal-prompts", ["mc-sf", longest, again], [1.1], [60, 240], seeds=4, seed=7
+        "family:equal-prompts", ["mc-sf", longest, again], [1.1], [60, 240], seeds=range(7, 11)
     )
     frame = result.difference("mc-sf", "mc-sf again")
     assert (frame[["difference", "floor", "ceiling"]] == 0).to_numpy().all()
@@ -133,11 +133,13 @@ def test_a_trace_is_drawn_from_with_replacement():
 
 
 def test_an_interrupted_run_keeps_its_cells(monkeypatch):
-    def stop(cell, done, count):
-        if done == 3:
+    def stop(progress):
+        assert progress.count == 8
+        if progress.done == 3:
             raise KeyboardInterrupt
 
-    result = regret("family:equal-prompts", ["mc-sf"], [0.5, 0.9], [50, 100], seeds=2, on_cell=stop)
+    arguments = ("family:equal-prompts", ["mc-sf"], [0.5, 0.9], [50, 100], 2)
+    result = regret(*arguments, on_progress=stop)
     assert result.status == "interrupted"
     assert len(result.cells) == 3
     assert {cell.horizon for cell in result.cells} == {50}
@@ -147,24 +149,24 @@ def test_an_interrupted_run_keeps_its_cells(monkeypatch):
     assert content["status"] == "interrupted"
     assert [entry["ceiling"] for entry in content["intervals"] if entry["seeds"] == 1] == [None]
 
-    def at_once(*_):
+    def at_once(task):
         raise SystemError("while loading a kernel") from KeyboardInterrupt()
 
-    monkeypatch.setattr(driver, "map_unordered", at_once)
+    monkeypatch.setattr(driver, "perform", at_once)
     with pytest.raises(KeyboardInterrupt):
         regret("family:equal-prompts", ["mc-sf"], [0.5], [50], seeds=1)
 
-    def broken(*_):
+    def broken(task):
         raise SystemError("of another kind")
 
-    monkeypatch.setattr(driver, "map_unordered", broken)
+    monkeypatch.setattr(driver, "perform", broken)
     with pytest.raises(SystemError):
         regret("family:equal-prompts", ["mc-sf"], [0.5], [50], seeds=1)
 
 
 def test_processes_give_the_same_cells():
     arguments = ("family:equal-prompts", ["mc-sf"], [0.9], [60, 120], 2)
-    one, two = regret(*arguments, workers=1), regret(*arguments, workers=2)
+    one, two = regret(*arguments, jobs=1), regret(*arguments, jobs=2)
     for first, second in zip(one.cells, two.cells, strict=True):
         assert first.to_dict() | {"seconds": 0} == second.to_dict() | {"seconds": 0}
 
@@ -185,14 +187,18 @@ def test_hindsight_narrows_an_interval():
     [
         ({"loads": []}, "loads is empty"),
         ({"policies": []}, "no policy given"),
-        ({"horizons": [9, 9]}, "one of the horizons is given twice"),
+        ({"horizons": [9, 9]}, "one of the horizons is there twice"),
         ({"loads": [-1]}, "load is -1, but must be positive"),
         ({"horizons": [0]}, "a horizon is 0, but must be a whole number from 1"),
         ({"horizons": [1]}, "1 steps bring 5.8. requests in the mean, but a horizon needs 10"),
-        ({"seeds": 0}, "seeds is 0"),
+        ({"loads": 0.8, "horizons": "50"}, "horizons has '5', but must be numbers"),
+        ({"seeds": 0}, "seeds is 0, but must be a whole number from 1, or a list"),
+        ({"seeds": 2.5}, r"seeds is 2\.5, but must be"),
+        ({"seeds": [0, -1]}, "-1 is among the seeds, but must be a whole number from 0"),
+        ({"seeds": [3, 3]}, "one of the seeds is there twice"),
         ({"time_limit": -1}, "time_limit is -1"),
         ({"tolerance": 0}, "tolerance is 0"),
-        ({"workers": 0}, "workers is 0"),
+        ({"jobs": 0}, "jobs is 0"),
         ({"policies": ["mcsf"]}, "mc-sf"),
         ({"source": "family:equal-prompt"}, "equal-prompts"),
         ({"source": "family:equal-prompts,load=2"}, "load follows from loads"),
@@ -202,6 +208,15 @@ def test_hindsight_narrows_an_interval():
 def test_bad_input_gets_one_sentence(arguments, message):
     with pytest.raises(OptschedError, match=message):
         regret(**{"loads": [0.8], "horizons": [50], "seeds": 1, **arguments})
+
+
+def test_one_policy_load_horizon_and_named_seeds_need_no_lists():
+    short = regret("family:equal-prompts", "mc-sf", 0.8, 50, [2, 5])
+    long = regret("family:equal-prompts", ["mc-sf"], [0.8], [50], 6)
+    assert [cell.seed for cell in short.cells] == [2, 5]
+    for cell in short.cells:
+        (same,) = (each for each in long.cells if each.seed == cell.seed)
+        assert cell.to_dict() | {"seconds": 0} == same.to_dict() | {"seconds": 0}
 
 
 def test_results_refuse_what_was_not_run():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from optsched import OptschedError, overload_threshold
+from optsched import OptschedError
+from optsched.experiments.regrets import overload_threshold
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ import pytest
 from deadly_source import DeadlySource
 
 from optsched import OptschedError, sweep
-from optsched.experiments.sweeps.executors import on_dask
+from optsched.experiments.executors import on_dask
 from optsched.experiments.sweeps.plan import read_plan
-from optsched.experiments.sweeps.run import Run
+from optsched.experiments.sweeps.run import Run, killed, perform
 
 TESTS = Path(__file__).resolve().parents[2]
 WORKERS = 2
@@ -93,7 +93,7 @@ def test_a_cluster_gives_what_this_process_gives(cluster, tmp_path):
     for number, config in enumerate([CONFIG, {"instances": small, "policies": [exact]}]):
         frames = []
         for name, how in (
-            ("one", {"workers": 1}),
+            ("one", {"jobs": 1}),
             ("dask", {"executor": "dask", "address": address}),
         ):
             result = sweep(config, tmp_path / f"{name}-{number}", **how)
@@ -131,7 +131,8 @@ def test_a_run_that_kills_its_worker_does_not_end_the_others(cluster):
     runs = list(read_plan(CONFIG | {"seeds": 1}).runs)
     deadly = Run(DeadlySource((("family", "deadly"),)), "area", (), seed=0)
     runs.insert(6, deadly)
-    rows = list(on_dask(runs, address))
+    cells = {run.key: run for run in runs}
+    rows = [row for _, row in on_dask(perform, cells, address, killed)]
     statuses = {row["key"]: row["status"] for row in rows}
     assert len(rows) == len(statuses) == len(runs)
     assert "killed whenever it did this run" in statuses[deadly.key]

@@ -17,9 +17,9 @@ from deadly_source import DeadlySource
 
 import optsched
 from optsched import OptschedError, read_sweep, sweep
-from optsched.experiments.sweeps import executors
+from optsched.experiments.executors import on_local_cores
 from optsched.experiments.sweeps.plan import read_plan
-from optsched.experiments.sweeps.run import Run
+from optsched.experiments.sweeps.run import Run, killed, perform
 
 CONFIG = {
     "seeds": 3,
@@ -50,7 +50,7 @@ def assert_same(frame, other):
 @pytest.fixture(scope="module")
 def serial(tmp_path_factory):
     """The results of this process alone."""
-    return sweep(CONFIG, tmp_path_factory.mktemp("serial"), workers=1).to_pandas()
+    return sweep(CONFIG, tmp_path_factory.mktemp("serial"), jobs=1).to_pandas()
 
 
 def test_rows_are_what_execute_gives(serial):
@@ -74,7 +74,7 @@ def test_rows_are_what_execute_gives(serial):
 
 def test_processes_give_the_same(serial, tmp_path):
     seen = []
-    result = sweep(CONFIG, tmp_path, workers=2, on_progress=seen.append)
+    result = sweep(CONFIG, tmp_path, jobs=2, on_progress=seen.append)
     assert (result.done, result.carried_out, result.failed) == (RUNS, RUNS, 0)
     assert [progress.done for progress in seen] == list(range(1, RUNS + 1))
     assert seen[-1].seconds_left == 0
@@ -92,7 +92,7 @@ def test_traces_and_hindsight(tmp_path):
         'instances = [{trace = "few.csv", memory = [12, 20]}]\n'
         'policies = [{name = "mc-sf"}, {name = "hindsight", time_limit = 10}]\n'
     )
-    frame = sweep(config, tmp_path / "out", workers=2).to_pandas()
+    frame = sweep(config, tmp_path / "out", jobs=2).to_pandas()
     assert frame.policy.tolist() == 2 * ["mc-sf", "hindsight"]
     assert frame.memory.tolist() == [12, 12, 20, 20]
     for memory, rows in frame.groupby("memory"):
@@ -114,7 +114,7 @@ def test_a_failing_run_is_a_row(tmp_path):
             {"name": "alpha-greedy:0.01"},
         ],
     }
-    result = sweep(config, tmp_path, workers=1)
+    result = sweep(config, tmp_path, jobs=1)
     frame = result.to_pandas().set_index("policy")
     assert (result.done, result.failed, result.status) == (3, 2, "complete")
     outside, fine = frame.loc["a-min", "status"]
@@ -133,7 +133,7 @@ def test_runs_on_a_clock_stand_beside_runs_in_steps(tmp_path):
         "instances": [{"family": "chat-and-summaries", "n": 20}],
         "policies": [{"name": "area"}, {"name": "area", "clock": "affine:0.01,0.0001"}],
     }
-    steps, clocked = sweep(config, tmp_path, workers=1).to_pandas().itertuples()
+    steps, clocked = sweep(config, tmp_path, jobs=1).to_pandas().itertuples()
     instance = optsched.family("chat-and-summaries", n=20)
     run = optsched.execute(instance, "area", clock="affine:0.01,0.0001")
     assert (clocked.unit, clocked.makespan) == ("s", run.metrics()["makespan"])
@@ -145,10 +145,10 @@ def test_runs_on_a_clock_stand_beside_runs_in_steps(tmp_path):
 def test_folders_that_are_refused(tmp_path):
     config = CONFIG | {"seeds": 1, "name": "first"}
     out = tmp_path / "out"
-    sweep(config, out, workers=1)
+    sweep(config, out, jobs=1)
     with pytest.raises(OptschedError, match="holds 24 of the 24 runs of this sweep already"):
-        sweep(config, out, workers=1)
-    again = sweep(config, out, workers=1, resume=True)
+        sweep(config, out, jobs=1)
+    again = sweep(config, out, jobs=1, resume=True)
     assert (again.carried_out, again.done) == (0, 24)
     words = (
         r"'first' with 24 runs \(\w{12}\), which differs from 'second' \(\w{12}\) in seeds and name"
@@ -180,10 +180,10 @@ def test_a_changed_trace_is_another_sweep(tmp_path):
         "policies": [{"name": "area"}],
     }
     trace.write_text("prompt_tokens,output_tokens\n9,2\n")
-    sweep(config, out, workers=1)
+    sweep(config, out, jobs=1)
     trace.write_text("prompt_tokens,output_tokens\n9,3\n")
     with pytest.raises(OptschedError, match=r"differs from 'sweep' \(\w{12}\) in its traces"):
-        sweep(config, out, workers=1, resume=True)
+        sweep(config, out, jobs=1, resume=True)
 
 
 def test_executors_that_are_refused(tmp_path):
@@ -191,7 +191,7 @@ def test_executors_that_are_refused(tmp_path):
         ({"executor": "dusk"}, "unknown executor 'dusk': did you mean 'dask'?"),
         ({"executor": "dask"}, "needs the address of a scheduler"),
         ({"address": "tcp://127.0.0.1:1"}, "only that executor takes one"),
-        ({"workers": 0}, "workers is 0, but must be at least 1"),
+        ({"jobs": 0}, "jobs is 0, but must be a whole number from 1"),
         ({"executor": "dask", "address": "nonsense"}, "no Dask scheduler answers at nonsense"),
     ):
         with pytest.raises(OptschedError) as caught:
@@ -205,11 +205,11 @@ def test_an_interrupt_keeps_what_is_done(serial, tmp_path):
         if progress.done == 20:
             raise KeyboardInterrupt
 
-    first = sweep(CONFIG, tmp_path, workers=2, on_progress=interrupt)
+    first = sweep(CONFIG, tmp_path, jobs=2, on_progress=interrupt)
     assert (first.status, first.done) == ("interrupted", 20)
     kept = first.to_pandas().set_index("key").seconds
     assert len(kept) == 20
-    second = sweep(CONFIG, tmp_path, workers=2, resume=True)
+    second = sweep(CONFIG, tmp_path, jobs=2, resume=True)
     assert (second.status, second.done, second.carried_out) == ("complete", RUNS, RUNS - 20)
     assert_same(second.to_pandas(), serial)
     assert second.to_pandas().set_index("key").seconds[kept.index].equals(kept)
@@ -234,7 +234,7 @@ def test_a_killed_main_process_is_resumed(tmp_path):
         str(config),
         "--out",
         str(out),
-        "--workers",
+        "--jobs",
         "2",
     ]
     main = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -267,7 +267,7 @@ def test_a_process_killed_in_the_middle_loses_nothing(tmp_path):
             workers[0].kill()
             killed.append(workers[0].pid)
 
-    result = sweep(LONGER, tmp_path, workers=2, on_progress=kill)
+    result = sweep(LONGER, tmp_path, jobs=2, on_progress=kill)
     frame = result.to_pandas()
     assert len(killed) == 1
     assert (len(frame), frame.key.nunique(), result.failed) == (80, 80, 0)
@@ -289,8 +289,9 @@ def assert_only_the_deadly_one_fails(rows, runs, deadly):
 
 def test_a_run_that_kills_its_process_does_not_end_the_others():
     runs, deadly = deadly_runs()
-    rows = list(executors.on_local_cores(runs, workers=2))
-    assert_only_the_deadly_one_fails(rows, runs, deadly)
+    rows = dict(on_local_cores(perform, {run.key: run for run in runs}, 2, killed))
+    assert rows.keys() == {run.key for run in runs}
+    assert_only_the_deadly_one_fails(list(rows.values()), runs, deadly)
 
 
 def test_the_command_line(tmp_path):
@@ -302,7 +303,7 @@ def test_the_command_line(tmp_path):
         done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr
 
-    code, text, _ = run("--workers", "1", "--seed", "5")
+    code, text, _ = run("--jobs", "1", "--seed", "5")
     assert (code, f"1 of 1 runs in {out}, 1 of them carried out now" in text) == (0, True)
     assert read_sweep(out).seed.tolist() == [5]
     code, text, _ = run("--resume", "--seed", "5", "--json", "-")
@@ -318,7 +319,7 @@ def test_ctrl_c_ends_the_command_with_what_it_has(tmp_path):
         'seeds = 500\ninstances = [{family = "chat-and-summaries", n = 3000, load = 0.95}]\n'
         'policies = [{name = ["sorted-f", "area"]}]\n'
     )
-    command = [sys.executable, "-m", "optsched", "sweep", config, "--out", out, "--workers", "2"]
+    command = [sys.executable, "-m", "optsched", "sweep", config, "--out", out, "--jobs", "2"]
     main = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

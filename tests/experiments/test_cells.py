@@ -1,0 +1,73 @@
+"""The runner under sweeps, regret and papers: each cell once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from optsched import OptschedError
+from optsched.experiments.cells import COMPLETE, INTERRUPTED, JsonFolder, Memory, Places, finish
+
+CALLS = []
+
+
+def square(x):
+    CALLS.append(x)
+    return {"square": x * x}
+
+
+def deadly(x):
+    if x == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"square": x * x}
+
+
+def cells(*numbers):
+    return {f"cell-{x}": x for x in numbers}
+
+
+def test_what_is_kept_is_not_done_again(tmp_path):
+    CALLS.clear()
+    assert finish(square, cells(1, 2), JsonFolder(tmp_path, cells(1, 2)), Places()) == COMPLETE
+    (tmp_path / ".cell-3.json.tmp").write_text("half a file")
+    kept, seen = JsonFolder(tmp_path, cells(1, 2, 3)), []
+    assert finish(square, cells(1, 2, 3), kept, Places(), on_progress=seen.append) == COMPLETE
+    assert CALLS == [1, 2, 3]
+    assert kept == {f"cell-{x}": {"square": x * x} for x in (1, 2, 3)}
+    assert [(each.done, each.count, each.failed) for each in seen] == [(3, 3, 0)]
+    assert str(seen[0]) == "3 of 3 cells, about 0:00:00 left"
+    assert json.loads((tmp_path / "cell-3.json").read_text()) == {"square": 9}
+
+
+def test_an_interrupt_keeps_what_is_done():
+    def stop(progress):
+        raise KeyboardInterrupt
+
+    kept = Memory()
+    assert finish(square, cells(1, 2, 3), kept, Places(), on_progress=stop) == INTERRUPTED
+    assert kept == {"cell-1": {"square": 1}}
+
+
+def test_the_number_of_jobs_changes_nothing():
+    found = []
+    for jobs in (1, 2):
+        found.append(Memory())
+        assert finish(square, cells(*range(7)), found[-1], Places(jobs)) == COMPLETE
+    assert found[0] == found[1]
+
+
+def test_a_cell_that_kills_its_process_is_an_error_and_the_others_are_kept():
+    kept = Memory()
+    with pytest.raises(OptschedError, match="one of the squares kills every process that tries it"):
+        finish(deadly, cells(1, 2, 3, 4), kept, Places(2), title="squares")
+    assert "cell-3" not in kept
+    assert all(kept[key] == {"square": x * x} for key, x in cells(1, 2, 4).items() if key in kept)
+
+
+@pytest.mark.parametrize("jobs", [0, -1, 1.5, "2", True])
+def test_jobs_are_a_whole_number_from_1(jobs):
+    with pytest.raises(OptschedError, match=r"^jobs is .*, but must be a whole number from 1$"):
+        Places(jobs)
