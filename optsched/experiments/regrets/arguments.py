@@ -42,7 +42,7 @@ def seeds_of(seeds: Any) -> list[int]:
         if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
             raise OptschedError(f"seeds is {seeds!r}, but must be a whole number from 1, or a list")
         return list(range(seeds))
-    found: list[float] = numbers_of("seeds", seeds)
+    found: list[float] = numbers_of("seeds", list(seeds))
     for seed in found:
         if seed < 0 or seed != int(seed):
             raise OptschedError(f"{seed} is among the seeds, but must be a whole number from 0")
