@@ -1,4 +1,4 @@
-"""Draw the pictures of README and docs anew: `python docs/images/make.py`."""
+"""Redraw the pictures of README and docs: `python docs/images/make.py`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/pictures.md anew: `python docs/images/pictures.py`."""
+"""Redraw the pictures of docs/pictures.md: `python docs/images/pictures.py`."""
 
 from __future__ import annotations
 
