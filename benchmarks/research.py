@@ -31,7 +31,7 @@ FAMILIES = ("uniform", "normal", "binomial", "exponential", "mixed")
 
 
 def baselines(instance: Instance) -> tuple[Schedule, Schedule]:
-    """Give the schedule of sorted-f, and the better one of it and area."""
+    """Return the schedule of sorted-f, and the better one of it and area."""
     sorted_f, area = run(instance, "sorted-f"), run(instance, "area")
     return sorted_f, min(sorted_f, area, key=lambda schedule: schedule.total_latency)
 

@@ -48,7 +48,7 @@ def seconds(config: Path, out: Path, *options: str) -> float:
 
 @contextmanager
 def cluster() -> Iterator[list[str]]:
-    """Give the options of a cluster, which is gone before any other way is timed."""
+    """Return the options of a cluster, which is gone before any other way is timed."""
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=None
     ) as local:

@@ -1,6 +1,6 @@
 """How everything here is timed: CPU time, median of several runs with their range, warmed up.
 
-CPU time hardly depends on who else uses the machine, wall time does. It counts all threads and the
+CPU time hardly depends on other work on the machine, wall time does. It counts all threads and the
 processes that were started, those of solvers for instance.
 """
 

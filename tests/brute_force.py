@@ -13,7 +13,7 @@ OBJECTIVES = ("total-latency", "weighted-latency", "makespan")
 
 
 def schedules(instance, horizon, *, now=0, running=(), deadlines=None):
-    """Give the starts of every schedule that is feasible and completes by the horizon.
+    """Return the starts of every schedule that is feasible and completes by the horizon.
 
     `running` holds pairs of tokens held and steps to go at `now`.
     """
@@ -79,7 +79,7 @@ def feasible_starts(instance):
 
 
 def optima(instance):
-    """Give the optimum of each objective over all schedules."""
+    """Return the optimum of each objective over all schedules."""
     completions = feasible_starts(instance) + instance.outputs
     latencies = completions - instance.arrivals
     weights = np.ones(len(instance)) if instance.weights is None else instance.weights
@@ -88,7 +88,7 @@ def optima(instance):
 
 
 def batches(selection):
-    """Give every batch that fits: usage is counted at each step of a common start."""
+    """Return every batch that fits: usage is counted at each step of a common start."""
     prompts, outputs = selection.prompts.tolist(), selection.outputs.tolist()
     for size in range(1, len(prompts) + 1):
         for batch in itertools.combinations(range(len(prompts)), size):
@@ -109,7 +109,7 @@ def ratio(batch, selection):
 
 
 def solve(model):
-    """Give an optimal point of a linear model by SciPy, or None where there is none."""
+    """Return an optimal point of a linear model by SciPy, or None where there is none."""
     sign = 1 if model.sense == "min" else -1
     rows = LinearConstraint(model.matrix, model.row_lower, model.row_upper)
     result = milp(
@@ -124,6 +124,6 @@ def solve(model):
 
 
 def optimum(model):
-    """Give the optimum of a linear model by SciPy, or None where there is none."""
+    """Return the optimum of a linear model by SciPy, or None where there is none."""
     point = solve(model)
     return None if point is None else model.objective(point)

@@ -1,4 +1,4 @@
-"""An instance that cannot be made: whoever tries is killed, as by a machine out of memory."""
+"""An instance that cannot be made: any process that tries is killed, as if out of memory."""
 
 from __future__ import annotations
 

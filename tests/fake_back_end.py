@@ -18,7 +18,7 @@ def load():
 
 
 def solve(model, options, start, reporter):
-    """Report an answer worth 5 and a bound of 8, then do as told."""
+    """Report an answer worth 5 and a bound of 8, then follow the script."""
     reporter.report(5.0, 8.0, np.array([1.0, 0.0, 0.0]))
     if model.name == "deaf":
         time.sleep(60)

@@ -7,7 +7,7 @@ import sys
 
 
 def printed(code, **options):
-    """Give what code prints that runs in a new process."""
+    """Return what code prints that runs in a new process."""
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, **options
     )
@@ -16,6 +16,6 @@ def printed(code, **options):
 
 
 def imports(code, *modules):
-    """Give which of these modules are there after code."""
+    """Return which of these modules are there after code."""
     shown = printed(f"{code}\nimport sys\nprint(*({set(modules)!r} & set(sys.modules)))")
     return set(shown.split())

@@ -111,7 +111,7 @@ def optimum(instance):
     """Least total latency over all schedules, by depth-first search over start steps.
 
     Requests start in time order; at each step every feasible subset of the waiting ones may start.
-    A start after everything running has ended and everybody has arrived is never useful.
+    A start after everything running has ended and all have arrived is never useful.
     """
     prompts, outputs = instance.prompts.tolist(), instance.outputs.tolist()
     arrivals = instance.arrivals.tolist()

@@ -24,7 +24,7 @@ def mean(values):
 
 
 class Worker:
-    """Requests of an instance by step: who waits, who runs since when, and all attempts."""
+    """Requests of an instance by step: waiting, running since when, and all attempts."""
 
     def __init__(self, instance):
         self.prompts = instance.prompts.tolist()
@@ -39,13 +39,13 @@ class Worker:
         self.attempts = []
 
     def arrive(self):
-        """Let whoever is there by now wait."""
+        """Let all requests that have arrived wait."""
         there = {i for i in self.to_come if self.arrivals[i] <= self.step}
         self.to_come -= there
         self.waiting |= there
 
     def held_next(self):
-        """Tokens held at the next step if everybody goes on."""
+        """Tokens held at the next step if all go on."""
         return sum(self.prompts[i] + self.step + 1 - start for i, start in self.running.items())
 
     def start(self, i):
@@ -63,7 +63,7 @@ class Worker:
         return self.step - start
 
     def make_tokens(self):
-        """Take one step, in which everybody running makes a token."""
+        """Take one step, in which each running request produces a token."""
         assert self.held_next() <= self.memory
         self.step += 1
         for i, start in sorted(self.running.items()):
@@ -148,7 +148,7 @@ def threshold_run(instance, threshold, beta=None, seed=0, steps=10**9):
     """Jaillet Section 7, until all are complete or for a number of steps.
 
     Also gives the first state with an empty worker that came twice with no arrival between: (step,
-    period, who ran before it was cleared). The state is who waits.
+    period, what ran before it was cleared). The state is what waits.
     """
     worker = Worker(instance)
     seen = {}
@@ -199,7 +199,7 @@ def decided_run(instance, decide):
 
 
 def attempts_of(execution):
-    """Give request, start and tokens of every attempt of a run, as the twins do."""
+    """Return request, start and tokens of every attempt of a run, as the twins do."""
     return sorted(
         zip(
             execution.requests.tolist(),

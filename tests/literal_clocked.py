@@ -199,7 +199,7 @@ def thresholds(
     last_plan: dict[int, int] = {}
 
     def settle(now: float) -> None:
-        """Move those who were in the last batch to their next stage."""
+        """Move the requests of the last batch to their next stage."""
         moved = sorted(last_plan, key=list(last_plan).index)
         for index in moved:
             i, k = position[index]

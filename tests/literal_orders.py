@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 
 def waiting_at(step, starts, instance):
-    """Give the requests that have arrived and not started."""
+    """Return the requests that have arrived and not started."""
     arrivals = instance.arrivals.tolist()
     return [i for i, start in enumerate(starts) if start is None and arrivals[i] <= step]
 
@@ -44,7 +44,7 @@ def simulate_backfill(instance, order):
 
 
 class Batches:
-    """All batches of those waiting, one after another, chosen anew whenever somebody arrives."""
+    """All batches of waiting requests in turn, chosen again whenever one arrives."""
 
     def __init__(self, instance, select):
         self.arrivals = set(instance.arrivals.tolist())
@@ -62,7 +62,7 @@ class Batches:
 
 
 def by_output(instance, batch):
-    """Give a batch in the order of Algorithm 1 line 5; equals by (peak, index), or as they come."""
+    """Return a batch in the order of Algorithm 1 line 5; equals by (peak, index), or as given."""
     outputs = instance.outputs.tolist()
     return sorted(batch, key=lambda i: outputs[i])
 

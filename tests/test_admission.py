@@ -15,7 +15,7 @@ from optsched.policies import BASIC
 
 
 def literal_walk(name, instance):
-    """Give the walk of a policy by its definition."""
+    """Return the walk of a policy by its definition."""
     if name == "sorted-f":
         return SortedF(instance)
     s, o = instance.prompts.tolist(), instance.outputs.tolist()

@@ -41,7 +41,7 @@ def poisson_requests(
     Raises
     ------
     InstanceError
-        If the time is not positive, nobody arrives in it, or a type without prompt tokens has a
+        If the time is not positive, no request arrives in it, or a type without prompt tokens has a
         prefill that makes no token.
 
     Examples
@@ -63,7 +63,7 @@ def poisson_requests(
     rng = np.random.default_rng(seed)
     counts = rng.poisson(types.rates * seconds)
     if counts.sum() == 0:
-        raise InstanceError(f"nobody arrives in {seconds:g} s; give more time, or higher rates")
+        raise InstanceError(f"no request arrives in {seconds:g} s; pass more time, or higher rates")
     kinds = np.repeat(np.arange(len(types)), counts)
     arrivals = np.floor(rng.random(len(kinds)) * (seconds / _STEP)).astype(np.int64)
     order = np.argsort(arrivals, kind="stable")

@@ -182,7 +182,7 @@ def _literal_sizes(certificate, instance):
 
 
 def _largest(instance, pairs, sizes, end):
-    """Give the most that requests can count for which run together by the end of a phase."""
+    """Return the most that requests can count for which run together by the end of a phase."""
     choices = []
     for prompt, output, arrival, _ in _requests(instance):
         able = [(0, 0, 0)]

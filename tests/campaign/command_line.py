@@ -155,7 +155,7 @@ def compile_kernels():
 
 @functools.cache
 def files():
-    """Give the valid files, in a fixed order."""
+    """Return the valid files, in a fixed order."""
     return sorted(corpus().items())
 
 
@@ -202,7 +202,7 @@ def _not_json(constant):
 
 
 def run(arguments, seconds=SECONDS):
-    """Give exit code, standard output, standard error and what was raised beside SystemExit."""
+    """Return exit code, standard output, standard error and what was raised beside SystemExit."""
     out, err = io.StringIO(), io.StringIO()
     before, here = sys.argv, os.getcwd()
     sys.argv = ["optsched", *arguments]

@@ -72,7 +72,7 @@ SWEEP = (
 
 
 def corpus():
-    """Give the text of each file by kind and name."""
+    """Return the text of each file by kind and name."""
     plain = PLAIN
     prices = optsched.bound(plain, "lagrangian").certificate
     sizes = configuration_bound(plain, phases=2, iterations=16).certificate

@@ -118,7 +118,7 @@ def _optimal_values():
 
 
 def _optimum(model):
-    """Give the optimum by SciPy, once for each model."""
+    """Return the optimum by SciPy, once for each model."""
     import brute_force
 
     key = model.matrix.toarray().tobytes() if hasattr(model.matrix, "toarray") else model.name
@@ -160,7 +160,7 @@ def _cost(instance):
 
 @functools.cache
 def undisturbed():
-    """Give the rows of the sweep without any fault."""
+    """Return the rows of the sweep without any fault."""
     with tempfile.TemporaryDirectory() as folder:
         return _rows(sweep(SWEEP, folder, jobs=1).to_pandas())
 

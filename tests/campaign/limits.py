@@ -143,7 +143,7 @@ def _read_only(rng, folder, outcome):
 
 
 def keep_to_permissions():
-    """Give up the capabilities by which root reads and writes whatever the permissions."""
+    """Drop the capabilities by which root reads and writes whatever the permissions."""
     libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     sets = (ctypes.c_uint32 * 6)()

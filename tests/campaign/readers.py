@@ -86,7 +86,7 @@ WORD = re.compile(r"[A-Za-z_][A-Za-z_ ]*")
 
 @functools.cache
 def files():
-    """Give the valid files, in a fixed order."""
+    """Return the valid files, in a fixed order."""
     return sorted(corpus().items())
 
 

@@ -43,7 +43,7 @@ def test_a_large_trace_is_read_compared_and_bounded(tmp_path):
 
 
 def test_an_alarm_lost_in_a_callback_is_no_failure():
-    # pytest makes a failure of what is raised where nobody can catch it.
+    # pytest makes a failure of what is raised where nothing can catch it.
     wait = ctypes.CFUNCTYPE(None)(lambda: time.sleep(0.2))
     with case.within(0.05, KeyboardInterrupt):
         wait()

@@ -359,7 +359,7 @@ def test_interrupt_of_the_process_ends_with_130(tmp_path):
     pipe = None
     while pipe is None:
         assert process.poll() is None, process.stderr.read()
-        try:  # fails until somebody reads at the other end
+        try:  # fails until there is a reader at the other end
             pipe = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
             time.sleep(0.02)

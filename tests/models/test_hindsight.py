@@ -79,7 +79,7 @@ def cost_of(program, starts):
 
 
 def representatives(program):
-    """Give the first request of each one's group."""
+    """Return the first request of each one's group."""
     instance = program.instance
     seen = {}
     first = []

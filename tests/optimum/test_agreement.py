@@ -66,7 +66,7 @@ def answers(instance, objective):
 
 
 def bounds(instance, objective, least):
-    """Give all lower bounds there are, by name; certified ones are compared exactly."""
+    """Return all lower bounds there are, by name; certified ones are compared exactly."""
     # The longest output more than is safe: else starts beyond the horizon may escape the prices.
     horizon = safe_horizon(instance) + int(instance.outputs.max())
     relaxation = LatencyRelaxation(instance, horizon, objective)

@@ -321,7 +321,7 @@ def test_figure_6_leaves_a_prompt_behind_that_algorithm_2_completes():
     arrivals = [0, 0, 1, 5, 5, 7, 7, 11, 14, 14]
     long = {3, 5, 6, 7, 8}  # those that pass to segment 2 in the figure
     outputs = [2 if prompt in long else 1 for prompt in range(1, 11)]
-    # A last arrival far off, so that the end of the trace flushes nobody.
+    # A last arrival far off, so that the end of the trace flushes none.
     requests = Instance(
         [1] * 11, [*outputs, 1], 100, arrivals=[*arrivals, 99], seconds_per_step=1.0
     )

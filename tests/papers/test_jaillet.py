@@ -140,7 +140,7 @@ def test_theorem_5_3_mc_sf_is_overloaded_where_the_worker_is_not():
         )  # fmt: skip
         even = start_evenly(instance)
         assert even.check() == []
-        assert even.mean_latency < 10.5  # nobody waits for long
+        assert even.mean_latency < 10.5  # none waits for long
         means.append(run(instance, "mc-sf").mean_latency)
     # In waves 59 requests complete every ten steps, and 90 arrive.
     assert means[1] > 3 * means[0] > 300

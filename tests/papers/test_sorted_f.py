@@ -207,7 +207,7 @@ def test_lp_swap_does_not_improve_on_sorted_lp_where_the_program_is_solved_exact
 
 
 def mc_sf_by_eq_1(instance):
-    """MC-SF with memory as Eq. 1 prints it: t' begins at t, where who completes still counts."""
+    """MC-SF with memory as Eq. 1 prints it: from t' = t on, where completing ones still count."""
     s, o = instance.prompts, instance.outputs
     waiting, started, step = list(np.argsort(o, kind="stable")), {}, 0
     while waiting:

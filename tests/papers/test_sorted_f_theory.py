@@ -9,7 +9,7 @@ from optsched import bound, family, run
 from optsched.policies import PriorityPolicy
 
 MEMORIES = (100, 1024, 10_000, 99_856, 1_000_000)
-#: For each theorem, who fails, and the order that serves the second type first.
+#: For each theorem, what fails, and the order that serves the second type first.
 FAILING = {
     "sorted-f-theorem-1": ("mc-sf", PriorityPolicy("second", "", lambda i: -i.outputs)),
     "sorted-f-theorem-ec-1": ("mc-sf-total", PriorityPolicy("second", "", lambda i: i.outputs)),

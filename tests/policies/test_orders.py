@@ -43,7 +43,7 @@ def selection(instance, method, **options):
 
 
 class Expected:
-    """Expected starts of those waiting, computed when somebody is new."""
+    """Expected starts of the waiting requests, computed when one is new."""
 
     def __init__(self, instance):
         self.instance, self.known = instance, {}
@@ -69,7 +69,7 @@ def by_expected_start(instance):
 
 
 def literal_walk(name, instance):
-    """Give the walk of a policy by its definition."""
+    """Return the walk of a policy by its definition."""
     return Served(
         {
             "sorted-f-dp": exact_selection(instance),

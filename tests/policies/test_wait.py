@@ -49,7 +49,7 @@ def test_nested_memory_stays_within_its_bound_in_100_runs():
         hall, log = serve(instance, policy.halls(instance, CLOCK, times), times)
         assert len(log.usage) <= 2000
         assert not hall.evicted.any()
-        # After the last arrival everybody is flushed, whatever the thresholds.
+        # After the last arrival all are flushed, whatever the thresholds.
         peaks.append(log.usage[log.spans[:, 0] < times[-1]].max())
     assert max(peaks) <= best.memory_bound
     assert max(peaks) > 0.7 * best.memory

@@ -20,7 +20,7 @@ def _ids(pages):
 
 
 def _text(page):
-    """Give a page, or what a notebook says beside its code."""
+    """Return a page, or what a notebook says beside its code."""
     text = page.read_text(encoding="utf-8")
     if page.suffix != ".ipynb":
         return text

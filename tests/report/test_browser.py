@@ -53,7 +53,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Write one page of each kind, and one of names that nobody expects."""
+    """Write one page of each kind, and one of unexpected names."""
     folder = tmp_path_factory.mktemp("pages")
     instance = optsched.family("exponential", n=40, seed=1)
     optsched.compare(instance, ["fcfs", "area", "mc-sf"]).to_html(folder / "compare.html")
@@ -78,7 +78,7 @@ def pages(tmp_path_factory):
 
 
 def open_page(browser, path, size):
-    """Open a page anew."""
+    """Open a fresh page."""
     browser.get_log("browser"), browser.get_log("performance")
     browser.set_window_size(*size)
     browser.get(path.as_uri())
@@ -210,7 +210,7 @@ def test_a_click_on_a_bar_picks_its_policy_and_another_lets_it_go(browser, pages
         )
         assert found == expected
         label = browser.find_elements("css selector", "#latency .hoverlayer .hovertext")
-        assert label  # numbers are told below the pointer
+        assert label  # numbers are shown below the pointer
 
 
 def test_a_name_in_the_legend_hides_and_shows_its_line_by_key(browser, pages):

@@ -34,7 +34,7 @@ def table():
 
 
 def plots_of(axes):
-    """Give the plots of the figure, after plotly.py has checked every name and value in them."""
+    """Return the plots of the figure, after plotly.py has checked every name and value in them."""
     import plotly.graph_objects as go
 
     plots = interactive(axes[0].figure)

@@ -158,7 +158,7 @@ def test_plans_pay(unhurried):
 
 
 def test_deliberate_delay_pays_where_a_giant_would_block(unhurried):
-    # The giant fits now, but who waits beside it is served first.
+    # The giant fits now, but the others that wait are served first.
     instance = Instance([30, 30, 30, 60], [4, 4, 4, 30], memory=100)
     found = rolling(instance, futures=0, budget=unhurried)
     assert found.schedule.total_latency == solve_exact(instance).lower

@@ -40,7 +40,7 @@ def test_the_seed_decides():
     ("types", "seconds", "message"),
     [
         (PAPER, 0, "seconds is 0, but must be a number above 0"),
-        (PAPER.scaled(1e-9), 1, "nobody arrives in 1 s"),
+        (PAPER.scaled(1e-9), 1, "no request arrives in 1 s"),
         (RequestTypes([0], [3], [9]), 1, "a type has no prompt tokens, so that its prefill"),
     ],
 )

@@ -23,7 +23,7 @@ from optsched.solvers.bounds import bound as bounds
 def test_the_interval_holds_the_true_regret(seed):
     rng = np.random.default_rng(seed)
     instance = Instance([1] * 4, rng.integers(1, 4, 4), 6, np.sort(rng.integers(0, 3, 4)))
-    # With all there, a step at which nobody runs only costs; so this is late enough.
+    # With all there, a step at which none runs only costs; so this is late enough.
     horizon = int(instance.arrivals[-1] + instance.outputs.sum())
     optimum = min(cost(each, instance) for each in schedules(instance, horizon))
     known = [run(instance, policy) for policy in ("mc-sf", "fcfs")]

@@ -1,4 +1,4 @@
-"""Sweeps: every run once, whoever carries it out, and whoever is killed on the way."""
+"""Sweeps: every run once, whichever job executes it and whichever is killed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONFIG = {
 }
 RUNS = 2 * 2 * 3 * (2 * 2 + 2)
 
-#: Runs of about 20 ms, so that somebody can be killed in the middle.
+#: Runs of about 20 ms, so that a job can be killed in the middle.
 LONGER = {
     "seeds": 40,
     "instances": [{"family": "chat-and-summaries", "n": 3000, "load": 0.95}],
@@ -274,7 +274,7 @@ def test_a_process_killed_in_the_middle_loses_nothing(tmp_path):
 
 
 def deadly_runs():
-    """Some runs, the third of which kills whoever carries it out."""
+    """Some runs, the third of which kills the job that executes it."""
     runs = list(read_plan(CONFIG | {"seeds": 1}).runs)
     deadly = Run(DeadlySource((("family", "deadly"),)), "area", (), seed=0)
     return [*runs[:2], deadly, *runs[2:]], deadly

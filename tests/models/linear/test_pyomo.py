@@ -18,7 +18,7 @@ from optsched.models.objectives import SCHEDULE_OBJECTIVES
 
 
 def entries(model):
-    """Give objective, column bounds and rows of a LinearModel by name."""
+    """Return objective, column bounds and rows of a LinearModel by name."""
     columns, matrix = model.column_names(), model.matrix.tocsr()
     rows = {}
     for i, name in enumerate(model.row_names()):

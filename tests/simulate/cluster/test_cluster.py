@@ -345,7 +345,7 @@ def test_a_request_that_no_worker_can_hold_is_named():
 
 
 class Wrong:
-    """A rule that answers whatever it is told to."""
+    """A rule that returns whatever it is given."""
 
     name = "wrong"
 

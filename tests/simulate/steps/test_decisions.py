@@ -15,7 +15,7 @@ from optsched.policies import DecisionPolicy
 
 
 def fill(state):
-    """Start by arrival whoever finds room at the next step."""
+    """Start by arrival those that find room at the next step."""
     taken = np.cumsum(state.forecast.prompts[state.waiting] + 1)
     return state.waiting[taken <= state.free]
 

@@ -42,7 +42,7 @@ def test_greedy_equals_the_literal_simulator_and_loops_where_a_state_returns(ins
     known = set(attempts_of(execution))
     assert known <= set(literal.attempts)
     assert (execution.loop.period, list(execution.loop.requests)) == loop[1:]
-    # That nobody at the head of the queue ever fits is clear at once, whoever arrives meanwhile.
+    # That the head of the queue never fits is clear at once, whatever arrives meanwhile.
     blocked = instance.prompts[loop[2][0]] + 1 > threshold
     assert execution.loop.step <= loop[0] if blocked else execution.loop.step == loop[0]
 

@@ -111,7 +111,7 @@ def test_windows_decode_to_what_the_whole_order_decodes_to(instance, backfill, d
     assert not usage.any()
     assert Schedule(instance, starts).check() == Schedule(instance, best).check() == []
     assert costs.tolist() == pytest.approx([weights @ starts, weights @ best])
-    alone = starts.copy()  # the same order, decoded anew
+    alone = starts.copy()  # the same order, decoded again
     fresh = np.array([-1.0, np.inf])
     anneal_orders(*state, backfill, order, alone, best, usage, fresh, random, 1.0, 5.0, 0.5)
     assert alone.tolist() == starts.tolist()

@@ -21,7 +21,7 @@ def selection_of(instance, fit="peak"):
 
 
 def best(instance, fit="peak"):
-    """Give the least F and the most members that have it, by looking at every batch."""
+    """Return the least F and the most members that have it, by looking at every batch."""
     selection = selection_of(instance, fit)
     batches = brute_force.batches(selection)
     return min((brute_force.ratio(batch, selection), -len(batch)) for batch in batches)
