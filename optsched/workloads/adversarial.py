@@ -18,7 +18,7 @@ from optsched.errors import InstanceError
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.instance import Instance
-    from optsched.workloads.families import Requests
+    from optsched.workloads.arrivals import Requests
 
 _MOST = 10**8  # requests that follow from the memory
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.arrays import IntArray
 from optsched.errors import InstanceError
 
-if TYPE_CHECKING:
-    from optsched._internal.arrays import IntArray
+#: What a family draws: prompts and outputs, and arrivals where the family sets them.
+Requests = tuple[IntArray, IntArray] | tuple[IntArray, IntArray, IntArray]
 
 
 def poisson(requests: int, rate: float, rng: np.random.Generator) -> IntArray:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import IntArray
-    from optsched.workloads.families import Requests
+    from optsched.workloads.arrivals import Requests
 
 
 def chat(rng: np.random.Generator, n: int, memory: int) -> Requests:

@@ -17,15 +17,13 @@ from optsched._internal.arrays import MAX_TOKENS, FloatArray, IntArray, checked_
 from optsched.errors import InstanceError, nearest
 from optsched.instance import Instance
 from optsched.workloads import adversarial
-from optsched.workloads.arrivals import bounded, poisson
+from optsched.workloads.arrivals import Requests, bounded, poisson
 from optsched.workloads.chat import chat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FIELDS = ("prompts", "outputs", "arrivals")
-#: What these fields are; arrivals only where the family sets them.
-Requests = tuple[IntArray, IntArray] | tuple[IntArray, IntArray, IntArray]
 
 LONGEST = 50  # prompts and outputs of Sorted-F EC.4.2
 
