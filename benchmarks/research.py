@@ -18,8 +18,9 @@ from rich.table import Table
 from optsched import bound, explain_gap, family, run
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.configurations import configuration_bound
+from optsched.solvers.search.annealing import WORK_PER_SECOND
 from optsched.solvers.search.delays import delay_large
-from optsched.solvers.search.search import PLANS, WORK_PER_SECOND, search
+from optsched.solvers.search.search import PLANS, search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,27 +28,7 @@ if TYPE_CHECKING:
 
 
 def admit_by_priority(instance: Instance, priority: IntArray) -> IntArray:
-    """Admit requests in a fixed order of priority among those that have arrived.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    priority
-        All request indices, most urgent first, shape (n,).
-
-    Returns
-    -------
-    IntArray
-        Start steps, shape (n,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from optsched import Instance
-    >>> admit_by_priority(Instance([63, 1, 1], [1, 2, 2], memory=64), np.array([1, 2, 0]))
-    array([2, 0, 0])
-    """
+    """Admit requests in a fixed order of priority among those that have arrived."""
     return _admit_by_priority(
         instance.prompts, instance.outputs, instance.arrivals, instance.memory, priority
     )
@@ -56,18 +36,7 @@ def admit_by_priority(instance: Instance, priority: IntArray) -> IntArray:
 
 @compiled
 def new_usage(longest: int) -> tuple[IntArray, IntArray]:
-    """Make the state of an empty worker: usage of a window of future steps, and where it lies.
-
-    Parameters
-    ----------
-    longest
-        Largest output of any request; nothing is ever planned further ahead.
-
-    Returns
-    -------
-    tuple of IntArray
-        Usage by step relative to the window's base, and the array (base, last step in use).
-    """
+    """Make the state of an empty worker: usage of a window of future steps, and where it lies."""
     return np.zeros(4 * longest + 64, dtype=np.int64), np.zeros(2, dtype=np.int64)
 
 
@@ -175,10 +144,7 @@ def admit_on_budget(
     usage: IntArray,
     window: IntArray,
 ) -> None:
-    """Admit as `admit_arriving` does, but let all save the first `free` wait for a budget.
-
-    They start when the starts before them are paid for, each of which takes `spent` steps.
-    """
+    """Admit as `admit_arriving` does, but let all save the first `free` wait for a budget."""
     count = len(priority)
     rank = np.empty(count, dtype=np.int64)
     rank[priority] = np.arange(count)

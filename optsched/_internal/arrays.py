@@ -20,23 +20,7 @@ MAX_SUM = 2**62  # with room for what is added to a sum
 
 
 def checked_memory(memory: Any) -> int:
-    """Turn a memory size into an integer, refusing what cannot be one.
-
-    Parameters
-    ----------
-    memory
-        Tokens the worker holds at most.
-
-    Returns
-    -------
-    int
-        The same number.
-
-    Raises
-    ------
-    InstanceError
-        If it is no whole number from 1 to a billion.
-    """
+    """Turn a memory size into an integer, refusing what cannot be one."""
     try:
         value = int(memory)
     except (TypeError, ValueError, OverflowError):
@@ -49,25 +33,7 @@ def checked_memory(memory: Any) -> int:
 
 
 def as_integers(name: str, values: Any) -> IntArray:
-    """Turn numbers into a frozen 64-bit array, refusing whatever is not a whole number.
-
-    Parameters
-    ----------
-    name
-        What the numbers are, for the message.
-    values
-        Anything array-like.
-
-    Returns
-    -------
-    IntArray
-        A read-only copy.
-
-    Raises
-    ------
-    InstanceError
-        If a value is missing, fractional, infinite or no number; it names the first.
-    """
+    """Turn numbers into a frozen 64-bit array, refusing whatever is not a whole number."""
     try:
         array = np.asarray(values)
     except ValueError:  # some of them are lists
@@ -105,3 +71,10 @@ def frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     copy = np.array(array)
     copy.flags.writeable = False
     return copy
+
+
+def ranks_in(order: IntArray) -> IntArray:
+    """Return the place of each request in an order of all."""
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    return ranks

@@ -20,11 +20,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def compiled(function: F) -> F:
-    """Compile a kernel with numba; the machine code is cached beside the source file.
-
-    Where nothing can be kept - folders that are read-only, a full disk - every process compiles
-    anew.
-    """
+    """Compile a kernel with numba; the machine code is cached beside the source file."""
     kernel = numba.njit(nogil=True)(function)
     # numba raises RuntimeError where there is no folder that it may write to.
     with contextlib.suppress(RuntimeError):
@@ -53,12 +49,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
 
 class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
-    """The files of one kernel, named after what is in them.
-
-    numba numbers them, and writes a number into its index before the file. A process that is killed
-    or finds the disk full between the two leaves an index that points to machine code of an older
-    source, and two processes that compile for different types at once take the same number.
-    """
+    """The files of one kernel, named after what is in them."""
 
     def save(self, key: Any, data: Any) -> None:
         """Keep machine code."""

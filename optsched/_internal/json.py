@@ -21,24 +21,7 @@ def write_object(content: dict[str, Any], path: str | Path | None) -> str:
 def read_object(
     source: str | Path, error: type[OptschedError], holding: str
 ) -> tuple[dict[str, Any], str]:
-    """Read an object from a file, or from text that starts with a brace.
-
-    Parameters
-    ----------
-    source
-        A path, or the text itself.
-    error
-        What to raise.
-    holding
-        What the object should hold, for the message.
-
-    Returns
-    -------
-    content
-        The object.
-    where
-        What to call its place in messages.
-    """
+    """Read an object from a file, or from text that starts with a brace."""
     inline = isinstance(source, str) and source.lstrip().startswith("{")
     where = "the JSON text" if inline else str(source)
     try:

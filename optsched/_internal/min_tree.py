@@ -16,25 +16,7 @@ ABSENT = np.iinfo(np.int64).max
 
 
 def new_tree(positions: int) -> IntArray:
-    """Make a tree in which every position is absent.
-
-    Parameters
-    ----------
-    positions
-        How many there are.
-
-    Returns
-    -------
-    IntArray
-        The tree: node j holds the least value of nodes 2 j and 2 j + 1.
-
-    Examples
-    --------
-    >>> tree = new_tree(3)
-    >>> put(tree, 2, 5)
-    >>> leftmost_below(tree, 6), leftmost_below(tree, 5)
-    (2, -1)
-    """
+    """Make a tree in which every position is absent."""
     leaves = 1 << max(0, (positions - 1).bit_length())
     return np.full(2 * leaves, ABSENT)
 

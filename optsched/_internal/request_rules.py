@@ -35,20 +35,7 @@ class BrokenRule:
 
 
 def broken_rules(columns: dict[str, Any], memory: int) -> Iterator[BrokenRule]:
-    """Find the rules that a set of per-request columns breaks.
-
-    Parameters
-    ----------
-    columns
-        Arrays by field name of `Instance`.
-    memory
-        Tokens the worker holds at most.
-
-    Yields
-    ------
-    BrokenRule
-        Each rule that at least one row breaks.
-    """
+    """Find the rules that a set of per-request columns breaks."""
 
     def rule(column: str, mask: BoolArray, reason: str) -> Iterator[BrokenRule]:
         if mask.any():

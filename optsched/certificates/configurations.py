@@ -58,44 +58,7 @@ FORMAT = "optsched-configuration-certificate"
 
 @dataclass(frozen=True)
 class ConfigurationCertificate:
-    r"""Prices of steps and sizes of running requests that prove a bound on the total latency.
-
-    Parameters
-    ----------
-    price_denominator
-        Positive integer; the price of step t is ``prices[t - 1] / price_denominator``.
-    size_denominator
-        Positive integer by which the sizes are to be divided.
-    prices
-        Non-negative integers for steps 1 to T; later steps are free.
-    ends
-        Last step of each phase, ascending; the last one is T.
-    sizes
-        Non-negative integers, one row for each phase and one entry for each pair (m, r) of tokens
-        held and steps left that a request can have, in the order of `items`.
-    fingerprint
-        The instance it was made for (`Instance.fingerprint`).
-    value
-        The bound that its maker claims; `verify_configuration` finds the bound that it proves.
-
-    Raises
-    ------
-    CertificateError
-        If a denominator is not positive, a number is negative, or the phases do not fit the prices.
-
-    Examples
-    --------
-    >>> from optsched import Instance
-    >>> instance = Instance([1, 1], [1, 1], memory=3)
-    >>> items(instance)
-    array([[2, 0]])
-
-    Two requests of two tokens cannot run together, so one size fills the worker:
-
-    >>> certificate = ConfigurationCertificate(1, 1, (1,), (1,), ((1,),), instance.fingerprint)
-    >>> verify_configuration(certificate, instance)
-    Fraction(3, 1)
-    """
+    """Prices of steps and sizes of running requests that prove a bound on the total latency."""
 
     price_denominator: int
     size_denominator: int
@@ -123,18 +86,7 @@ class ConfigurationCertificate:
             raise CertificateError(f"{len(self.ends)} phases, but {len(self.sizes)} rows of sizes")
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Write the certificate as JSON.
-
-        Parameters
-        ----------
-        path
-            Where to write it; None only returns the text.
-
-        Returns
-        -------
-        str
-            The JSON text, from which `from_json` makes an equal certificate.
-        """
+        """Write the certificate as JSON."""
         content: dict[str, Any] = {"format": FORMAT, "fingerprint": self.fingerprint}
         content |= {
             "price_denominator": self.price_denominator,
@@ -148,23 +100,7 @@ class ConfigurationCertificate:
 
     @classmethod
     def from_json(cls, source: str | Path) -> ConfigurationCertificate:
-        """Read a certificate from a JSON file or from JSON text.
-
-        Parameters
-        ----------
-        source
-            A path, or the text itself (it starts with a brace).
-
-        Returns
-        -------
-        ConfigurationCertificate
-            What was written by `to_json`; the value is a claim until it is verified.
-
-        Raises
-        ------
-        CertificateError
-            If a key is missing or a number is not a whole number.
-        """
+        """Read a certificate from a JSON file or from JSON text."""
         content, where = read_object(source, CertificateError, "prices and sizes")
         if content.get("format") != FORMAT:
             raise CertificateError(f"{where} is not a certificate of the configuration bound")
@@ -200,25 +136,7 @@ def _whole(value: Any, depth: int, where: str) -> Any:
 
 
 def items(instance: Instance) -> IntArray:
-    """List the pairs of tokens held and steps left that a running request can have.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-
-    Returns
-    -------
-    IntArray
-        Rows (m, r), by decreasing r, then increasing m.
-
-    Examples
-    --------
-    >>> from optsched import Instance
-    >>> items(Instance([5, 4], [1, 2], memory=9))
-    array([[5, 1],
-           [6, 0]])
-    """
+    """List the pairs of tokens held and steps left that a running request can have."""
     pairs = {
         (output - token, prompt + token)
         for prompt, output in zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)
@@ -229,27 +147,7 @@ def items(instance: Instance) -> IntArray:
 
 
 def verify_configuration(certificate: ConfigurationCertificate, instance: Instance) -> Fraction:
-    """Find the bound on the total latency that a configuration certificate proves.
-
-    The value that the certificate claims is not looked at.
-
-    Parameters
-    ----------
-    certificate
-        The prices and sizes.
-    instance
-        The instance it was made for.
-
-    Returns
-    -------
-    Fraction
-        A lower bound on the total latency of every feasible schedule, exact.
-
-    Raises
-    ------
-    CertificateError
-        If the certificate was made for another instance or has not one size for each item.
-    """
+    """Find the bound on the total latency that a configuration certificate proves."""
     if certificate.fingerprint != instance.fingerprint:
         raise CertificateError(
             "the certificate belongs to another instance: it was made for fingerprint "

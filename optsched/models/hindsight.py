@@ -327,14 +327,12 @@ class HindsightProgram:
         return cost
 
     def _paid(self, prices: FloatArray, request: IntArray, step: IntArray) -> FloatArray:
-        """Give what the memory of a request costs when it starts at a step."""
-        steps = np.arange(1, len(prices) + 1)
-        first = np.concatenate([[0.0], np.cumsum(prices)])
-        second = np.concatenate([[0.0], np.cumsum(prices * steps)])
-        begin = np.minimum(step - self.now, len(steps))
-        end = np.minimum(step - self.now + self.instance.outputs[request], len(steps))
-        held = self.instance.prompts[request] - (step - self.now)
-        return np.asarray(held * (first[end] - first[begin]) + second[end] - second[begin])
+        """Return what the memory of a request costs when it starts at a step."""
+        from optsched._internal.start_prices import PriceSums, prices_of_starts
+
+        instance = self.instance
+        prompts, outputs = instance.prompts[request], instance.outputs[request]
+        return prices_of_starts(prompts, outputs, step - self.now, PriceSums.of(prices))
 
     def cost(self, schedule: Schedule) -> float:
         """Evaluate a schedule under the objective of the program, from its start steps alone."""

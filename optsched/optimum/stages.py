@@ -24,8 +24,9 @@ from optsched.solvers.bounds.bound import Bound, bound
 from optsched.solvers.bounds.configurations import ConfigurationBound, configuration_bound
 from optsched.solvers.bounds.lagrangian import PricedStarts, weights_of
 from optsched.solvers.exact.search import solve_exact
+from optsched.solvers.search.annealing import WORK_PER_SECOND
 from optsched.solvers.search.delays import delay_large
-from optsched.solvers.search.search import WORK_PER_SECOND, search
+from optsched.solvers.search.search import search
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.start_prices import PriceSums
 from optsched.instance import Instance
 from optsched.models.hindsight import HindsightProgram
 from optsched.solvers.search.window_kernels import add_all, place_in_order, priced_cost
@@ -65,12 +66,9 @@ class Window:
         return self.running.load(self.running.last_step)
 
     @cached_property
-    def price_sums(self) -> tuple[FloatArray, FloatArray]:
+    def price_sums(self) -> PriceSums:
         """Sums of the prices, and of step times price, over the steps up to each one from 0 on."""
-        first, second = np.zeros((2, len(self.prices) + 1))
-        np.cumsum(self.prices, out=first[1:])
-        np.cumsum(self.prices * np.arange(1, len(self.prices) + 1), out=second[1:])
-        return first, second
+        return PriceSums.of(self.prices)
 
     def usage(self) -> Usage:
         """Give tokens held from step 0 on by those running, with room for all plans that matter."""
@@ -101,7 +99,7 @@ class Window:
 
     def cost(self, starts: IntArray) -> float:
         """Give the sum of the starts and of what their memory costs at the prices."""
-        return float(priced_cost(self.prompts, self.outputs, *self.price_sums, starts))
+        return float(priced_cost(self.prompts, self.outputs, self.price_sums, starts))
 
     def fits(self, starts: npt.ArrayLike) -> bool:
         """Tell whether starts are whole, not in the past, and within the memory at every step.

@@ -42,27 +42,7 @@ def assign_by_deficit(alive: IntArray, free: IntArray, sizes: IntArray) -> IntAr
 
 @compiled
 def search_deficit(alive: IntArray, free: IntArray, sizes: IntArray) -> tuple[IntArray, int, int]:
-    """Admit exactly min(waiting, free slots) requests with the least imbalance at once.
-
-    Parameters
-    ----------
-    alive
-        Tokens on each of the equal workers, shape (G,) or (G, H + 1), of which the first column
-        counts.
-    free
-        Free slots, shape (G,).
-    sizes
-        Tokens of the waiting requests, the oldest first, shape (R,).
-
-    Returns
-    -------
-    chosen : IntArray
-        Worker of each request, -1 for those that stay waiting, shape (R,).
-    value : int
-        Its imbalance.
-    bound : int
-        No assignment has less; equal to `value` on nearly all steps.
-    """
+    """Admit exactly min(waiting, free slots) requests with the least imbalance at once."""
     workers = len(free)
     loads = alive.reshape((workers, -1))[:, :1].copy()
     none = np.zeros(1, dtype=np.int64)
@@ -213,11 +193,7 @@ def _serve(
     taken: BoolArray,
     trial: IntArray,
 ) -> tuple[int, int]:
-    """Let the slots of workers that are not alone, tightest first, take the largest left.
-
-    The k-th largest of a worker's requests is at most a k-th of what its room leaves to them. Gives
-    the sum, -1 if some slot finds none, and by how much the level must rise for it to change.
-    """
+    """Let the slots of workers that are not alone, tightest first, take the largest left."""
     taken[:] = False
     trial[:] = _NOBODY
     threshold = np.empty(len(slots), dtype=np.int64)
@@ -256,10 +232,7 @@ def _tighten(
     trial: IntArray,
     largest: IntArray,
 ) -> int:
-    """Bound what can be admitted, with best sets for workers that slots would overfill.
-
-    Holds for every level up to the end, as long as the slots' thresholds pass no size.
-    """
+    """Bound what can be admitted, with best sets for workers that slots would overfill."""
     alone[:] = False
     apart = 0
     least = _NEVER

@@ -147,10 +147,7 @@ def fill(step: Step, pool: Pool, room: IntArray, valued: bool) -> None:
 
 @compiled
 def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
-    """Place the smallest requests, the largest of them first, where they cost least.
-
-    If not all find room in memory, as many as do are placed in ascending order where most is left.
-    """
+    """Place the smallest requests, the largest of them first, where they cost least."""
     rows, steps = step.load.shape
     for slot in range(count):
         place = count - 1 - slot

@@ -33,30 +33,7 @@ def assign_profiles(
     memory: IntArray,
     rounds: int,
 ) -> IntArray:
-    """Admit exactly min(waiting, free slots) requests, or as many as are found room in memory.
-
-    Parameters
-    ----------
-    alive
-        Tokens at step k + h of the requests already on worker g, shape (G, H + 1).
-    free
-        Free slots, shape (G,).
-    tokens
-        Tokens at step k + h of each waiting request if it is admitted now, shape (R, H + 1).
-    slowness
-        Weights of loads, shape (G,).
-    bonus
-        What admission of a request is worth in the objective, shape (R,).
-    memory
-        Tokens that a worker holds at most, shape (G,).
-    rounds
-        Sweeps of the local search at most; 0 for the greedy assignment alone.
-
-    Returns
-    -------
-    IntArray
-        Worker of each request, -1 for those that stay waiting, shape (R,).
-    """
+    """Admit exactly min(waiting, free slots) requests, or as many as are found room in memory."""
     chosen = np.full(len(tokens), NOBODY)
     if free.sum() == 0 or len(tokens) == 0:
         return chosen
@@ -110,10 +87,7 @@ def _fill(step: Step, tokens: IntArray, bonus: IntArray, room: IntArray, chosen:
 def _cost(
     step: Step, tokens: IntArray, row: int, comes: int, goes: int, other: int, there: int
 ) -> tuple[bool, int]:
-    """Cost a change: on a row one request comes and one goes; on another the latter may come.
-
-    `there` leaves the other row. -1 stands for no request and no row.
-    """
+    """Cost a change: on a row one request comes and one goes; on another the latter may come."""
     cost, fits = 0, True
     for h in range(step.load.shape[1]):
         load = step.load[row, h]

@@ -43,31 +43,7 @@ def assign_by_swap(
     bonus: IntArray,
     rounds: int,
 ) -> IntArray:
-    """Admit exactly min(waiting, free slots) requests: greedy, then local search.
-
-    Parameters
-    ----------
-    alive
-        Tokens at step k + h of the requests already on worker g that are still alive then, shape
-        (G, H + 1).
-    free
-        Free slots, shape (G,).
-    sizes
-        Tokens of the waiting requests, the oldest first, shape (R,).
-    growth
-        Tokens that a request admitted now has gained by k + h, shape (H + 1,).
-    slowness
-        Weights of loads, shape (G,); 1 for equal workers.
-    bonus
-        What admission of a request is worth in the objective, shape (R,).
-    rounds
-        Sweeps of the local search at most; it ends by itself at a local optimum.
-
-    Returns
-    -------
-    IntArray
-        Worker of each request, -1 for those that stay waiting, shape (R,).
-    """
+    """Admit exactly min(waiting, free slots) requests: greedy, then local search."""
     memory = np.full(len(free), UNLIMITED)
     return assign(alive, free, sizes, growth, slowness, bonus, memory, rounds)
 
@@ -97,10 +73,7 @@ def assign(
     memory: IntArray,
     rounds: int,
 ) -> IntArray:
-    """Assign as `assign_by_swap` does, where workers hold at most so many tokens, shape (G,).
-
-    Where memory is short, fewer than min(waiting, free slots) requests may be admitted.
-    """
+    """Assign as `assign_by_swap` does, where workers hold at most so many tokens, shape (G,)."""
     chosen = np.full(len(sizes), NOBODY)
     slots = free.sum()
     if slots == 0 or len(sizes) == 0:

@@ -1,9 +1,8 @@
 r"""Better prices of memory by projected subgradient ascent on the Lagrangian.
 
-At prices :math:`\pi` a supergradient of the Lagrangian is the memory that the cheapest starts
-would hold at each step, beyond what there is. Steps have Polyak's length towards a target a little
-above the best value met (Polyak, 1969); the target comes closer after rounds without a gain. Only
-the integers in the end are a certificate, so nothing here has to be exact.
+Steps have Polyak's length towards a target a little above the best value met (Polyak, 1969); the
+target comes closer after rounds without a gain. The work is counted in the unit of the searches.
+Only the integers in the end are a certificate, so nothing here has to be exact.
 
 Offline the prices of the relaxation are nearly the best there are. With arrivals they are not: the
 relaxation interrupts requests when smaller ones arrive (docs/research.md has figures).
@@ -16,20 +15,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
 from optsched.solvers.bounds.bound import Bound, round_down
 from optsched.solvers.bounds.lagrangian import (
     Objective,
     certify,
     cheapest_starts,
     common_denominator,
+    slope_at,
     weights_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray
     from optsched.certificates.prices import Certificate
     from optsched.schedule import Schedule
 
@@ -49,35 +48,7 @@ def improve_prices(
     deadline: float = float("inf"),
     on_progress: Callable[[float], None] | None = None,
 ) -> Bound:
-    """Raise a certified bound by better prices.
-
-    Parameters
-    ----------
-    schedule
-        A feasible schedule: its backlog is a second guess of the prices, its cost a target.
-    certificate
-        Prices to begin with, of a bound on total or weighted latency.
-    work
-        How much to do at most, in the unit of the search; less if prices converge.
-    deadline
-        When to stop at the latest, on the clock of `time.perf_counter`.
-    on_progress
-        Called now and then with the best value so far. Ctrl-C ends the ascent as time does.
-
-    Returns
-    -------
-    Bound
-        By method "lagrangian", with a certificate; never less than that of the one given.
-
-    Examples
-    --------
-    >>> from optsched import bound, family, run
-    >>> instance = family("exponential", n=100, seed=1, load=1.1)
-    >>> first = bound(instance, "lagrangian")
-    >>> better = improve_prices(run(instance, "area"), first.certificate, work=1e8)
-    >>> better.value > 1.01 * first.value
-    True
-    """
+    """Raise a certified bound by better prices, from its own or the backlog of a schedule."""
     began = time.perf_counter()
     objective: Objective = (
         "weighted-latency" if certificate.objective == "weighted-latency" else "total-latency"
@@ -149,47 +120,11 @@ class _Ascent:
             self._slope = self._best_slope
 
     def _evaluate(self, prices: FloatArray) -> tuple[float, FloatArray]:
-        """Give the Lagrangian, and its slope where prices can follow it."""
+        """Return the Lagrangian, and its slope where prices can follow it."""
         instance = self._instance
         unit = common_denominator(instance, prices, self._weights)
         integers = np.rint(prices * unit).astype(np.int64)
         scaled = np.floor(self._weights * unit).astype(np.int64)
         self.guesses, costs = cheapest_starts(instance, integers, scaled, self.guesses)
-        held = held_by(instance.prompts, instance.outputs, self.guesses, len(prices))
         value = float(costs.sum() - instance.memory * integers.sum()) / unit
-        slope = (held - instance.memory).astype(np.float64)
-        slope[(prices <= 0) & (slope < 0)] = 0.0
-        return value, slope
-
-
-@compiled
-def held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int) -> IntArray:
-    """Count the tokens held at steps 1 to horizon.
-
-    Parameters
-    ----------
-    prompts, outputs, starts
-        Of the requests, shape (n,).
-    horizon
-        The last step.
-
-    Returns
-    -------
-    IntArray
-        Tokens, entry t - 1 for step t.
-    """
-    growth = np.zeros(horizon + 2, dtype=np.int64)
-    tokens = np.zeros(horizon + 2, dtype=np.int64)
-    for request in range(len(starts)):
-        start, prompt, output = starts[request], prompts[request], outputs[request]
-        if start >= horizon:
-            continue
-        end = min(start + output, horizon)
-        # One more token per step from start + 1 on, and the prompt; all gone after the end.
-        growth[start + 1] += 1
-        tokens[start + 1] += prompt
-        growth[end + 1] -= 1
-        tokens[end + 1] -= prompt + end - start
-    running = np.cumsum(growth)
-    held: IntArray = np.cumsum(running + tokens)[1 : horizon + 1]
-    return held
+        return value, slope_at(instance, self.guesses, prices)

@@ -26,10 +26,7 @@ _MEAN, _SQUARE = 0.9, 0.999  # Adam's memories
 
 
 class Problem(NamedTuple):
-    """The requests as the kernels see them: groups of equal requests, and items.
-
-    Item `place[first[g] + u - 1]` is what a request of group g is in its u-th step.
-    """
+    """The requests as the kernels see them: groups of equal requests, and items."""
 
     limit: int
     width: int  # at least the number of items that can run together
@@ -139,10 +136,7 @@ def largest_sets(problem: Problem, sizes: IntArray, copies: IntArray) -> IntArra
 def start_costs(
     problem: Problem, prices: IntArray, phase: IntArray, sizes: IntArray, unit: int
 ) -> IntArray:
-    """Give latency times unit plus price paid, by group and start 0 .. max(T, last arrival).
-
-    Starts before the arrival cost the largest integer.
-    """
+    """Give latency times unit plus price paid, by group and start 0 .. max(T, last arrival)."""
     horizon = len(prices)
     last = max(horizon, problem.arrivals.max())
     costs = np.full((len(problem.outputs), last + 1), np.iinfo(np.int64).max)
@@ -161,10 +155,7 @@ def start_costs(
 def largest_set(
     problem: Problem, sizes: npt.NDArray[Any], copies: IntArray, chosen: IntArray
 ) -> Any:
-    """Give the largest total size of items that can run together, in integers or doubles.
-
-    Fills `chosen` with the items of such a set, then -1.
-    """
+    """Give the largest total size of items that can run together, in integers or doubles."""
     limit, width = problem.limit, problem.width
     tries = 0
     for item in range(len(sizes)):

@@ -51,25 +51,7 @@ _LONGER = 1.25  # horizon of the prices over that of the Lagrangian bound
 
 @dataclass(frozen=True)
 class ConfigurationBound:
-    """A proven lower bound on the total latency, with its certificate.
-
-    Attributes
-    ----------
-    value
-        The bound in steps, rounded towards minus infinity.
-    method
-        "configuration".
-    seconds
-        Time it took.
-    certificate
-        The proof.
-    iterations
-        How many iterations were done.
-    complete
-        Whether all iterations asked for were done; the bound holds in any case.
-    interrupted
-        Whether Ctrl-C ended them.
-    """
+    """A proven lower bound on the total latency, with its certificate."""
 
     value: float
     method: str
@@ -89,50 +71,7 @@ def configuration_bound(
     start: Certificate | ConfigurationCertificate | None = None,
     on_progress: Callable[[float, float], None] | None = None,
 ) -> ConfigurationBound:
-    """Bound the total latency of every feasible schedule by sizes of running requests.
-
-    Parameters
-    ----------
-    instance
-        The requests. Weights and deadlines are not looked at.
-    phases
-        Number of phases with sizes of their own, at most one per step. More are stronger in the
-        end and slower.
-    iterations
-        How many steps of ascent to do; the result depends on this number and on nothing random.
-    time_limit
-        Seconds after which to stop early.
-    start
-        Begin with the prices, and sizes if it has any, of an earlier certificate; None means the
-        Lagrangian's.
-    on_progress
-        Called now and then with the seconds passed and the bound so far (before it is evaluated
-        exactly). Ctrl-C ends the ascent as a time limit does.
-
-    Returns
-    -------
-    ConfigurationBound
-        The best bound met, with its certificate.
-
-    Raises
-    ------
-    OptschedError
-        If a parameter is out of range or the instance is too large for the dynamic program.
-
-    Examples
-    --------
-    >>> from optsched import Instance
-    >>> instance = Instance([5, 5, 5], [4, 4, 4], memory=12)
-    >>> result = configuration_bound(instance, phases=2, iterations=300)
-
-    No two of these can run together, and the optimum is 4 + 8 + 12:
-
-    >>> from optsched.certificates.configurations import verify_configuration
-    >>> verify_configuration(result.certificate, instance) == result.certificate.value
-    True
-    >>> bound(instance).value < 17 < 23 < result.value <= 24
-    True
-    """
+    """Bound the total latency of every feasible schedule by sizes of running requests."""
     began = time.perf_counter()
     if phases < 1 or iterations < 0:
         raise OptschedError(
@@ -220,22 +159,7 @@ def _split(prices: FloatArray, phases: int) -> IntArray:
 def certify_configuration(
     instance: Instance, problem: Problem, point: Point
 ) -> ConfigurationCertificate:
-    """Round prices and sizes to integers and evaluate the bound at them exactly.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    problem
-        The same as the kernels see them.
-    point
-        What to round.
-
-    Returns
-    -------
-    ConfigurationCertificate
-        With the value that it proves.
-    """
+    """Round prices and sizes to integers and evaluate the bound at them exactly."""
     count, horizon = len(instance), len(point.prices)
     widest = float(point.sizes.max(initial=1.0)) + 1.0
     reach = horizon + float(instance.arrivals[-1]) + float(instance.outputs.max()) + 1.0

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.start_prices import price_of_start
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
+    from optsched._internal.start_prices import PriceSums
     from optsched.instance import Instance
 
 _FEWEST = 4096  # requests from which on a look for kinds pays
@@ -21,28 +23,7 @@ _STEPS_PER_REQUEST = 64  # that a sweep may take; a search looks at about as man
 
 
 def kinds_of(instance: Instance, horizon: int) -> IntArray | None:
-    """Give the requests kind by kind, if there are few enough kinds to sweep over the steps.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    horizon
-        Steps to sweep over.
-
-    Returns
-    -------
-    IntArray or None
-        All request indices, those of equal prompt and output next to each other, shape (n,).
-
-    Examples
-    --------
-    >>> from optsched import Instance
-    >>> kinds_of(Instance([1] * 5000, [1, 2] * 2500, 3), horizon=9)[[0, 2499, 2500]]
-    array([   0, 4998,    1])
-    >>> kinds_of(Instance([1] * 5000, range(1, 5001), 5001), horizon=99) is None
-    True
-    """
+    """Give the requests kind by kind, if there are few enough kinds to sweep over the steps."""
     count = len(instance)
     if count < _FEWEST:
         return None
@@ -64,11 +45,10 @@ def cheapest_by_kind(
     arrivals: IntArray,
     weight: int,
     order: IntArray,
-    first: IntArray,
-    second: IntArray,
+    sums: PriceSums,
 ) -> tuple[IntArray, IntArray]:
     """Find the cheapest starts; arguments as in `lagrangian`, and `kinds_of`."""
-    horizon = len(first) - 1
+    horizon = len(sums.total) - 1
     starts = np.empty(len(prompts), dtype=np.int64)
     costs = np.empty(len(prompts), dtype=np.int64)
     best_start = np.empty(horizon + 1, dtype=np.int64)
@@ -81,9 +61,7 @@ def cheapest_by_kind(
             best_start[horizon] = horizon
             best_cost[horizon] = weight * (horizon + output)
             for start in range(horizon - 1, -1, -1):
-                end = min(start + output, horizon)
-                cost = weight * (start + output) + (prompt - start) * (first[end] - first[start])
-                cost += second[end] - second[start]
+                cost = weight * (start + output) + price_of_start(prompt, output, start, sums)
                 later = best_cost[start + 1]
                 best_start[start] = start if cost <= later else best_start[start + 1]
                 best_cost[start] = min(cost, later)

@@ -1,8 +1,13 @@
-r"""The Lagrangian at given prices of memory: bounds, regrets, and starts that are too dear.
+r"""The Lagrangian at given prices of memory: bounds, slopes, regrets, and starts priced out.
 
-Whatever the prices, :math:`L(\pi)` of a certificate is a bound. Here it is evaluated in
-64-bit integers at prices rounded to a common denominator, which makes a certificate that anybody
-can verify. What a start costs at the prices beyond the cheapest one is its regret.
+Whatever the prices, :math:`L(\pi)` of a certificate is a bound. Here it is evaluated in 64-bit
+integers at prices rounded to a common denominator, which makes a certificate that can be verified
+independently. A supergradient is the memory that the cheapest starts would hold at each step,
+beyond what there is.
+
+What a start costs at the prices beyond the cheapest one is its regret. A schedule costs the bound
+plus the regrets of its starts plus what the memory it leaves idle is worth. So no schedule that
+costs at most as much as a known one has a start whose regret exceeds their distance.
 """
 
 from __future__ import annotations
@@ -13,7 +18,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from optsched._internal.arrays import MAX_SUM
 from optsched._internal.compiled import compiled
+from optsched._internal.start_prices import PriceSums, price_of_start, prices_of_starts
 from optsched.certificates.prices import Certificate
 from optsched.errors import OptschedError
 from optsched.solvers.bounds.kinds import cheapest_by_kind, kinds_of
@@ -25,24 +32,10 @@ if TYPE_CHECKING:
 Objective = Literal["total-latency", "weighted-latency", "makespan"]
 
 _NEAR, _FAR = 64, 4096  # numbers of starts that are ruled out together
-_EXACT = 2**62
 
 
 def weights_of(instance: Instance, objective: Objective) -> FloatArray:
-    """Give the weight of each request's latency in an objective, shape (n,).
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    objective
-        With "weighted-latency" the instance's weights count, if it has any.
-
-    Returns
-    -------
-    FloatArray
-        Ones where nothing is weighted.
-    """
+    """Return the weight of each request's latency in an objective, shape (n,)."""
     if objective == "weighted-latency" and instance.weights is not None:
         return instance.weights
     return np.ones(len(instance))
@@ -54,24 +47,7 @@ def certify(
     guesses: IntArray,
     objective: Objective = "total-latency",
 ) -> Certificate:
-    """Round prices to integers and evaluate the Lagrangian at them exactly.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    prices
-        Non-negative price of a token-step for steps 1 to T, shape (T,); later steps are free.
-    guesses
-        Starts to try first, as for `cheapest_starts`.
-    objective
-        "total-latency" or "weighted-latency".
-
-    Returns
-    -------
-    Certificate
-        With the value that it proves.
-    """
+    """Round prices to integers and evaluate the Lagrangian at them exactly."""
     weights = weights_of(instance, objective)
     denominator = common_denominator(instance, prices, weights)
     integers = np.rint(prices * denominator).astype(np.int64)
@@ -90,25 +66,8 @@ def certify(
 def cheapest_starts(
     instance: Instance, prices: IntArray, weights: IntArray, guesses: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Find for each request the start that is cheapest at given prices of memory.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    prices
-        Non-negative integer prices of steps 1 to T, shape (T,).
-    weights
-        Price of a step of latency of each request, in the same unit, shape (n,).
-    guesses
-        Starts to try first, shape (n,): the better they are, the less is searched.
-
-    Returns
-    -------
-    tuple of IntArray
-        The starts, and the least sum of weighted latency and price paid; shape (n,) each.
-    """
-    sums = list(_prefix_sums(prices))
+    """Return the cheapest start of each request and its cost; good guesses save work."""
+    sums = [PriceSums.of(prices)]
     if weights[0] == weights.max() == weights.min():
         order = kinds_of(instance, len(prices))
         if order is not None:
@@ -122,33 +81,22 @@ def cheapest_starts(
         lowest[:-reach] = np.minimum(lowest[:-reach], lowest[reach:])
         reach *= 2
         if reach in (_NEAR, _FAR):
-            sums += _prefix_sums(lowest[: len(prices)])
+            sums.append(PriceSums.of(lowest[: len(prices)]))
     return _cheapest_starts(
         instance.prompts, instance.outputs, instance.arrivals, weights, guesses, *sums
     )
 
 
+def slope_at(instance: Instance, starts: IntArray, prices: FloatArray) -> FloatArray:
+    """Return the slope of the Lagrangian where these starts are cheapest, 0 where prices are."""
+    held = held_by(instance.prompts, instance.outputs, starts, len(prices))
+    slope = (held - instance.memory).astype(np.float64)
+    slope[(prices <= 0) & (slope < 0)] = 0.0  # no price can fall below zero
+    return slope
+
+
 class PricedStarts:
-    """What starts cost at the prices of a certificate, beyond the cheapest start of the request.
-
-    A schedule costs the bound plus the regrets of its starts plus what the memory it leaves idle
-    is worth. So none that costs at most as much as a known one has a start whose regret exceeds
-    their distance. All numbers are in units of one over the certificate's denominator.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    certificate
-        A certificate for them.
-
-    Attributes
-    ----------
-    prices
-        Of steps 1 to T, shape (T,).
-    cheapest
-        The cheapest start of each request, shape (n,).
-    """
+    """Regrets of starts at a certificate's prices, in units of one over its denominator."""
 
     def __init__(self, instance: Instance, certificate: Certificate) -> None:
         self._instance, self._certificate = instance, certificate
@@ -156,48 +104,34 @@ class PricedStarts:
         weights = weights_of(instance, "weighted-latency" if weighted else "total-latency")
         self._weights = np.floor(weights * certificate.denominator).astype(np.int64)
         self.prices = np.array(certificate.prices, dtype=np.int64)
-        self._first, self._second = _prefix_sums(self.prices)
+        self._sums = PriceSums.of(self.prices)
         self.cheapest, self._least = cheapest_starts(
             instance, self.prices, self._weights, instance.arrivals
         )
 
     def regrets(self, requests: IntArray, steps: IntArray) -> IntArray:
-        """Evaluate starts.
-
-        Parameters
-        ----------
-        requests, steps
-            Request and step of each start, shape (m,).
-
-        Returns
-        -------
-        IntArray
-            Their regrets, shape (m,); never negative.
-        """
+        """Return the regret of each start, never negative; requests and steps have shape (m,)."""
         prompts, outputs = self._instance.prompts[requests], self._instance.outputs[requests]
-        begin = np.minimum(steps, len(self.prices))
-        end = np.minimum(steps + outputs, len(self.prices))
-        paid = (prompts - begin) * (self._first[end] - self._first[begin])
-        paid += self._second[end] - self._second[begin]
+        paid = prices_of_starts(prompts, outputs, steps, self._sums)
         latency = steps + outputs - self._instance.arrivals[requests]
         regrets: IntArray = self._weights[requests] * latency + paid - self._least[requests]
         return regrets
 
     def room(self, cost: float) -> int:
-        """Say how much regret a schedule can have that costs at most so much."""
+        """Return how much regret a schedule can have that costs at most so much."""
         # Costs are sums in floating point; a little more room errs on the safe side.
         known = Fraction(math.nextafter(cost * (1 + 2**-40), math.inf))
         return math.floor((known - self._certificate.value) * self._certificate.denominator)
 
     def latest(self, cost: float) -> IntArray:
-        """Bound the starts of every schedule that costs at most so much, shape (n,)."""
+        """Return the latest starts of schedules that cost at most so much, shape (n,)."""
         # Prices are not negative, so a late start costs at least its latency.
         latency = (self._least + self.room(cost)) // self._weights
         return np.asarray(latency - self._instance.outputs + self._instance.arrivals)
 
 
 def common_denominator(instance: Instance, prices: FloatArray, weights: FloatArray) -> int:
-    """Choose the largest power of two for which no 64-bit sum of `cheapest_starts` overflows."""
+    """Return the largest power of two for which no 64-bit sum of `cheapest_starts` overflows."""
     horizon, spent = len(prices) + 1.0, float(prices.sum()) + 1.0
     reach = horizon + float(instance.arrivals[-1]) + float(instance.outputs.max())
     largest = max(
@@ -205,30 +139,31 @@ def common_denominator(instance: Instance, prices: FloatArray, weights: FloatArr
         float(weights.sum()) * reach,
         instance.memory * spent,
     )
-    if largest >= _EXACT / 2:
+    if largest >= MAX_SUM / 2:
         raise OptschedError(
             "the instance is too large for a certificate in 64-bit integers; use longer steps"
         )
-    return int(2 ** min(40, math.floor(math.log2(_EXACT / 2 / largest))))
-
-
-def _prefix_sums(prices: IntArray) -> tuple[IntArray, IntArray]:
-    first = np.zeros(len(prices) + 1, dtype=np.int64)
-    second = np.zeros(len(prices) + 1, dtype=np.int64)
-    np.cumsum(prices, out=first[1:])
-    np.cumsum(prices * np.arange(1, len(prices) + 1), out=second[1:])
-    return first, second
+    return int(2 ** min(40, math.floor(math.log2(MAX_SUM / 2 / largest))))
 
 
 @compiled
-def _paid(
-    prompt: int, output: int, start: int, horizon: int, first: IntArray, second: IntArray
-) -> int:
-    if start >= horizon:
-        return 0
-    end = min(start + output, horizon)
-    paid: int = (prompt - start) * (first[end] - first[start]) + second[end] - second[start]
-    return paid
+def held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int) -> IntArray:
+    """Count the tokens held at steps 1 to horizon."""
+    growth = np.zeros(horizon + 2, dtype=np.int64)
+    tokens = np.zeros(horizon + 2, dtype=np.int64)
+    for request in range(len(starts)):
+        start, prompt, output = starts[request], prompts[request], outputs[request]
+        if start >= horizon:
+            continue
+        end = min(start + output, horizon)
+        # One more token per step from start + 1 on, and the prompt; all gone after the end.
+        growth[start + 1] += 1
+        tokens[start + 1] += prompt
+        growth[end + 1] -= 1
+        tokens[end + 1] -= prompt + end - start
+    running = np.cumsum(growth)
+    held: IntArray = np.cumsum(running + tokens)[1 : horizon + 1]
+    return held
 
 
 @compiled
@@ -238,15 +173,13 @@ def _cheapest_starts(
     arrivals: IntArray,
     weights: IntArray,
     guesses: IntArray,
-    first: IntArray,
-    second: IntArray,
-    near_first: IntArray,
-    near_second: IntArray,
-    far_first: IntArray,
-    far_second: IntArray,
+    sums: PriceSums,
+    near_sums: PriceSums,
+    far_sums: PriceSums,
 ) -> tuple[IntArray, IntArray]:
+    """Search from each arrival on, by blocks whose least prices `near_sums` and `far_sums` hold."""
     count = len(prompts)
-    horizon = len(first) - 1
+    horizon = len(sums.total) - 1
     starts = np.empty(count, dtype=np.int64)
     costs = np.empty(count, dtype=np.int64)
     for request in range(count):
@@ -257,22 +190,22 @@ def _cheapest_starts(
         best = weight * (start + output - arrival)
         guess = min(max(guesses[request], arrival), start)
         cost = weight * (guess + output - arrival)
-        cost += _paid(prompt, output, guess, horizon, first, second)
+        cost += price_of_start(prompt, output, guess, sums)
         if cost < best:
             start, best = guess, cost
         for far in range(arrival, horizon, _FAR):
             latency = weight * (far + output - arrival)
             if latency >= best:
-                break  # later starts are dearer still
-            if latency + _paid(prompt, output, far, horizon, far_first, far_second) >= best:
+                break  # later starts cost even more
+            if latency + price_of_start(prompt, output, far, far_sums) >= best:
                 continue
             for near in range(far, min(far + _FAR, horizon), _NEAR):
                 latency = weight * (near + output - arrival)
-                if latency + _paid(prompt, output, near, horizon, near_first, near_second) >= best:
+                if latency + price_of_start(prompt, output, near, near_sums) >= best:
                     continue
                 for at in range(near, min(near + _NEAR, horizon)):
                     cost = weight * (at + output - arrival)
-                    cost += _paid(prompt, output, at, horizon, first, second)
+                    cost += price_of_start(prompt, output, at, sums)
                     if cost < best:
                         start, best = at, cost
         starts[request], costs[request] = start, best

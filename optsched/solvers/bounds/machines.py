@@ -26,32 +26,7 @@ if TYPE_CHECKING:
 
 
 def machines_bound(instance: Instance) -> float:
-    """Bound the total latency of every schedule of equal prompts from below.
-
-    Parameters
-    ----------
-    instance
-        Requests whose prompts are all the same.
-
-    Returns
-    -------
-    float
-        The bound in steps.
-
-    Raises
-    ------
-    InstanceError
-        If prompts differ.
-
-    Examples
-    --------
-    Only one request fits at a time, so that the shortest goes first.
-
-    >>> from optsched import Instance, run
-    >>> instance = Instance([9] * 3, [1, 2, 3], memory=12)
-    >>> machines_bound(instance), run(instance, "mc-sf").total_latency
-    (10.0, 10)
-    """
+    """Bound the total latency of every schedule of equal prompts from below."""
     prompts = instance.prompts
     if prompts.min() != prompts.max():
         raise InstanceError(

@@ -34,10 +34,7 @@ _EXACT = 2**62
 
 @dataclass(frozen=True)
 class Relaxation:
-    """Who is served when, in token-steps: time runs at M per step, so all numbers are whole.
-
-    Where a request completes, `successor` is the first of those waiting then, or -1.
-    """
+    """Who is served when, in token-steps: time runs at M per step, so all numbers are whole."""
 
     request: IntArray
     begin: IntArray

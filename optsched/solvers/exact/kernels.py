@@ -22,11 +22,7 @@ _DEPTHS = 24  # grid on the numbers of steps since a start for which room is tab
 
 
 class Search(NamedTuple):
-    """An instance and a certificate, as the search needs them; all costs are integers.
-
-    Requests that are equal but for their arrivals are of one kind. A slot is a request; the slots
-    of kind q are ``begin[q] .. begin[q + 1] - 1``, by arrival.
-    """
+    """An instance and a certificate, as the search needs them; all costs are integers."""
 
     limit: int
     unit: int  # what one step of latency costs
@@ -178,17 +174,7 @@ def grow(
     after: Layer,
     filled: int,
 ) -> tuple[int, int, int]:
-    """Let the nodes begin .. end - 1 start every set that can start at the clock.
-
-    Children with a bound of at most `slack` are appended to `after`. Complete schedules cheaper
-    than `best_cost` replace `best_starts`.
-
-    Returns
-    -------
-    tuple of int
-        How many nodes `after` holds, the least bound of children for which it had no memory, and
-        the best cost.
-    """
+    """Let the nodes begin .. end - 1 start every set that can start at the clock."""
     slots, kinds = len(search.requests), len(search.outputs)
     longest, horizon, unit = layer.profile.shape[1], len(search.prices), search.unit
     lost = np.iinfo(np.int64).max
@@ -305,23 +291,7 @@ def grow(
 
 @compiled
 def undominated(layer: Layer, order: IntArray) -> npt.NDArray[np.bool_]:
-    """Mark the nodes that no other node makes needless.
-
-    A node is needless if another one has started the same slots at no more cost and holds at most
-    as many tokens at every later step: whatever may follow can follow there as well.
-
-    Parameters
-    ----------
-    layer
-        The nodes.
-    order
-        Their indices by key, then by cost.
-
-    Returns
-    -------
-    numpy.ndarray
-        For each entry of `order`, whether to keep that node.
-    """
+    """Mark the nodes that no other node makes needless."""
     count, longest = len(order), layer.profile.shape[1]
     keep = np.ones(count, dtype=np.bool_)
     # What is compared often lies together: the nodes kept so far of the group at hand.

@@ -51,23 +51,7 @@ _CHUNK = 2048  # nodes between two looks at the clock
 
 @dataclass(frozen=True)
 class ExactResult:
-    """An interval around the least total latency.
-
-    Attributes
-    ----------
-    schedule
-        The best schedule found.
-    lower
-        No feasible schedule has a smaller total latency.
-    stopped
-        `Stopped.OPTIMAL` if the schedule is proven to be optimal, else why the search ended.
-    nodes
-        How many nodes were expanded.
-    width
-        Most nodes of a layer in the last pass.
-    seconds
-        Time it took, with the certificate if it had to be made.
-    """
+    """An interval around the least total latency."""
 
     schedule: Schedule
     lower: int
@@ -92,51 +76,7 @@ def solve_exact(
     memory_limit: int = 2**30,
     on_progress: Callable[[float, int, int], None] | None = None,
 ) -> ExactResult:
-    """Find a schedule of least total latency, or an interval around it.
-
-    Parameters
-    ----------
-    instance
-        The requests. Weights are not looked at; deadlines are refused.
-    upper
-        A feasible schedule to improve; None means the best of three orders.
-    certificate
-        A certificate of the configuration bound, the stronger the faster; None means one with
-        `configuration_bound`'s own settings.
-    time_limit
-        Seconds after which to stop, at most half of them for the certificate.
-    node_limit
-        Number of nodes after which to stop; unlike the time limit it gives equal results.
-    memory_limit
-        Bytes that the layers may take.
-    on_progress
-        Called now and then with the seconds passed, the lower bound and the best total latency.
-        Ctrl-C ends the search as a time limit does.
-
-    Returns
-    -------
-    ExactResult
-        The interval is valid however the search ended.
-
-    Raises
-    ------
-    OptschedError
-        If there are deadlines, the memory limit is too small to begin, or the instance is too
-        large for the configuration bound.
-    ScheduleError
-        If `upper` is infeasible or belongs to another instance.
-    CertificateError
-        If the certificate was made for another instance.
-
-    Examples
-    --------
-    For equal prompts, shortest output first is not optimal (22).
-
-    >>> from optsched import Instance
-    >>> result = solve_exact(Instance([4] * 4, [1, 1, 6, 6], memory=13))
-    >>> result.schedule.total_latency, result.lower, result.proven_optimal
-    (21, 21, True)
-    """
+    """Find a schedule of least total latency, or an interval around it."""
     began = time.perf_counter()
     if instance.deadlines is not None:
         raise OptschedError(

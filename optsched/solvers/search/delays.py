@@ -24,7 +24,9 @@ from optsched.admission import admit_by_priority
 from optsched.instance import Instance
 from optsched.schedule import Schedule
 from optsched.solvers.bounds.lagrangian import PricedStarts
-from optsched.solvers.search.delays_kernels import anneal_releases
+from optsched.solvers.search.annealing import MAX_STEPS, STRIDE, Budget, Cooling
+from optsched.solvers.search.delays_kernels import Releases, anneal_releases
+from optsched.solvers.search.shared_kernels import Requests, new_random
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,12 +36,9 @@ if TYPE_CHECKING:
 
 _SHARES = (0.25, 0.5, 0.75, 1.0, 1.25)  # of the way from arrival to cheapest start
 _LARGEST = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)  # quantiles of areas from which requests wait
-_RENEWED = 50  # trials until regrets are computed anew
+_TRIALS = 50  # until regrets are computed again
 _HOT, _COLD = 2.4, 0.08  # temperatures in mean outputs
-_STRIDE = 1_000_003  # between the seeds of anneals
 _SHORT, _SHORT_SHARE = 10, 0.05  # short anneals, and the share of the work of each
-_LATE = 1.1  # the share of time spent over that of work done, beyond which an anneal is late
-_LONGEST = 50_000_000  # steps of a dense usage profile
 
 
 def delay_large(
@@ -52,42 +51,7 @@ def delay_large(
     deadline: float = math.inf,
     on_progress: Callable[[float], None] | None = None,
 ) -> Schedule:
-    """Find delays of large requests with which `area` does best.
-
-    Parameters
-    ----------
-    instance
-        The requests. Deadlines are not respected.
-    weights
-        Cost of a step of latency of each request, shape (n,).
-    certificate
-        Prices of memory; the better the bound, the better the guesses.
-    work
-        How much to try, in the unit of `optsched.solvers.search.search`.
-    seed
-        Same seed and work: same schedule.
-    deadline
-        When to stop at the latest, on the clock of `time.perf_counter`.
-    on_progress
-        Called with the best cost after some trials.
-
-    Returns
-    -------
-    Schedule
-        Never worse than `area` over weight.
-
-    Examples
-    --------
-    One request that runs for long before many that arrive just after it:
-
-    >>> from optsched import Instance, bound, run
-    >>> instance = Instance([9] + [20] * 8, [40] + [2] * 8, 50, arrivals=[0] + [1] * 8)
-    >>> certificate = bound(instance, "lagrangian").certificate
-    >>> run(instance, "area").total_latency
-    112
-    >>> delay_large(instance, np.ones(9), certificate, work=1e7).total_latency
-    89
-    """
+    """Find delays of large requests with which `area` does best; deadlines are not respected."""
     priced = PricedStarts(instance, certificate)
     rank = np.argsort(np.argsort(instance.areas / weights, kind="stable"))
     ahead = np.maximum(priced.cheapest - instance.arrivals, 0)
@@ -101,14 +65,14 @@ def delay_large(
     found = [(serve(instance, rank, releases), releases) for releases in guesses]
     starts, releases = min(found, key=lambda pair: weights @ pair[0])
     first = Schedule(instance, starts, "delayed")
-    if first.makespan + int(instance.outputs.sum()) > _LONGEST or instance.memory >= 2**31:
+    if first.makespan + int(instance.outputs.sum()) > MAX_STEPS or instance.memory >= 2**31:
         return first
     now = time.perf_counter()
 
     def anneal(begin: Anneal, number: int, share: float, until: float) -> Anneal:
         run = Anneal(instance, weights, priced, rank, begin.best_releases, begin.best)
         end = now + (deadline - now) * until
-        run.follow(share * work, seed + _STRIDE * number, end, on_progress)
+        run.follow(share * work, seed + STRIDE * number, end, on_progress)
         return run
 
     begin = Anneal(instance, weights, priced, rank, releases, starts)
@@ -120,33 +84,19 @@ def delay_large(
     return Schedule(instance, best.best, "delayed")
 
 
-def serve(instance: Instance, rank: IntArray, releases: IntArray) -> IntArray:
-    """Serve by rank, none before its release."""
+def serve(instance: Instance, key: IntArray, releases: IntArray) -> IntArray:
+    """Return the starts by the prefix rule, least key first, none before its release."""
     order = np.argsort(releases, kind="stable")
     released = Instance(
         instance.prompts[order], instance.outputs[order], instance.memory, releases[order]
     )
     starts = np.empty_like(order)
-    starts[order] = admit_by_priority(released, np.argsort(rank[order]))
+    starts[order] = admit_by_priority(released, np.argsort(key[order], kind="stable"))
     return starts
 
 
 class Anneal:
-    """Releases, what serving by rank makes of them, and the best met.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    weights
-        Cost of a step of latency of each request, shape (n,).
-    priced
-        What starts cost at prices of memory: which releases to change, and where to.
-    rank
-        The rank of each request, 0 the most urgent, shape (n,).
-    releases, starts
-        Releases and the schedule they lead to, shape (n,).
-    """
+    """Releases, what serving by rank makes of them, and the best met."""
 
     def __init__(
         self,
@@ -157,20 +107,33 @@ class Anneal:
         releases: IntArray,
         starts: IntArray,
     ) -> None:
-        self._instance, self._weights, self._priced, self._rank = instance, weights, priced, rank
-        self.releases, self.starts = releases.copy(), starts.copy()
-        self.best_releases, self.best = releases.copy(), starts.copy()
-        self._costs = np.array([weights @ starts, weights @ starts], dtype=np.float64)
-        self._heads = releases.copy()
+        self._instance, self._priced = instance, priced
+        self._requests = Requests.of(instance, weights)
         self._horizon = int((starts + instance.outputs).max())
-        # Memory is never empty while somebody waits, so nothing lasts longer than this.
+        # Memory is never empty while a request waits, so nothing lasts longer than this.
         length = self._horizon + int(instance.outputs.sum()) + 2
-        self._usage = np.zeros(length, dtype=np.int32)
+        self._state = Releases(
+            rank=rank,
+            by_rank=np.argsort(rank),
+            releases=releases.copy(),
+            by_release=np.argsort(releases, kind="stable"),
+            starts=starts.copy(),
+            order=np.argsort(starts, kind="stable"),
+            heads=releases.copy(),
+            usage=np.zeros(length, dtype=np.int32),
+            best=starts.copy(),
+            best_releases=releases.copy(),
+            costs=np.array([weights @ starts, weights @ starts], dtype=np.float64),
+        )
+        self._scale = float(np.mean(weights)) * float(np.mean(instance.outputs))
+        self._offset = float(weights @ (instance.outputs - instance.arrivals))
+        self.releases, self.starts = self._state.releases, self._state.starts
+        self.best_releases, self.best = self._state.best_releases, self._state.best
 
     @property
     def cost(self) -> float:
         """Weighted starts of the best schedule."""
-        return float(self._costs[1])
+        return float(self._state.costs[1])
 
     def follow(
         self,
@@ -179,45 +142,24 @@ class Anneal:
         deadline: float = math.inf,
         on_progress: Callable[[float], None] | None = None,
     ) -> None:
-        """Anneal until the work is done; work for which there is no time is left out."""
-        instance = self._instance
-        random = np.array([seed + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        by_rank = np.argsort(self._rank)
-        by_release = np.argsort(self.releases, kind="stable")
-        order = np.argsort(self.starts, kind="stable")
-        scale = float(np.mean(self._weights)) * float(np.mean(instance.outputs))
-        offset = float(self._weights @ (instance.outputs - instance.arrivals))
-        everyone = np.arange(len(instance))
-        began = time.perf_counter()
-        limit = max(deadline - began, 1e-9)
-        done = 0.0
-        while done < work and (spent := (time.perf_counter() - began) / limit) < 1:
-            if spent > _LATE * done / work + 0.02:
-                done = spent * work
+        """Anneal until the work is done or the time is up."""
+        state, everything = self._state, np.arange(len(self._instance))
+        # Those of equal keys are in the order of a fresh start, whatever was annealed before.
+        state.by_release[:] = np.argsort(state.releases, kind="stable")
+        state.order[:] = np.argsort(state.starts, kind="stable")
+        random, cooling = new_random(seed), Cooling(self._scale, _HOT, _COLD)
+        budget = Budget(work, deadline - time.perf_counter())
+        while budget.goes_on():
             if on_progress is not None:
-                on_progress(self.cost + offset)
-            regrets = self._priced.regrets(everyone, self.starts)
-            done += anneal_releases(
-                instance.prompts,
-                instance.outputs,
-                instance.arrivals,
-                self._weights,
-                instance.memory,
-                self._rank,
-                by_rank,
+                on_progress(self.cost + self._offset)
+            regrets = self._priced.regrets(everything, state.starts)
+            budget.done += anneal_releases(
+                self._requests,
+                state,
                 self._priced.cheapest,
                 np.cumsum(regrets.astype(np.float64) + 1.0),
                 self._horizon,
-                self.releases,
-                by_release,
-                order,
-                self.starts,
-                self._heads,
-                self._usage,
-                self.best,
-                self.best_releases,
-                self._costs,
                 random,
-                _RENEWED,
-                scale * _HOT * math.pow(_COLD / _HOT, done / work),
+                _TRIALS,
+                budget.leg(cooling).hot,
             )

@@ -4,32 +4,51 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from optsched._internal.compiled import compiled
-from optsched.solvers.search.shared_kernels import add_usage, earliest_fit, uniform
+from optsched.solvers.search.shared_kernels import (
+    add_usage,
+    earliest_fit,
+    first_from,
+    uniform,
+)
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.solvers.search.shared_kernels import RandomState, Usage
+    from optsched.solvers.search.shared_kernels import RandomState, Requests, Usage
 
 _NEVER = 1 << 60
-_TRIAL, _REQUEST = 500.0, 2.0  # work of a trial beyond its token-steps, and of a later request
+# Work of a trial beyond its token-steps, and of each request from its first change on.
+_TRIAL_WORK, _REQUEST_WORK = 500.0, 2.0
 
 
-@compiled
-def _first_from(values: IntArray, order: IntArray, step: int) -> int:
-    """Find the first place in an order by value whose value is at least so large."""
-    low, high = 0, len(order)
-    while low < high:
-        middle = (low + high) // 2
-        if values[order[middle]] < step:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+class Releases(NamedTuple):
+    """Releases, the schedule that serving by rank makes of them, and the best one met."""
+
+    rank: IntArray  # of each request, 0 the most urgent
+    by_rank: IntArray  # the requests by rank
+    releases: IntArray
+    by_release: IntArray
+    starts: IntArray
+    order: IntArray  # the requests by start
+    heads: IntArray  # step before which a request is not the most urgent one that waits
+    usage: Usage  # zeros, up to a step that no schedule reaches
+    best: IntArray
+    best_releases: IntArray
+    costs: FloatArray  # weighted starts, of the schedule and of the best
+
+
+class _Trial(NamedTuple):
+    """What changed releases lead to, where that differs from the known schedule."""
+
+    admitted: IntArray  # requests in the order of their starts
+    fresh: IntArray  # their starts
+    tried: IntArray  # when each request was first the most urgent one, -1 if never
+    not_before: IntArray
+    sides: IntArray  # 1 or -1 where only one of the schedules has started a request
 
 
 @compiled
@@ -50,54 +69,31 @@ def _release(releases: IntArray, by_release: IntArray, request: int, release: in
 
 @compiled
 def _decode(
-    prompts: IntArray,
-    outputs: IntArray,
-    memory: int,
-    rank: IntArray,
-    by_rank: IntArray,
-    releases: IntArray,
-    by_release: IntArray,
-    begin: int,
-    settled: int,
-    first: int,
-    order: IntArray,
-    starts: IntArray,
-    usage: Usage,
-    admitted: IntArray,
-    fresh: IntArray,
-    tried: IntArray,
-    not_before: IntArray,
-    sides: IntArray,
+    requests: Requests, state: Releases, trial: _Trial, begin: int, settled: int, first: int
 ) -> tuple[int, int, float]:
     """Admit from step `begin` on, before which nothing differs from the known starts.
 
     Ends when the known schedule is met again: at a step from `settled` on, when the same requests
-    have started, and those still running at the same steps. Gives how many were admitted (which
-    ones is in `admitted`, their starts in `fresh`), the step at which the known schedule is met,
-    and the work. `tried` holds when each was first the most urgent one, -1 if never.
+    have started, and those still running at the same steps. Returns how many were admitted, the
+    step at which the known schedule is met, and the work. `first` is the first place in the order
+    from which starts may differ.
     """
+    prompts, outputs, starts = requests.prompts, requests.outputs, state.starts
+    rank, by_rank, order, usage = state.rank, state.by_rank, state.order, state.usage
+    releases, by_release = state.releases, state.by_release
+    tried, not_before, sides = trial.tried, trial.not_before, trial.sides
     count = len(order)
-    longest = outputs.max()
-    spent, end = 0.0, begin
-    for place in range(first - 1, -1, -1):
-        request = order[place]
-        start = starts[request]
-        if start + longest <= begin:
-            break
-        over = start + outputs[request]
-        held = prompts[request] - start
-        for step in range(begin + 1, over + 1):
-            usage[step] += held + step
-        spent += max(over - begin, 0)
-        end = max(end, over)
-    waiting = [rank[0] for _ in range(0)]
+    end, spent = _occupy_running(requests, state, begin, first)
+    # No comprehension: where numba inlines one, it drops writes to arrays that come out of a tuple.
+    waiting = [rank[0]]
+    waiting.clear()
     for place in range(first, count):
         request = order[place]
         tried[request], not_before[request], sides[request] = -1, 0, 0
         if releases[request] <= begin:
             waiting.append(rank[request])
     heapq.heapify(waiting)
-    released = _first_from(releases, by_release, begin + 1)
+    released = first_from(releases, by_release, begin + 1)
     clock = last = begin
     # `differ` requests have started by `last` in one of the two schedules only.
     differ, until, known = 0, settled, first
@@ -115,11 +111,11 @@ def _decode(
                 tried[request] = clock
             latest = len(usage) - 1 - output
             begun = max(clock, not_before[request])
-            start = earliest_fit(usage, memory, prompt, output, begun, latest)
+            start = earliest_fit(usage, requests.memory, prompt, output, begun, latest)
             not_before[request] = start
             if released == count or start < releases[by_release[released]]:
                 break
-            clock = releases[by_release[released]]  # somebody more urgent may come
+            clock = releases[by_release[released]]  # a more urgent one may come
         if start > last:
             while known < count and starts[order[known]] < start:
                 other = order[known]
@@ -134,7 +130,7 @@ def _decode(
         add_usage(usage, prompt, output, start, 1)
         spent += 2 * output
         end = max(end, start + output)
-        admitted[number], fresh[number] = request, start
+        trial.admitted[number], trial.fresh[number] = request, start
         number += 1
         sides[request] += 1
         differ += 1 if sides[request] else -1
@@ -142,17 +138,33 @@ def _decode(
             until = max(until, max(start, starts[request]) + output)
         clock = start
     usage[begin : end + 1] = 0
-    return number, met, spent + _TRIAL + _REQUEST * (count - first)
+    return number, met, spent + _TRIAL_WORK + _REQUEST_WORK * (count - first)
+
+
+@compiled
+def _occupy_running(
+    requests: Requests, state: Releases, begin: int, first: int
+) -> tuple[int, float]:
+    """Add what earlier requests hold after a step; return the last step in use, and the work."""
+    longest = requests.outputs.max()
+    spent, end = 0.0, begin
+    for place in range(first - 1, -1, -1):
+        request = state.order[place]
+        start = state.starts[request]
+        if start + longest <= begin:
+            break
+        over = start + requests.outputs[request]
+        held = requests.prompts[request] - start
+        for step in range(begin + 1, over + 1):
+            state.usage[step] += held + step
+        spent += max(over - begin, 0)
+        end = max(end, over)
+    return end, spent
 
 
 @compiled
 def _draw_release(
-    request: int,
-    arrival: int,
-    cheapest: int,
-    start: int,
-    longest: int,
-    random: RandomState,
+    arrival: int, cheapest: int, start: int, longest: int, random: RandomState
 ) -> int:
     """Draw a release: the cheapest start, the arrival, something between, or near the start."""
     kind, share = uniform(random), uniform(random)
@@ -168,88 +180,61 @@ def _draw_release(
 
 @compiled
 def anneal_releases(
-    prompts: IntArray,
-    outputs: IntArray,
-    arrivals: IntArray,
-    weights: FloatArray,
-    memory: int,
-    rank: IntArray,
-    by_rank: IntArray,
+    requests: Requests,
+    state: Releases,
     cheapest: IntArray,
     regrets: FloatArray,
     horizon: int,
-    releases: IntArray,
-    by_release: IntArray,
-    order: IntArray,
-    starts: IntArray,
-    heads: IntArray,
-    usage: Usage,
-    best: IntArray,
-    best_releases: IntArray,
-    costs: FloatArray,
     random: RandomState,
     trials: int,
     temperature: float,
 ) -> float:
-    """Change single releases, and accept by Metropolis; give the work.
+    """Change single releases, and accept by Metropolis; return the work.
 
-    `regrets` are sums that say which requests are chosen, `heads` steps before which a request was
-    not the most urgent one that waits, `usage` zeros, `costs` of the current and the best starts.
+    `regrets` are sums over the requests, which say how often each is chosen.
     """
-    count, longest = len(order), int(outputs.max())
-    admitted, fresh = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    tried, not_before = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    sides = np.empty(count, dtype=np.int64)
+    releases, starts, heads, costs = state.releases, state.starts, state.heads, state.costs
+    count, longest = len(starts), int(requests.outputs.max())
+    arrays = np.empty((5, count), dtype=np.int64)
+    trial = _Trial(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4])
     work = 0.0
     for _ in range(trials):
         one = int(np.searchsorted(regrets, uniform(random) * regrets[-1], side="right"))
-        arrival, old = arrivals[one], releases[one]
-        new = _draw_release(one, arrival, cheapest[one], starts[one], longest, random)
+        arrival, old = requests.arrivals[one], releases[one]
+        new = _draw_release(arrival, cheapest[one], starts[one], longest, random)
         new = min(max(new, arrival), horizon)
         if old <= new <= heads[one]:  # it waits for others until then anyway
-            work += _TRIAL
+            work += _TRIAL_WORK
             continue
         begin = new if new < old else heads[one]
-        first = _first_from(starts, order, begin)
-        _release(releases, by_release, one, new)
-        number, met, spent = _decode(
-            prompts,
-            outputs,
-            memory,
-            rank,
-            by_rank,
-            releases,
-            by_release,
-            begin,
-            max(old, new),
-            first,
-            order,
-            starts,
-            usage,
-            admitted,
-            fresh,
-            tried,
-            not_before,
-            sides,
-        )
+        first = first_from(starts, state.order, begin)
+        _release(releases, state.by_release, one, new)
+        number, met, spent = _decode(requests, state, trial, begin, max(old, new), first)
         work += spent
         change = 0.0
         for place in range(number):
-            request = admitted[place]
-            change += weights[request] * (fresh[place] - starts[request])
+            request = trial.admitted[place]
+            change += requests.weights[request] * (trial.fresh[place] - starts[request])
         if change > -temperature * math.log(1.0 - uniform(random)):
-            _release(releases, by_release, one, old)
+            _release(releases, state.by_release, one, old)
             continue
-        for place in range(first, count):
-            request = order[place]
-            if heads[request] >= begin:
-                heads[request] = tried[request] if tried[request] >= 0 else max(heads[request], met)
-        for place in range(number):
-            starts[admitted[place]] = fresh[place]
-            order[first + place] = admitted[place]
+        _accept(state, trial, begin, first, number, met)
         costs[0] += change
         if costs[0] < costs[1]:
             costs[1] = costs[0]
-            best[:] = starts
-            best_releases[:] = releases
+            state.best[:] = starts
+            state.best_releases[:] = releases
     return work
+
+
+@compiled
+def _accept(state: Releases, trial: _Trial, begin: int, first: int, number: int, met: int) -> None:
+    """Make what was decoded the known schedule."""
+    heads, tried = state.heads, trial.tried
+    for place in range(first, len(state.order)):
+        request = state.order[place]
+        if heads[request] >= begin:
+            heads[request] = tried[request] if tried[request] >= 0 else max(heads[request], met)
+    for place in range(number):
+        state.starts[trial.admitted[place]] = trial.fresh[place]
+        state.order[first + place] = trial.admitted[place]

@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.compiled import compiled
-from optsched.admission import admit_by_priority, admit_on_budget, new_usage
-from optsched.instance import Instance
+from optsched.admission import admit_on_budget, new_usage
 from optsched.schedule import Schedule
 from optsched.solvers.bounds.relaxation import relax
+from optsched.solvers.search.delays import serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.instance import Instance
 
 _PACES = (0.95, 0.97, 0.99)  # memory-time started per step, as a share of the memory
 _SMALLEST = (0.0, 0.75, 0.9)  # shares of the requests that do not wait for the budget
@@ -34,27 +35,7 @@ _FLUID = (0.93, 0.96, 0.98, 1.0)  # shares of the memory that the relaxation may
 
 
 def start_evenly(instance: Instance) -> Schedule:
-    """Find the best of some schedules that spread the starts of similar requests.
-
-    Parameters
-    ----------
-    instance
-        The requests. Weights and deadlines do not count.
-
-    Returns
-    -------
-    Schedule
-        The one of least total latency.
-
-    Examples
-    --------
-    Forty requests that grow to 9 tokens each, in a memory of 45: five at once, or one per step.
-
-    >>> from optsched import Instance, run
-    >>> instance = Instance([0] * 40, [9] * 40, memory=45)
-    >>> run(instance, "mc-sf").total_latency, start_evenly(instance).total_latency
-    (1620, 1140)
-    """
+    """Return the best of some schedules that spread starts; weights and deadlines do not count."""
     found = (
         Schedule(instance, starts, "even pace")
         for starts in (*_on_budget(instance), *_after_relaxation(instance))
@@ -94,16 +75,7 @@ def _after_relaxation(instance: Instance) -> Iterator[IntArray]:
         starts = np.rint(ends / memory - offsets - 0.5).astype(np.int64)
         releases = np.maximum(instance.arrivals, starts)
         for not_before in (releases, instance.arrivals):
-            place = np.argsort(not_before, kind="stable")
-            released = Instance(
-                instance.prompts[place],
-                instance.outputs[place],
-                instance.memory,
-                not_before[place],
-            )
-            result = np.empty(len(instance), dtype=np.int64)
-            result[place] = admit_by_priority(released, np.argsort(releases[place], kind="stable"))
-            yield result
+            yield serve(instance, releases, not_before)
 
 
 @compiled

@@ -27,51 +27,39 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from optsched._internal.arrays import ranks_in
 from optsched.errors import OptschedError
 from optsched.schedule import Schedule
-from optsched.solvers.search.search_kernels import anneal_orders, move_starts
+from optsched.solvers.search.annealing import MAX_STEPS, STRIDE, Budget, Cooling
+from optsched.solvers.search.search_kernels import Moves, Orders, anneal_orders, move_starts
+from optsched.solvers.search.shared_kernels import Requests, new_random
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
-
+    from optsched.solvers.search.shared_kernels import Leg
 
 Kind = Literal["prefix", "backfill", "starts"]
 Plan = tuple[tuple[Kind, float], ...]
 
-#: Token-steps touched per second on a slow core: turns a time limit into work.
-WORK_PER_SECOND = 4e8
-
 _CHUNK = 2e7  # work between two looks at the clock
 _FEW = 400  # up to so many requests orders are annealed, and starts delayed
 _CROWDED = 3.0  # so few requests fit on average that packing them is what matters
-_LARGE, _MOST_OF_IT = 0.8, 0.8  # the largest fifth are moved by themselves if they hold as much
+_LARGE, _SHARE_OF_LARGE = 0.8, 0.8  # the largest fifth move by themselves if they hold as much
 _MOVES_OF_LARGE = 0.45
-_HOT, _HOT_ARRIVALS = (0.15, 0.01), (0.3, 0.02)  # temperatures in mean outputs, first and last
-_LATE = 1.1  # the share of time spent over that of work done, beyond which a search is late
-_STRIDE = 1_000_003  # between the seeds of threads
-_LONGEST = 50_000_000  # steps of a dense usage profile
+# Temperatures in mean outputs, first and last: of orders, of starts, of starts with arrivals.
+_ORDERS, _STARTS, _STARTS_ARRIVALS = (2.0, 0.2), (0.15, 0.01), (0.3, 0.02)
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a search found, and how it got there.
-
-    Attributes
-    ----------
-    schedule
-        The best schedule.
-    history
-        (seconds, objective) after each chunk of work that improved it.
-    interrupted
-        Whether Ctrl-C ended it.
-    """
+    """What a search found, and how it got there."""
 
     schedule: Schedule
-    history: tuple[tuple[float, float], ...]
-    interrupted: bool = False
+    history: tuple[tuple[float, float], ...]  # (seconds, objective) after each improvement
+    interrupted: bool = False  # whether Ctrl-C ended it
 
 
 def search(
@@ -85,58 +73,17 @@ def search(
     deadline: float = math.inf,
     on_progress: Callable[[float], None] | None = None,
 ) -> Search:
-    """Improve a feasible schedule; interrupted, it keeps the best.
-
-    Parameters
-    ----------
-    start
-        A feasible schedule.
-    weights
-        Cost of a step of latency of each request, shape (n,).
-    work
-        Token-steps to touch in each thread, about `WORK_PER_SECOND` per second.
-    seed
-        Same seed, work, threads and start: same schedule.
-    threads
-        Searches side by side, each with a seed of its own. The first does what suits the instance,
-        the next ones what else there is.
-    plan
-        What all threads do, a name of `PLANS`; None chooses by the instance.
-    deadline
-        When to stop at the latest, on the clock of `time.perf_counter`. Work for which there is
-        no time is left out.
-    on_progress
-        Called with the best objective of the first thread after each chunk of its work; may raise
-        StopIteration.
-
-    Returns
-    -------
-    Search
-        Never worse than the start. Deadlines of requests are not respected.
-
-    Raises
-    ------
-    OptschedError
-        If the schedule is too long to keep the usage of every step.
-
-    Examples
-    --------
-    >>> from optsched import family, run
-    >>> start = run(family("uniform", n=10, seed=1), "fcfs")
-    >>> found = search(start, np.ones(10), work=1e7)
-    >>> found.schedule.total_latency < start.total_latency, found.schedule.check()
-    (True, [])
-    """
+    """Improve a feasible schedule; never worse than the start, also where Ctrl-C ends it."""
     instance = start.instance
-    if start.makespan > _LONGEST:
+    if start.makespan > MAX_STEPS:
         raise OptschedError(
-            f"a search would keep the usage of {start.makespan} steps (at most {_LONGEST}); "
+            f"a search would keep the usage of {start.makespan} steps (at most {MAX_STEPS}); "
             "use longer steps"
         )
     stop = threading.Event()
     names = _choose(instance) if plan is None else [plan]
     plans = [PLANS[name] for name in names]
-    runs = [_Run(start, weights, seed + _STRIDE * i, deadline, stop) for i in range(threads)]
+    runs = [_Run(start, weights, seed + STRIDE * i, deadline, stop) for i in range(threads)]
     runs[0].on_progress = on_progress
     interrupted = False
     with ThreadPoolExecutor(max(1, threads - 1)) as pool:
@@ -165,7 +112,7 @@ PLANS: dict[str, Plan] = {
 
 
 def _choose(instance: Instance) -> list[str]:
-    """Say which searches suit the instance, the best first (docs/research.md has the figures)."""
+    """Return the searches that suit the instance, the best first (figures: docs/research.md)."""
     together = instance.memory * int(instance.outputs.sum()) / int(instance.areas.sum())
     if len(instance) > _FEW:
         return ["starts"]
@@ -175,7 +122,7 @@ def _choose(instance: Instance) -> list[str]:
 
 
 def _merge(runs: list[_Run]) -> tuple[tuple[float, float], ...]:
-    """Put the histories of all runs together: each entry is the best of all at its time."""
+    """Merge the histories of all runs: each entry is the best of all at its time."""
     merged: list[tuple[float, float]] = []
     for entry in sorted(entry for run in runs for entry in run.history):
         if not merged or entry[1] < merged[-1][1]:
@@ -194,15 +141,14 @@ class _Run:
         deadline: float,
         stop: threading.Event,
     ) -> None:
-        self._instance: Instance = start.instance
-        self._weights = weights
-        self._random = np.array([seed + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        instance = self._instance = start.instance
+        self._requests = Requests.of(instance, weights)
+        self._random = new_random(seed)
         self._deadline, self._stop = deadline, stop
         self.on_progress: Callable[[float], None] | None = None
-        self._began = self._phase = time.perf_counter()
-        self._limit = math.inf
-        self._offset = float(weights @ (self._instance.outputs - self._instance.arrivals))
-        self._scale = float(np.mean(weights)) * float(np.mean(self._instance.outputs))
+        self._began = time.perf_counter()
+        self._offset = float(weights @ (instance.outputs - instance.arrivals))
+        self._scale = float(np.mean(weights)) * float(np.mean(instance.outputs))
         self.best = start.starts.copy()
         self.cost = float(weights @ self.best)
         self.history = [(0.0, self.cost + self._offset)]
@@ -210,123 +156,100 @@ class _Run:
     def follow(self, plan: Plan, work: float) -> None:
         """Do what a plan says, until it is done or time is up."""
         left = 1.0
-        try:
-            for kind, share in plan:
-                self._phase = time.perf_counter()
-                self._limit = (self._deadline - self._phase) * share / left
-                left -= share
-                if kind == "starts":
-                    self.move_starts(share * work)
-                else:
-                    self.anneal_orders(share * work, kind == "backfill")
-        except StopIteration:
-            self._stop.set()
+        for kind, share in plan:
+            budget = Budget(share * work, (self._deadline - time.perf_counter()) * share / left)
+            left -= share
+            going = (
+                self._move_starts(budget)
+                if kind == "starts"
+                else self._anneal_orders(budget, kind == "backfill")
+            )
+            if not going:
+                return
 
-    def _keep(self, starts: IntArray, cost: float) -> None:
-        """Keep a better schedule; stop when time is up."""
+    def _anneal(
+        self,
+        budget: Budget,
+        temperatures: tuple[float, float],
+        kernel: Callable[[Leg], float],
+        best: IntArray,
+        costs: FloatArray,
+    ) -> bool:
+        """Call a kernel leg by leg; return whether the plan goes on."""
+        cooling = Cooling(self._scale, *temperatures)
+        going = budget.work > 0
+        while going:
+            budget.done += kernel(budget.leg(cooling, _CHUNK))
+            if self._keep(best, costs[1]):
+                return False
+            going = budget.goes_on()
+        return True
+
+    def _keep(self, starts: IntArray, cost: float) -> bool:
+        """Keep a better schedule, and return whether to stop."""
         if cost < self.cost:
             self.best, self.cost = starts.copy(), float(cost)
             self.history.append((time.perf_counter() - self._began, self.cost + self._offset))
         if self.on_progress is not None:
-            self.on_progress(self.cost + self._offset)
-        if self._stop.is_set() or time.perf_counter() >= self._deadline:
-            raise StopIteration
+            try:
+                self.on_progress(self.cost + self._offset)
+            except StopIteration:
+                self._stop.set()
+        return self._stop.is_set() or time.perf_counter() >= self._deadline
 
-    def anneal_orders(self, work: float, backfill: bool = False) -> None:
+    def _anneal_orders(self, budget: Budget, backfill: bool) -> bool:
         """Anneal on orders, decoded by the prefix rule or each at its earliest feasible start."""
         instance = self._instance
-        count = len(instance)
-        order = np.argsort(self.best, kind="stable")
-        starts = np.zeros(count, dtype=np.int64)
-        best = self.best.copy()
-        usage = np.zeros(int(instance.arrivals[-1] + instance.outputs.sum()) + 2, dtype=np.int32)
-        costs = np.array([-1.0, math.inf])  # of the current order, of the best
-        done = 0.0
-        while done < work:
-            hot, cold = (self._temperature(2.0, 0.2, share / work) for share in _next(done, work))
-            done += anneal_orders(
-                instance.prompts,
-                instance.outputs,
-                instance.arrivals,
-                self._weights,
-                instance.memory,
-                backfill,
-                order,
-                starts,
-                best,
-                usage,
-                costs,
-                self._random,
-                min(_CHUNK, work - done),
-                hot,
-                cold,
-            )
-            self._keep(best, costs[1])
-            done = self._catch_up(done, work)
+        state = Orders(
+            order=np.argsort(self.best, kind="stable"),
+            starts=np.zeros(len(instance), dtype=np.int64),
+            best=self.best.copy(),
+            usage=np.zeros(int(instance.arrivals[-1] + instance.outputs.sum()) + 2, dtype=np.int32),
+            costs=np.array([-1.0, math.inf]),
+        )
 
-    def move_starts(self, work: float) -> None:
+        def kernel(leg: Leg) -> float:
+            return anneal_orders(self._requests, state, backfill, self._random, leg)
+
+        return self._anneal(budget, _ORDERS, kernel, state.best, state.costs)
+
+    def _move_starts(self, budget: Budget) -> bool:
         """Take requests out and put them back."""
         instance = self._instance
-        starts, best = self.best.copy(), self.best.copy()
-        order = np.argsort(starts, kind="stable")
-        position = np.empty_like(order)
-        position[order] = np.arange(len(order))
         longest = int(instance.outputs.max())
-        last = int((starts + instance.outputs).max())
-        profile = Schedule(instance, starts).memory_profile()
+        profile = Schedule(instance, self.best).memory_profile()
+        last = int((self.best + instance.outputs).max())
         usage = np.zeros(last + 4 * longest + 2, dtype=np.int32)
         usage[: len(profile)] = profile
-        costs = np.array([self.cost, self.cost])
+        order = np.argsort(self.best, kind="stable")
+        large, place = self._large(order)
+        state = Moves(
+            starts=self.best.copy(),
+            order=order,
+            position=ranks_in(order),
+            large=large,
+            place=place,
+            usage=usage,
+            best=self.best.copy(),
+            costs=np.array([self.cost, self.cost]),
+        )
+        share = _MOVES_OF_LARGE if len(large) else 0.0
         delay = longest if len(instance) <= _FEW else 0
-        large, place, share = self._large(order)
-        first, final = _HOT_ARRIVALS if share and instance.arrivals.any() else _HOT
-        done = 0.0
-        while done < work:
-            hot, cold = (self._temperature(first, final, part / work) for part in _next(done, work))
-            done += move_starts(
-                instance.prompts,
-                instance.outputs,
-                instance.arrivals,
-                self._weights,
-                instance.memory,
-                starts,
-                order,
-                position,
-                large,
-                place,
-                share,
-                usage,
-                best,
-                costs,
-                self._random,
-                min(_CHUNK, work - done),
-                hot,
-                cold,
-                delay,
-            )
-            self._keep(best, costs[1])
-            done = self._catch_up(done, work)
+        arriving = share and instance.arrivals.any()
 
-    def _large(self, order: IntArray) -> tuple[IntArray, IntArray, float]:
-        """Give the large requests by start, the place of each, and their share of the moves."""
+        def kernel(leg: Leg) -> float:
+            return move_starts(self._requests, state, share, delay, self._random, leg)
+
+        temperatures = _STARTS_ARRIVALS if arriving else _STARTS
+        return self._anneal(budget, temperatures, kernel, state.best, state.costs)
+
+    def _large(self, order: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the large requests by start, and the place of each request among them or -1."""
         areas = self._instance.areas
         chosen = areas >= np.quantile(areas, _LARGE)
-        if areas[chosen].sum() < _MOST_OF_IT * areas.sum():
+        if areas[chosen].sum() < _SHARE_OF_LARGE * areas.sum():
             chosen[:] = False
         large = order[chosen[order]]
         place = np.full(len(order), -1)
         place[large] = np.arange(len(large))
-        return large, place, _MOVES_OF_LARGE if len(large) else 0.0
-
-    def _catch_up(self, done: float, work: float) -> float:
-        """Leave work out where the machine is too slow for it: cooled badly, all is wasted."""
-        spent = (time.perf_counter() - self._phase) / self._limit
-        return done if spent < _LATE * done / work + 0.02 else spent * work
-
-    def _temperature(self, first: float, last: float, share: float) -> float:
-        """Cool geometrically, in units of the mean output times the mean weight."""
-        return self._scale * first * math.pow(last / first, min(1.0, share))
-
-
-def _next(done: float, work: float) -> tuple[float, float]:
-    return done, min(work, done + _CHUNK)
+        return large, place

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,10 +11,66 @@ from optsched._internal.compiled import compiled
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from optsched._internal.arrays import IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.instance import Instance
 
     Usage = npt.NDArray[np.int32]
     RandomState = npt.NDArray[np.uint64]
+
+MOVE_WORK = 150.0  # work of a move beyond its token-steps
+MAX_TAKEN = 6  # requests taken out at once
+REACH = 15  # positions by start within which they lie
+
+
+class Requests(NamedTuple):
+    """The requests of an instance."""
+
+    prompts: IntArray
+    outputs: IntArray
+    arrivals: IntArray
+    weights: FloatArray
+    memory: int
+
+    @classmethod
+    def of(cls, instance: Instance, weights: FloatArray) -> Requests:
+        """Collect what the kernels need."""
+        arrays = instance.prompts, instance.outputs, instance.arrivals
+        return cls(*arrays, weights, instance.memory)
+
+
+class Leg(NamedTuple):
+    """Work to do, and the temperatures at its beginning and its end."""
+
+    work: float
+    hot: float
+    cold: float
+
+
+class Taken(NamedTuple):
+    """Requests taken out, from when each may be put back, and their old and new starts."""
+
+    requests: IntArray
+    begin: IntArray
+    old: IntArray
+    new: IntArray
+
+
+def new_random(seed: int) -> RandomState:
+    """Return the random state of a seed."""
+    return np.array([seed + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
+@compiled
+def temperature_after(leg: Leg, spent: float) -> float:
+    """Return the temperature after some of the work."""
+    return float(leg.hot * (leg.cold / leg.hot) ** (spent / leg.work))
+
+
+@compiled
+def room_for(count: int) -> Taken:
+    """Return room for so many requests taken out."""
+    arrays = np.empty((4, count), dtype=np.int64)
+    return Taken(arrays[0], arrays[1], arrays[2], arrays[3])
 
 
 @compiled
@@ -32,7 +88,7 @@ def uniform(random: RandomState) -> float:
 def draw(
     order: IntArray, low: int, high: int, wanted: int, taken: IntArray, random: RandomState
 ) -> int:
-    """Draw some distinct requests from positions low to high; give their number."""
+    """Draw some distinct requests from positions low to high; return their number."""
     wanted = min(wanted, high - low + 1)
     number = 0
     while number < wanted:
@@ -48,7 +104,7 @@ def draw(
 
 @compiled
 def add_usage(usage: Usage, prompt: int, output: int, start: int, sign: int) -> None:
-    """Take the memory of a request that starts so, or with the sign -1 give it back."""
+    """Add the memory of a request to the usage, or with the sign -1 remove it."""
     held = prompt - start
     for step in range(start + 1, start + output + 1):
         usage[step] += sign * (held + step)
@@ -58,7 +114,7 @@ def add_usage(usage: Usage, prompt: int, output: int, start: int, sign: int) -> 
 def earliest_fit(
     usage: Usage, memory: int, prompt: int, output: int, start: int, latest: int
 ) -> int:
-    """Find the first feasible start from `start` to `latest`, or -1 (see simulate.unit)."""
+    """Return the first feasible start from `start` to `latest`, or -1 (`optsched.admission`)."""
     shift = prompt - memory
     seen = start
     while start <= latest:
@@ -73,8 +129,21 @@ def earliest_fit(
 
 
 @compiled
+def first_from(values: IntArray, order: IntArray, least: int) -> int:
+    """Return the first place in an order by value whose value is at least so large."""
+    low, high = 0, len(order)
+    while low < high:
+        middle = (low + high) // 2
+        if values[order[middle]] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
 def resort(order: IntArray, position: IntArray, starts: IntArray, request: int) -> None:
-    """Put a request, whose start has changed, where it belongs in the order by start."""
+    """Move a request whose start has changed to its place in the order by start."""
     place, start = position[request], starts[request]
     while place > 0 and starts[order[place - 1]] > start:
         order[place] = order[place - 1]
@@ -90,19 +159,12 @@ def resort(order: IntArray, position: IntArray, starts: IntArray, request: int) 
 
 @compiled
 def put_back(
-    usage: Usage,
-    prompts: IntArray,
-    outputs: IntArray,
-    taken: IntArray,
-    new: IntArray,
-    placed: int,
-    old: IntArray,
-    number: int,
+    usage: Usage, prompts: IntArray, outputs: IntArray, taken: Taken, placed: int, number: int
 ) -> None:
-    """Give the memory of the requests placed so far back, and all taken out theirs again."""
+    """Remove the requests placed so far, and add all that were taken out at their old starts."""
     for rank in range(placed):
-        request = taken[rank]
-        add_usage(usage, prompts[request], outputs[request], new[rank], -1)
+        request = taken.requests[rank]
+        add_usage(usage, prompts[request], outputs[request], taken.new[rank], -1)
     for rank in range(number):
-        request = taken[rank]
-        add_usage(usage, prompts[request], outputs[request], old[rank], 1)
+        request = taken.requests[rank]
+        add_usage(usage, prompts[request], outputs[request], taken.old[rank], 1)

@@ -3,50 +3,54 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from optsched._internal.compiled import compiled
+from optsched._internal.start_prices import price_of_start
 from optsched.solvers.search.shared_kernels import (
+    MAX_TAKEN,
+    MOVE_WORK,
+    REACH,
     add_usage,
     draw,
     earliest_fit,
     put_back,
     resort,
+    room_for,
+    temperature_after,
     uniform,
 )
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.solvers.search.shared_kernels import RandomState, Usage
+    from optsched._internal.start_prices import PriceSums
+    from optsched.solvers.search.shared_kernels import Leg, RandomState, Taken, Usage
 
-_MOST = 6  # requests taken out at once
-_REACH = 15  # positions by start within which they lie
-_MOVE_COST = 150.0  # work of a move beyond its token-steps
 _ROUNDING = 1e-9  # sums of prices are no whole numbers
 
 
-@compiled
-def price_of(prompt: int, output: int, start: int, first: FloatArray, second: FloatArray) -> float:
-    """Give what the memory of a request costs; steps beyond the last priced one are free."""
-    last = len(first) - 1
-    if start >= last:
-        return 0.0
-    end = min(start + output, last)
-    paid: float = (prompt - start) * (first[end] - first[start]) + second[end] - second[start]
-    return paid
+class PricedStarts(NamedTuple):
+    """The starts of a window at priced memory, and the best ones met."""
+
+    prompts: IntArray
+    outputs: IntArray
+    memory: int
+    prices: PriceSums
+    starts: IntArray
+    order: IntArray  # the requests by start
+    position: IntArray  # of each request in the order
+    usage: Usage  # what all hold, those that run already included
+    best: IntArray
+    costs: FloatArray  # of both
 
 
 @compiled
-def priced_cost(
-    prompts: IntArray, outputs: IntArray, first: FloatArray, second: FloatArray, starts: IntArray
-) -> float:
-    """Add up all starts and what their memory costs."""
+def priced_cost(prompts: IntArray, outputs: IntArray, prices: PriceSums, starts: IntArray) -> float:
+    """Return the sum of all starts and of what their memory costs."""
     total = 0.0
     for request in range(len(starts)):
         start = starts[request]
-        total += start + price_of(prompts[request], outputs[request], start, first, second)
+        total += start + price_of_start(prompts[request], outputs[request], start, prices)
     return total
 
 
@@ -76,7 +80,7 @@ def place_in_order(
 def start_now(
     prompts: IntArray, outputs: IntArray, memory: int, usage: Usage, order: IntArray
 ) -> int:
-    """Start requests at step 0 in order while they fit; give how many did."""
+    """Start requests at step 0 in order while they fit; return how many did."""
     count = 0
     for request in order:
         prompt, output = prompts[request], outputs[request]
@@ -92,85 +96,84 @@ def start_now(
 def add_all(
     prompts: IntArray, outputs: IntArray, usage: Usage, starts: IntArray, sign: int
 ) -> None:
-    """Take the memory of all, or with the sign -1 give it back."""
+    """Add the memory of all to the usage, or with the sign -1 remove it."""
     for request in range(len(starts)):
         add_usage(usage, prompts[request], outputs[request], starts[request], sign)
 
 
 @compiled
-def move_priced_starts(
-    prompts: IntArray,
-    outputs: IntArray,
-    memory: int,
-    first: FloatArray,
-    second: FloatArray,
-    starts: IntArray,
-    order: IntArray,
-    position: IntArray,
-    usage: Usage,
-    best: IntArray,
-    costs: FloatArray,
-    random: RandomState,
-    work: float,
-    hot: float,
-    cold: float,
-    delay: int,
-) -> float:
-    """Take requests out and put them back until so much work is done; give the work.
-
-    As `search_kernels.move_starts`, at priced memory and beside whoever runs: `usage` is what all
-    hold, `costs` the cost of `starts` and of `best`.
-    """
+def move_priced_starts(window: PricedStarts, delay: int, random: RandomState, leg: Leg) -> None:
+    """Take requests out and put them back, as `search_kernels.move_starts`, at priced memory."""
+    starts, costs, usage = window.starts, window.costs, window.usage
     count = len(starts)
-    taken = np.empty(_MOST, dtype=np.int64)
-    old = np.empty(_MOST, dtype=np.int64)
-    new = np.empty(_MOST, dtype=np.int64)
+    taken = room_for(MAX_TAKEN)
     spent = 0.0
-    while spent < work:
-        temperature = hot * (cold / hot) ** (spent / work)
+    while spent < leg.work:
+        temperature = temperature_after(leg, spent)
         centre = int(uniform(random) * count)
-        low, high = max(0, centre - _REACH), min(count - 1, centre + _REACH)
-        number = draw(order, low, high, 1 + int(uniform(random) * _MOST), taken, random)
-        before = 0.0
-        soonest = starts[taken[0]]
-        for rank in range(number):
-            request = taken[rank]
-            prompt, output = prompts[request], outputs[request]
-            old[rank] = starts[request]
-            soonest = min(soonest, old[rank])
-            before += old[rank] + price_of(prompt, output, old[rank], first, second)
-            add_usage(usage, prompt, output, old[rank], -1)
-            spent += output
+        low, high = max(0, centre - REACH), min(count - 1, centre + REACH)
+        wanted = 1 + int(uniform(random) * MAX_TAKEN)
+        number = draw(window.order, low, high, wanted, taken.requests, random)
+        before, work = _take_out(window, taken, number)
+        spent += work + MOVE_WORK
         budget = before - temperature * math.log(1.0 - uniform(random))
-        after = 0.0
-        placed = 0
-        for rank in range(number):
-            request = taken[rank]
-            prompt, output = prompts[request], outputs[request]
-            begin = soonest
-            if delay and uniform(random) < 0.5:
-                begin += int(uniform(random) * (delay + 1))
-            # Prices are not negative: those not put back yet add at least the soonest start each.
-            rest = float((number - rank - 1) * soonest)
-            latest = min(int(budget - after - rest), len(usage) - 2 - output)
-            start = earliest_fit(usage, memory, prompt, output, begin, latest)
-            spent += output
-            if start < 0:
-                break
-            new[rank] = start
-            after += start + price_of(prompt, output, start, first, second)
-            add_usage(usage, prompt, output, start, 1)
-            placed += 1
-        spent += _MOVE_COST
+        placed, after, work = _put_in(window, taken, number, budget, delay, random)
+        spent += work
         if placed < number or after > budget:
-            put_back(usage, prompts, outputs, taken, new, placed, old, number)
+            put_back(usage, window.prompts, window.outputs, taken, placed, number)
             continue
         costs[0] += after - before
         for rank in range(number):
-            request = taken[rank]
-            starts[request] = new[rank]
-            resort(order, position, starts, request)
+            request = taken.requests[rank]
+            starts[request] = taken.new[rank]
+            resort(window.order, window.position, starts, request)
         if costs[0] < costs[1] - _ROUNDING * costs[1]:
             costs[1] = costs[0]
-            best[:] = starts
-    return spent
+            window.best[:] = starts
+
+
+@compiled
+def _take_out(window: PricedStarts, taken: Taken, number: int) -> tuple[float, int]:
+    """Remove what is taken; return its cost and the work."""
+    before, work = 0.0, 0
+    for rank in range(number):
+        request = taken.requests[rank]
+        prompt, output = window.prompts[request], window.outputs[request]
+        start = window.starts[request]
+        taken.old[rank] = start
+        before += start + price_of_start(prompt, output, start, window.prices)
+        add_usage(window.usage, prompt, output, start, -1)
+        work += output
+    return before, work
+
+
+@compiled
+def _put_in(
+    window: PricedStarts,
+    taken: Taken,
+    number: int,
+    budget: float,
+    delay: int,
+    random: RandomState,
+) -> tuple[int, float, int]:
+    """Start what is taken, one by one, while the budget allows; return number, cost and work."""
+    usage = window.usage
+    earliest = taken.old[:number].min()
+    after, work = 0.0, 0
+    for rank in range(number):
+        request = taken.requests[rank]
+        prompt, output = window.prompts[request], window.outputs[request]
+        begin = earliest
+        if delay and uniform(random) < 0.5:
+            begin += int(uniform(random) * (delay + 1))
+        # Prices are not negative: those not put back yet add at least the earliest start each.
+        rest = float((number - rank - 1) * earliest)
+        latest = min(int(budget - after - rest), len(usage) - 2 - output)
+        start = earliest_fit(usage, window.memory, prompt, output, begin, latest)
+        work += output
+        if start < 0:
+            return rank, after, work
+        taken.new[rank] = start
+        after += start + price_of_start(prompt, output, start, window.prices)
+        add_usage(usage, prompt, output, start, 1)
+    return number, after, work

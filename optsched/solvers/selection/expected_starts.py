@@ -25,55 +25,30 @@ import numpy as np
 
 from optsched.errors import SolverError
 from optsched.instance import Instance
-from optsched.schedule import Schedule
 from optsched.solution import Stopped
-from optsched.solvers.bounds.lagrangian import cheapest_starts, common_denominator
+from optsched.solvers.bounds.lagrangian import cheapest_starts, common_denominator, slope_at
 from optsched.solvers.bounds.relaxation import dual_prices, relax
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray
 
 _FITS = 100_000  # nonzeros that HiGHS solves within a second
 _ITERATIONS = 100
-_MOST_STEPS = 20_000_000
+_MAX_STEPS = 20_000_000
 _AHEAD = 0.0005  # by how much better than the best value a step hopes to get, as a share of it
 _DECIMALS = 6  # what is nearer than this is a rounding error of the solver
 
 
 def expected_starts(instance: Instance) -> FloatArray:
-    """Compute when Relax-LP starts each request on average, all of them there from step 0.
-
-    Parameters
-    ----------
-    instance
-        The requests; arrivals, weights and deadlines do not count.
-
-    Returns
-    -------
-    FloatArray
-        Mean starts, shape (n,): by HiGHS where the program has up to 100,000 nonzeros, otherwise
-        averages of the Lagrangian's.
-
-    Raises
-    ------
-    SolverError
-        If the requests fill the worker for more steps than prices can be kept for.
-
-    Examples
-    --------
-    A third of the first request is left for step 1.
-
-    >>> expected_starts(Instance([5, 1], [1, 1], memory=6))
-    array([0.333333, 0.      ])
-    """
+    """Compute when Relax-LP starts each request on average, all of them there from step 0."""
     from optsched.models.relaxation import LatencyRelaxation
     from optsched.solvers.backends.driver import solve_linear
 
     instance = Instance(instance.prompts, instance.outputs, instance.memory)
     work = float(instance.areas.sum(dtype=np.float64)) / instance.memory
-    if work > _MOST_STEPS:
+    if work > _MAX_STEPS:
         raise SolverError(
-            f"expected starts would need prices for {work:,.0f} steps (at most {_MOST_STEPS:,}); "
+            f"expected starts would need prices for {work:,.0f} steps (at most {_MAX_STEPS:,}); "
             "order by 'area', or use longer steps"
         )
     busy = math.ceil(work)
@@ -88,20 +63,7 @@ def expected_starts(instance: Instance) -> FloatArray:
 
 
 def averaged_starts(instance: Instance, iterations: int = _ITERATIONS) -> FloatArray:
-    """Average the starts that are cheapest at the prices of a subgradient method.
-
-    Parameters
-    ----------
-    instance
-        The requests, all there from step 0.
-    iterations
-        Steps of the method.
-
-    Returns
-    -------
-    FloatArray
-        Averages weighted by step length, shape (n,).
-    """
+    """Average the starts that are cheapest at the prices of a subgradient method."""
     weights = np.ones(len(instance))
     relaxation = relax(instance, weights)
     first = dual_prices(instance, weights, relaxation)
@@ -118,8 +80,7 @@ def averaged_starts(instance: Instance, iterations: int = _ITERATIONS) -> FloatA
         starts, costs = cheapest_starts(instance, whole, per_step, starts)
         value = (int(costs.sum()) - instance.memory * int(whole.sum())) / denominator
         best = max(best, value)
-        excess = _excess(instance, starts, len(prices))
-        excess[(prices <= 0) & (excess < 0)] = 0
+        excess = slope_at(instance, starts, prices)
         norm = float(excess @ excess)
         if norm == 0:  # feasible at prices that charge for full steps only: optimal
             return starts.astype(np.float64)
@@ -128,11 +89,3 @@ def averaged_starts(instance: Instance, iterations: int = _ITERATIONS) -> FloatA
         length += step
         prices = np.maximum(0, prices + step * excess)
     return total / length
-
-
-def _excess(instance: Instance, starts: IntArray, horizon: int) -> FloatArray:
-    """Give by how much starts overfill the memory at steps 1 to a horizon."""
-    usage = Schedule(instance, starts).memory_profile()[1 : horizon + 1]
-    excess = np.full(horizon, -float(instance.memory))
-    excess[: len(usage)] += usage
-    return excess

@@ -10,7 +10,8 @@ from literal import optimum
 from strategies import instances
 
 from optsched import Schedule, bound, family, run, verify
-from optsched.solvers.bounds.ascent import held_by, improve_prices
+from optsched.solvers.bounds.ascent import improve_prices
+from optsched.solvers.bounds.lagrangian import held_by
 
 
 @given(instances(max_requests=4, max_memory=12, max_arrival=5, max_output=4), st.data())

@@ -11,7 +11,8 @@ from strategies import instances
 
 from optsched import Instance, OptschedError, Schedule, family, run
 from optsched.solvers.search.search import search
-from optsched.solvers.search.search_kernels import anneal_orders
+from optsched.solvers.search.search_kernels import Orders, anneal_orders
+from optsched.solvers.search.shared_kernels import Leg, Requests
 
 
 @given(instances(max_requests=9, max_memory=30, max_arrival=20), st.integers(0, 99), st.data())
@@ -101,20 +102,25 @@ def test_windows_decode_to_what_the_whole_order_decodes_to(instance, backfill, d
     """The cost of a kernel, summed up over windows, is that of its starts."""
     count = len(instance)
     weights = np.array([data.draw(st.sampled_from([0.5, 1, 3])) for _ in range(count)])
-    order = np.arange(count)
-    starts, best = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    usage = np.zeros(int(instance.arrivals[-1] + instance.outputs.sum()) + 2, dtype=np.int32)
-    costs = np.array([-1.0, np.inf])
+    requests = Requests.of(instance, weights)
+    state = Orders(
+        order=np.arange(count),
+        starts=np.zeros(count, dtype=np.int64),
+        best=np.zeros(count, dtype=np.int64),
+        usage=np.zeros(int(instance.arrivals[-1] + instance.outputs.sum()) + 2, dtype=np.int32),
+        costs=np.array([-1.0, np.inf]),
+    )
     random = np.array([data.draw(st.integers(1, 99))], dtype=np.uint64)
-    state = (instance.prompts, instance.outputs, instance.arrivals, weights, instance.memory)
-    anneal_orders(*state, backfill, order, starts, best, usage, costs, random, 2e4, 5.0, 0.5)
-    assert not usage.any()
-    assert Schedule(instance, starts).check() == Schedule(instance, best).check() == []
-    assert costs.tolist() == pytest.approx([weights @ starts, weights @ best])
-    alone = starts.copy()  # the same order, decoded again
-    fresh = np.array([-1.0, np.inf])
-    anneal_orders(*state, backfill, order, alone, best, usage, fresh, random, 1.0, 5.0, 0.5)
-    assert alone.tolist() == starts.tolist()
+    anneal_orders(requests, state, backfill, random, Leg(2e4, 5.0, 0.5))
+    assert not state.usage.any()
+    schedules = Schedule(instance, state.starts), Schedule(instance, state.best)
+    assert schedules[0].check() == schedules[1].check() == []
+    expected = [weights @ state.starts, weights @ state.best]
+    assert state.costs.tolist() == pytest.approx(expected)
+    # The same order, decoded from its beginning.
+    alone = state._replace(starts=state.starts.copy(), costs=np.array([-1.0, np.inf]))
+    anneal_orders(requests, alone, backfill, random, Leg(1.0, 5.0, 0.5))
+    assert alone.starts.tolist() == state.starts.tolist()
 
 
 @given(instances(max_requests=12, max_memory=40, max_arrival=40), st.integers(0, 99))

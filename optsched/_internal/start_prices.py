@@ -1,0 +1,61 @@
+r"""What a start costs where every token held at step t has a price :math:`p_t`.
+
+A request with :math:`s` prompt and :math:`o` output tokens that starts at :math:`k` holds
+:math:`s + u` tokens at step :math:`k + u`, so that it pays
+
+.. math::
+
+    \sum_{u=1}^{o} (s + u) \, p_{k+u} = (s - k) (P_{k+o} - P_k) + Q_{k+o} - Q_k
+
+with the sums :math:`P_t = \sum_{j \le t} p_j` and :math:`Q_t = \sum_{j \le t} j \, p_j`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from optsched._internal.compiled import compiled
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import IntArray
+
+
+class PriceSums(NamedTuple):
+    """Sums over steps 1 to t of the prices, and of step times price; integers or doubles."""
+
+    total: npt.NDArray[Any]  # (T + 1,)
+    moment: npt.NDArray[Any]  # (T + 1,)
+
+    @classmethod
+    def of(cls, prices: npt.NDArray[Any]) -> PriceSums:
+        """Add up the prices of steps 1 to T; later steps are free."""
+        sums = np.zeros((2, len(prices) + 1), dtype=prices.dtype)
+        np.cumsum(prices, out=sums[0, 1:])
+        np.cumsum(prices * np.arange(1, len(prices) + 1), out=sums[1, 1:])
+        return cls(*sums)
+
+
+@compiled
+def price_of_start(prompt: int, output: int, start: int, sums: PriceSums) -> Any:
+    """Return what the memory of a request costs that starts at a step."""
+    last = len(sums.total) - 1
+    if start >= last:
+        return sums.total[0]  # zero, of the type of the prices
+    end = min(start + output, last)
+    paid = (prompt - start) * (sums.total[end] - sums.total[start])
+    return paid + sums.moment[end] - sums.moment[start]
+
+
+@compiled
+def prices_of_starts(
+    prompts: IntArray, outputs: IntArray, starts: IntArray, sums: PriceSums
+) -> npt.NDArray[Any]:
+    """Return what the memory of each request costs, shape (n,)."""
+    paid = np.empty(len(starts), dtype=sums.total.dtype)
+    for request in range(len(starts)):
+        paid[request] = price_of_start(prompts[request], outputs[request], starts[request], sums)
+    return paid
