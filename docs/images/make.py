@@ -11,7 +11,7 @@ from matplotlib import pyplot
 
 import optsched
 from optsched.policies import PriorityPolicy
-from optsched.report.plots import plot_comparison, plot_latency
+from optsched.report import plot_comparison, plot_latency
 from optsched.report.style import (
     TEXT_SIZE,
     count_axis,

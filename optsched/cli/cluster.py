@@ -261,7 +261,7 @@ def _write_report(
 ) -> None:
     from optsched.cluster import BalanceRouting
     from optsched.comparison.cluster import compare_lookaheads
-    from optsched.report.cluster_page import write_cluster_report
+    from optsched.report import write_cluster_report
 
     lookaheads = None
     first = next(iter(comparison.runs.values()))[0].instance

@@ -197,7 +197,7 @@ class ClusterComparison:
         write("write_cluster_report", self, path)
 
     def __str__(self) -> str:
-        return text("render_table", self)
+        return text("cluster_text", self)
 
 
 def compare_cluster(

@@ -7,13 +7,12 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from optsched._version import __version__
-from optsched.report.html import page_template
+from optsched.report.pages import render_page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from optsched.report.figures import Figure
+    from optsched.report.interactive import Figure
 
 _VERDICTS = ("reproduced", "reproduced in shape", "not reproduced")
 
@@ -23,36 +22,12 @@ def render_reproductions(
     images: Mapping[str, bytes],
     plots: Mapping[str, list[Figure]],
 ) -> str:
-    """Render reproductions as the text of an HTML file that needs no network.
-
-    Parameters
-    ----------
-    results
-        Their JSON.
-    images
-        The plot of each target, PNG: for print, and where there is no script.
-    plots
-        The panels of each target for plotly.js, as `interactive` gives them; a target without any
-        shows its image.
-
-    Returns
-    -------
-    str
-        The page.
-
-    Examples
-    --------
-    >>> from optsched import reproduce
-    >>> found = reproduce("sorted-f-example-1", quick=True).to_dict()
-    >>> page = render_reproductions([found], {"sorted-f-example-1": b""}, {})
-    >>> "<strong>1</strong> reproduced" in page
-    True
-    """
-    from plotly.offline import get_plotlyjs
-
+    """Return the page of reproductions, from their JSON, PNG images and plots by target."""
     short = [result["verdict"].partition(":")[0] for result in results]
     counts = Counter(short)
-    return page_template("page.html.j2", "papers").render(
+    return render_page(
+        "page.html.j2",
+        "papers",
         results=[
             result | {"holding": sum(not _failed(row["verdict"]) for row in result["rows"])}
             for result in results
@@ -75,13 +50,11 @@ def render_reproductions(
         ranks={verdict: rank for rank, verdict in enumerate(_VERDICTS)},
         quick=any(result["quick"] for result in results),
         seed=results[0]["seed"],
-        version=__version__,
-        plotly=get_plotlyjs(),
     )
 
 
 def _recurring(plots: Mapping[str, list[Figure]]) -> list[str]:
-    """Give the policies that are plotted, in the order of their names."""
+    """Return the policies that are plotted, in the order of their names."""
     from optsched.cluster.routing import ROUTINGS
     from optsched.policies import POLICIES
 

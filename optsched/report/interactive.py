@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
     from optsched._internal.arrays import FloatArray
-    from optsched.report.figures import Figure
+
+Figure = dict[str, Any]  # what plotly.js draws: "data", a list of traces, and "layout"
 
 _SYMBOLS = {
     "o": "circle",
@@ -39,33 +40,14 @@ _SYMBOLS = {
 _STEPS = {"steps-pre": "vh", "steps-post": "hv"}
 _VERTICAL = {"top": "top", "bottom": "bottom", "center": "middle"}
 _PIXELS = 4 / 3  # per point
-_DIGITS = 6  # of a number that is drawn: more than a screen can show
+_DIGITS = 6  # of a number that is drawn
+_MAX_NAME = 60  # characters
+_NAMELESS = "<extra></extra>"
 
 
 def interactive(drawing: Drawing) -> list[Figure]:
-    """Turn lines, bands, bars and annotations of a figure into plots for plotly.js.
-
-    Parameters
-    ----------
-    drawing
-        A figure of matplotlib.
-
-    Returns
-    -------
-    list of dict
-        One for each of its axes that shows anything: "data", a list of traces, and "layout", whose
-        "meta" holds the title as "caption".
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> drawing = Figure()
-    >>> lines = drawing.subplots().plot([1, 2], [3, 5], label="growth")
-    >>> (found,) = interactive(drawing)
-    >>> found["data"][0]["name"], found["data"][0]["y"]
-    ('growth', [3.0, 5.0])
-    """
-    plots = [_plot(ax) for ax in drawing.axes if ax.has_data()]
+    """Turn lines, bands, bars and annotations of a figure into plots, one for each of its axes."""
+    plots = [plot_of(ax) for ax in drawing.axes if ax.has_data()]
     shown = [plot["layout"]["showlegend"] for plot in plots]
     if sum(shown) == 1 or drawing.legends:  # one legend for all stands above the first
         for place, plot in enumerate(plots):
@@ -73,24 +55,23 @@ def interactive(drawing: Drawing) -> list[Figure]:
     return plots
 
 
-def _plot(ax: Axes) -> Figure:
+def plot_of(ax: Axes) -> Figure:
+    """Turn what axes show into a plot, whose layout holds the title as "caption" under "meta"."""
+    from matplotlib.collections import LineCollection, PolyCollection
     from matplotlib.container import BarContainer
 
+    groups = [each for each in ax.containers if isinstance(each, BarContainer)]
+    errors = {id(part) for each in groups if each.errorbar for part in each.errorbar.lines[2]}
+    free = [each for each in ax.collections if id(each) not in errors]
+    traces = [_area(each, ax) for each in free if isinstance(each, PolyCollection)]
+    traces += [_segments(each, ax) for each in free if isinstance(each, LineCollection)]
     lines = [_line(line, ax) for line in ax.lines]
-    traces = [line for line in lines if line["mode"] != "none"]  # as the caps of error bars are
-    traces += [
-        _band(path.vertices, area, ax)
-        for area in ax.collections
-        if hasattr(area, "set_verts") and not hasattr(area, "get_segments")
-        for path in area.get_paths()
-    ]
-    bars: list[Figure] = []
-    for each in ax.containers:
-        if isinstance(each, BarContainer):
-            bars.append(_bar(each, ax))
-        else:
-            _add_errors(bars[-1], each)
+    traces += [line for line in lines if line["mode"] != "none"]  # as the caps of error bars are
+    bars = [_bar(each, ax) for each in groups]
     _join_by_colour(traces)
+    for trace in (*traces, *bars):
+        if "hovertemplate" in trace and "name" not in trace:  # plotly.js would make one up
+            trace["hovertemplate"] = trace["hovertemplate"].removesuffix(_NAMELESS) + _NAMELESS
     legend = ax.get_legend()
     title = "" if legend is None else legend.get_title().get_text()
     layout = {
@@ -107,13 +88,16 @@ def _plot(ax: Axes) -> Figure:
 def _line(line: Line2D, ax: Axes) -> Figure:
     x, y = _in_data(line, ax)
     dashes = vars(line)["_unscaled_dash_pattern"][1]  # there is no public name for it
-    symbol = _SYMBOLS.get(str(line.get_marker()))
+    symbol = None if line.get_markevery() else _SYMBOLS.get(str(line.get_marker()))
     drawn = line.get_linestyle() not in ("None", "none", "", " ")
+    point = drawn and len(x) == 1  # of which no line would be seen
+    parts = ["lines"] * (drawn and not point) + ["markers"] * (point or symbol is not None)
     trace = {
         "type": "scatter",
-        "mode": "+".join(["lines"] * drawn + ["markers"] * (symbol is not None)) or "none",
-        **_named(line.get_label()),
+        "mode": "+".join(parts) or "none",
+        **_named(line),
         **_points(x, y, ax),
+        **_hovered(line),
         "line": {
             "color": _colour(line.get_color()),
             "width": _short(_PIXELS * line.get_linewidth()),
@@ -123,54 +107,83 @@ def _line(line: Line2D, ax: Axes) -> Figure:
         "opacity": 1 if line.get_alpha() is None else line.get_alpha(),
     }
     if symbol is not None:
+        hollow = line.get_markerfacecolor() in ("none", "white")
         trace["marker"] = {
-            "symbol": symbol,
+            "symbol": symbol.removesuffix("-open") + "-open" if hollow else symbol,
             "size": _short(1.7 * line.get_markersize()),
             "color": _colour(line.get_markeredgecolor()),
         }
-        if line.get_markerfacecolor() == "none":
-            trace["marker"]["symbol"] = symbol.removesuffix("-open") + "-open"
     return trace
 
 
 def _in_data(line: Line2D, ax: Axes) -> tuple[FloatArray, FloatArray]:
-    """Give the points of a line; one across the whole plot ends where the plot ends."""
+    """Return the points of a line; one across the whole plot ends where the plot ends."""
     x = np.asarray(line.get_xdata(orig=False), dtype=np.float64)
     y = np.asarray(line.get_ydata(orig=False), dtype=np.float64)
     of_x, of_y = line.get_transform().contains_branch_seperately(ax.transData)
     return (x if of_x else np.asarray(ax.get_xlim())), (y if of_y else np.asarray(ax.get_ylim()))
 
 
-def _band(corners: npt.ArrayLike, area: Any, ax: Axes) -> Figure:
-    x, y = np.asarray(corners, dtype=np.float64).T
-    red, green, blue, alpha = area.get_facecolor()[0]
+def _area(area: Any, ax: Axes) -> Figure:
+    """Turn polygons of one look into a trace."""
+    edge = area.get_edgecolor()
     return {
         "type": "scatter",
         "mode": "lines",
         "fill": "toself",
-        **_points(x, y, ax, told=False),
-        "line": {"width": 0, "color": _colour((red, green, blue))},
-        "fillcolor": _colour((red, green, blue, alpha)),
+        **_named(area),
+        **_joined([path.vertices for path in area.get_paths()], ax),
+        "line": {
+            "width": _short(_PIXELS * area.get_linewidth()[0]),
+            "color": _colour((edge if len(edge) else area.get_facecolor())[0][:3]),
+        },
+        "fillcolor": _colour(area.get_facecolor()[0]),
         "hoverinfo": "skip",
-        "showlegend": False,
     }
+
+
+def _segments(lines: Any, ax: Axes) -> Figure:
+    """Turn lines of one look into a trace."""
+    *colour, alpha = lines.get_color()[0]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        **_named(lines),
+        **_joined(lines.get_segments(), ax),
+        "line": {"width": _short(_PIXELS * lines.get_linewidth()[0]), "color": _colour(colour)},
+        "opacity": _short(alpha),
+        "hoverinfo": "skip",
+    }
+
+
+def _joined(shapes: Sequence[npt.ArrayLike], ax: Axes) -> Figure:
+    """Join shapes to one line with gaps between them."""
+    gap = np.full((1, 2), np.nan)
+    parts = [part for shape in shapes for part in (np.asarray(shape, dtype=np.float64), gap)]
+    x, y = np.concatenate(parts[:-1] or [gap]).T
+    return {"x": _numbers(_place(x, ax.xaxis)), "y": _numbers(_place(y, ax.yaxis))}
 
 
 def _bar(bars: BarContainer, ax: Axes) -> Figure:
     boxes = bars.patches
-    centres = np.array([box.get_x() + box.get_width() / 2 for box in boxes])
-    heights = np.array([box.get_height() for box in boxes])
-    ticks = dict(zip(*_ticks(ax.xaxis), strict=True))
+    corners = np.array([box.get_xy() for box in boxes])
+    sizes = np.array([(box.get_width(), box.get_height()) for box in boxes])
+    upright = bars.orientation != "horizontal"
+    across, along = (0, 1) if upright else (1, 0)
+    centres = corners[:, across] + sizes[:, across] / 2
+    ticks = dict(zip(*_ticks(ax.xaxis if upright else ax.yaxis), strict=True))
     names = [ticks.get(round(centre), f"{centre:g}") for centre in centres.tolist()]
-    return {
+    colours = [_colour(box.get_facecolor()) for box in boxes]
+    trace = {
         "type": "bar",
-        **_named(bars.get_label()),
-        "x": _numbers(centres),
-        "y": _numbers(heights),
-        "base": _numbers([box.get_y() for box in boxes]),
-        "width": _numbers([box.get_width() for box in boxes]),
+        "orientation": "v" if upright else "h",
+        **_named(bars),
+        "xy"[across]: _numbers(centres),
+        "xy"[along]: _numbers(sizes[:, along]),
+        "base": _numbers(corners[:, along]),
+        "width": _numbers(sizes[:, across]),
         "marker": {
-            "color": _colour(boxes[0].get_facecolor()),
+            "color": colours[0] if len(set(colours)) == 1 else colours,
             "pattern": {
                 "shape": (boxes[0].get_hatch() or " ")[0].strip(),
                 "fillmode": "overlay",
@@ -179,16 +192,18 @@ def _bar(bars: BarContainer, ax: Axes) -> Figure:
             },
         },
         "customdata": names,
-        "hovertemplate": "%{customdata}: %{y:,}",
+        "hovertemplate": "%{customdata}: %{" + "xy"[along] + ":,}",
+        **_hovered(bars),
     }
+    if bars.errorbar is not None:
+        trace["error_y"] = _errors(bars.errorbar, sizes[:, 1])
+    return trace
 
 
-def _add_errors(bars: Figure, errors: Any) -> None:
-    """Give the bars that were drawn last their error bars."""
-    heights = np.array(bars["y"], dtype=np.float64)
+def _errors(errors: Any, heights: FloatArray) -> Figure:
     segments = errors.lines[2][0].get_segments()  # empty where a bar has no ends
     ends = np.array([part[:, 1] if len(part) else (np.nan, np.nan) for part in segments])
-    bars["error_y"] = {
+    return {
         "type": "data",
         "symmetric": False,
         "array": _numbers(ends[:, 1] - heights),
@@ -201,6 +216,8 @@ def _add_errors(bars: Figure, errors: Any) -> None:
 
 def _annotations(ax: Axes) -> list[Figure]:
     """Place texts; of the coordinates of matplotlib, those of data and axes are known."""
+    from matplotlib.text import Annotation
+
     found = []
     for text in ax.texts:
         coordinates = getattr(text, "xycoords", "data")
@@ -216,18 +233,27 @@ def _annotations(ax: Axes) -> list[Figure]:
             "xanchor": text.get_horizontalalignment(),
             "yanchor": _VERTICAL.get(text.get_verticalalignment(), "auto"),
         }
-        found.append(place | align | {"text": _text(text.get_text()), "showarrow": False})
+        shift: Figure = {}
+        if isinstance(text, Annotation) and text.anncoords == "offset points":
+            shift = {"xshift": text.xyann[0] * _PIXELS, "yshift": text.xyann[1] * _PIXELS}
+        shown = {"text": _text(text.get_text()), "showarrow": False}
+        found.append(place | align | shift | shown)
     return found
 
 
 def _axis(axis: Axis, limits: tuple[float, float]) -> Figure:
+    from matplotlib.ticker import PercentFormatter
+
     scale = axis.get_scale()
     ends = np.array(limits)
     found: Figure = {"title": {"text": _text(axis.get_label_text())}}
     if scale == "log":
         found |= {"type": "log", "range": np.log10(ends).tolist()}
-        return found | ({"dtick": 1} if ends[1] > 30 * ends[0] else {"nticks": 6})
-    found |= {"type": "linear", "range": _place(ends, axis).tolist()}
+        found |= {"dtick": 1} if ends[1] > 30 * ends[0] else {"nticks": 6}
+    else:
+        found |= {"type": "linear", "range": _place(ends, axis).tolist(), "nticks": 7}
+    if isinstance(axis.get_major_formatter(), PercentFormatter):
+        found["tickformat"] = ".0%"
     if scale == "symlog" or _has_names(axis):
         places, names = _ticks(axis)
         at = _place(np.array(places, dtype=np.float64), axis)
@@ -243,7 +269,7 @@ def _has_names(axis: Axis) -> bool:
 
 
 def _ticks(axis: Axis) -> tuple[list[float], list[str]]:
-    """Give places and names of the ticks within the limits."""
+    """Return places and names of the ticks within the limits."""
     low, high = sorted(axis.get_view_interval())
     places = [float(place) for place in axis.get_majorticklocs() if low <= place <= high]
     if axis.get_scale() == "symlog":
@@ -252,17 +278,17 @@ def _ticks(axis: Axis) -> tuple[list[float], list[str]]:
     return places, [_text(name) for name in names]
 
 
-def _points(x: FloatArray, y: FloatArray, ax: Axes, *, told: bool = True) -> Figure:
-    """Give coordinates; on an axis that plotly.js does not have, with what to tell of them."""
+def _points(x: FloatArray, y: FloatArray, ax: Axes) -> Figure:
+    """Return coordinates; on an axis that plotly.js does not have, with their true values."""
     found: Figure = {"x": _numbers(_place(x, ax.xaxis)), "y": _numbers(_place(y, ax.yaxis))}
-    if told and "symlog" in (ax.xaxis.get_scale(), ax.yaxis.get_scale()):
+    if "symlog" in (ax.xaxis.get_scale(), ax.yaxis.get_scale()):
         found["customdata"] = list(zip(_numbers(x), _numbers(y), strict=True))
         found["hovertemplate"] = "(%{customdata[0]:,}, %{customdata[1]:,})"
     return found
 
 
 def _place(values: FloatArray, axis: Axis) -> FloatArray:
-    """Give where values lie on an axis that is linear or logarithmic in plotly.js too."""
+    """Return where values lie on an axis that is linear or logarithmic in plotly.js too."""
     if axis.get_scale() != "symlog":
         return values
     return np.asarray(axis.get_transform().transform(values), dtype=np.float64)
@@ -277,24 +303,49 @@ def _join_by_colour(traces: Sequence[Figure]) -> None:
             trace.update(legendgroup=group, meta=html.unescape(group), name=group)
 
 
-def _named(label: object) -> Figure:
-    name = str(label)
+def _named(artist: Any) -> Figure:
+    name = str(artist.get_label())
     if name.startswith("_") or not name:  # as matplotlib marks what has no name
         return {"showlegend": False}
-    return {"name": _text(name), "legendgroup": _text(name), "meta": html.unescape(_text(name))}
+    shown = short(name)
+    return {"name": shown, "legendgroup": shown, "meta": _unmarked(name)}
+
+
+def _hovered(artist: object) -> Figure:
+    """Return what `hover` has set: a template, or a text for each point."""
+    shown = vars(artist).get("hover")
+    if shown is None:
+        return {}
+    if isinstance(shown, str):
+        return {"hovertemplate": shown}
+    return {"customdata": list(shown), "hovertemplate": "%{customdata}"}
+
+
+def short(name: str) -> str:
+    """Return a name as plotly.js takes it, no longer than a legend has room for."""
+    plain = _unmarked(name)
+    return _text(plain if len(plain) <= _MAX_NAME else plain[: _MAX_NAME - 1] + "…")
 
 
 def _text(text: object) -> str:
-    r"""Give plain text as plotly.js takes it; of mathematics, names of Greek letters are known."""
-    plain = str(text).replace(r"$\delta$", "δ").replace(r"\$", "$").replace("\N{MINUS SIGN}", "-")
-    return html.escape(plain, quote=False).replace("\n", "<br>")
+    """Return plain text as plotly.js takes it, which would read it as markup."""
+    return html.escape(_unmarked(text)).replace("\n", "<br>")
+
+
+def _unmarked(text: object) -> str:
+    """Return text without the marks of mathematics; of its signs Greek letters are known."""
+    marks = {r"$\delta$": "δ", r"\$": "$", "\N{MINUS SIGN}": "-"}
+    plain = str(text)
+    for mark, sign in marks.items():
+        plain = plain.replace(mark, sign)
+    return plain
 
 
 def _colour(colour: Any) -> str:
     from matplotlib.colors import to_hex
 
-    full = to_hex(colour, keep_alpha=True)
-    return full.removesuffix("ff").upper()
+    full = to_hex(colour, keep_alpha=True).upper()
+    return full[:7] if full.endswith("FF") else full
 
 
 def _numbers(values: npt.ArrayLike) -> list[float | None]:
@@ -303,4 +354,5 @@ def _numbers(values: npt.ArrayLike) -> list[float | None]:
 
 
 def _short(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
+    """Return a whole number as it is, and another with as many digits as a screen can show."""
+    return int(value) if value.is_integer() else float(f"{value:.{_DIGITS}g}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -35,7 +35,17 @@ if TYPE_CHECKING:
 
 Scale = Literal["linear", "log", "symlog"]
 
-_MARKED_MOST = 40  # points of a line that get markers
+
+class _Axes(TypedDict, total=False):
+    """Labels, with units, and scales of the axes."""
+
+    xlabel: str
+    ylabel: str
+    xscale: Scale
+    yscale: Scale
+
+
+_MAX_MARKED = 40  # points of a line that get markers
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++")
 _STACKED = (BLUE, ORANGE, VERMILLION, GREEN, PURPLE, SKY)
 
@@ -48,57 +58,21 @@ def plot_series(
     by: str | None = None,
     low: str | None = None,
     high: str | None = None,
-    xlabel: str = "",
-    ylabel: str = "",
-    xscale: Scale = "linear",
-    yscale: Scale = "linear",
     legend: bool = True,
     ax: Axes | None = None,
+    **axes: Unpack[_Axes],
 ) -> Axes:
-    """Plot one line per name, with a band between two other columns.
-
-    Parameters
-    ----------
-    table
-        One row per point.
-    x, y
-        Columns of the coordinates.
-    by
-        Column of the names; None: a single line. Names of policies look as in all plots.
-    low, high
-        Columns of the band around each line; None: no band.
-    xlabel, ylabel
-        Of the axes, with units.
-    xscale, yscale
-        Of the axes.
-    legend
-        Whether to name the lines above the axes.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({"n": [1, 2, 1, 2], "cost": [1, 4, 2, 5], "policy": [*"aabb"]})
-    >>> ax = plot_series(table, x="n", y="cost", by="policy", xlabel="requests", ylabel="steps")
-    >>> len(ax.lines)
-    2
-    """
+    """Plot one line per name in column `by`, with a band between columns `low` and `high`."""
     ax = prepare(ax)
-    ax.set(xlabel=xlabel, ylabel=ylabel, xscale=xscale, yscale=yscale)
+    ax.set(**axes)
     for name, style, rows in _groups(table, by):
-        marker = style.marker if len(rows) <= _MARKED_MOST else ""
+        marker = style.marker if len(rows) <= _MAX_MARKED else ""
         look = {"marker": marker, "markersize": 4, "linewidth": 1.6, **line_of(style)}
         ax.plot(rows[x], rows[y], label=plain(name), **look)
         if low is not None and high is not None:
             ax.fill_between(rows[x], rows[low], rows[high], color=style.colour, alpha=0.15, lw=0)
-    _number(ax.xaxis, table[x].to_numpy(), xscale)
-    _number(ax.yaxis, table[y].to_numpy(), yscale)
+    _number(ax.xaxis, table[x].to_numpy())
+    _number(ax.yaxis, table[y].to_numpy())
     if legend and by is not None:
         legend_above(ax)
     return ax
@@ -112,72 +86,40 @@ def plot_bars(
     by: str | None = None,
     low: str | None = None,
     high: str | None = None,
-    xlabel: str = "",
-    ylabel: str = "",
-    yscale: Scale = "linear",
     ax: Axes | None = None,
+    **axes: Unpack[_Axes],
 ) -> Axes:
-    """Plot a group of bars for each name on the x axis, one bar for each name of another column.
-
-    Parameters
-    ----------
-    table
-        One row per bar.
-    x
-        Column of the names of the groups.
-    y
-        Column of the heights.
-    by
-        Column of the names of bars within a group; None: one bar each.
-    low, high
-        Columns of the ends of error bars; None: none.
-    xlabel, ylabel
-        Of the axes, with units.
-    yscale
-        Of the y axis.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({"policy": ["area", "fcfs"], "latency": [45, 64]})
-    >>> len(plot_bars(table, x="policy", y="latency", ylabel="latency (steps)").patches)
-    2
-    """
+    """Plot a group of bars for each name in column `x`, one bar for each name in column `by`."""
     ax = prepare(ax)
-    ax.set(xlabel=xlabel, ylabel=ylabel, yscale=yscale)
+    ax.set(**axes)
     places = list(dict.fromkeys(table[x].astype(str)))
     groups = _groups(table, by)
     width = 0.8 / len(groups)
     for index, (name, style, rows) in enumerate(groups):
         at = np.array([places.index(str(place)) for place in rows[x]])
         at = at + (index - (len(groups) - 1) / 2) * width
+        ends = None
+        if low is not None and high is not None:
+            ends = np.maximum([rows[y] - rows[low], rows[high] - rows[y]], 0)
         ax.bar(
             at,
             rows[y],
             0.92 * width,
+            yerr=ends,
+            error_kw={"ecolor": "#333333", "capsize": 2.5, "lw": 1},
             label=plain(name),
             color=style.colour if by is not None else BLUE,
             edgecolor="white",
             hatch=_HATCHES[index % len(_HATCHES)],
             linewidth=0.5,
         )
-        if low is not None and high is not None:
-            ends = np.maximum([rows[y] - rows[low], rows[high] - rows[y]], 0)
-            ax.errorbar(at, rows[y], ends, fmt="none", ecolor="#333333", capsize=2.5, lw=1)
     ax.set_xticks(range(len(places)), [plain(place) for place in places])
     if sum(map(len, places)) > 60:  # names that would run into each other
         ax.tick_params(axis="x", rotation=30)
         for label in ax.get_xticklabels():
             label.set_horizontalalignment("right")
     ax.grid(visible=False, axis="x")
-    _number(ax.yaxis, table[y].to_numpy(), yscale)
+    _number(ax.yaxis, table[y].to_numpy())
     if by is not None:
         legend_above(ax)
     return ax
@@ -188,53 +130,25 @@ def plot_stack(
     *,
     x: str,
     parts: Sequence[str],
-    xlabel: str = "",
-    ylabel: str = "",
     ax: Axes | None = None,
+    **axes: Unpack[_Axes],
 ) -> Axes:
-    """Plot a bar per row, made of parts on top of each other.
-
-    Parameters
-    ----------
-    table
-        One row per bar.
-    x
-        Column of what the bars are labelled with.
-    parts
-        Columns of the heights, the lowest first; at most six. Their names, with spaces for
-        underscores, stand in the legend.
-    xlabel, ylabel
-        Of the axes, with units.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({"segments": [1, 2], "full_batch": [9, 5], "queues": [0, 1]})
-    >>> len(plot_stack(table, x="segments", parts=["full_batch", "queues"]).patches)
-    4
-    """
+    """Plot a bar per row, made of at most six columns on top of each other, the first lowest."""
     ax = prepare(ax)
-    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.set(**axes)
     places = np.arange(len(table))
     heights = {part.replace("_", " "): table[part].to_numpy(np.float64) for part in parts}
     tops = stack_bars(ax, places, heights)
     ax.set_ylim(0, 1.05 * tops.max())  # parts of no height would take the margin away
     ax.set_xticks(places, [plain(str(place)) for place in table[x]])
-    _number(ax.xaxis, tops[:0], "linear")
-    _number(ax.yaxis, tops, "linear")
+    _number(ax.xaxis, tops[:0])
+    _number(ax.yaxis, tops)
     legend_above(ax)
     return ax
 
 
 def stack_bars(ax: Axes, places: IntArray, parts: Mapping[str, FloatArray]) -> FloatArray:
-    """Draw bars made of parts on top of each other, the lowest first, and give their tops."""
+    """Draw bars made of parts on top of each other, the lowest first, and return their tops."""
     below = np.zeros(len(places))
     for (name, heights), colour, hatch in zip(parts.items(), _STACKED, _HATCHES, strict=False):
         ax.bar(
@@ -254,7 +168,7 @@ def stack_bars(ax: Axes, places: IntArray, parts: Mapping[str, FloatArray]) -> F
 
 
 def _groups(table: pd.DataFrame, by: str | None) -> list[tuple[str, LineStyle, pd.DataFrame]]:
-    """Split a table by a column; give name, look and rows of each part."""
+    """Split a table by a column; return name, look and rows of each part."""
     groups = [("", table)] if by is None else list(table.groupby(by, sort=False))
     names = [str(name) for name, _ in groups]
     return [
@@ -263,12 +177,12 @@ def _groups(table: pd.DataFrame, by: str | None) -> list[tuple[str, LineStyle, p
     ]
 
 
-def _number(axis: Axis, values: np.ndarray, scale: Scale) -> None:
+def _number(axis: Axis, values: np.ndarray) -> None:
     """Write counts in full; leave other numbers to matplotlib."""
     axis.label.set_fontsize(TEXT_SIZE)
     finite = values[np.isfinite(values.astype(float))] if values.dtype.kind in "if" else values[:0]
-    if scale == "log":
+    if axis.get_scale() == "log":
         if len(finite) and finite.min() >= 1:
             count_log_axis(axis)
-    elif scale == "linear" and len(finite) and np.abs(finite).max() >= 1000:
+    elif axis.get_scale() == "linear" and len(finite) and np.abs(finite).max() >= 1000:
         count_axis(axis)

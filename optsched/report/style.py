@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.container import Container
+
+    from optsched.instance import Instance
+    from optsched.simulate.seconds.execution import ClockedRun
 
 
 class _OfPolicy(Protocol):
@@ -34,24 +40,15 @@ DASHED = (0, (4, 2))
 REFERENCE: dict[str, Any] = {"color": LIMIT, "linewidth": 1, "linestyle": DASHED}
 
 TEXT_SIZE = 9  # points
+_MILLIONS = 2e6  # from which on counts are written in millions
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How a policy looks in every plot; dash and marker tell policies apart in grey print.
+    """How a policy looks in every plot; dash and marker tell policies apart in grey print."""
 
-    Attributes
-    ----------
-    colour
-        As "#rrggbb".
-    dash
-        Lengths of dashes and gaps in points; empty for a solid line.
-    marker
-        A marker of matplotlib.
-    """
-
-    colour: str
-    dash: tuple[float, ...]
+    colour: str  # "#rrggbb"
+    dash: tuple[float, ...]  # lengths of dashes and gaps in points; empty for a solid line
     marker: str
 
     @property
@@ -79,21 +76,7 @@ _MARKERS = "PX<>*ph"
 def line_styles(policies: Iterable[str]) -> list[LineStyle]:
     """Choose the looks of policies that appear together.
 
-    Parameters
-    ----------
-    policies
-        Their names.
-
-    Returns
-    -------
-    list of LineStyle
-        One for each; optsched's basic policies always look the same, others depend on their
-        position among the others.
-
-    Examples
-    --------
-    >>> [style.colour for style in line_styles(["area", "my own", "fcfs"])]
-    ['#0072B2', '#56B4E9', '#D55E00']
+    The basic policies always look the same; others depend on their position among the others.
     """
     names = list(policies)
     others = list(dict.fromkeys(name for name in names if name not in _KNOWN))
@@ -115,20 +98,7 @@ def styled(runs: Run | Iterable[Run]) -> list[tuple[Run, LineStyle]]:
 
 
 def prepare(ax: Axes | None, width: float = 6.4, height: float = 3.6) -> Axes:
-    """Give the axes their common look; None makes a figure.
-
-    Parameters
-    ----------
-    ax
-        Axes to draw on.
-    width, height
-        Size of a new figure in inches.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes, or those of the new figure.
-    """
+    """Return axes with the look of all plots: those passed, or those of a new figure in inches."""
     if ax is None:
         from matplotlib import pyplot
 
@@ -141,7 +111,7 @@ def prepare(ax: Axes | None, width: float = 6.4, height: float = 3.6) -> Axes:
 
 
 def line_of(style: LineStyle) -> dict[str, Any]:
-    """Give colour and dashes as matplotlib takes them."""
+    """Return colour and dashes as matplotlib takes them."""
     return {"color": style.colour, "linestyle": (0, style.dash) if style.dash else "-"}
 
 
@@ -170,13 +140,35 @@ def note_bar(ax: Axes, note: str, end: float, row: int) -> None:
     )
 
 
-def count_axis(*axes: Axis, scale: float = 1) -> None:
-    """Write the numbers of axes, which are counts, in full with thousands separators."""
+def count_axis(*axes: Axis) -> None:
+    """Write the numbers of axes, which are counts, in full or in millions."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     for axis in axes:
         axis.set_major_locator(MaxNLocator(6, integer=True))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * scale:,.10g}"))
+        axis.set_major_formatter(FuncFormatter(partial(_count, axis)))
+
+
+def _count(axis: Axis, value: float, _: int) -> str:
+    if max(map(abs, axis.get_view_interval())) < _MILLIONS or not value:
+        return f"{value:,.10g}"
+    return f"{value / 1e6:,.10g}M"
+
+
+def hover(artist: Artist | Container, shown: str | Sequence[str]) -> None:
+    """Set what a page shows at the pointer: a template of plotly.js, or a text for each point."""
+    vars(artist)["hover"] = shown
+
+
+def step_unit(instance: Instance) -> str:
+    """Say what a step is, for the label of an axis."""
+    seconds = instance.seconds_per_step
+    return "steps" if seconds is None else f"steps of {seconds:g} s"
+
+
+def clock_unit(run: ClockedRun) -> str:
+    """Say what the times of a run are counted in, for the label of an axis."""
+    return "seconds" if run.clock.unit == "s" else run.clock.unit
 
 
 def legend_above(ax: Axes, title: str | None = None) -> None:

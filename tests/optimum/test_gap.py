@@ -19,8 +19,8 @@ from optsched import (
     run,
     verify,
 )
-from optsched.report.data import gap_curves
-from optsched.report.plots import plot_gap
+from optsched.report import plot_gap
+from optsched.report.curves import gap_curves
 from optsched.solvers.bounds.lagrangian import PricedStarts
 
 

@@ -40,7 +40,7 @@ def rooms_that(source):
 
 
 def test_every_kind_of_import_is_seen():
-    source = "import optsched.cli.main\ndef f():\n    import optsched.report.plots as p\n"
+    source = "import optsched.cli.main\ndef f():\n    import optsched.report.pages as p\n"
     source += "if TYPE_CHECKING:\n    from optsched.instance import Instance\n"
     source += "from optsched import models\n"
     assert rooms_that(source) == {"cli", "report", "instance", "models"}

@@ -323,4 +323,4 @@ class Regret:
         write("write_regret_report", self, path)
 
     def __str__(self) -> str:
-        return text("render_regret", self)
+        return text("regret_text", self)

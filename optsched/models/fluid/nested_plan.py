@@ -103,7 +103,7 @@ class NestedWaitPlan:
         return int(stages @ self.thresholds)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the memory by segment; see `optsched.report.fluid_plots.plot_nested_memory`."""
+        """Plot the memory by segment; see `optsched.report.fluid.plot_nested_memory`."""
         return draw("plot_nested_memory", self, ax)
 
     def __repr__(self) -> str:

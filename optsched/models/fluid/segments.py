@@ -120,7 +120,7 @@ class SegmentDesign:
         object.__setattr__(self, "candidates", chosen)
 
     def plot(self, numbers: Iterable[int] | None = None, ax: Axes | None = None) -> Axes:
-        """Plot memory against segments; see `optsched.report.fluid_plots.plot_segments`."""
+        """Plot memory against segments; see `optsched.report.fluid.plot_segments`."""
         return draw("plot_segments", self, numbers, ax)
 
     def __repr__(self) -> str:

@@ -354,7 +354,7 @@ class WaitPlan:
         return int(self.program.types.stages @ self.thresholds)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the slack of each type; see `optsched.report.fluid_plots.plot_slacks`."""
+        """Plot the slack of each type; see `optsched.report.fluid.plot_slacks`."""
         return draw("plot_slacks", self, ax)
 
     def __repr__(self) -> str:

@@ -22,7 +22,8 @@ from optsched.papers.bf_io.setting import (
 )
 from optsched.papers.estimates import estimate
 from optsched.papers.target import Outcome, Target
-from optsched.report.cluster import plot_trajectories, thinned
+from optsched.report.clusters import plot_trajectories
+from optsched.report.curves import mean_per_bin
 from optsched.report.series import plot_series
 from optsched.report.style import REFERENCE, TEXT_SIZE
 from optsched.simulate.cluster.run import REVEAL, run_cluster
@@ -158,8 +159,8 @@ def _loads(policy: str, seed: int, steps: int, points: int) -> dict[str, Any]:
     }
     if not points:
         return found
-    at, course = thinned(run.loads, points)
-    heaviest = thinned(run.loads.max(axis=1), points)[1]
+    at, course = mean_per_bin(run.loads, points)
+    heaviest = mean_per_bin(run.loads.max(axis=1), points)[1]
     return {
         **found,
         "steps": at.tolist(),
@@ -222,7 +223,7 @@ def _power(policy: str, seed: int, steps: int) -> dict[str, Any]:
     """Give the mean power of a worker over time, in 150 parts, and what a run takes."""
     run = run_calibrated(policy, seed, WARM_UP + steps)
     metrics = run.metrics(WARM_UP)
-    at, watt = thinned(run.watt[WARM_UP:] / run.cluster.workers, 150)
+    at, watt = mean_per_bin(run.watt[WARM_UP:] / run.cluster.workers, 150)
     seconds = run.clock[WARM_UP + at] - run.clock[WARM_UP]
     return {
         "time_s": seconds.tolist(),

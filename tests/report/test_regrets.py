@@ -10,9 +10,10 @@ import pytest
 
 from optsched import regret
 from optsched.experiments.regrets import overload_threshold
-from optsched.report.regret import cells, render_regret
-from optsched.report.regret_page import render_regret_report
-from optsched.report.regret_plots import plot_thresholds
+from optsched.experiments.regrets.result import Band
+from optsched.report import plot_thresholds, regret_text
+from optsched.report.pages import render_regret_report
+from optsched.report.tables import regret_cells
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +44,20 @@ def test_thresholds_are_shaded(ax):
 
 
 def test_the_table_rounds_what_is_proven_outwards(result):
-    text = render_regret(result)
+    text = regret_text(result)
     assert text.splitlines()[0] == "equal-prompts, memory 200 tokens"
     for band in result.bands():
-        shown = [number for _, number in cells(band)]
+        shown = [number for _, number in regret_cells(band)]
         low, high = (float(part.replace(",", "")) for part in shown[4].split(" to "))
         assert low <= band.low + 1e-9
         assert high >= band.high - 1e-9
     assert text.count("load 1.3:") == 2
+
+
+def test_cells_of_a_band_are_rounded_outwards():
+    band = Band("area", 1.2, 5, 100, 3, 501, 9.25, 0, 0.5, 0, np.inf, 1, 1.0541, 1.02)
+    shown = ["1.2", "100", "501", "9.25", "0.000 to 0.500", "0.000 to ...", "1.000 to 1.055"]
+    assert [text for _, text in regret_cells(band)] == [*shown, "1.020"]
 
 
 def test_the_page_has_all_data_and_escapes_names(result):
@@ -60,8 +67,12 @@ def test_the_page_has_all_data_and_escapes_names(result):
     assert "a &lt;b&gt;" in page
     figures = json.loads(re.search(r'id="figures">(.*?)</script>', page)[1])
     assert set(figures) == {"regret-0", "regret-1", "ratio-0", "ratio-1"}
-    traces = figures["regret-1"]["data"]
-    assert [trace["name"] for trace in traces] == ["mc-sf", "mc-sf", "fcfs", "fcfs"]
-    assert np.all(np.array(traces[0]["y"]) <= np.array(traces[1]["y"]))
+    ends = [trace for trace in figures["regret-1"]["data"] if "markers" in trace["mode"]]
+    assert [trace["meta"] for trace in ends] == ["mc-sf", "mc-sf", "fcfs", "fcfs"]
+    assert np.all(np.array(ends[0]["y"]) >= np.array(ends[1]["y"]))
+    assert ends[0]["customdata"][0].startswith("at most")
+    bars = [trace for trace in figures["regret-1"]["data"] if trace["mode"] == "lines"]
+    # Intervals, and their confidence limits.
+    assert [trace["meta"] for trace in bars] == ["mc-sf", "fcfs"] * 2
     content = json.loads(re.search(r'id="comparison">(.*?)</script>', page)[1])
     assert len(content["cells"]) == 12

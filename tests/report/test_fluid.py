@@ -15,7 +15,7 @@ from optsched import (
     equilibrium,
     execute,
 )
-from optsched.report.fluid_plots import (
+from optsched.report import (
     plot_backlogs,
     plot_equilibrium,
     plot_nested_memory,

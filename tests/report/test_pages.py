@@ -11,8 +11,7 @@ import pytest
 
 from optsched import Bound, Comparison, Instance, compare
 from optsched.policies import PriorityPolicy
-from optsched.report.figures import make_figures
-from optsched.report.html import render_report, write_report
+from optsched.report.pages import make_figures, render_report, write_report
 
 HOSTILE = '<script>alert("1")</script>'
 

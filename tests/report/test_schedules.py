@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 
 from optsched import Instance, Schedule, compare
 from optsched.policies import PriorityPolicy
-from optsched.report.plots import plot_comparison, plot_latency, plot_memory, plot_schedule
+from optsched.report import plot_comparison, plot_latency, plot_memory, plot_schedule
 
 PLOTS = {
     "comparison": plot_comparison,
@@ -101,5 +101,5 @@ def test_objects_plot_themselves(example):
 
 
 def test_matplotlib_and_plotly_load_when_used():
-    code = "import optsched.report.plots, optsched.report.html"
+    code = "import optsched.report.schedules, optsched.report.pages"
     assert not imports(code, "matplotlib", "plotly", "jinja2")

@@ -13,7 +13,7 @@ from strategies import instances
 
 from optsched import Bound, Comparison, Instance, Schedule, run
 from optsched.comparison.steps import PolicyResult
-from optsched.report import data
+from optsched.report import curves, numbers, pages
 
 
 @st.composite
@@ -31,12 +31,12 @@ def test_tokens_held_equal_the_definition_at_any_step(schedule, steps):
         values.tolist() for values in (schedule.starts, instance.prompts, instance.outputs)
     )
     expected = [usage_at(step, starts, prompts, outputs) for step in steps]
-    assert data.tokens_held(schedule, steps).tolist() == expected
+    assert curves.tokens_held(schedule, steps).tolist() == expected
 
 
 @given(schedules(), st.integers(1, 40))
 def test_memory_curve_keeps_the_peak_of_every_bin(schedule, bins):
-    edges, peaks = data.memory_curve(schedule, bins)
+    edges, peaks = curves.memory_curve(schedule, bins)
     profile = schedule.memory_profile()
     assert len(peaks) <= bins
     assert (edges[0], edges[-1]) == (schedule.starts.min(), schedule.makespan)
@@ -47,20 +47,20 @@ def test_memory_curve_keeps_the_peak_of_every_bin(schedule, bins):
 
 @given(schedules())
 def test_memory_curve_with_a_bin_per_step_is_the_memory_profile(schedule):
-    edges, peaks = data.memory_curve(schedule)
+    edges, peaks = curves.memory_curve(schedule)
     assert (schedule.memory_profile()[edges[0] + 1 :] == peaks).all()
 
 
 def test_memory_curve_does_not_count_through_a_trillion_steps():
     schedule = run(Instance([1, 1], [5, 5], memory=9, arrivals=[0, 10**12]), "fcfs")
-    edges, peaks = data.memory_curve(schedule)
+    edges, peaks = curves.memory_curve(schedule)
     assert (len(peaks), peaks[0], peaks[-1]) == (2000, 6, 6)
     assert edges[-1] == 10**12 + 5
 
 
 @given(schedules(), st.integers(2, 6))
 def test_thinned_latency_cdf_lies_on_the_exact_one_and_keeps_its_ends(schedule, points):
-    latencies, shares = data.latency_cdf(schedule, points)
+    latencies, shares = curves.latency_cdf(schedule, points)
     assert len(latencies) <= points
     for latency, share in zip(latencies, shares, strict=True):
         assert share == np.mean(schedule.latencies <= latency)
@@ -71,7 +71,7 @@ def test_thinned_latency_cdf_lies_on_the_exact_one_and_keeps_its_ends(schedule, 
 
 @given(schedules(max_requests=12), st.integers(2, 15))
 def test_sample_follows_the_order_of_starts_from_first_to_last(schedule, count):
-    requests, ranks = data.sample_by_start(schedule, count)
+    requests, ranks = curves.sample_by_start(schedule, count)
     assert len(requests) == min(count, len(schedule.starts))
     assert (ranks[0], ranks[-1]) == (0, len(schedule.starts) - 1)
     assert (schedule.starts[requests] == np.sort(schedule.starts)[ranks]).all()
@@ -79,7 +79,7 @@ def test_sample_follows_the_order_of_starts_from_first_to_last(schedule, count):
 
 @given(schedules(max_requests=10))
 def test_stacked_bands_sum_to_the_tokens_held(schedule):
-    bands = data.stacked_bands(schedule)
+    bands = curves.stacked_bands(schedule)
     heights = (bands.prompts + bands.outputs).sum(axis=0)
     begins, ends = bands.steps[::2], bands.steps[1::2]
     profile = schedule.memory_profile()
@@ -91,7 +91,7 @@ def test_stacked_bands_sum_to_the_tokens_held(schedule):
 
 @given(schedules(max_requests=10))
 def test_stacked_bars_have_the_areas_of_growing_requests(schedule):
-    bars = data.growing_bars(schedule)
+    bars = curves.growing_bars(schedule, rows=40)
     instance = schedule.instance
     assert bars.stacked
     for request, prompt, output, end in zip(
@@ -107,7 +107,7 @@ def test_stacked_bars_have_the_areas_of_growing_requests(schedule):
 def test_bars_in_rows_grow_from_prompt_to_prompt_plus_output_after_the_wait():
     instance = Instance([4] * 80, [2] * 80, memory=12, arrivals=range(80))
     schedule = run(instance, "fcfs")
-    bars = data.growing_bars(schedule, rows=10)
+    bars = curves.growing_bars(schedule, rows=10)
     assert not bars.stacked
     assert len(bars.requests) == 10
     for request, prompt, output, wait in zip(
@@ -122,17 +122,24 @@ def test_bars_in_rows_grow_from_prompt_to_prompt_plus_output_after_the_wait():
 @example(-0.999)
 def test_percent_never_claims_a_smaller_gap(share):
     # In decimals: a hundredth of the float -99.9 is below the float -0.999.
-    assert Decimal(data.percent(share)[:-1]) >= 100 * Decimal(repr(share))
-    assert float(data.percent(share)[:-1]) / 100 < share + 0.0011
+    assert Decimal(numbers.percent(share)[:-1]) >= 100 * Decimal(repr(share))
+    assert float(numbers.percent(share)[:-1]) / 100 < share + 0.0011
+
+
+def test_numbers_that_are_proven_are_rounded_outwards():
+    assert [numbers.percent(share) for share in (0.0871, 0.0)] == ["8.8%", "0.0%"]
+    assert [numbers.at_least(value) for value in (42.98, 5_107_803.9)] == ["42.9", "5,107,803"]
+    assert numbers.interval(1, 1.0541) == "1.000 to 1.055"
+    assert numbers.interval(0, np.inf) == "0.000 to ..."
 
 
 def test_percent_keeps_a_round_share():
-    assert [data.percent(tenth / 1000) for tenth in (0, 70, 87)] == ["0.0%", "7.0%", "8.7%"]
+    assert [numbers.percent(tenth / 1000) for tenth in (0, 70, 87)] == ["0.0%", "7.0%", "8.7%"]
 
 
 @given(st.floats(1, 1e15))
 def test_at_least_never_claims_a_larger_bound(value):
-    assert value - 1 < float(data.at_least(value).replace(",", "")) <= value
+    assert value - 1 < float(numbers.at_least(value).replace(",", "")) <= value
 
 
 def test_a_schedule_is_optimal_if_the_bound_leaves_less_than_a_step():
@@ -140,9 +147,35 @@ def test_a_schedule_is_optimal_if_the_bound_leaves_less_than_a_step():
     results = (PolicyResult(schedule, 0.0),)
     for value, optimal in ((3.01, True), (3.0, False)):
         found = Comparison(schedule.instance, Bound(value, "closed-form", 0.0), results)
-        assert data.proven_optimal(found) is optimal
+        assert pages.proven_optimal(found) is optimal
 
 
 def _area(corners):
     x, y = corners.T
     return abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2
+
+
+def test_means_of_bins_keep_sums():
+    values = np.arange(1003)
+    steps, means = curves.mean_per_bin(values, 100)
+    widths = np.diff(np.append(steps, 1003))
+    assert len(steps) <= 100
+    assert (means * widths).sum() == pytest.approx(values.sum())
+    steps, means = curves.mean_per_bin(np.arange(10), 5)
+    assert (steps.tolist(), means.tolist()) == ([0, 2, 4, 6, 8], [0.5, 2.5, 4.5, 6.5, 8.5])
+
+
+def test_small_curves_are_what_the_definitions_say():
+    schedule = Schedule(Instance([3, 1], [2, 2], memory=9), [0, 1])
+    assert curves.tokens_held(schedule, [1, 2, 3]).tolist() == [4, 7, 3]
+    assert [part.tolist() for part in curves.memory_curve(schedule, bins=1)] == [[0, 3], [7]]
+    bands = curves.stacked_bands(schedule)
+    assert bands.steps.tolist() == [0, 1, 1, 2, 2, 3]
+    assert bands.outputs[0].tolist() == [0, 1, 1, 2, 0, 0]
+    assert (bands.prompts + bands.outputs).sum(axis=0)[1::2].tolist() == [4, 7, 3]
+    latencies, shares = curves.latency_cdf(
+        Schedule(Instance([1, 1, 1, 1], [2, 2, 3, 3], memory=9), [0, 0, 2, 3])
+    )
+    assert (latencies.tolist(), shares.tolist()) == ([2, 5, 6], [0.5, 0.75, 1.0])
+    three = Schedule(Instance([1, 1, 1], [2, 2, 2], memory=9), [4, 0, 2])
+    assert [part.tolist() for part in curves.sample_by_start(three, 2)] == [[1, 0], [0, 2]]

@@ -80,6 +80,7 @@ function layout(place) {
       automargin: true, separatethousands: true, exponentformat: "B", showline: true,
       gridcolor: rule, linecolor: rule, zerolinecolor: rule, ...own[name], title: { font: { size: 13 }, standoff: 10, ...own[name].title },
     };
+    if (own[name].range) look[name].range = [...own[name].range];  // which plotly.js changes in place
     if (narrow) look[name].ticktext = own[name].ticktext?.map(text => plain(text).length > 16 ? text.slice(0, 15) + "…" : text);
   }
   const range = ranges[own.meta?.link];
@@ -119,9 +120,9 @@ function draw(place) {
 }
 
 function follow(place, change) {  // zooms the x axes that are linked to this one
-  const link = figures[place.id].layout.meta?.link;
-  const reset = change["xaxis.autorange"];
+  const { meta, xaxis } = figures[place.id].layout, link = meta?.link;
   const range = change["xaxis.range"] ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+  const reset = change["xaxis.autorange"] || !!xaxis.range?.every((end, at) => end === range[at]);
   if (!link || !reset && range[0] === undefined) return;
   if (reset) delete ranges[link]; else ranges[link] = range;
   plots.filter(other => other !== place && figures[other.id].layout.meta?.link === link).forEach(render);

@@ -11,7 +11,7 @@ from optsched.report.style import (
     LIMIT,
     REFERENCE,
     TEXT_SIZE,
-    count_log_axis,
+    hover,
     legend_above,
     line_of,
     line_styles,
@@ -24,61 +24,69 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from optsched._internal.arrays import FloatArray
     from optsched.experiments.regrets import OverloadThreshold, Regret
+    from optsched.experiments.regrets.result import Band
 
-FLAT = 0.01  # steps of regret up to which the axis is linear
+_FLAT = 0.01  # steps of regret up to which the axis is linear
 _SPREAD = 1.035  # factor by which policies are set apart, so that none hides another
 
 
 def plot_regret(result: Regret, load: float, ax: Axes | None = None) -> Axes:
     """Plot the regret interval of each policy against the horizon, at one load.
 
-    Parameters
-    ----------
-    result
-        What was found.
-    load
-        Of which load.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on. Bars reach from the mean lower to the mean upper end of the regret, which
-        lines join; thin lines beyond them are the confidence limits. The axis is linear below 0.01
-        steps and logarithmic above.
-
-    Raises
-    ------
-    OptschedError
-        If there is no such load.
+    Bands reach from the mean lower to the mean upper end of the regret; thin upright lines are the
+    confidence limits. The axis is linear below 0.01 steps and logarithmic above.
     """
+    ax = _intervals(result, load, ("low", "high"), ("floor", "ceiling"), ax)
+    ax.set_yscale("symlog", linthresh=_FLAT)
+    ax.set_ylim(bottom=0)
+    _regret_axis(ax)
+    ax.set_ylabel("regret (steps per request)")
+    return ax
+
+
+def plot_regret_ratio(result: Regret, load: float, ax: Axes | None = None) -> Axes:
+    """Plot the interval of each policy's ratio to the least possible latency, as `plot_regret`."""
+    ax = _intervals(result, load, ("ratio_low", "ratio_high"), None, ax)
+    ax.set_ylabel("latency over the least possible")
+    return ax
+
+
+def _intervals(
+    result: Regret,
+    load: float,
+    ends: tuple[str, str],
+    limits: tuple[str, str] | None,
+    ax: Axes | None,
+) -> Axes:
+    from matplotlib.ticker import NullLocator
+
     if load not in result.loads:
         raise OptschedError(f"there is no load {load:g}; there are {result.loads}")
     ax = prepare(ax)
     horizons = result.horizons(load)
     middle = (len(result.policies) - 1) / 2
-    for place, (policy, style) in enumerate(
-        zip(result.policies, line_styles(result.policies), strict=True)
-    ):
+    styles = line_styles(result.policies)
+    for place, (policy, style) in enumerate(zip(result.policies, styles, strict=True)):
         bands = [result.band(policy, load, horizon) for horizon in horizons]
         at = np.array(horizons) * _SPREAD ** (2 * (place - middle))
-        low, high = ([getattr(band, end) for band in bands] for end in ("low", "high"))
-        limits = np.array([(band.floor, band.ceiling) for band in bands])
-        finite = np.isfinite(limits).all(axis=1)
-        ax.vlines(at[finite], *limits[finite].T, color=style.colour, linewidth=0.9)
-        ax.vlines(at, low, high, color=style.colour, linewidth=4, alpha=0.45)
-        look = line_of(style) | {"linewidth": 1.5, "markersize": 5}
-        ax.plot(at, high, marker=style.marker, label=plain(policy), **look)
-        ax.plot(at, low, marker=style.marker, markerfacecolor="white", **look)
+        low, high = _pairs(bands, ends)
+        ax.fill_between(at, low, high, color=style.colour, alpha=0.18, linewidth=0)
+        if limits:
+            reach = _pairs(bands, limits)
+            known = np.isfinite(reach).all(axis=0)
+            ax.vlines(at[known], *reach[:, known], color=style.colour, linewidth=0.9)
+        look = line_of(style) | {"linewidth": 1.5, "markersize": 5, "marker": style.marker}
+        lines = ax.plot(at, high, label=plain(policy), **look)
+        lines += ax.plot(at, low, markerfacecolor="white", **look)
+        for line, end, found in zip(lines, ("at most", "at least"), (high, low), strict=True):
+            points = zip(found, horizons, strict=True)
+            hover(line, [f"{end} {y:.4g} at T = {x:,}" for y, x in points])
     ax.set_xscale("log")
-    count_log_axis(ax.xaxis)
-    ax.set_yscale("symlog", linthresh=FLAT)
-    ax.set_ylim(bottom=0)
-    _regret_axis(ax)
+    ax.set_xticks(horizons, [f"{horizon:,}" for horizon in horizons])
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel("horizon T (steps in which requests arrive)")
-    ax.set_ylabel("regret (steps per request)")
     legend_above(ax, f"load {load:g}; filled: against the bound, open: against the best schedule")
     legend = ax.get_legend()
     assert legend is not None
@@ -86,11 +94,15 @@ def plot_regret(result: Regret, load: float, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def _pairs(bands: Sequence[Band], names: tuple[str, str]) -> FloatArray:
+    return np.array([[getattr(band, name) for band in bands] for name in names])
+
+
 def _regret_axis(ax: Axes) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    top = max(ax.get_ylim()[1], 10 * FLAT)
-    powers = np.arange(np.log10(FLAT), np.ceil(np.log10(top)) + 1)
+    top = max(ax.get_ylim()[1], 10 * _FLAT)
+    powers = np.arange(np.log10(_FLAT), np.ceil(np.log10(top)) + 1)
     ax.yaxis.set_major_locator(FixedLocator([0.0, *(10.0**powers).tolist()]))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
@@ -98,27 +110,7 @@ def _regret_axis(ax: Axes) -> None:
 
 
 def plot_thresholds(thresholds: Sequence[OverloadThreshold], ax: Axes | None = None) -> Axes:
-    """Plot what is left behind against the load, for each policy whose threshold was searched.
-
-    Parameters
-    ----------
-    thresholds
-        What `overload_threshold` found.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on, with the interval of each threshold shaded.
-
-    Examples
-    --------
-    >>> from optsched import overload_threshold
-    >>> found = overload_threshold("family:equal-prompts", "mc-sf", horizon=500, precision=0.2)
-    >>> plot_thresholds([found]).get_xlabel()
-    'load (memory-time that arrives over that which passes)'
-    """
+    """Plot what is left behind against the load, and shade where each policy's threshold lies."""
     from optsched.experiments.regrets.threshold import LEFT_BEHIND
 
     ax = prepare(ax)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.errors import PolicyError
-from optsched.report.clock_plots import clock_unit
 from optsched.report.series import stack_bars
 from optsched.report.style import (
     BLUE,
     DASHED,
     GREEN,
     VERMILLION,
+    clock_unit,
     count_axis,
     count_log_axis,
     legend_above,
@@ -39,36 +39,13 @@ if TYPE_CHECKING:
     from optsched.simulate.seconds.execution import ClockedRun
 
 _LOADS = np.linspace(0.02, 0.96, 95)
-_MOST_TYPES = 30
+_MAX_TYPES = 30
 _TIMES = 300
 _PARTS = ("full batch", "queues", "rare queues")
 
 
 def plot_equilibrium(found: Equilibrium, memory: int | None = None, ax: Axes | None = None) -> Axes:
-    """Plot the memory of the fluid and of WAIT against the load, with all rates scaled alike.
-
-    Parameters
-    ----------
-    found
-        An equilibrium, drawn as a point if it is stable.
-    memory
-        A limit to draw.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on, with a logarithmic axis of tokens. WAIT's thresholds are the fluid's
-        requests per stage, rounded up to whole ones that keep up.
-
-    Examples
-    --------
-    >>> from optsched import RequestTypes, equilibrium
-    >>> found = equilibrium(RequestTypes([10], [20], [100]), "affine:0.0085,2.7e-7")
-    >>> plot_equilibrium(found).get_xlabel()
-    'load (share of the time that the arrivals need)'
-    """
+    """Plot the memory of the fluid and of WAIT against the load, with all rates scaled alike."""
     from optsched.models.fluid.equilibrium import equilibrium
     from optsched.models.fluid.wait import WaitThresholds
 
@@ -94,29 +71,8 @@ def plot_equilibrium(found: Equilibrium, memory: int | None = None, ax: Axes | N
 
 
 def plot_slacks(plan: WaitPlan, ax: Axes | None = None) -> Axes:
-    """Plot how long the requests that fill a batch take to arrive, against how long it lasts.
-
-    Parameters
-    ----------
-    plan
-        Thresholds of WAIT.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on: a bar per type, of at most the 30 with the least slack. No bar ends
-        before the line, else that type would fall behind.
-
-    Examples
-    --------
-    >>> from optsched import RequestTypes, WaitThresholds
-    >>> program = WaitThresholds(RequestTypes([10], [20], [100]), "affine:0.0085,2.7e-7")
-    >>> plot_slacks(program.plan([2])).get_xlabel()
-    'time (s)'
-    """
-    shown = np.argsort(plan.slacks, kind="stable")[:_MOST_TYPES]
+    """Plot how long the requests that fill a batch take to arrive, against how long it lasts."""
+    shown = np.argsort(plan.slacks, kind="stable")[:_MAX_TYPES]
     ax = prepare(ax, height=1.3 + 0.36 * len(shown))
     rows = np.arange(len(shown))
     time = plan.iteration_time
@@ -134,28 +90,7 @@ def plot_slacks(plan: WaitPlan, ax: Axes | None = None) -> Axes:
 
 
 def plot_nested_memory(plan: NestedWaitPlan, ax: Axes | None = None) -> Axes:
-    """Plot the memory that Nested WAIT needs, by segment and by what it is for.
-
-    Parameters
-    ----------
-    plan
-        Thresholds of Nested WAIT.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on, a bar per segment.
-
-    Examples
-    --------
-    >>> from optsched import NestedWaitThresholds, RequestTypes
-    >>> types = RequestTypes([10] * 4, [20, 40, 80, 160], [20, 40, 80, 160])
-    >>> program = NestedWaitThresholds(types, "affine:0.0085,2.7e-7")
-    >>> plot_nested_memory(program.plan([60, 57, 50, 34])).get_ylabel()
-    'tokens'
-    """
+    """Plot the memory that Nested WAIT needs, by segment and by what it is for."""
     ax = prepare(ax)
     program, count = plan.program, len(plan.thresholds)
     stages = [
@@ -175,29 +110,7 @@ def plot_nested_memory(plan: NestedWaitPlan, ax: Axes | None = None) -> Axes:
 def plot_segments(
     design: SegmentDesign, numbers: Iterable[int] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Plot the memory that suffices against the number of segments, each with its best borders.
-
-    Parameters
-    ----------
-    design
-        What to cut into segments.
-    numbers
-        Numbers of segments; None for 2 to 30, which one alone would dwarf.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on. Numbers for which no borders keep (10) are left out.
-
-    Examples
-    --------
-    >>> from optsched import RequestTypes, SegmentDesign
-    >>> types = RequestTypes([10] * 4, [20, 40, 80, 160], [20, 40, 80, 160])
-    >>> plot_segments(SegmentDesign(types, first_threshold=60)).get_xlabel()
-    'segments'
-    """
+    """Plot the memory that suffices against the number of segments, each with its best borders."""
     from matplotlib.ticker import MaxNLocator
 
     ax = prepare(ax)
@@ -222,44 +135,17 @@ def plot_segments(
 
 
 def plot_backlogs(runs: Mapping[str, Sequence[ClockedRun]], ax: Axes | None = None) -> Axes:
-    """Plot how many requests are in the system over time, as the mean of runs that differ by seed.
-
-    Parameters
-    ----------
-    runs
-        At least two runs on one clock by the name of what is compared, thresholds for example.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on, up to the end of the shortest run; bands are 95 % confidence intervals
-        of the mean at each time.
-
-    Raises
-    ------
-    PolicyError
-        If there are fewer than two runs of a name.
-
-    Examples
-    --------
-    >>> from optsched import execute, family
-    >>> chats = [family("uniform", 20, seed, rate=5, seconds_per_step=1e-6) for seed in (1, 2)]
-    >>> runs = [execute(chat, "fcfs", clock="affine:0.01,0.001") for chat in chats]
-    >>> plot_backlogs({"fcfs": runs}).get_ylabel()
-    'requests in the system'
-    """
+    """Plot the requests in the system over time: means over seeds, with confidence bands."""
     from scipy.special import stdtrit
 
     for name, group in runs.items():
         if len(group) < 2:
             raise PolicyError(
-                f"{len(group)} run of {name!r} says nothing about how runs differ; give at least 2"
+                f"{len(group)} run of {name!r} says nothing about how runs differ; pass at least 2"
             )
     ax = prepare(ax)
-    everyone = [run for group in runs.values() for run in group]
-    grid = np.linspace(0, min(run.end for run in everyone), _TIMES)
+    all_runs = [run for group in runs.values() for run in group]
+    grid = np.linspace(0, min(run.end for run in all_runs), _TIMES)
     for (name, group), style in zip(runs.items(), line_styles(runs), strict=True):
         counts = np.array([run.in_system(grid) for run in group])
         mean, error = counts.mean(axis=0), counts.std(axis=0, ddof=1) / np.sqrt(len(group))
@@ -267,7 +153,7 @@ def plot_backlogs(runs: Mapping[str, Sequence[ClockedRun]], ax: Axes | None = No
         ax.fill_between(grid, mean - reach, mean + reach, color=style.tint, linewidth=0)
         ax.plot(grid, mean, label=plain(name), **line_of(style))
     ax.set_ylim(bottom=0)
-    ax.set_xlabel(f"time ({clock_unit(everyone[0])})")
+    ax.set_xlabel(f"time ({clock_unit(all_runs[0])})")
     ax.set_ylabel("requests in the system")
     count_axis(ax.yaxis)
     legend_above(ax)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from optsched import Instance, compare_on_clock, execute, family
-from optsched.report.clock_plots import (
+from optsched.report import (
     plot_batches,
     plot_clock_comparison,
     plot_clocked_usage,

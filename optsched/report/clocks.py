@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched.report.curves import most_per_bin
 from optsched.report.style import (
     TEXT_SIZE,
+    clock_unit,
     count_axis,
     legend_above,
     line_of,
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.comparison.seconds import ClockComparison
     from optsched.report.style import LineStyle
     from optsched.simulate.seconds.execution import ClockedRun
@@ -31,23 +32,10 @@ _BINS = 400
 
 
 def plot_clocked_usage(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None) -> Axes:
-    """Plot the tokens held over time; in each of 400 intervals the most.
-
-    Parameters
-    ----------
-    runs
-        Runs of one instance.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on, with the memory limit.
-    """
+    """Plot the tokens held over time; in each of 400 intervals the most."""
     listed, ax = _begin(runs, ax, "tokens held")
     for run, style in listed:
-        times, values = _most_per_bin(run.log.spans[:, 1], run.log.usage)
+        times, values = most_per_bin(run.log.spans[:, 1], run.log.usage, _BINS)
         ax.step(times, values, where="pre", label=plain(run.policy), **line_of(style))
     memory_limit(ax, listed[0][0].instance.memory)
     legend_above(ax)
@@ -55,20 +43,7 @@ def plot_clocked_usage(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None 
 
 
 def plot_waiting(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None) -> Axes:
-    """Plot the requests that have arrived and are not complete, over time.
-
-    Parameters
-    ----------
-    runs
-        Runs of one instance.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on.
-    """
+    """Plot the requests that have arrived and are not complete, over time."""
     listed, ax = _begin(runs, ax, "requests in the system")
     for run, style in listed:
         grid = np.linspace(0, run.end, _BINS)
@@ -78,20 +53,7 @@ def plot_waiting(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None
 
 
 def plot_mean_latency(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None) -> Axes:
-    """Plot the mean latency of the requests that arrived so far (Jaillet Fig. 5).
-
-    Parameters
-    ----------
-    runs
-        Runs of one instance.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on; each request that was not completed counts as not there.
-    """
+    """Plot the mean latency of the requests that arrived so far (Jaillet Fig. 5)."""
     listed, ax = _begin(runs, ax, "mean latency so far")
     ax.set_xlabel("requests arrived")
     count_axis(ax.xaxis)
@@ -108,42 +70,16 @@ def plot_mean_latency(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None =
 
 
 def plot_batches(run: ClockedRun, ax: Axes | None = None) -> Axes:
-    """Plot the requests that decode in a batch, over time; in each of 400 intervals the most.
-
-    Parameters
-    ----------
-    run
-        A run.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on.
-    """
+    """Plot the requests that decode in a batch, over time; in each of 400 intervals the most."""
     [(_, style)], ax = _begin(run, ax, "requests decoding in a batch")
-    times, values = _most_per_bin(run.log.spans[:, 1], run.log.contents[:, 1])
+    times, values = most_per_bin(run.log.spans[:, 1], run.log.contents[:, 1], _BINS)
     ax.step(times, values, where="pre", label=plain(run.policy), **line_of(style))
     legend_above(ax)
     return ax
 
 
 def plot_clock_comparison(comparison: ClockComparison, ax: Axes | None = None) -> Axes:
-    """Plot the mean latency of each policy as a bar, with its median and 99th percentile.
-
-    Parameters
-    ----------
-    comparison
-        Runs of several policies.
-    ax
-        Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn on; the best policy at the top, unfinished requests beside the bars.
-    """
+    """Plot the mean latency of each policy as a bar, with its median and 99th percentile."""
     rows = comparison.to_dict()["policies"]
     order = sorted(
         range(len(rows)), key=lambda at: (-rows[at]["unfinished"], -(rows[at]["mean_latency"] or 0))
@@ -175,17 +111,3 @@ def _begin(
     ax.set_ylabel(ylabel)
     count_axis(ax.yaxis)
     return listed, ax
-
-
-def clock_unit(run: ClockedRun) -> str:
-    """Say what the times of a run are counted in, for the label of an axis."""
-    return "seconds" if run.clock.unit == "s" else run.clock.unit
-
-
-def _most_per_bin(times: FloatArray, values: IntArray) -> tuple[FloatArray, IntArray]:
-    """Keep the largest value of each of many intervals of equally many batches."""
-    if len(times) <= _BINS:
-        return times, values
-    begins = np.linspace(0, len(times), _BINS, endpoint=False).astype(np.int64)
-    ends = np.append(begins[1:], len(times)) - 1
-    return times[ends], np.maximum.reduceat(values, begins)

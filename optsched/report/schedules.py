@@ -1,0 +1,237 @@
+"""Plots of schedules: compared by total latency, memory and latency of requests, where gaps arise.
+
+Each plot draws on the axes it is passed, or on a new figure, and returns them: ready for a paper,
+and for a page (`interactive`). matplotlib loads with the first plot; nothing is shown or saved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched.report.curves import gap_curves, growing_bars, latency_cdf, memory_curve
+from optsched.report.numbers import at_least, percent
+from optsched.report.style import (
+    BLUE,
+    DASHED,
+    LIMIT,
+    ORANGE,
+    UNAVOIDABLE,
+    count_axis,
+    count_log_axis,
+    hover,
+    legend_above,
+    line_of,
+    line_styles,
+    memory_limit,
+    name_bars,
+    note_bar,
+    plain,
+    prepare,
+    step_unit,
+    styled,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from matplotlib.axes import Axes
+
+    from optsched.comparison.steps import Comparison
+    from optsched.optimum.gap import GapExplanation
+    from optsched.optimum.result import Hindsight
+    from optsched.report.style import LineStyle
+    from optsched.schedule import Schedule
+    from optsched.simulate.rolling import RollingRun
+
+# One curve may be as fine as print; several would hide each other.
+_BINS, _SHARED_BINS = 2000, 250
+_SAMPLE = 40  # requests drawn where they are too many to be stacked
+
+
+def ranked(comparison: Comparison) -> list[tuple[Schedule, LineStyle]]:
+    """Pair schedules with their looks, the best first."""
+    # Looks are chosen before sorting: other plots of the comparison have its order.
+    return sorted(styled(comparison.schedules), key=lambda pair: pair[0].total_latency)
+
+
+def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
+    """Plot the total latency of each policy over the part that is proven to be unavoidable."""
+    pairs = ranked(comparison)
+    ax = prepare(ax, height=1.2 + 0.36 * len(pairs))
+    unavoidable = comparison.bound.value
+    totals = np.array([schedule.total_latency for schedule, _ in pairs])
+    gaps = [percent(comparison.gap(schedule)) for schedule, _ in pairs]
+    rows = np.arange(len(pairs))
+    label = f"unavoidable: proven bound, {at_least(unavoidable)}"
+    proven = ax.barh(rows, unavoidable, height=0.68, color=UNAVOIDABLE, label=label)
+    hover(proven, f"no schedule is below {at_least(unavoidable)}<extra></extra>")
+    rest = ax.barh(
+        rows,
+        np.maximum(totals - unavoidable, 0),
+        left=unavoidable,
+        height=0.68,
+        color=[style.colour for _, style in pairs],
+    )
+    hover(rest, [f"total {total:,}, gap {gap}" for total, gap in zip(totals, gaps, strict=True)])
+    ax.axvline(unavoidable, color="black", linewidth=1)
+    for row, (total, gap) in enumerate(zip(totals, gaps, strict=True)):
+        note_bar(ax, f"gap {gap}", total, row)
+    name_bars(ax, [schedule.policy for schedule, _ in pairs])
+    ax.set_xlim(0, totals.max() * 1.2)
+    ax.set_xlabel(f"total latency ({step_unit(comparison.instance)})")
+    count_axis(ax.xaxis)
+    legend_above(ax)
+    return ax
+
+
+def plot_memory(
+    schedules: Schedule | Iterable[Schedule], ax: Axes | None = None, bins: int | None = None
+) -> Axes:
+    """Plot the tokens held over time; a point is the most that is held within a bin of steps."""
+    chosen = styled(schedules)
+    ax = prepare(ax)
+    instance, widest = chosen[0][0].instance, 1
+    bins = bins or (_BINS if len(chosen) == 1 else _SHARED_BINS)
+    for schedule, style in chosen:
+        edges, peaks = memory_curve(schedule, bins)
+        widest = max(widest, int(np.diff(edges).max()))
+        ax.plot(
+            edges,
+            np.append(peaks, 0),
+            drawstyle="steps-post",
+            linewidth=1.3,
+            label=plain(schedule.policy),
+            **line_of(style),
+        )
+    memory_limit(ax, instance.memory)
+    ax.set_xlabel(f"time ({step_unit(instance)})")
+    ax.set_ylabel("tokens held" + (f" (most of each {widest:,} steps)" if widest > 1 else ""))
+    ax.set_xlim(min(int(schedule.starts.min()) for schedule, _ in chosen), None)
+    ax.set_ylim(0, None)
+    count_axis(ax.xaxis, ax.yaxis)
+    legend_above(ax)
+    return ax
+
+
+def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = None) -> Axes:
+    """Plot the distribution of latencies: the share of requests that are complete within a time."""
+    from matplotlib.ticker import PercentFormatter
+
+    chosen = styled(schedules)
+    ax = prepare(ax)
+    for index, (schedule, style) in enumerate(chosen):
+        latencies, shares = latency_cdf(schedule)
+        ax.plot(
+            np.insert(latencies, 0, latencies[0]),
+            np.insert(shares, 0, 0),
+            drawstyle="steps-post",
+            linewidth=1.5,
+            marker=style.marker,
+            markersize=5,
+            markevery=(0.06 + 0.02 * index, 0.25),
+            label=plain(schedule.policy),
+            **line_of(style),
+        )
+    ax.set_xscale("log")
+    ax.set_ylim(0, 1.02)
+    ax.yaxis.set_major_formatter(PercentFormatter(1))
+    ax.set_xlabel(f"latency ({step_unit(chosen[0][0].instance)})")
+    ax.set_ylabel("requests completed")
+    count_log_axis(ax.xaxis)
+    legend_above(ax)
+    return ax
+
+
+def plot_schedule(schedule: Schedule, ax: Axes | None = None, sample: int = _SAMPLE) -> Axes:
+    """Plot requests as bars that grow from their prompts to prompts plus outputs.
+
+    Few requests are stacked, so that they make up the tokens held. Of many a sample stands one
+    below the other, each with a line for the time it waits.
+    """
+    from matplotlib.collections import LineCollection, PolyCollection
+
+    ax = prepare(ax)
+    bars = growing_bars(schedule, sample)
+    style = line_styles([schedule.policy])[0]
+    first = int(schedule.starts.min())
+    if bars.stacked:
+        edges = ["white", "white"]
+        memory_limit(ax, schedule.instance.memory)
+        ax.set_ylim(0, max(schedule.instance.memory, schedule.peak_memory) * 1.05)
+        ax.set_ylabel("tokens held, stacked by request")
+    else:
+        edges = [style.colour, style.tint]
+        ax.add_collection(LineCollection(bars.waits, colors="0.6", lw=0.6, label="waiting"))
+        count, shown = len(schedule.starts), len(bars.requests)
+        first = min(first, int(schedule.instance.arrivals[0]))
+        ax.set_ylim(count * 1.01, -1.1 * count / shown)
+        ax.grid(visible=False, axis="y")
+        ax.set_ylabel(f"requests by start ({shown} of {count:,} drawn)")
+    for part, colour, edge, label in (
+        (bars.prompts, style.colour, edges[0], "prompt tokens"),
+        (bars.outputs, style.tint, edges[1], "output tokens"),
+    ):
+        width = 0.4 if bars.stacked else 1.2
+        ax.add_collection(
+            PolyCollection(part, facecolors=colour, edgecolors=edge, lw=width, label=label)
+        )
+    ax.set_xlim(first, schedule.makespan + 0.01 * (schedule.makespan - first))
+    ax.set_xlabel(f"time ({step_unit(schedule.instance)})")
+    count_axis(ax.xaxis, ax.yaxis)
+    legend_above(ax, title=plain(schedule.policy))
+    return ax
+
+
+def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:
+    """Plot how a gap adds up over the steps: starts that cost more, and memory that lies idle."""
+    ax = prepare(ax)
+    steps, waste, regret = gap_curves(explanation, _BINS)
+    ax.fill_between(steps, 0, waste, color=ORANGE, linewidth=0, label="wasted memory")
+    label = "order regret of the starts"
+    ax.fill_between(steps, waste, waste + regret, color=BLUE, linewidth=0, label=label)
+    ax.set_xlim(0, steps[-1])
+    ax.set_ylim(0, max(1.0, 1.05 * float((waste + regret)[-1])))
+    ax.set_xlabel(f"time ({step_unit(explanation.schedule.instance)})")
+    ax.set_ylabel("gap so far (steps of latency)")
+    count_axis(ax.xaxis, ax.yaxis)
+    legend_above(ax)
+    return ax
+
+
+def plot_history(result: Hindsight, ax: Axes | None = None) -> Axes:
+    """Plot how the interval between the bound and the best schedule closed."""
+    ax = prepare(ax)
+    known = [entry for entry in result.history if entry[1] is not None]
+    seconds = np.array([entry[0] for entry in known] + [result.seconds])
+    costs = np.array([entry[1] for entry in known] + [result.cost], dtype=float)
+    bounds = np.array([entry[2] for entry in known] + [result.bound], dtype=float)
+    ax.fill_between(seconds, bounds, costs, step="post", color=UNAVOIDABLE, alpha=0.4, linewidth=0)
+    ax.step(seconds, costs, where="post", color=BLUE, label="best schedule")
+    label = f"proven bound; gap {percent(result.gap)} at the end"
+    ax.step(seconds, bounds, where="post", color="black", linestyle=DASHED, label=label)
+    ax.set_xlim(0, seconds[-1])
+    ax.set_xlabel("time (seconds)")
+    ax.set_ylabel(f"{result.objective.replace('-', ' ')} (steps)")
+    count_axis(ax.yaxis)
+    legend_above(ax)
+    return ax
+
+
+def plot_decision_times(run: RollingRun, ax: Axes | None = None) -> Axes:
+    """Plot the share of decisions of a rolling horizon that took longer than a time."""
+    ax = prepare(ax)
+    times = 1e3 * np.sort(run.counts.seconds)
+    longer = 1 - np.arange(len(times)) / max(len(times), 1)
+    ax.step(times, longer, where="pre", color=BLUE, label=f"{len(times):,} decisions")
+    if run.policy.budget:
+        budget = 1e3 * run.policy.budget
+        ax.axvline(budget, color=LIMIT, linewidth=1, label=f"budget, {budget:g} ms")
+        ax.axvline(2 * budget, color=LIMIT, linewidth=1, linestyle="--", label="twice the budget")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlabel("time of a decision (ms)")
+    ax.set_ylabel("share of decisions that took at least as long")
+    legend_above(ax)
+    return ax
