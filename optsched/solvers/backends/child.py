@@ -300,7 +300,8 @@ class _ForkServer:
         # A fresh interpreter finds the same modules. Its only threads are those of solvers.
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from optsched.solvers.backends import fork_server; fork_server.main({theirs.fileno()})"
+            "from optsched.solvers.backends import fork_server; "
+            f"fork_server.main({theirs.fileno()})"
         )
         threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
         self._process = subprocess.Popen(

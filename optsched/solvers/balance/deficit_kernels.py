@@ -48,7 +48,7 @@ def search_deficit(alive: IntArray, free: IntArray, sizes: IntArray) -> tuple[In
     none = np.zeros(1, dtype=np.int64)
     nothing = np.zeros(len(sizes), dtype=np.int64)
     chosen = assign_by_swap(
-        loads, free, sizes, none, np.ones(workers, dtype=np.int64), nothing, 100
+        loads, free, sizes, none, np.ones(workers, dtype=np.int64), nothing, np.int64(100)
     )
     held = loads[:, 0].copy()
     value = _imbalance(held, sizes, chosen)

@@ -59,7 +59,8 @@ def assign_by_greedy(
 ) -> IntArray:
     """Admit exactly min(waiting, free slots) requests, one at a time (`assign_by_swap`)."""
     memory = np.full(len(free), UNLIMITED)
-    return assign(alive, free, sizes, growth, slowness, bonus, memory, 0)
+    # For a literal 0 numba would compile all of the search once more.
+    return assign(alive, free, sizes, growth, slowness, bonus, memory, np.int64(0))
 
 
 @compiled
