@@ -125,9 +125,9 @@ def admit_arriving(
     window: IntArray,
 ) -> None:
     """Admit requests by ascending arrival on a worker that may hold something already."""
-    spent, everybody = np.empty(0), len(priority)
+    spent, count = np.empty(0), len(priority)
     admit_on_budget(
-        prompts, outputs, arrivals, memory, priority, spent, everybody, starts, usage, window
+        prompts, outputs, arrivals, memory, priority, spent, count, starts, usage, window
     )
 
 
@@ -170,7 +170,7 @@ def admit_on_budget(
             not_before[request] = start
             if released == count or start < arrivals[released]:
                 break
-            clock = arrivals[released]  # somebody more urgent may arrive before this start
+            clock = arrivals[released]  # a more urgent one may arrive before this start
         heapq.heappop(waiting)
         occupy(usage, window, prompts[request], outputs[request], start)
         starts[request] = start

@@ -109,7 +109,7 @@ def memory_tokens(model: ModelFacts, gpu_bytes: int, gpus: int = 1, share: float
     Raises
     ------
     InstanceError
-        If the weights alone do not fit, or a number makes no sense.
+        If the weights alone do not fit, or a number is invalid.
 
     Examples
     --------

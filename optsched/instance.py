@@ -159,7 +159,7 @@ class Instance:
             )
 
     def __len__(self) -> int:
-        """Give the number of requests."""
+        """Return the number of requests."""
         return len(self.prompts)
 
     def __eq__(self, other: object) -> bool:
@@ -238,11 +238,11 @@ class Instance:
         return digest.hexdigest()
 
     def label(self, request: int) -> str:
-        """Give the user's name of a request; its index where there is none."""
+        """Return the label of a request, or its index."""
         return self.labels[request] if self.labels is not None else str(request)
 
     def columns(self) -> dict[str, Any]:
-        """Give the per-request arrays that are there, by field name."""
+        """Return the per-request arrays that are there, by field name."""
         return {
             field: values
             for field in (*INTEGER_FIELDS, "weights")

@@ -64,7 +64,7 @@ class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
         self._save_index(known | {key: name})
 
     def load(self, key: Any) -> Any:
-        """Give what was kept; None if there is nothing that can be read."""
+        """Return what was stored, or None if nothing can be read."""
         with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
             return super().load(key)
         return None
@@ -78,7 +78,7 @@ class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
 
 
 def _imported(function: Callable[..., Any]) -> list[bytes]:
-    """Give a stamp of each kernel, and of each number beside them, that a module has imported."""
+    """Return a stamp of each kernel, and of each number beside them, that a module has imported."""
     names = function.__globals__
     kernels = {
         name: value

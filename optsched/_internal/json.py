@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def write_object(content: dict[str, Any], path: str | Path | None) -> str:
-    """Give an object as JSON text, and write it to a file if there is a path."""
+    """Return an object as JSON text, and write it to a file if there is a path."""
     text = json.dumps(content)
     if path is not None:
         Path(path).write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Jaillet: its targets in quick form, and what its formulas say, held against small instances."""
+"""Jaillet: its targets in quick form, and what its formulas say, checked on small instances."""
 
 from __future__ import annotations
 

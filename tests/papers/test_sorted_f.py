@@ -1,4 +1,4 @@
-"""Sorted-F: its targets in quick form, and what its proofs say, held against small instances."""
+"""Sorted-F: its targets in quick form, and what its proofs say, checked on small instances."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ small = instances(max_requests=8, max_memory=24, max_arrival=15, max_output=10)
 
 
 def selection(instance, method, **options):
-    """Select by optsched what tests/solvers/selection/test_batch.py holds against all batches."""
+    """Select by optsched what tests/solvers/selection/test_batch.py compares with all batches."""
 
     def choose(waiting):
         batch = select(instance.take(waiting), method, **options)

@@ -1,4 +1,4 @@
-"""What the proofs of Sorted-F Theorem 1 and EC.1 add up, held against simulated schedules."""
+"""What the proofs of Sorted-F Theorem 1 and EC.1 add up, compared with simulated schedules."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _WAITING = -1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Assignment:
-    """Who goes where, and what is known of it.
+    """Where each request goes, and what is proven about it.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Assignment:
     seconds
         Wall time.
     method
-        Who made it.
+        The method that found it.
     status
         Why that ended.
 
@@ -142,7 +142,7 @@ def balance(
     Raises
     ------
     SolverError
-        If the method is unknown or cannot take the state, or an option makes no sense.
+        If the method is unknown or cannot take the state, or an option is invalid.
     InstanceError
         If the prediction is shorter than the lookahead.
 
@@ -235,7 +235,7 @@ def _search(state: BalanceState, rounds: int) -> IntArray:
     each = state.drift.ndim == 2
     requests = (state.tokens,) if each else (state.waiting, state.growth)
     arrays = (state.alive, state.free, *requests, state.slowness, state.bonus, memory)
-    # Kernels are compiled once more for arrays that nobody may write to, hence the copies.
+    # Kernels are compiled once more for read-only arrays, hence the copies.
     kernel: Any = assign_profiles if each else assign
     return np.asarray(kernel(*map(np.array, arrays), rounds))
 

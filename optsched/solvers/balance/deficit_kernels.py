@@ -10,7 +10,7 @@ the largest request left that fits gives the largest sum (a greedy on a transver
 
 **Several free slots.** A worker with two or three takes the best pair or triple that fits, found
 exactly; one with more is assumed to be filled to the brim. Where all of them are served before
-anybody else and from the same pool, the sum can only become larger.
+any other and from the same pool, the sum can only become larger.
 
 Together that bounds what can be admitted below :math:`z`, and the imbalance from below. It changes
 only where :math:`z` passes a size, and the scan over :math:`z` ends where even workers filled to
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _SCANS = 1_024
 _NEVER = 2**62
-_NOBODY = -1
+_NONE = -1
 
 
 @compiled
@@ -65,14 +65,14 @@ def search_deficit(alive: IntArray, free: IntArray, sizes: IntArray) -> tuple[In
 def _imbalance(held: IntArray, sizes: IntArray, chosen: IntArray) -> int:
     loads = held.copy()
     for request in range(len(sizes)):
-        if chosen[request] != _NOBODY:
+        if chosen[request] != _NONE:
             loads[chosen[request]] += sizes[request]
     return len(loads) * int(loads.max()) - int(loads.sum())
 
 
 @compiled
 def _water_level(held: IntArray, free: IntArray, sizes: IntArray) -> int:
-    """Give a load that some worker reaches if all requests are admitted."""
+    """Return a load that some worker reaches if all requests are admitted."""
     total, largest = sizes.sum(), sizes.max()
     level = held.max()
     open_loads = np.sort(held[free > 0])
@@ -178,7 +178,7 @@ def _fits(held: IntArray, sizes: IntArray, level: int, trial: IntArray) -> bool:
     """Tell whether no worker is filled above the level."""
     loads = held.copy()
     for place in range(len(sizes)):
-        if trial[place] != _NOBODY:
+        if trial[place] != _NONE:
             loads[trial[place]] += sizes[place]
     return bool(loads.max() <= level)
 
@@ -195,7 +195,7 @@ def _serve(
 ) -> tuple[int, int]:
     """Let the slots of workers that are not alone, tightest first, take the largest left."""
     taken[:] = False
-    trial[:] = _NOBODY
+    trial[:] = _NONE
     threshold = np.empty(len(slots), dtype=np.int64)
     rise = _NEVER
     for slot in range(len(slots)):
@@ -244,13 +244,13 @@ def _tighten(
         least = min(least, admitted + apart)
         loads[:] = held
         for place in range(len(sizes)):
-            if trial[place] != _NOBODY:
+            if trial[place] != _NONE:
                 loads[trial[place]] += sizes[place]
-        worst, excess = _NOBODY, 0
+        worst, excess = _NONE, 0
         for worker in range(len(held)):
             if not alone[worker] and loads[worker] - end > excess:
                 worst, excess = worker, loads[worker] - end
-        if worst == _NOBODY:
+        if worst == _NONE:
             return least
         alone[worst] = True
         apart += _most(sizes, free[worst], end - held[worst], largest)
@@ -270,7 +270,7 @@ def _place(
     by_room = np.argsort(-held, kind="mergesort")
     several = by_room[free[by_room] > 1]
     taken[:] = False
-    trial[:] = _NOBODY
+    trial[:] = _NONE
     if not singles_first and not _serve_several(held, free, sizes, level, several, taken, trial):
         return False
     for worker in by_room[free[by_room] == 1]:

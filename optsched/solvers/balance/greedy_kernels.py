@@ -18,7 +18,7 @@ import numpy as np
 
 from optsched._internal.compiled import compiled
 from optsched.solvers.balance.load_kernels import (
-    NOBODY,
+    NONE,
     UNLIMITED,
     Step,
     add_requests,
@@ -94,7 +94,7 @@ def best_waiting(
     pool: Pool, spare: IntArray, weight: int, room: int, cluster: int, valued: bool
 ) -> tuple[int, int]:
     """Find the request that waits and costs least in a slot, and its cost; -1 if none fits."""
-    best, least = NOBODY, 0
+    best, least = NONE, 0
     if valued:  # a bonus may make up for any size
         for place in range(len(pool.size)):
             load = weight * pool.size[place]
@@ -102,7 +102,7 @@ def best_waiting(
                 break
             if not pool.taken[place]:
                 cost = cost_in_slot(cluster, spare, load) - pool.bonus[place]
-                if best == NOBODY or cost < least:
+                if best == NONE or cost < least:
                     best, least = place, cost
         return best, least
     above = _turning(pool, spare, weight, room, cluster)
@@ -118,7 +118,7 @@ def best_waiting(
         best, least = below, cost_in_slot(cluster, spare, weight * pool.size[below])
     if above < len(pool.size) and weight * pool.size[above] <= room:
         cost = cost_in_slot(cluster, spare, weight * pool.size[above])
-        if best == NOBODY or cost < least:
+        if best == NONE or cost < least:
             best, least = above, cost
     return best, least
 
@@ -131,11 +131,11 @@ def fill(step: Step, pool: Pool, room: IntArray, valued: bool) -> None:
     held = step.load.sum(axis=1)
     for slot in range(len(pool.row)):
         peak = step.top[0].sum()
-        row, headroom = NOBODY, 0
+        row, headroom = NONE, 0
         for candidate in range(rows):
             if room[candidate]:
                 share = (peak - held[candidate]) // room[candidate]
-                if row == NOBODY or share > headroom:
+                if row == NONE or share > headroom:
                     row, headroom = candidate, share
         for h in range(steps):
             largest = largest_without(step, row, row, h)
@@ -151,7 +151,7 @@ def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     rows, steps = step.load.shape
     for slot in range(count):
         place = count - 1 - slot
-        row, least = NOBODY, 0
+        row, least = NONE, 0
         for candidate in range(rows):
             if room[candidate] and fits(step, candidate, pool.size[place], 1):
                 cost = 0
@@ -161,9 +161,9 @@ def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
                     excess = step.load[candidate, h] + added - step.top[0, h]
                     cost += step.cluster * max(0, excess) - added
                 # Of equals the lightest, so that what comes later finds room.
-                if row == NOBODY or (cost, step.load[candidate, 0]) < (least, step.load[row, 0]):
+                if row == NONE or (cost, step.load[candidate, 0]) < (least, step.load[row, 0]):
                     row, least = candidate, cost
-        if row == NOBODY:
+        if row == NONE:
             _undo(step, pool, room, slot)
             return _pack(step, pool, room, count)
         _put(step, pool, room, slot, row, place)
@@ -174,15 +174,15 @@ def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
 def _pack(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     """Place as many of the smallest requests as find room, each where most memory is left."""
     for slot in range(count):
-        row, most = NOBODY, 0
+        row, most = NONE, 0
         for candidate in range(len(room)):
             if room[candidate] and fits(step, candidate, pool.size[slot], 1):
                 left = (step.limit[candidate] - step.load[candidate].max()) // step.weight[
                     candidate
                 ]
-                if row == NOBODY or left > most:
+                if row == NONE or left > most:
                     row, most = candidate, left
-        if row == NOBODY:
+        if row == NONE:
             return slot
         _put(step, pool, room, slot, row, slot)
     return count

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 UNLIMITED = 2**40
 
 #: In place of a worker or a request where there is none.
-NOBODY = -1
+NONE = -1  # no row, no request
 
 
 class Step(NamedTuple):
@@ -32,7 +32,7 @@ class Step(NamedTuple):
     load: IntArray  # (F, H + 1), weighted, with everything admitted
     floor: IntArray  # (H + 1,), largest load of the full workers
     top: IntArray  # (3, H + 1), largest loads, descending
-    who: IntArray  # (3, H + 1), rows they belong to
+    rows: IntArray  # (3, H + 1), rows they belong to
     growth: IntArray  # (H + 1,), what a request weighs beyond its size; 0 if counts are fixed
 
 
@@ -79,25 +79,25 @@ def open_step(
 
 @compiled
 def _rank(step: Step, h: int) -> None:
-    """Find the three largest loads of a step anew."""
-    top, who = step.top, step.who
-    top[0, h], who[0, h] = step.floor[h], NOBODY
+    """Find the three largest loads of a step again."""
+    top, rows = step.top, step.rows
+    top[0, h], rows[0, h] = step.floor[h], NONE
     top[1, h] = top[2, h] = 0
-    who[1, h] = who[2, h] = NOBODY
+    rows[1, h] = rows[2, h] = NONE
     for row in range(len(step.load)):
         if step.load[row, h] > top[2, h]:
-            _insert(top, who, h, row, step.load[row, h])
+            _insert(top, rows, h, row, step.load[row, h])
 
 
 @compiled
-def _insert(top: IntArray, who: IntArray, h: int, row: int, load: int) -> None:
+def _insert(top: IntArray, rows: IntArray, h: int, row: int, load: int) -> None:
     """Put a load that exceeds the third largest in its place."""
     place = 2
     while place > 0 and top[place - 1, h] < load:
         top[place, h] = top[place - 1, h]
-        who[place, h] = who[place - 1, h]
+        rows[place, h] = rows[place - 1, h]
         place -= 1
-    top[place, h], who[place, h] = load, row
+    top[place, h], rows[place, h] = load, row
 
 
 @compiled
@@ -110,29 +110,29 @@ def add_requests(step: Step, row: int, tokens: int, count: int) -> None:
 @compiled
 def change_load(step: Step, row: int, h: int, change: int) -> None:
     """Change a worker's load at one step, and keep the ranks."""
-    top, who = step.top, step.who
+    top, rows = step.top, step.rows
     step.load[row, h] += change
     load = step.load[row, h]
-    if row == who[0, h] or row == who[1, h] or row == who[2, h]:
+    if row == rows[0, h] or row == rows[1, h] or row == rows[2, h]:
         if load < top[2, h]:
             _rank(step, h)
             return
         place = 0
-        while who[place, h] != row:
+        while rows[place, h] != row:
             place += 1
         for below in range(place, 2):
-            top[below, h], who[below, h] = top[below + 1, h], who[below + 1, h]
+            top[below, h], rows[below, h] = top[below + 1, h], rows[below + 1, h]
         top[2, h] = -1
-        _insert(top, who, h, row, load)
+        _insert(top, rows, h, row, load)
     elif load > top[2, h]:
-        _insert(top, who, h, row, load)
+        _insert(top, rows, h, row, load)
 
 
 @compiled
 def largest_without(step: Step, row: int, other: int, h: int) -> int:
-    """Give the largest load of a step among all workers but two."""
+    """Return the largest load of a step among all workers but two."""
     for place in range(2):
-        if step.who[place, h] != row and step.who[place, h] != other:
+        if step.rows[place, h] != row and step.rows[place, h] != other:
             return int(step.top[place, h])
     return int(step.top[2, h])
 

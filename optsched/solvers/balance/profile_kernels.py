@@ -12,7 +12,7 @@ import numpy as np
 
 from optsched._internal.compiled import compiled
 from optsched.solvers.balance.load_kernels import (
-    NOBODY,
+    NONE,
     Step,
     change_load,
     largest_without,
@@ -34,7 +34,7 @@ def assign_profiles(
     rounds: int,
 ) -> IntArray:
     """Admit exactly min(waiting, free slots) requests, or as many as are found room in memory."""
-    chosen = np.full(len(tokens), NOBODY)
+    chosen = np.full(len(tokens), NONE)
     if free.sum() == 0 or len(tokens) == 0:
         return chosen
     nothing = np.zeros(alive.shape[1], dtype=np.int64)
@@ -44,12 +44,12 @@ def assign_profiles(
     for _ in range(rounds):
         better = False
         for request in range(len(tokens)):
-            if chosen[request] != NOBODY:
+            if chosen[request] != NONE:
                 better |= _improve(step, tokens, bonus, room, chosen, request)
         if not better:
             break
     for request in range(len(tokens)):
-        if chosen[request] != NOBODY:
+        if chosen[request] != NONE:
             chosen[request] = step.worker[chosen[request]]
     return chosen
 
@@ -60,22 +60,22 @@ def _fill(step: Step, tokens: IntArray, bonus: IntArray, room: IntArray, chosen:
     closed = np.zeros(len(room), dtype=np.bool_)
     for _ in range(min(len(tokens), room.sum())):
         while True:
-            row, headroom = NOBODY, 0
+            row, headroom = NONE, 0
             for candidate in range(len(room)):
                 if room[candidate] and not closed[candidate]:
                     share = (step.top[0] - step.load[candidate]).sum() // room[candidate]
-                    if row == NOBODY or share > headroom:
+                    if row == NONE or share > headroom:
                         row, headroom = candidate, share
-            if row == NOBODY:
+            if row == NONE:
                 return
-            best, least = NOBODY, 0
+            best, least = NONE, 0
             for request in range(len(tokens)):
-                if chosen[request] == NOBODY:
-                    fits, cost = _cost(step, tokens, row, request, NOBODY, NOBODY, NOBODY)
+                if chosen[request] == NONE:
+                    fits, cost = _cost(step, tokens, row, request, NONE, NONE, NONE)
                     cost -= bonus[request]
-                    if fits and (best == NOBODY or cost < least):
+                    if fits and (best == NONE or cost < least):
                         best, least = request, cost
-            if best != NOBODY:
+            if best != NONE:
                 break
             closed[row] = True
         chosen[best] = row
@@ -92,16 +92,16 @@ def _cost(
     for h in range(step.load.shape[1]):
         load = step.load[row, h]
         before = load
-        if comes != NOBODY:
+        if comes != NONE:
             load += step.weight[row] * tokens[comes, h]
-        if goes != NOBODY:
+        if goes != NONE:
             load -= step.weight[row] * tokens[goes, h]
         fits &= load <= step.limit[row]
-        largest = max(load, largest_without(step, row, row if other == NOBODY else other, h))
+        largest = max(load, largest_without(step, row, row if other == NONE else other, h))
         cost -= load - before
-        if other != NOBODY:
+        if other != NONE:
             load = step.load[other, h] + step.weight[other] * tokens[goes, h]
-            if there != NOBODY:
+            if there != NONE:
                 load -= step.weight[other] * tokens[there, h]
             fits &= load <= step.limit[other]
             largest = max(largest, load)
@@ -121,12 +121,12 @@ def _improve(
 ) -> bool:
     """Replace, exchange or move one request in the way that saves most, if any does."""
     row = chosen[request]
-    best, least, target = NOBODY, 0, NOBODY
+    best, least, target = NONE, 0, NONE
     for other in range(len(tokens)):
         if chosen[other] == row:
             continue
-        if chosen[other] == NOBODY:
-            fits, cost = _cost(step, tokens, row, other, request, NOBODY, NOBODY)
+        if chosen[other] == NONE:
+            fits, cost = _cost(step, tokens, row, other, request, NONE, NONE)
             cost += bonus[request] - bonus[other]
         else:
             fits, cost = _cost(step, tokens, row, other, request, chosen[other], other)
@@ -134,20 +134,20 @@ def _improve(
             best, least, target = other, cost, chosen[other]
     for other_row in range(len(room)):
         if room[other_row] and other_row != row:
-            fits, cost = _cost(step, tokens, row, NOBODY, request, other_row, NOBODY)
+            fits, cost = _cost(step, tokens, row, NONE, request, other_row, NONE)
             if fits and cost < least:
-                best, least, target = NOBODY, cost, other_row
+                best, least, target = NONE, cost, other_row
     if least == 0:
         return False
     _shift(step, tokens, row, request, -1)
     chosen[request] = target
-    if target != NOBODY:
+    if target != NONE:
         _shift(step, tokens, target, request, 1)
-    if best == NOBODY:
+    if best == NONE:
         room[row] += 1
         room[target] -= 1
     else:
-        if target != NOBODY:
+        if target != NONE:
             _shift(step, tokens, target, best, -1)
         _shift(step, tokens, row, best, 1)
         chosen[best] = row

@@ -20,7 +20,7 @@ from optsched.solvers.balance.greedy_kernels import (
     spread,
 )
 from optsched.solvers.balance.load_kernels import (
-    NOBODY,
+    NONE,
     UNLIMITED,
     Step,
     add_requests,
@@ -75,7 +75,7 @@ def assign(
     rounds: int,
 ) -> IntArray:
     """Assign as `assign_by_swap` does, where workers hold at most so many tokens, shape (G,)."""
-    chosen = np.full(len(sizes), NOBODY)
+    chosen = np.full(len(sizes), NONE)
     slots = free.sum()
     if slots == 0 or len(sizes) == 0:
         return chosen
@@ -127,7 +127,7 @@ def _search(step: Step, pool: Pool, room: IntArray, count: int, rounds: int, val
 
 @compiled
 def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -> bool:
-    """Give a slot to the best request that waits, if that is better."""
+    """Assign a slot to the best waiting request, if that is better."""
     row, place = pool.row[slot], pool.place[slot]
     weight, size = step.weight[row], pool.size[place]
     most = 0
@@ -137,7 +137,7 @@ def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -
         spare[h] = largest_without(step, row, row, h) - without
     now = cost_in_slot(step.cluster, spare, weight * size) - pool.bonus[place]
     found, cost = best_waiting(pool, spare, weight, step.limit[row] - most, step.cluster, valued)
-    if found == NOBODY or cost >= now:
+    if found == NONE or cost >= now:
         return False
     pool.taken[place], pool.taken[found] = False, True
     pool.place[slot] = found
@@ -149,7 +149,7 @@ def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -
 def _exchange(
     step: Step, pool: Pool, slot: int, count: int, spare: IntArray, waiting: bool
 ) -> bool:
-    """Give a slot another slot's request, and that one its own or the best that waits."""
+    """Move another slot's request here, and this one's or the best waiting one there."""
     steps = len(spare)
     row, place = pool.row[slot], pool.place[slot]
     weight, size = step.weight[row], pool.size[place]
@@ -159,7 +159,7 @@ def _exchange(
         peak += step.top[0, h]
         own[h] = largest_without(step, row, row, h) - step.load[row, h] + weight * size
     alone = cost_in_slot(step.cluster, own, weight * size)
-    best, partner, successor = 0, NOBODY, NOBODY
+    best, partner, successor = 0, NONE, NONE
     for other in range(count):
         other_row, other_place = pool.row[other], pool.place[other]
         other_weight, other_size = step.weight[other_row], pool.size[other_place]
@@ -183,18 +183,18 @@ def _exchange(
         now = step.cluster * (peak - base) + steps * (change - other_weight * other_size)
         found, cost = place, cost_in_slot(step.cluster, spare, other_weight * size)
         if other_weight * size > room:
-            found = NOBODY
+            found = NONE
         if waiting:
             next_found, next_cost = best_waiting(
                 pool, spare, other_weight, room, step.cluster, False
             )
-            if next_found != NOBODY:
+            if next_found != NONE:
                 next_cost += pool.bonus[place] - pool.bonus[next_found]
-                if found == NOBODY or next_cost < cost:
+                if found == NONE or next_cost < cost:
                     found, cost = next_found, next_cost
-        if found != NOBODY and cost - now < best:
+        if found != NONE and cost - now < best:
             best, partner, successor = cost - now, other, found
-    if partner == NOBODY:
+    if partner == NONE:
         return False
     other_row, other_place = pool.row[partner], pool.place[partner]
     pool.place[slot], pool.place[partner] = other_place, successor
@@ -210,7 +210,7 @@ def _move(step: Step, pool: Pool, room: IntArray, slot: int) -> bool:
     """Move a request to the free slot where it costs least, if that is better."""
     row, place = pool.row[slot], pool.place[slot]
     size = pool.size[place]
-    best, target = 0, NOBODY
+    best, target = 0, NONE
     for other in range(len(room)):
         if other == row or room[other] == 0 or not fits(step, other, size, 1):
             continue
@@ -224,7 +224,7 @@ def _move(step: Step, pool: Pool, room: IntArray, slot: int) -> bool:
             cost += (step.weight[row] - step.weight[other]) * tokens
         if cost < best:
             best, target = cost, other
-    if target == NOBODY:
+    if target == NONE:
         return False
     room[row] += 1
     room[target] -= 1

@@ -121,7 +121,7 @@ class State(NamedTuple):
 
 
 def largest_sets(problem: Problem, sizes: IntArray, copies: IntArray) -> IntArray:
-    """Give the largest total size of items that can run together in each phase, exactly."""
+    """Return the largest total size of items that can run together in each phase, exactly."""
     chosen = np.zeros(problem.width, dtype=np.int64)
     return np.array(
         [
@@ -136,7 +136,7 @@ def largest_sets(problem: Problem, sizes: IntArray, copies: IntArray) -> IntArra
 def start_costs(
     problem: Problem, prices: IntArray, phase: IntArray, sizes: IntArray, unit: int
 ) -> IntArray:
-    """Give latency times unit plus price paid, by group and start 0 .. max(T, last arrival)."""
+    """Return latency times unit plus price paid, by group and start 0 .. max(T, last arrival)."""
     horizon = len(prices)
     last = max(horizon, problem.arrivals.max())
     costs = np.full((len(problem.outputs), last + 1), np.iinfo(np.int64).max)
@@ -155,7 +155,7 @@ def start_costs(
 def largest_set(
     problem: Problem, sizes: npt.NDArray[Any], copies: IntArray, chosen: IntArray
 ) -> Any:
-    """Give the largest total size of items that can run together, in integers or doubles."""
+    """Return the largest total size of items that can run together, in integers or doubles."""
     limit, width = problem.limit, problem.width
     tries = 0
     for item in range(len(sizes)):

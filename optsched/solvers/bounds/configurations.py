@@ -147,7 +147,7 @@ def _first_point(
 
 
 def _split(prices: FloatArray, phases: int) -> IntArray:
-    """Give the last steps of phases of about equal sums of prices."""
+    """Return the last steps of phases of about equal sums of prices."""
     paid = np.cumsum(prices)
     if not len(prices) or paid[-1] == 0:
         return np.array([len(prices)])

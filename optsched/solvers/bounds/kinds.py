@@ -23,7 +23,7 @@ _STEPS_PER_REQUEST = 64  # that a sweep may take; a search looks at about as man
 
 
 def kinds_of(instance: Instance, horizon: int) -> IntArray | None:
-    """Give the requests kind by kind, if there are few enough kinds to sweep over the steps."""
+    """Return the requests kind by kind, if there are few enough kinds to sweep over the steps."""
     count = len(instance)
     if count < _FEWEST:
         return None

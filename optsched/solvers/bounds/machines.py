@@ -3,7 +3,7 @@ r"""A bound where all prompts are equal: the worker as so many machines.
 A running request holds at least :math:`s + 1` tokens, so no more than
 :math:`K = \lfloor M / (s + 1) \rfloor` run at any step. Let one machine make the tokens of a step
 one after the other, K per step, and interrupt requests as it likes: it can follow any schedule of
-the worker and completes nobody later. On such a machine the shortest remaining output first
+the worker and completes no request later. On such a machine the shortest remaining output first
 minimises the sum of completions (Schrage, 1968), which is therefore a lower bound.
 
 It is strong where age makes no difference, :math:`\lfloor M / (s + \max_i o_i) \rfloor = K`, which
@@ -41,7 +41,7 @@ def machines_bound(instance: Instance) -> float:
 
 @compiled
 def _shortest_remaining(lengths: IntArray, arrivals: IntArray) -> IntArray:
-    """Give the ends on one machine that always runs the least remaining length."""
+    """Return the ends on one machine that always runs the least remaining length."""
     count = len(lengths)
     ends = np.zeros(count, dtype=np.int64)
     waiting = [(lengths[0], 0)]

@@ -34,7 +34,7 @@ _EXACT = 2**62
 
 @dataclass(frozen=True)
 class Relaxation:
-    """Who is served when, in token-steps: time runs at M per step, so all numbers are whole."""
+    """When each request is served, in token-steps: M per step, so all numbers are whole."""
 
     request: IntArray
     begin: IntArray
@@ -42,11 +42,11 @@ class Relaxation:
     successor: IntArray
 
     def horizon(self, memory: int) -> int:
-        """Give the last step in use."""
+        """Return the last step in use."""
         return -(-int(self.end[-1]) // memory)
 
     def last_starts(self, instance: Instance) -> IntArray:
-        """Give the starts that complete each request when the relaxation does."""
+        """Return the starts that complete each request when the relaxation does."""
         completions = np.zeros(len(instance), dtype=np.int64)
         completions[self.request] = -(-self.end // instance.memory)  # the last piece decides
         starts: IntArray = np.maximum(completions - instance.outputs, instance.arrivals)
@@ -67,7 +67,7 @@ def relax(instance: Instance, weights: FloatArray) -> Relaxation:
 
 
 def closed_form(instance: Instance, weights: FloatArray, relaxation: Relaxation) -> float:
-    """Give the value of the relaxation as a lower bound on the weighted latency."""
+    """Return the value of the relaxation as a lower bound on the weighted latency."""
     memory, begin, end = instance.memory, relaxation.begin, relaxation.end
     first, last = begin // memory + 1, (end - 1) // memory + 1
     # Sum over the token-steps of a piece of the step they are at: whole numbers, then products.
@@ -94,7 +94,7 @@ def closed_form(instance: Instance, weights: FloatArray, relaxation: Relaxation)
 
 
 def dual_prices(instance: Instance, weights: FloatArray, relaxation: Relaxation) -> FloatArray:
-    """Give optimal prices of the memory-time relaxation for the steps up to its end."""
+    """Return optimal prices of the memory-time relaxation for the steps up to its end."""
     return _sweep_prices(
         instance.areas / weights,
         relaxation.request,
@@ -158,7 +158,7 @@ def _sweep_prices(
 ) -> FloatArray:
     # A request served at several steps is indifferent between them: t / A_i + price[t] is the same
     # number, its level, at all of them. Sweep backwards. A request completes at the price at which
-    # the next of those waiting would be served, which is zero if nobody waits.
+    # the next waiting request would be served, which is zero if none waits.
     pieces = len(request)
     price = np.zeros((end[pieces - 1] + memory - 1) // memory)
     level = np.full(len(areas), -1.0)

@@ -133,7 +133,7 @@ class Layer(NamedTuple):
 
 @compiled
 def _room(problem: Problem, sizes: IntArray, copies: IntArray) -> IntArray:
-    """Give the largest total size of items that can run together, by the tokens they may hold."""
+    """Return the largest total size of items that can run together, by the tokens they may hold."""
     limit, width = problem.limit, problem.width
     best = np.full((width + 1, limit + 1), -1)
     best[0, 0] = 0

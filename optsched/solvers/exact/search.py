@@ -161,7 +161,7 @@ class _LayeredSearch:
         return -((-self.kernel.total - excess) // self.kernel.unit)
 
     def _slack(self) -> int:
-        """Give the largest bound with which a node can still lead to a better schedule."""
+        """Return the largest bound with which a node can still lead to a better schedule."""
         return (self.best - 1) * self.kernel.unit - self.kernel.total
 
     def _pass(self, width: int) -> Stopped | None:

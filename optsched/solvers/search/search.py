@@ -2,7 +2,7 @@ r"""Search for better schedules: annealing on orders, then large-neighbourhood s
 
 **Orders.** Decode an order with the prefix rule, or each request at its earliest feasible start
 (backfill), and anneal on swaps and moves of single requests. By the prefix rule only a window is
-decoded anew: it begins at the first changed position and ends where the old schedule is met again,
+decoded again: it begins at the first changed position and ends where the old schedule is met again,
 at most shifted in time, or where the cost is sure to be too high. Good where few requests fit
 together, and with arrivals, where an order makes large requests wait (docs/research.md).
 

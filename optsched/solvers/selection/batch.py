@@ -63,7 +63,7 @@ class Batch:
     ratio
         Its F, exactly.
     method
-        Who selected it.
+        The method that selected it.
     factor
         No batch that fits has an F below `ratio` divided by this: 1 where it is proven best, None
         where nothing is proven.
@@ -75,7 +75,7 @@ class Batch:
     factor: float | None = None
 
     def __len__(self) -> int:
-        """Give the number of members."""
+        """Return the number of members."""
         return len(self.requests)
 
 
@@ -157,7 +157,7 @@ def _ratio(instance: Instance, members: IntArray) -> Fraction:
 
 
 def _largest(instance: Instance) -> int:
-    """Give the most requests that fit together."""
+    """Return the largest number of requests that fit together."""
     return int((np.cumsum(np.sort(instance.peaks)) <= instance.memory).sum())
 
 

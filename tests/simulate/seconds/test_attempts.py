@@ -1,4 +1,4 @@
-"""Policies that send requests back, on clocks: held against the runs in steps and rebuilt logs."""
+"""Policies that preempt, on clocks: compared with the runs in steps and rebuilt logs."""
 
 from __future__ import annotations
 

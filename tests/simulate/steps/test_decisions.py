@@ -1,4 +1,4 @@
-"""A user's policy: equal to a literal simulator, kept within memory, told nothing it may not."""
+"""A user's policy: equal to a literal simulator, kept within memory, knows nothing it may not."""
 
 from __future__ import annotations
 
