@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from optsched.papers.estimates import Estimate
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -14,32 +16,16 @@ REPRODUCED, IN_SHAPE, NOT_REPRODUCED = "reproduced", "reproduced in shape", "not
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement of a paper and our value for it: made by `number` or `shape`.
+    """One statement of a paper and our value for it: made by `number` or `shape`."""
 
-    Attributes
-    ----------
-    label
-        What is compared, as the paper names it.
-    ours
-        Our value.
-    least, most
-        Between these our value must lie for the claim to count as reproduced.
-    paper
-        The paper's value; None where it only states a shape.
-    low, high
-        A confidence interval of our value; None where nothing is random.
-    exact
-        Whether the claim is the paper's number; otherwise it is the shape of its result.
-    """
-
-    label: str
+    label: str  # what is compared, as the paper names it
     ours: float
-    least: float
+    least: float  # between these our value must lie for the claim to count as reproduced
     most: float
-    paper: float | None = None
-    low: float | None = None
+    paper: float | None = None  # None where it only states a shape
+    low: float | None = None  # a confidence interval of ours; None where nothing is random
     high: float | None = None
-    exact: bool = False
+    exact: bool = False  # whether the claim is the paper's number, or the shape of its result
 
     @property
     def holds(self) -> bool:
@@ -65,7 +51,7 @@ class Claim:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the claim as plain data; what is infinite or missing is None."""
+        """Return the claim as plain data; what is infinite or missing is None."""
         numbers = {
             "paper": self.paper,
             "ours": self.ours,
@@ -85,104 +71,36 @@ class Claim:
         }
 
 
-def number(
-    label: str,
-    paper: float,
-    ours: float,
-    *,
-    within: float,
-    low: float | None = None,
-    high: float | None = None,
-) -> Claim:
-    """Claim a number that the paper prints.
-
-    Parameters
-    ----------
-    label
-        What is compared.
-    paper, ours
-        The two values.
-    within
-        By how much ours may differ, as a share of the paper's (where that is 0: absolutely).
-    low, high
-        A confidence interval of ours.
-
-    Returns
-    -------
-    Claim
-        Holds where ours differs by no more.
-
-    Examples
-    --------
-    >>> number("u=100", 2.3354, 2.3333, within=0.01).verdict
-    'reproduced'
-    >>> number("u=1", 1.222, 1.0, within=0.01).verdict
-    'not reproduced: u=1 is 1 (paper 1.222), below the least that counts, 1.20978'
-    """
+def number(label: str, paper: float, ours: float | Estimate, *, within: float) -> Claim:
+    """Claim a printed number; `within` is a share of it (where that is 0: absolute)."""
     slack = within * (abs(paper) or 1.0)
-    return Claim(label, ours, paper - slack, paper + slack, paper, low, high, exact=True)
+    mean, low, high = _with_interval(ours)
+    return Claim(label, mean, paper - slack, paper + slack, paper, low, high, exact=True)
 
 
 def shape(
     label: str,
-    ours: float,
+    ours: float | Estimate,
     *,
     at_least: float = -math.inf,
     at_most: float = math.inf,
     paper: float | None = None,
-    low: float | None = None,
-    high: float | None = None,
 ) -> Claim:
-    """Claim what a result looks like: an order, a slope, a limit that is kept.
+    """Claim what a result looks like: an order, a slope, a limit that is kept."""
+    mean, low, high = _with_interval(ours)
+    return Claim(label, mean, at_least, at_most, paper, low, high)
 
-    Parameters
-    ----------
-    label
-        What is compared.
-    ours
-        Our value.
-    at_least, at_most
-        Between these it must lie.
-    paper
-        The paper's value, where it says one.
-    low, high
-        A confidence interval of ours.
 
-    Returns
-    -------
-    Claim
-        Holds where ours lies between.
-
-    Examples
-    --------
-    >>> shape("best benchmark over MC-SF, slopes", 2.9, at_least=1, paper=2.0).verdict
-    'reproduced in shape'
-    """
-    return Claim(label, ours, at_least, at_most, paper, low, high)
+def _with_interval(ours: float | Estimate) -> Estimate:
+    return ours if isinstance(ours, Estimate) else Estimate(float(ours), None, None)
 
 
 def verdict(claims: Sequence[Claim]) -> str:
-    """Give the verdict on all claims of a target.
+    """Return the verdict on all claims of a target, of which there is at least one.
 
-    Parameters
-    ----------
-    claims
-        At least one.
-
-    Returns
-    -------
-    str
-        "reproduced" if all hold and there are numbers among them, "reproduced in shape" if all
-        that are no numbers hold and there is such a claim; otherwise "not reproduced" with the
-        reason of the first claim that fails.
-
-    Examples
-    --------
-    >>> rises, number_off = shape("slope", 2.0, at_least=0), number("slope", 3.0, 2.0, within=0.1)
-    >>> verdict([rises, number_off]), verdict([rises])
-    ('reproduced in shape', 'reproduced in shape')
-    >>> verdict([number_off])
-    'not reproduced: slope is 2 (paper 3), below the least that counts, 2.7'
+    "reproduced" if all hold and there are numbers among them, "reproduced in shape" if all that are
+    no numbers hold and there is such a claim; otherwise "not reproduced" with the reason of the
+    first claim that fails.
     """
     shapes = [claim for claim in claims if not claim.exact]
     failing = [claim for claim in claims if not claim.holds]

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,25 +23,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Estimate a mean from independent runs.
-
-    Parameters
-    ----------
-    values
-        One number per run.
-
-    Returns
-    -------
-    Estimate
-        The mean of the numbers and what is known of the true one.
-
-    Examples
-    --------
-    >>> [round(number, 2) for number in estimate([1.0, 2.0, 3.0])]
-    [2.0, -0.48, 4.48]
-    >>> estimate([1.0])
-    Estimate(mean=1.0, low=None, high=None)
-    """
+    """Estimate a mean from independent runs, one number each."""
     mean = float(np.mean(values))
     if len(values) < 2:
         return Estimate(mean, None, None)
@@ -49,3 +32,15 @@ def estimate(values: Sequence[float]) -> Estimate:
     quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
     reach = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return Estimate(mean, mean - reach, mean + reach)
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
+    """Estimate the mean of ratios, paired run by run."""
+    return estimate([a / b for a, b in zip(above, below, strict=True)])
+
+
+def means(runs: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
+    """Estimate the mean of a column for each combination of others, in the order of the runs."""
+    groups = runs.groupby(list(by), sort=False)[value]
+    rows = [[*key, *estimate(values.tolist())] for key, values in groups]
+    return pd.DataFrame(rows, columns=[*by, value, "low", "high"])

@@ -6,15 +6,19 @@ import hashlib
 import json
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pandas as pd
 
 from optsched.experiments.cells import INTERRUPTED, JsonFolder, Memory, Places, finish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from optsched.experiments.cells import Progress
+
+Key = TypeVar("Key")
 
 
 @dataclass
@@ -54,6 +58,32 @@ class Study:
             raise KeyboardInterrupt
         self.seconds += sum(kept[key]["seconds"] for key in keys)
         return [kept[key]["result"] for key in keys]
+
+    def table(
+        self, function: Callable[..., dict[str, Any]], arguments: Iterable[dict[str, Any]]
+    ) -> pd.DataFrame:
+        """Return a row for each call: its arguments and its results."""
+        calls = list(arguments)
+        found = self.map(function, calls)
+        return pd.DataFrame([call | row for call, row in zip(calls, found, strict=True)])
+
+    def by_seed(
+        self,
+        function: Callable[..., Any],
+        cells: Mapping[Key, dict[str, Any]],
+        seeds: Sequence[int],
+    ) -> dict[Key, list[Any]]:
+        """Call a function for each cell with each seed; return the results by cell."""
+        found = iter(
+            self.map(
+                function, [{**cell, "seed": seed} for cell in cells.values() for seed in seeds]
+            )
+        )
+        return {key: [next(found) for _ in seeds] for key in cells}
+
+    def seeds(self, quick: int, full: int) -> list[int]:
+        """Return so many seeds from the study's own on."""
+        return [self.seed + place for place in range(self.choose(quick, full))]
 
 
 def _key(function: Callable[..., Any], call: dict[str, Any]) -> str:

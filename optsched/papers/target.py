@@ -17,49 +17,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a target's computation gives.
+    """What a target's computation returns."""
 
-    Attributes
-    ----------
-    table
-        The data of the plot, one row per point.
-    claims
-        What the paper states, and ours.
-    settings
-        What was run: sizes, policies, seeds, clocks.
-    """
-
-    table: pd.DataFrame
-    claims: Sequence[Claim]
-    settings: dict[str, Any] = field(default_factory=dict)
+    table: pd.DataFrame  # the data of the plot, one row per point
+    claims: Sequence[Claim]  # what the paper states, and ours
+    settings: dict[str, Any] = field(default_factory=dict)  # sizes, policies, seeds, clocks
 
 
 @dataclass(frozen=True)
 class Target:
-    """One table, figure or theorem.
+    """One table, figure or theorem."""
 
-    Attributes
-    ----------
-    name
-        PAPER-WHAT, such as "robust-fig-1".
-    title
-        What it shows, in a few words.
-    source
-        Where it stands, such as "Robust (Chen et al.), Fig. 1".
-    compute
-        Makes our own.
-    draw
-        Draws the table on as many axes as there are panels.
-    panels
-        Rows and columns of axes.
-    remark
-        What we know about it beyond the numbers: a slip of the paper, what was left out.
-    """
-
-    name: str
+    name: str  # PAPER-WHAT, such as "robust-fig-1"
     title: str
-    source: str
+    source: str  # where it stands, such as "Robust (Chen et al.), Fig. 1"
     compute: Callable[[Study], Outcome]
-    draw: Callable[[pd.DataFrame, Sequence[Axes]], None]
-    panels: tuple[int, int] = (1, 1)
-    remark: str = ""
+    draw: Callable[[pd.DataFrame, Sequence[Axes]], None]  # on as many axes as there are panels
+    panels: tuple[int, int] = (1, 1)  # rows and columns of axes
+    remark: str = ""  # what we know beyond the numbers: a slip of the paper, what was left out

@@ -14,13 +14,14 @@ from optsched.papers.bf_io.setting import (
     SETTINGS,
     STEPS,
     WARM_UP,
-    number_of,
     ratio,
     run_calibrated,
-    seeds,
-    shape_of,
+    traces,
+    values,
 )
+from optsched.papers.claims import number, shape
 from optsched.papers.estimates import estimate
+from optsched.papers.panels import BAND, lines
 from optsched.papers.target import Outcome, Target
 from optsched.report.clusters import plot_trajectories
 from optsched.report.curves import mean_per_bin
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
 
 _TRACE_STEPS, _TRACE_WORKERS = 436, 32  # of Figure 1
 _DEFAULT_SLOTS = 72
+_POWER = "mean power of a worker (W)"
 
 
 def _idle_shares(slots: int, seed: int) -> list[float]:
-    """Give the share of the slowest worker's time that others wait, by step, under FCFS."""
+    """Return the share of the slowest worker's time that others wait, by step, under FCFS."""
     n = 4 * _TRACE_WORKERS * slots + REVEAL  # outputs of 300 on average, 736 steps
     cluster = Cluster(_TRACE_WORKERS, slots)
     trace = family("lognormal", n=n, seed=seed)
@@ -52,29 +54,25 @@ def _idle_shares(slots: int, seed: int) -> list[float]:
 
 def _figure_1(study: Study) -> Outcome:
     slots = study.choose((12, 24, 72), (8, 12, 16, 24, 36, 48, 72, 108))
-    traces = seeds(study.seed, study.choose(6, 20))
-    calls = [{"slots": count, "seed": seed} for count in slots for seed in traces]
-    runs = iter(study.map(_idle_shares, calls))
-    shares = {count: np.array([next(runs) for _ in traces]) for count in slots}
+    seeds = traces(study, 6, 20)
+    found = study.by_seed(_idle_shares, {count: {"slots": count} for count in slots}, seeds)
+    shares = {count: np.array(runs) for count, runs in found.items()}
     rows = [
         (count, step, share, *estimate(list(shares[count].mean(axis=1))))
         for count in slots
         for step, share in enumerate(shares[count][0])
     ]
     ours = shares[_DEFAULT_SLOTS]
-    medians = [float(np.median(run) / run.mean()) for run in ours]
+    mean = estimate(list(ours.mean(axis=1)))
+    medians = estimate([float(np.median(run) / run.mean()) for run in ours])
+    label = f"mean idle share, {_TRACE_WORKERS} workers of {_DEFAULT_SLOTS} slots"
     claims = [
-        shape_of(
-            f"mean idle share, {_TRACE_WORKERS} workers of {_DEFAULT_SLOTS} slots",
-            estimate(list(ours.mean(axis=1))),
-            0.40,
-            at_least=0.40,
-        ),
+        shape(label, mean, paper=0.40, at_least=0.40),
         # As persistent as printed: the median step idles as much as the mean one.
-        shape_of("median over mean", estimate(medians), 0.41 / 0.40, at_least=0.9, at_most=1.1),
+        shape("median over mean", medians, paper=0.41 / 0.40, at_least=0.9, at_most=1.1),
     ]
     table = pd.DataFrame(rows, columns=["slots", "step", "idle_share", "mean", "low", "high"])
-    settings = {"workers": _TRACE_WORKERS, "slots": list(slots), "traces": len(traces)}
+    settings = {"workers": _TRACE_WORKERS, "slots": list(slots), "traces": len(seeds)}
     return Outcome(table, claims, SETTINGS | settings | {"steps": _TRACE_STEPS})
 
 
@@ -85,7 +83,7 @@ def _draw_figure_1(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
     plot_series(shown, x="step", y="idle_share", by="name", ax=axes[0], **labels)
     means = table.drop_duplicates("slots")
     labels = {"xlabel": "slots per worker B", "ylabel": "mean idle share"}
-    plot_series(means, x="slots", y="mean", low="low", high="high", ax=axes[1], **labels)
+    plot_series(means, x="slots", y="mean", ax=axes[1], **BAND, **labels)
     axes[1].axhline(0.40, **REFERENCE)
     axes[1].annotate(
         "the paper's trace", (0.98, 0.40), xycoords=("axes fraction", "data"), va="bottom",
@@ -96,7 +94,7 @@ def _draw_figure_1(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
 
 
 def _outlasting(name: str, n: int, seed: int) -> dict[str, Any]:
-    """Give the share of outputs beyond each length, and that of the geometric of their mean."""
+    """Return the share of outputs beyond each length, and that of the geometric of their mean."""
     outputs = family(name, n=n, seed=seed).outputs
     reach = np.arange(int(np.quantile(outputs, 0.999)) + 1)
     beyond = 1 - np.searchsorted(np.sort(outputs), reach, side="right") / n
@@ -124,9 +122,9 @@ def _figure_5(study: Study) -> Outcome:
     ]
     claims = [
         # Distribution functions a tenth apart are told apart at a glance.
-        shape_of(
+        shape(
             f"distance to the geometric distribution, outputs of {what}",
-            estimate([found[name]["distance"]]),
+            found[name]["distance"],
             at_most=0.1,
         )
         for name, what in names.items()
@@ -145,7 +143,7 @@ def _draw_figure_5(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
 
 
 def _loads(policy: str, seed: int, steps: int, points: int) -> dict[str, Any]:
-    """Give level and spread of the loads after the warm-up, and if asked for their course."""
+    """Return level and spread of the loads after the warm-up, and if asked for their course."""
     run = run_calibrated(policy, seed, WARM_UP + steps, record_loads=True)
     if run.loads is None:
         raise AssertionError
@@ -171,22 +169,18 @@ def _loads(policy: str, seed: int, steps: int, points: int) -> dict[str, Any]:
 
 def _figure_6(study: Study) -> Outcome:
     steps = study.choose(1500, 4000 - WARM_UP)
-    traces = seeds(study.seed, study.choose(3, 20))
+    seeds = traces(study, 3, 20)
     policies = ["fcfs", "jsq", "bf-io H=0", "bf-io H=20"]
     calls = [
-        {"policy": policy, "seed": seed, "steps": steps, "points": 200 * (seed == traces[0])}
+        {"policy": policy, "seed": seed, "steps": steps, "points": 200 * (seed == seeds[0])}
         for policy in policies
-        for seed in traces
+        for seed in seeds
     ]
     runs = iter(study.map(_loads, calls))
-    found = {policy: [next(runs) for _ in traces] for policy in policies}
-
-    def values(policy: str, what: str) -> list[float]:
-        return [run[what] for run in found[policy]]
-
+    found = {policy: [next(runs) for _ in seeds] for policy in policies}
     claims = [
         # Read off the plot, as the paper's own "approximately" says; its ranges are as wide.
-        number_of(f"{policy}, {label}", paper, estimate(values(policy, what)), within)
+        number(f"{policy}, {label}", paper, estimate(values(found[policy], what)), within=within)
         for policy, label, what, paper, within in (
             ("fcfs", "lowest load (1st percentile)", "low", 60_000, 0.1),
             ("fcfs", "highest load (99th percentile)", "high", 110_000, 0.1),
@@ -196,8 +190,8 @@ def _figure_6(study: Study) -> Outcome:
         )
     ]
     for worse, better, paper in (("fcfs", "bf-io H=0", 6.0), ("bf-io H=0", "bf-io H=20", None)):
-        ours = ratio(values(worse, "spread"), values(better, "spread"))
-        claims.append(shape_of(f"{worse} over {better}, spread", ours, paper, at_least=1.5))
+        ours = ratio(values(found[worse], "spread"), values(found[better], "spread"))
+        claims.append(shape(f"{worse} over {better}, spread", ours, paper=paper, at_least=1.5))
     rows = []
     for policy in policies:
         first = found[policy][0]
@@ -206,7 +200,7 @@ def _figure_6(study: Study) -> Outcome:
             names = [*map(str, range(len(at_once) - 1)), "heaviest"]
             rows += [(policy, step, *cell) for cell in zip(names, at_once, strict=True)]
     table = pd.DataFrame(rows, columns=["policy", "step", "worker", "load"])
-    return Outcome(table, claims, SETTINGS | {"steps": steps, "traces": len(traces)})
+    return Outcome(table, claims, SETTINGS | {"steps": steps, "traces": len(seeds)})
 
 
 def _draw_figure_6(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
@@ -220,7 +214,7 @@ def _draw_figure_6(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
 
 
 def _power(policy: str, seed: int, steps: int) -> dict[str, Any]:
-    """Give the mean power of a worker over time, in 150 parts, and what a run takes."""
+    """Return the mean power of a worker over time, in 150 parts, and what a run takes."""
     run = run_calibrated(policy, seed, WARM_UP + steps)
     metrics = run.metrics(WARM_UP)
     at, watt = mean_per_bin(run.watt[WARM_UP:] / run.cluster.workers, 150)
@@ -238,20 +232,12 @@ def _power(policy: str, seed: int, steps: int) -> dict[str, Any]:
 
 def _figure_7(study: Study) -> Outcome:
     steps = study.choose(2400, STEPS)
-    traces = seeds(study.seed, study.choose(3, 20))
-    policies = ["fcfs", "bf-io H=20"]
-    calls = [
-        {"policy": policy, "seed": seed, "steps": steps} for policy in policies for seed in traces
-    ]
-    runs = iter(study.map(_power, calls))
-    found = {policy: [next(runs) for _ in traces] for policy in policies}
-
-    def values(policy: str, what: str) -> list[float]:
-        return [run[what] for run in found[policy]]
-
-    fcfs, balanced = policies
+    seeds = traces(study, 3, 20)
+    fcfs, balanced = policies = ["fcfs", "bf-io H=20"]
+    cells = {policy: {"policy": policy, "steps": steps} for policy in policies}
+    found = study.by_seed(_power, cells, seeds)
     claims = [
-        number_of(f"{policy}, {label}", paper, estimate(values(policy, what)), within)
+        number(f"{policy}, {label}", paper, estimate(values(found[policy], what)), within=within)
         for policy, label, what, paper, within in (
             (fcfs, "lowest power (W)", "low", 330, 0.03),
             (fcfs, "highest power (W)", "high", 380, 0.03),
@@ -266,21 +252,16 @@ def _figure_7(study: Study) -> Outcome:
         ("seconds", {"at_most": 1.0}),
         ("energy_kj", {"at_most": 1.0}),
     ):
-        ours = ratio(values(balanced, what), values(fcfs, what))
+        ours = ratio(values(found[balanced], what), values(found[fcfs], what))
         paper = {"energy_kj": 383 / 396}.get(what)
-        claims.append(shape_of(f"{balanced} over {fcfs}, {what}", ours, paper, **limits))
+        claims.append(shape(f"{balanced} over {fcfs}, {what}", ours, paper=paper, **limits))
     rows = [
         (policy, time_s, watt)
         for policy in policies
         for time_s, watt in zip(found[policy][0]["time_s"], found[policy][0]["watt"], strict=True)
     ]
     table = pd.DataFrame(rows, columns=["policy", "time_s", "watt"])
-    return Outcome(table, claims, SETTINGS | {"steps": steps, "traces": len(traces)})
-
-
-def _draw_figure_7(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    labels: dict[str, Any] = {"xlabel": "time (s)", "ylabel": "mean power of a worker (W)"}
-    plot_series(table, x="time_s", y="watt", by="policy", ax=axes[0], **labels)
+    return Outcome(table, claims, SETTINGS | {"steps": steps, "traces": len(seeds)})
 
 
 TARGETS = (
@@ -318,7 +299,7 @@ TARGETS = (
         "mean power of a worker over time",
         f"{PAPER}, Fig. 7",
         _figure_7,
-        _draw_figure_7,
+        lines(x="time_s", y="watt", by="policy", xlabel="time (s)", ylabel=_POWER),
         remark=f"{NO_TRACE} Energies are of 16 workers and 4,800 steps.",
     ),
 )

@@ -21,33 +21,15 @@ if TYPE_CHECKING:
 #: The constant that the proofs of (C5) and (C17) give: (1 - e^(-1 / (4 sqrt(2 pi)))) / sqrt 2.
 PROVEN_CONSTANT = (1 - math.exp(-1 / (4 * math.sqrt(2 * math.pi)))) / math.sqrt(2)
 
-MOST_SLOTS = 10**30
+_MAX_SLOTS = 10**30
 
 
 @lru_cache(maxsize=256)
 def expected_maximum(count: int) -> float:
-    r"""Give the mean of the largest of independent standard normal numbers.
+    r"""Return the mean of the largest of independent standard normal numbers.
 
-    Parameters
-    ----------
-    count
-        How many numbers.
-
-    Returns
-    -------
-    float
-        It grows as :math:`\sqrt{2 \ln n}`, but more steeply where there are few: between 4 and 64
-        numbers like :math:`(\ln n)^{0.75}`.
-
-    Raises
-    ------
-    ModelError
-        If there are none.
-
-    Examples
-    --------
-    >>> round(expected_maximum(2), 6)  # 1 / sqrt(pi)
-    0.56419
+    It grows as :math:`\sqrt{2 \ln n}`, but more steeply where there are few: between 4 and 64
+    numbers like :math:`(\ln n)^{0.75}`.
     """
     if count < 1:
         raise ModelError(f"count is {count}, but there is no largest of less than 1 number")
@@ -63,32 +45,11 @@ def expected_maximum(count: int) -> float:
 def slot_deviation(
     prompt_deviation: float, completion: float = 1.0, drift: float | Sequence[float] = 1.0
 ) -> float:
-    r"""Give the standard deviation of the tokens in a slot: prompt and growth (C15).
+    r"""Return the standard deviation of the tokens in a slot, prompt and growth (C15).
 
-    Parameters
-    ----------
-    prompt_deviation
-        :math:`\sigma_s`.
-    completion
-        :math:`p`; 1 where all requests start and end together, so that growth is common to all.
-    drift
-        :math:`\delta`: tokens gained per step; a sequence is by age, and its last entry repeats.
-
-    Returns
-    -------
-    float
-        :math:`\sqrt{\sigma_s^2 + \delta^2 (1 - p) / p^2}`; for a drift by age the variance of its
-        sum up to a geometric age instead.
-
-    Raises
-    ------
-    ModelError
-        If the probability is outside (0, 1].
-
-    Examples
-    --------
-    >>> slot_deviation(3.0, completion=0.2, drift=0.0)
-    3.0
+    :math:`\sqrt{\sigma_s^2 + \delta^2 (1 - p) / p^2}`. A sequence of drifts is by age, and its last
+    entry repeats: then the variance is of its sum up to a geometric age. With :math:`p = 1` all
+    requests start and end together, so that growth is common to all.
     """
     _check_completion(completion)
     gains = np.atleast_1d(np.asarray(drift, dtype=np.float64))
@@ -108,27 +69,11 @@ def slot_deviation(
 
 
 def fcfs_imbalance(workers: int, slots: int, deviation: float) -> float:
-    r"""Give the mean imbalance of first come, first served, where loads are normal.
+    r"""Return the mean imbalance of first come, first served, where loads are normal.
 
-    Sums of :math:`B` independent slots are nearly normal; the more slots, the nearer.
-
-    Parameters
-    ----------
-    workers, slots
-        :math:`G` and :math:`B`.
-    deviation
-        Of the tokens of a slot, :math:`\sigma`; see `slot_deviation`.
-
-    Returns
-    -------
-    float
-        :math:`G \sigma \sqrt B` times `expected_maximum` of :math:`G`. The paper's lower bound has
-        `PROVEN_CONSTANT` times :math:`\sqrt{\ln G}` there.
-
-    Examples
-    --------
-    >>> round(fcfs_imbalance(workers=16, slots=64, deviation=290.0))
-    65554
+    :math:`G \sigma \sqrt B` times `expected_maximum` of :math:`G`, because sums of :math:`B`
+    independent slots are nearly normal; the paper's lower bound has `PROVEN_CONSTANT` times
+    :math:`\sqrt{\ln G}` there.
     """
     return workers * deviation * math.sqrt(slots) * expected_maximum(workers)
 
@@ -136,34 +81,10 @@ def fcfs_imbalance(workers: int, slots: int, deviation: float) -> float:
 def improvement_bound(
     workers: int, slots: int, deviation: float, largest_prompt: int, completion: float = 1.0
 ) -> float:
-    r"""Give the least ratio of the imbalance of FCFS to that of BF-IO (Theorems 1 to 3).
+    r"""Return the least ratio of the imbalance of FCFS to that of BF-IO (Theorems 1 to 3).
 
-    Parameters
-    ----------
-    workers, slots
-        :math:`G` and :math:`B`.
-    deviation
-        Of the tokens of a slot, :math:`\sigma`; Theorem 3 takes that of the prompts.
-    largest_prompt
-        :math:`s_\max`.
-    completion
-        :math:`p`; 1 for Theorem 1.
-
-    Returns
-    -------
-    float
-        :math:`c \, (p \sigma / s_\max) \sqrt{B \ln G} \, G / (G - 1)` with the constant of the
-        proof, `PROVEN_CONSTANT`. Theorem 2 and 3 hold from `slots_required` slots on.
-
-    Raises
-    ------
-    ModelError
-        If there are less than 2 workers.
-
-    Examples
-    --------
-    >>> round(improvement_bound(16, 64, deviation=290.0, largest_prompt=1000), 3)
-    0.277
+    :math:`c \, (p \sigma / s_\max) \sqrt{B \ln G} \, G / (G - 1)`, :math:`c` of the proof. Theorem
+    1 has :math:`p = 1`; 2 and 3 hold from `slots_required` on, and 3 takes :math:`\sigma_s`.
     """
     if workers < 2:
         raise ModelError(f"workers is {workers}, but one alone is always balanced")
@@ -173,34 +94,12 @@ def improvement_bound(
 
 
 def slots_required(workers: int, largest_prompt: int, completion: float) -> int:
-    r"""Give the fewest slots per worker that the proof of Theorem 2 asks for (C8).
+    r"""Return the fewest slots per worker that the proof of Theorem 2 asks for (C8).
 
-    Parameters
-    ----------
-    workers
-        :math:`G`.
-    largest_prompt
-        :math:`s_\max`.
-    completion
-        :math:`p`.
-
-    Returns
-    -------
-    int
-        The least :math:`B` from which on :math:`\gamma B p \ge 2 U_B`, where
-        :math:`\gamma = 1 - (2 s_\max - 1) / (4 s_\max)`,
-        :math:`U_B = 8 (s_\max + x) \max(\sqrt{p (1 - p) B \alpha}, \alpha)`,
-        :math:`\alpha = 3 \ln(G B)` and :math:`x = \lceil \alpha / p \rceil` (Lemma 4).
-
-    Raises
-    ------
-    ModelError
-        If the probability is outside (0, 1], or no number below 10^30 is enough.
-
-    Examples
-    --------
-    >>> slots_required(workers=16, largest_prompt=1000, completion=1 / 40) > 10**12
-    True
+    The least :math:`B` from which on :math:`\gamma B p \ge 2 U_B`, where
+    :math:`\gamma = 1 - (2 s_\max - 1) / (4 s_\max)`,
+    :math:`U_B = 8 (s_\max + x) \max(\sqrt{p (1 - p) B \alpha}, \alpha)`,
+    :math:`\alpha = 3 \ln(G B)` and :math:`x = \lceil \alpha / p \rceil` (Lemma 4).
     """
     _check_completion(completion)
     if largest_prompt < 1:
@@ -214,9 +113,9 @@ def slots_required(workers: int, largest_prompt: int, completion: float) -> int:
         return gamma * slots * completion >= 16 * largest * max(spread, alpha)
 
     # From the top: where few slots are few requests too, too few can look enough.
-    enough = MOST_SLOTS
+    enough = _MAX_SLOTS
     if not is_enough(enough):
-        raise ModelError(f"the proof asks for more than {MOST_SLOTS:.0e} slots per worker")
+        raise ModelError(f"the proof asks for more than {_MAX_SLOTS:.0e} slots per worker")
     while enough > 1 and is_enough(enough // 2):
         enough //= 2
     too_few = enough // 2

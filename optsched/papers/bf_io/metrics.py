@@ -12,13 +12,13 @@ from optsched.papers.bf_io.setting import (
     SETTINGS,
     STEPS,
     WARM_UP,
-    number_of,
     ratio,
     run_calibrated,
-    seeds,
-    shape_of,
+    traces,
 )
+from optsched.papers.claims import number, shape
 from optsched.papers.estimates import estimate
+from optsched.papers.panels import BAND
 from optsched.papers.target import Outcome, Target
 from optsched.report.series import plot_bars, plot_series
 
@@ -52,7 +52,7 @@ _WINDOWS = (0, 1, 2, 5, 10, 15, 20, 30, 40, 60, 80, 160, 500)
 def _run_policies(
     seed: int, steps: int, policies: list[str], drift: int = 1
 ) -> dict[str, dict[str, float]]:
-    """Give each policy's metrics on one trace; energy is that of the paper's 4,800 steps."""
+    """Return each policy's metrics on one trace; energy is that of the paper's 4,800 steps."""
     found = {}
     for policy in policies:
         run = run_calibrated(policy, seed, WARM_UP + steps, drift=drift)
@@ -64,8 +64,8 @@ def _run_policies(
 
 def _table_1(study: Study) -> Outcome:
     steps, policies = study.choose(1600, STEPS), [*_POLICIES, "lpt"]
-    traces = seeds(study.seed, study.choose(5, 40))
-    calls = [{"seed": seed, "steps": steps, "policies": policies} for seed in traces]
+    seeds = traces(study, 5, 40)
+    calls = [{"seed": seed, "steps": steps, "policies": policies} for seed in seeds]
     runs = study.map(_run_policies, calls)
 
     def values(metric: str, policy: str) -> list[float]:
@@ -79,10 +79,10 @@ def _table_1(study: Study) -> Outcome:
             rows.append((policy, metric, "ours", *ours))
             if policy in printed:
                 rows.append((policy, metric, "paper", *3 * (printed[policy],)))
-                claims.append(number_of(f"{policy}, {metric}", printed[policy], ours, within))
+                claims.append(number(f"{policy}, {metric}", printed[policy], ours, within=within))
     for metric, policy, paper, within in _RATIOS:
         ours = ratio(values(metric, policy), values(metric, "fcfs"))
-        claims.append(number_of(f"{policy} over fcfs, {metric}", paper, ours, within))
+        claims.append(number(f"{policy} over fcfs, {metric}", paper, ours, within=within))
     for worse, better, paper in (
         ("fcfs", "bf-io H=0", 27.9 / 2.92),
         ("fcfs", "bf-io H=20", 27.9 / 1.65),
@@ -91,41 +91,33 @@ def _table_1(study: Study) -> Outcome:
         ours = ratio(values("imbalance_ms", worse), values("imbalance_ms", better))
         # The order, and half of the printed distance.
         half = 1 + (paper - 1) / 2
-        claims.append(shape_of(f"{worse} over {better}, imbalance", ours, paper, at_least=half))
+        label = f"{worse} over {better}, imbalance"
+        claims.append(shape(label, ours, paper=paper, at_least=half))
     table = pd.DataFrame(rows, columns=["policy", "metric", "source", "mean", "low", "high"])
-    return Outcome(table, claims, SETTINGS | {"steps": steps, "traces": len(traces)})
+    return Outcome(table, claims, SETTINGS | {"steps": steps, "traces": len(seeds)})
 
 
 def _draw_table_1(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
     for ax, (metric, (label, *_)) in zip(axes, _TABLE_1.items(), strict=True):
         rows = table[table["metric"] == metric]
-        look: dict[str, Any] = {
-            "x": "policy",
-            "y": "mean",
-            "by": "source",
-            "low": "low",
-            "high": "high",
-        }
-        plot_bars(rows, ylabel=label, ax=ax, **look)
+        plot_bars(rows, x="policy", y="mean", by="source", ylabel=label, ax=ax, **BAND)
 
 
 def _figure_4(study: Study) -> Outcome:
     windows = study.choose((0, 5, 15, 40, 500), _WINDOWS)
     steps = study.choose(400, 2400)
-    traces = seeds(study.seed, study.choose(3, 5))
+    seeds = traces(study, 3, 5)
     # How fast requests grow decides how far to look, which the paper's figure leaves open.
     drifts = study.choose((0, 1, 5), (0, 1, 2, 5))
     policies = {
         drift: ["fcfs", *(f"bf-io H={window}" for window in windows if drift == 1 or window < 200)]
         for drift in drifts
     }
-    calls = [
-        {"seed": seed, "steps": steps, "policies": names, "drift": drift}
+    cells = {
+        drift: {"steps": steps, "policies": names, "drift": drift}
         for drift, names in policies.items()
-        for seed in traces
-    ]
-    runs = iter(study.map(_run_policies, calls))
-    found = {drift: [next(runs) for _ in traces] for drift in drifts}
+    }
+    found = study.by_seed(_run_policies, cells, seeds)
 
     def values(policy: str, drift: int = 1) -> list[float]:
         return [run[policy]["imbalance_ms"] for run in found[drift]]
@@ -141,22 +133,19 @@ def _figure_4(study: Study) -> Outcome:
     table["policy"] = table["policy"].str.replace(r" H=\d+", "", regex=True)
     claims = [
         # A tenth more than the best is more than traces differ by.
-        shape_of(f"H={end} over {best.removeprefix('bf-io ')}, imbalance", ours, at_least=1.1)
+        shape(f"H={end} over {best.removeprefix('bf-io ')}, imbalance", ours, at_least=1.1)
         for end in (0, 500)
         for ours in [ratio(values(f"bf-io H={end}"), values(best))]
     ]
     settings = {"windows": list(windows), "drifts": list(drifts), "steps": steps}
-    return Outcome(table, claims, SETTINGS | settings | {"traces": len(traces)})
+    return Outcome(table, claims, SETTINGS | settings | {"traces": len(seeds)})
 
 
 def _draw_figure_4(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
     look: dict[str, Any] = {"x": "window", "xscale": "symlog", "yscale": "log"}
     look["xlabel"] = "lookahead H (steps)"
-    printed = table[table["drift"] == 1]
-    label = "imbalance (ms idle per step)"
-    plot_series(
-        printed, y="mean", by="policy", low="low", high="high", ylabel=label, ax=axes[0], **look
-    )
+    printed, label = table[table["drift"] == 1], "imbalance (ms idle per step)"
+    plot_series(printed, y="mean", by="policy", ylabel=label, ax=axes[0], **BAND, **look)
     drifts = table[table["policy"] == "bf-io"]
     drifts = drifts.assign(
         name=[f"drift {drift}" for drift in drifts["drift"]],

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from optsched.cluster import BalanceRouting, Cluster
-from optsched.papers.claims import number, shape
 from optsched.papers.estimates import Estimate, estimate
 from optsched.simulate.cluster.run import REVEAL, run_cluster
 from optsched.workloads import family
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from optsched.cluster import ClusterRun
-    from optsched.papers.claims import Claim
+    from optsched.papers.study import Study
 
 PAPER = "BF-IO (Chen et al.)"
 #: 16 workers, as in Fig. 6: with the 32 of Section 6.2 throughput and TPOT of Table 1 disagree.
@@ -36,7 +35,7 @@ NO_TRACE = (
 
 
 def routing(policy: str) -> str | BalanceRouting:
-    """Give the policy of a name; "bf-io H=5" is BF-IO with that window."""
+    """Return the policy of a name; "bf-io H=5" is BF-IO with that window."""
     name, _, window = policy.partition(" H=")
     return BalanceRouting(lookahead=int(window), name=policy) if window else name
 
@@ -47,26 +46,18 @@ def run_calibrated(policy: str, seed: int, steps: int, **options: Any) -> Cluste
     return run_cluster(trace, CLUSTER, routing(policy), steps=steps, seed=seed, **options)
 
 
-def seeds(seed: int, count: int) -> list[int]:
-    """Give seeds of traces, different ones for each seed of a study."""
-    return [1000 * seed + place for place in range(count)]
+def traces(study: Study, quick: int, full: int) -> list[int]:
+    """Return seeds of traces, different ones for each seed of a study."""
+    return [1000 * study.seed + place for place in range(study.choose(quick, full))]
 
 
-def ratio(values: Sequence[float], base: Sequence[float]) -> Estimate:
-    """Give the geometric mean of ratios, paired by trace."""
-    logs = estimate([math.log(a / b) for a, b in zip(values, base, strict=True)])
-    return Estimate(
-        math.exp(logs.mean),
-        None if logs.low is None else math.exp(logs.low),
-        None if logs.high is None else math.exp(logs.high),
-    )
+def values(runs: Sequence[dict[str, float]], what: str) -> list[float]:
+    """Return one value of each run."""
+    return [run[what] for run in runs]
 
 
-def number_of(label: str, paper: float, ours: Estimate, within: float) -> Claim:
-    """Claim a printed number, ours with its interval."""
-    return number(label, paper, ours.mean, within=within, low=ours.low, high=ours.high)
-
-
-def shape_of(label: str, ours: Estimate, paper: float | None = None, **limits: float) -> Claim:
-    """Claim a shape, ours with its interval."""
-    return shape(label, ours.mean, paper=paper, low=ours.low, high=ours.high, **limits)
+def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
+    """Estimate the geometric mean of ratios, paired by trace."""
+    mean, *ends = estimate([math.log(a / b) for a, b in zip(above, below, strict=True)])
+    low, high = (None if end is None else math.exp(end) for end in ends)
+    return Estimate(math.exp(mean), low, high)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from optsched.clock import get_clock
 from optsched.errors import InfeasibleError
@@ -20,6 +19,7 @@ from optsched.workloads.request_types import RequestTypes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pandas as pd
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import IntArray
@@ -34,19 +34,19 @@ PARTS = ("full_batch", "queues", "rare_queues")
 
 
 def chats(rate: float) -> RequestTypes:
-    """Give the 500 output lengths of Section 7.2, even within the bins of Section 6.2."""
+    """Return the 500 output lengths of Section 7.2, even within the bins of Section 6.2."""
     weights = np.repeat(BINS, LONGEST // len(BINS)).astype(np.float64)
     lengths = np.arange(1, LONGEST + 1)
     return RequestTypes(np.full(LONGEST, PROMPT), lengths, rate * weights / weights.sum())
 
 
 def equal_borders(segments: int) -> IntArray:
-    """Give the last stage of each of so many segments of about equal width."""
+    """Return the last stage of each of so many segments of about equal width."""
     return np.rint(np.linspace(0, LONGEST, segments + 1)[1:]).astype(np.int64)
 
 
 def printed_batch(borders: IntArray, thresholds: IntArray) -> float:
-    r"""Give the closed form below (14), :math:`\sum_i n_i (l + i \Delta L / 2) \Delta L`."""
+    r"""Return the closed form below (14), :math:`\sum_i n_i (l + i \Delta L / 2) \Delta L`."""
     width = LONGEST / len(borders)
     middle = PROMPT + np.arange(1, len(borders) + 1) * width / 2
     return float((thresholds * middle * width).sum())
@@ -55,7 +55,7 @@ def printed_batch(borders: IntArray, thresholds: IntArray) -> float:
 def least_plan(
     types: RequestTypes, segments: int, margins: Sequence[float], **chance: Any
 ) -> NestedWaitPlan:
-    """Give the thresholds of least memory bound over some margins.
+    """Return the thresholds of least memory bound over some margins.
 
     Each margin has its least thresholds that keep (10).
     """
@@ -103,13 +103,7 @@ def _compute(study: Study) -> Outcome:
         for delta, iterations in panels
         for segments in numbers
     ]
-    results = study.map(_memory, cells)
-    table = pd.DataFrame(
-        [
-            {"delta": cell["delta"], "iterations": cell["iterations"], **result}
-            for cell, result in zip(cells, results, strict=True)
-        ]
-    )
+    table = study.table(_memory, cells).drop(columns=["rate", "margins"])
     claims = [claim for panel in panels for claim in _claims(_of(table, panel), panel)]
     settings = {
         "prompt": PROMPT,

@@ -11,6 +11,7 @@ import pandas as pd
 from optsched.hardware import GPU_BYTES, MODELS, memory_tokens
 from optsched.models.fluid.equilibrium import equilibrium
 from optsched.papers.claims import Claim, number, shape
+from optsched.papers.estimates import estimate
 from optsched.papers.fluid.settings import types_of
 from optsched.papers.target import Outcome, Target
 from optsched.policies import EnginePolicy, NestedWaitPolicy, WaitPolicy
@@ -44,7 +45,7 @@ BIN_THRESHOLDS = (66, 43, 32, 24, 17, 11, 7, 4, 2, 1)
 
 
 def printed_thresholds(types: RequestTypes, batch: int) -> tuple[int, ...]:
-    r"""Give the thresholds of Section 6.1, :math:`B \rho_j / (l'_j + 1)`, rounded, at least 1.
+    r"""Return the thresholds of Section 6.1, :math:`B \rho_j / (l'_j + 1)`, rounded, at least 1.
 
     They allot :math:`B \rho_j` requests of a batch to type j, and so serve short types faster.
     """
@@ -53,7 +54,7 @@ def printed_thresholds(types: RequestTypes, batch: int) -> tuple[int, ...]:
 
 
 def balanced_thresholds(types: RequestTypes, batch: int) -> tuple[int, ...]:
-    r"""Give thresholds in proportion to rates, as (9) asks, for a batch of as many requests."""
+    r"""Return thresholds in proportion to rates, as (9) asks, for a batch of as many requests."""
     return _whole(batch * types.rates / float(types.rates @ (types.outputs + 1)))
 
 
@@ -67,7 +68,7 @@ class Row:
 
     memory: int
     ours: tuple[WaitingPolicy, ...]
-    requests_most: int
+    max_num_seqs: int
 
     @property
     def label(self) -> str:
@@ -146,12 +147,12 @@ def _requests(figure: Figure, rate: float, count: int, memory: int, seed: int) -
 
 
 def policies_of(row: Row) -> list[WaitingPolicy | EnginePolicy]:
-    """Give ours and the engines with one limit of requests at a time, and one with vLLM's own."""
+    """Return ours and the engines with one limit of requests at a time, and one with vLLM's own."""
 
     def engine(name: str, batching: Batching, most: int, prefill: int) -> EnginePolicy:
         return EnginePolicy(name, f"at most {most} requests", batching, most, most + prefill)
 
-    most = row.requests_most
+    most = row.max_num_seqs
     return [
         row.ours[0],
         engine("vllm", "prefill-first", most, 4096),
@@ -183,20 +184,11 @@ def _serve(target: str, row: int, rate: float, count: int, seed: int) -> list[di
     return found
 
 
-def _mean(values: Sequence[float]) -> tuple[float, float, float]:
-    """Give the mean and its 95 % confidence interval."""
-    from scipy.special import stdtrit
-
-    mean, count = float(np.mean(values)), len(values)
-    reach = float(stdtrit(count - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(count))
-    return mean, mean - reach, mean + reach
-
-
 def compute(study: Study) -> Outcome:
     """Run all policies at all rates."""
     figure = FIGURES[study.target]
     rates = study.choose(figure.rates[::-2][::-1], figure.rates)
-    seeds = [study.seed + index for index in range(4)]
+    seeds = study.seeds(4, 4)
     count = study.choose(*figure.requests)
     cells = [
         {"target": study.target, "row": row, "rate": rate, "count": count, "seed": seed}
@@ -220,7 +212,7 @@ def compute(study: Study) -> Outcome:
             {
                 "memory": row.label,
                 "policies": [repr(policy) for policy in row.ours],
-                "requests_most": row.requests_most,
+                "max_num_seqs": row.max_num_seqs,
             }
             for row in figure.rows
         ],
@@ -241,14 +233,10 @@ def _table(figure: Figure, runs: pd.DataFrame) -> pd.DataFrame:
     labels = runs["row"].map({index: row.label for index, row in enumerate(figure.rows)})
     kinds = runs.assign(memory=labels).groupby(["memory", "rate", "policy"], sort=False)
     for (memory, rate, policy), group in kinds:
-        point: dict[str, Any] = {
-            "memory": memory,
-            "policy": policy,
-            "rate": rate,
-        }
+        point: dict[str, Any] = {"memory": memory, "policy": policy, "rate": rate}
         for what in ("throughput", "latency"):
-            mean, low, high = _mean(group[what].tolist())
-            point |= {what: mean, f"{what}_low": max(low, 0.0), f"{what}_high": high}
+            mean, low, high = estimate(group[what].tolist())
+            point |= {what: mean, f"{what}_low": max(low or 0.0, 0.0), f"{what}_high": high}
         for what in ("ttft", "evictions", "peak_memory"):
             point[what] = float(group[what].mean())
         rows.append(point)
@@ -256,36 +244,36 @@ def _table(figure: Figure, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _claims(target: str, name: str, row: Row, runs: pd.DataFrame) -> list[Claim]:
-    """Hold what Section 6 says of a figure against one worker's runs."""
+    """Compare what Section 6 says of a figure with one worker's runs."""
     where = "" if len(FIGURES[target].rows) == 1 else f" ({row.label})"
     most = runs["rate"].max()
 
-    def ratios(what: str, engine: str, rate: float) -> np.ndarray:
-        at = runs[runs["rate"] == rate].pivot_table(index="seed", columns="policy", values=what)
-        return np.asarray(at[name] / at[engine])
+    def at(what: str, rate: float) -> pd.DataFrame:
+        return runs[runs["rate"] == rate].pivot_table(index="seed", columns="policy", values=what)
+
+    def ratios(what: str, engine: str, rate: float) -> pd.Series[float]:
+        found = at(what, rate)
+        return found[name] / found[engine]
 
     claims = []
     for engine in ENGINES:
         label = f"{name} over {engine}, throughput"
-        mean, low, high = _mean(ratios("throughput", engine, most).tolist())
+        ours = estimate(ratios("throughput", engine, most).tolist())
         # Throughput "surpasses" or "outperforms" that of both, at all rates tested.
-        claims.append(shape(f"{label} at {most:g}/s{where}", mean, at_least=1, low=low, high=high))
-        least = min(float(ratios("throughput", engine, rate).mean()) for rate in set(runs["rate"]))
+        claims.append(shape(f"{label} at {most:g}/s{where}", ours, at_least=1))
+        rates = set(runs["rate"])
+        least = min(ratios("throughput", engine, rate).to_numpy().mean() for rate in rates)
         claims.append(shape(f"{label}, least over rates{where}", least, at_least=1))
-        mean, low, high = _mean(ratios("latency", engine, most).tolist())
+        ours = estimate(ratios("latency", engine, most).tolist())
         label = f"{name} over {engine}, latency at {most:g}/s{where}"
         # Fig. 7, 8: "acceptable", which we read as at most half more. Fig. 11-13: better.
         limit = {"fluid-fig-7": 1.5, "fluid-fig-8": 1.5, "fluid-fig-14": 1.5}.get(target, 1.0)
-        claims.append(shape(label, mean, at_most=limit, low=low, high=high))
+        claims.append(shape(label, ours, at_most=limit))
     if target == "fluid-fig-14":
-        at = runs[runs["rate"] == most].pivot_table(
-            index="seed", columns="policy", values="latency"
-        )
-        mean, low, high = _mean((at[name] - at["vllm"]).tolist())
+        found = at("latency", most)
+        ours = estimate((found[name] - found["vllm"]).tolist())
         # "approximately": between nothing and twice as much
-        claims.append(
-            number(f"{name} less vllm, latency{where} (s)", 0.5, mean, within=1, low=low, high=high)
-        )
+        claims.append(number(f"{name} less vllm, latency{where} (s)", 0.5, ours, within=1))
     return claims
 
 

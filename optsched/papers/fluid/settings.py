@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def types_of(
     prompt: int, outputs: Sequence[int], rates: Sequence[float], *, prefill_makes_token: bool
 ) -> RequestTypes:
-    """Give types of one prompt; the paper's theory has prefills that make no token."""
+    """Return types of one prompt; the paper's theory has prefills that make no token."""
     return RequestTypes(
         np.full(len(outputs), prompt),
         np.array(outputs, dtype=np.int64),

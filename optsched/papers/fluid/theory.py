@@ -11,6 +11,7 @@ import pandas as pd
 from optsched.clock import get_clock
 from optsched.models.fluid.nested import NestedWaitThresholds
 from optsched.papers.claims import Claim, number, shape
+from optsched.papers.estimates import Estimate
 from optsched.papers.fluid.settings import types_of
 from optsched.papers.target import Outcome, Target
 from optsched.policies import NestedWaitPolicy, WaitPolicy
@@ -47,23 +48,8 @@ POLICIES: dict[str, Policy | str] = {"fcfs": "fcfs", "mixed": "mixed", "wait": W
 THEOREM_1_CLOCKS = {"equality": "affine:0.55,0.05", "strict": "affine:0.495,0.045"}
 
 
-def exponent(horizons: Sequence[float], values: np.ndarray, seed: int) -> tuple[float, ...]:
-    """Fit a power of the horizon to means over runs.
-
-    Parameters
-    ----------
-    horizons
-        Shape (t,).
-    values
-        One row per run, shape (s, t).
-    seed
-        Of the resampling of runs.
-
-    Returns
-    -------
-    exponent, low, high
-        The slope of the means in logarithms, and its 95 % interval from resampled runs.
-    """
+def exponent(horizons: Sequence[float], values: np.ndarray, seed: int) -> Estimate:
+    """Fit a power of the horizon to means over runs, one row each; the interval resamples runs."""
     rng = np.random.default_rng(seed)
     logs = np.log(horizons)
 
@@ -72,7 +58,7 @@ def exponent(horizons: Sequence[float], values: np.ndarray, seed: int) -> tuple[
 
     drawn = [slope(values[rng.integers(0, len(values), len(values))]) for _ in range(_BOOTSTRAPS)]
     low, high = np.percentile(drawn, [2.5, 97.5])
-    return slope(values), float(low), float(high)
+    return Estimate(slope(values), float(low), float(high))
 
 
 def until(values: np.ndarray, run: ClockedRun, horizon: float) -> float:
@@ -101,7 +87,7 @@ def _measures(run: ClockedRun, horizon: float) -> dict[str, float]:
 def serve_small(policy: str, clock: str, horizon: float, seed: int) -> dict[str, float]:
     """Serve the instance of Appendix A.3 until a horizon."""
     requests = poisson_requests(SMALL, horizon, SMALL_MEMORY, seed=seed)
-    # Who waits when arrivals end is not flushed: the horizon is where they end.
+    # Requests that wait when arrivals end are not flushed: the horizon is where they end.
     last = float(requests.arrivals[-1]) * 1e-6
     run = execute(requests, POLICIES[policy], clock=clock, until=last)
     return _measures(run, horizon)
@@ -116,14 +102,8 @@ def serve_nested(thresholds: str, horizon: float, seed: int) -> dict[str, float]
     return _measures(run, horizon) | {"first_peak": first_peak}
 
 
-def _runs(study: Study, function: Any, cells: list[dict[str, Any]]) -> pd.DataFrame:
-    """Run cells; one row each."""
-    found = study.map(function, cells)
-    return pd.DataFrame([{**cell, **each} for cell, each in zip(cells, found, strict=True)])
-
-
 def _curves(runs: pd.DataFrame, by: str, measures: Sequence[str]) -> pd.DataFrame:
-    """Give the mean of each measure and its 95 % interval, one row per name and horizon."""
+    """Return the mean of each measure and its 95 % interval, one row per name and horizon."""
     rows = []
     for (name, horizon), group in runs.groupby([by, "horizon"], sort=False):
         row: dict[str, Any] = {by: name, "horizon": horizon}
@@ -147,15 +127,15 @@ def _growth(
     """Claim that a measure grows like a power of the horizon between two exponents."""
     late = runs[runs["horizon"] >= start]
     values = late.pivot_table(index="seed", columns="horizon", values=what)
-    ours, low, high = exponent(np.unique(late["horizon"]).tolist(), values.to_numpy(), seed)
-    return shape(label, ours, at_least=least, at_most=most, low=low, high=high)
+    ours = exponent(np.unique(late["horizon"]).tolist(), values.to_numpy(), seed)
+    return shape(label, ours, at_least=least, at_most=most)
 
 
 def overflow_probability() -> float:
-    """Give the probability that Appendix A.3 prints as 0.391.
+    """Return the probability that Appendix A.3 prints as 0.391.
 
     From the equilibrium x and y prompts of the two types arrive; then one of each as in the mean.
-    Nobody is left out, and in none of the next iterations may the tokens exceed 9.
+    No request is left out, and in none of the next iterations may the tokens exceed 9.
     """
     fits = 0.0
     for x in range(10):
@@ -176,7 +156,7 @@ def _proposition_4(study: Study) -> Outcome:
     horizons = study.choose(
         (1000, 4000, 16_000, 64_000), (250, 1000, 4000, 16_000, 64_000, 256_000)
     )
-    seeds = [study.seed + index for index in range(study.choose(8, 16))]
+    seeds = study.seeds(8, 16)
     clock = "affine:1,0"  # the appendix counts in iterations
     cells = [
         {"policy": policy, "clock": clock, "horizon": horizon, "seed": seed}
@@ -184,7 +164,7 @@ def _proposition_4(study: Study) -> Outcome:
         for horizon in horizons
         for seed in seeds
     ]
-    runs = _runs(study, serve_small, cells)
+    runs = study.table(serve_small, cells)
     of = {policy: runs[runs["policy"] == policy] for policy in POLICIES}
     longest = of["fcfs"][of["fcfs"]["horizon"] == horizons[-1]]
     claims = [
@@ -214,14 +194,14 @@ def _draw_proposition_4(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
 
 def _theorem_1(study: Study) -> Outcome:
     horizons = study.choose((100, 400, 1600, 6400), (100, 400, 1600, 6400, 25_600, 102_400))
-    seeds = [study.seed + index for index in range(study.choose(32, 64))]
+    seeds = study.seeds(32, 64)
     cells = [
         {"policy": "wait", "clock": clock, "horizon": horizon, "seed": seed}
         for clock in THEOREM_1_CLOCKS.values()
         for horizon in horizons
         for seed in seeds
     ]
-    runs = _runs(study, serve_small, cells)
+    runs = study.table(serve_small, cells)
     runs["thresholds"] = runs["clock"].map({v: k for k, v in THEOREM_1_CLOCKS.items()})
     expected = {
         "equality": {"gap": -0.5, "latency": 0.5, "ttft": 0.5},
@@ -258,20 +238,19 @@ def _draw_theorem_1(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
 
 def _theorem_2(study: Study) -> Outcome:
     horizons = study.choose((100, 200, 400, 800), (100, 200, 400, 800, 1600, 3200, 6400))
-    seeds = [study.seed + index for index in range(study.choose(8, 16))]
+    seeds = study.seeds(8, 16)
     cells = [
         {"thresholds": name, "horizon": horizon, "seed": seed}
         for name in NESTED
         for horizon in horizons
         for seed in seeds
     ]
-    runs = _runs(study, serve_nested, cells)
+    runs = study.table(serve_nested, cells)
     program = NestedWaitThresholds(FOUR, get_clock(FOUR_CLOCK))
     plan = program.plan(STRICT, delta=DELTA, iterations=ITERATIONS)
     # Each iteration lasts as 60 arrivals do, 0.2 s: a fifth more time has enough iterations.
     short = 1.2 * ITERATIONS * STRICT[0] / float(FOUR.rates.sum())
-    checks = _runs(
-        study,
+    checks = study.table(
         serve_nested,
         [
             {"thresholds": "strict", "horizon": short, "seed": study.seed + 1000 + index}
@@ -353,9 +332,9 @@ TARGETS = (
         _proposition_4,
         _draw_proposition_4,
         remark=(
-            "fcfs plans with the outputs, mixed evicts who came last; either gap is constant while "
-            "that of WAIT falls. The proof's queue of 0.3 per iteration counts every iteration as "
-            "if it began in equilibrium; the real one is shorter."
+            "fcfs plans with the outputs, mixed preempts the latest arrival; either gap is "
+            "constant while that of WAIT falls. The proof's queue of 0.3 per iteration counts "
+            "every iteration as if it began in equilibrium; the real one is shorter."
         ),
     ),
     Target(

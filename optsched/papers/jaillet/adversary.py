@@ -8,17 +8,13 @@ import numpy as np
 import pandas as pd
 
 from optsched.papers.claims import number, shape
+from optsched.papers.panels import lines
 from optsched.papers.target import Outcome, Target
-from optsched.report.series import plot_series
 from optsched.schedule import Schedule
 from optsched.simulate import run
 from optsched.workloads import family
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from matplotlib.axes import Axes
-
     from optsched._internal.arrays import FloatArray
     from optsched.instance import Instance
     from optsched.papers.study import Study
@@ -69,20 +65,6 @@ def _theorem_6_2(study: Study) -> Outcome:
     table = pd.DataFrame(found)
     table["epsilon"] = [f"epsilon = 1/{inverse}" for inverse in table["inverse"]]
     return Outcome(table, claims, {"policies": list(_POLICIES), "epsilon^3 M": scales})
-
-
-def _draw_theorem_6_2(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    plot_series(
-        table,
-        x="memory",
-        y="ratio",
-        by="epsilon",
-        xlabel="memory M (tokens)",
-        ylabel="least ratio of all policies\nto a schedule that knows what comes",
-        xscale="log",
-        yscale="log",
-        ax=axes[0],
-    )
 
 
 def _expected(inverse: int, memory: int) -> dict[str, Any]:
@@ -163,37 +145,39 @@ def _theorem_6_4(study: Study) -> Outcome:
     return Outcome(table, claims, {"c": _DELAY, "memory": "16 / epsilon^3"})
 
 
-def _draw_theorem_6_4(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    plot_series(
-        table,
-        x="inverse",
-        y="ratio",
-        by="arrivals",
-        xlabel="1 / epsilon",
-        ylabel="expected latency of the best start\nover the expected optimum",
-        xscale="log",
-        ax=axes[0],
-    )
-
-
 TARGETS = (
     Target(
         "jaillet-theorem-6-2",
         "one long request, and short ones that come before its end: no constant ratio",
         "Jaillet et al., Theorem 6.2",
         _theorem_6_2,
-        _draw_theorem_6_2,
+        lines(
+            x="memory",
+            y="ratio",
+            by="epsilon",
+            xlabel="memory M (tokens)",
+            ylabel="least ratio of all policies\nto a schedule that knows what comes",
+            xscale="log",
+            yscale="log",
+        ),
         remark="The optimum costs at most what the schedule that knows what comes does, so these "
         "ratios are proven. They tend to 2 / epsilon - 1: a short request holds s + 1 tokens, so "
         "1 / epsilon - 1 run at a time where the paper counts 1 / epsilon, and none fits beside an "
-        "interrupted long one. Policies of optsched interrupt nobody, which is choice (i).",
+        "interrupted long one. Policies of optsched interrupt no request, which is choice (i).",
     ),
     Target(
         "jaillet-theorem-6-4",
         "short requests that come at a random step: no constant ratio of randomised algorithms",
         "Jaillet et al., Theorem 6.4",
         _theorem_6_4,
-        _draw_theorem_6_4,
+        lines(
+            x="inverse",
+            y="ratio",
+            by="arrivals",
+            xlabel="1 / epsilon",
+            ylabel="expected latency of the best start\nover the expected optimum",
+            xscale="log",
+        ),
         remark="An algorithm that starts the long request at once meets, of the printed arrivals, "
         "only those at (1 - 2 epsilon) M, with probability epsilon / c, and loses a factor of some "
         "2 / epsilon on them: 1 + 2 / c in all, however small epsilon. The probabilities also sum "

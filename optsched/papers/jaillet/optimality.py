@@ -204,22 +204,21 @@ def _regret(setting: int, steps: int, seed: int) -> dict[str, float]:
 
 
 def _theorem_5_3(study: Study) -> Outcome:
-    seeds, doublings = study.choose((3, 3), (10, 6))
-    cells = [
-        {"setting": at, "steps": setting.steps * 2**times, "seed": study.seed + seed}
+    seeds, doublings = study.seeds(3, 10), study.choose(3, 6)
+    cells = {
+        (setting.title, setting.steps * 2**times): {
+            "setting": at,
+            "steps": setting.steps * 2**times,
+        }
         for at, setting in enumerate(_SETTINGS)
         for times in range(doublings + 1)
-        for seed in range(seeds)
-    ]
-    found = study.map(_regret, cells)
+    }
     rows = []
-    for place in range(0, len(cells), seeds):
-        runs = found[place : place + seeds]
+    for place, runs in study.by_seed(_regret, cells, seeds).items():
         least, most, latency = (
             over_seeds([run[name] for run in runs]) for name in ("least", "most", "mc_sf")
         )
-        at, steps = cells[place]["setting"], cells[place]["steps"]
-        rows.append([_SETTINGS[at].title, steps, latency.mean, *least, *most])
+        rows.append([*place, latency.mean, *least, *most])
     bands = [f"{end}{part}" for end in ("least", "most") for part in ("", "_low", "_high")]
     table = pd.DataFrame(rows, columns=["setting", "steps", "mean_latency", *bands])
     claims: list[Claim] = []
@@ -228,16 +227,15 @@ def _theorem_5_3(study: Study) -> Outcome:
         curve = table[table["setting"] == setting.title][end].to_numpy()
         # Constant is a ratio of 1, growth with T one of 4; half of the way, on a scale of
         # factors, is 2.
-        claims.append(
-            shape(
-                f"{setting.title}: {end} regret at T over that at T / 4",
-                curve[-1] / curve[-3] if curve[-3] else math.nan,
-                at_most=2,
-                paper=1,
-            )
-        )
+        ratio = curve[-1] / curve[-3] if curve[-3] else math.nan
+        label = f"{setting.title}: {end} regret at T over that at T / 4"
+        claims.append(shape(label, ratio, at_most=2, paper=1))
     claims.sort(key=lambda claim: claim.holds)
-    settings = {"family": "equal-prompts", "seeds": seeds, "longest": int(table["steps"].max())}
+    settings = {
+        "family": "equal-prompts",
+        "seeds": len(seeds),
+        "longest": int(table["steps"].max()),
+    }
     return Outcome(table, claims, settings)
 
 
@@ -287,6 +285,6 @@ TARGETS = (
         "where as many requests fit at any age. Elsewhere MC-SF starts its backlog in waves that "
         "peak together and serves fewer requests per step than hindsight does: it is overloaded "
         "where the worker is not, and its regret grows with T. The proof's Lemma 5.4 takes for "
-        "granted that whoever fills the memory completes everything earlier.",
+        "granted that a schedule that fills the memory completes everything earlier.",
     ),
 )

@@ -14,6 +14,8 @@ from optsched.simulate import execute
 from optsched.workloads import family
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
     import pandas as pd
     from matplotlib.axes import Axes
@@ -26,7 +28,7 @@ REQUESTS = 10_000
 CLOCK = "llama-2-70b-2xa100"
 
 # In the paper MC-SF is close to capacity at 10 requests per second. On our clock the worker serves
-# some 14 per second and nobody waits. This factor was chosen once, on a resampled public trace,
+# some 14 per second and no request waits. This factor was chosen once, on a resampled public trace,
 # so that the mean latency of MC-SF grows about as the paper says; everything else follows.
 SLOWER = 1.6
 
@@ -69,7 +71,7 @@ def requests(rate: float, seed: int, count: int = REQUESTS) -> Instance:
 
 
 def clock(slower: float) -> LinearClock:
-    """Give the clock, with batches that take longer by a factor."""
+    """Return the clock, with batches that take longer by a factor."""
     found = cast("LinearClock", get_clock(CLOCK))
     names = ("constant", "prefill_tokens", "decode_requests", "resident_tokens", "squared_prompts")
     changed = {name: slower * getattr(found, name) for name in names}
@@ -96,10 +98,9 @@ def over_seeds(values: npt.ArrayLike) -> Estimate:
     return estimate(known.tolist()) if len(known) else Estimate(np.nan, None, None)
 
 
-def as_claimed(values: npt.ArrayLike) -> dict[str, Any]:
-    """Give the same as the keywords of a claim."""
-    found = over_seeds(values)
-    return {"ours": found.mean, "low": found.low, "high": found.high}
+def cells_of(demands: Sequence[Demand]) -> dict[Demand, dict[str, Any]]:
+    """Return a cell for each demand."""
+    return {demand: {"rate": demand.rate, "slower": demand.slower} for demand in demands}
 
 
 def plot_memory(rows: pd.DataFrame, title: str, ax: Axes, policy: str = "mc-sf") -> None:

@@ -15,59 +15,13 @@ CROSSOVER = (3 - math.sqrt(5)) / 2
 
 
 def a_max_bound(alpha: float) -> float:
-    r"""Bound A_max for outputs in an interval by :math:`\alpha^{-1} (1 + \alpha^{-1}) / 2`.
-
-    This is Robust Theorem 3.3.
-
-    Parameters
-    ----------
-    alpha
-        Ratio of the bounds, in (0, 1].
-
-    Returns
-    -------
-    float
-        No more than this, and :math:`O(1 / M)`.
-
-    Raises
-    ------
-    ModelError
-        If the ratio is outside.
-
-    Examples
-    --------
-    >>> a_max_bound(0.25)
-    10.0
-    """
+    r"""Theorem 3.3: A_max is bounded by :math:`\alpha^{-1} (1 + \alpha^{-1}) / 2 + O(1 / M)`."""
     _check("alpha", alpha, positive=True)
     return (1 + 1 / alpha) / (2 * alpha)
 
 
 def a_max_printed_lower_bound(alpha: float) -> float:
-    r"""Give :math:`\alpha^{-1} (1 + \alpha^{-1/2}) / 2`, which Theorem 3.4 prints.
-
-    Its proof does not show that: see `a_max_workers`.
-
-    Parameters
-    ----------
-    alpha
-        Ratio of the bounds, in (0, 1].
-
-    Returns
-    -------
-    float
-        The printed number.
-
-    Raises
-    ------
-    ModelError
-        If the ratio is outside.
-
-    Examples
-    --------
-    >>> a_max_printed_lower_bound(0.25)
-    6.0
-    """
+    r"""Theorem 3.4 as printed: :math:`\alpha^{-1} (1 + \alpha^{-1/2}) / 2`; see `a_max_workers`."""
     _check("alpha", alpha, positive=True)
     return (1 + 1 / math.sqrt(alpha)) / (2 * alpha)
 
@@ -75,35 +29,13 @@ def a_max_printed_lower_bound(alpha: float) -> float:
 def a_max_workers(alpha: float, mix: float) -> float:
     r"""Compute the ratio in the proof of Theorem 3.4, whose A_max reserves u tokens per request.
 
-    There are :math:`a u` requests of :math:`\ell` tokens and :math:`b \ell` of :math:`u`. With
-    :math:`t = a / b`,
+    There are :math:`a u` requests of :math:`\ell` tokens and :math:`b \ell` of :math:`u`. With the
+    mix :math:`t = a / b`, for which the proof takes the root of alpha,
 
     .. math:: \frac{(t + \alpha)(t + 1)}{\alpha (t^2 + 2 \alpha t + 1)} ,
 
     which for every mix is at most :math:`(1 + \sqrt 2) / (2 \alpha)`: the order is
     :math:`\alpha^{-1}`, not the printed :math:`\alpha^{-3/2}`.
-
-    Parameters
-    ----------
-    alpha
-        Ratio of the bounds, in (0, 1].
-    mix
-        :math:`t`; the proof takes the root of alpha.
-
-    Returns
-    -------
-    float
-        The ratio as both numbers of requests grow.
-
-    Raises
-    ------
-    ModelError
-        If the ratio is outside, or the mix negative.
-
-    Examples
-    --------
-    >>> a_max_workers(0.25, 0.5)
-    3.0
     """
     _check("alpha", alpha, positive=True)
     if not 0 <= mix < math.inf:
@@ -112,62 +44,17 @@ def a_max_workers(alpha: float, mix: float) -> float:
 
 
 def a_min_two_point(alpha: float) -> float:
-    r"""Bound A_min for outputs that are l or u: :math:`(3 - \alpha) / 2` (Robust, Theorem 5.1).
-
-    It is the maximum of Lemma 4.6 over the shares of the two, at :math:`x_\ell / x_u = 1 / \alpha`.
-
-    Parameters
-    ----------
-    alpha
-        Ratio of the bounds, in [0, 1].
-
-    Returns
-    -------
-    float
-        The bound.
-
-    Raises
-    ------
-    ModelError
-        If the ratio is outside.
-
-    Examples
-    --------
-    >>> a_min_two_point(0.5)
-    1.25
-    """
+    r"""Theorem 5.1, outputs l or u: :math:`(3 - \alpha) / 2`, at :math:`x_\ell = x_u / \alpha`."""
     _check("alpha", alpha)
     return (3 - alpha) / 2
 
 
 def a_l_two_point(alpha: float) -> float:
-    r"""Bound A_l for outputs that are l or u (Robust, Theorem 5.2).
+    r"""Bound A_l for outputs that are l or u (Theorem 5.2).
 
     :math:`1 + \alpha / (2 (1 - \alpha))` up to :math:`\alpha = 1/2`, where it is reached at
     :math:`x_\ell / x_u = 1 / \alpha - 2`; :math:`1 + 2 \alpha^2` from there on, for long requests
     alone.
-
-    Parameters
-    ----------
-    alpha
-        Ratio of the bounds, in [0, 1].
-
-    Returns
-    -------
-    float
-        The bound.
-
-    Raises
-    ------
-    ModelError
-        If the ratio is outside.
-
-    Examples
-    --------
-    >>> a_l_two_point(0.5), a_l_two_point(0.75)
-    (1.5, 2.125)
-    >>> round(a_l_two_point(CROSSOVER) - a_min_two_point(CROSSOVER), 12)
-    0.0
     """
     _check("alpha", alpha)
     return 1 + (alpha / (2 * (1 - alpha)) if alpha <= 0.5 else 2 * alpha**2)
@@ -176,32 +63,12 @@ def a_l_two_point(alpha: float) -> float:
 def a_min_geometric(q: float) -> float:
     r"""Compute the ratio of A_min for outputs with :math:`P(o = k) = (1 - q) q^{k - 1}`.
 
-    Robust Section 5.2 plots it. Summing Lemma 4.6 over all outputs gives
+    Section 5.2 plots it. Summing Lemma 4.6 over all outputs gives
 
     .. math:: \frac{(1 + q)^2}{1 + q^2}
               \Bigl[ 2 + 3 q - (1 + 4 q + q^2) \frac{\ln(1 + q)}{q} \Bigr] ,
 
     which rises to :math:`10 - 12 \ln 2 = 1.6822` at :math:`q = 1`.
-
-    Parameters
-    ----------
-    q
-        Probability of another token, in [0, 1]; 1 gives the limit.
-
-    Returns
-    -------
-    float
-        The ratio.
-
-    Raises
-    ------
-    ModelError
-        If the probability is outside.
-
-    Examples
-    --------
-    >>> a_min_geometric(0), round(a_min_geometric(0.5), 4), round(a_min_geometric(1), 4)
-    (1.0, 1.5561, 1.6822)
     """
     _check("q", q)
     if q == 0:
@@ -213,32 +80,10 @@ def a_min_geometric(q: float) -> float:
 def a_min_weighted_geometric(q: float) -> float:
     r"""Compute the ratio of A_min for outputs with :math:`P(o = k) = k (1 - q)^2 q^{k - 1}`.
 
-    Robust Theorem 5.3,
+    Theorem 5.3; it rises to 14/9 at :math:`q = 1`:
 
     .. math:: \frac{(1 + q)^2 (1 + 3 q + 6 q^2 + 3 q^3 + q^4)}
-              {1 + 2 q + 11 q^2 + 8 q^3 + 11 q^4 + 2 q^5 + q^6} ,
-
-    which rises to 14/9 at :math:`q = 1`.
-
-    Parameters
-    ----------
-    q
-        In [0, 1]; 1 gives the limit.
-
-    Returns
-    -------
-    float
-        The ratio.
-
-    Raises
-    ------
-    ModelError
-        If q is outside.
-
-    Examples
-    --------
-    >>> a_min_weighted_geometric(0), round(a_min_weighted_geometric(1), 4)
-    (1.0, 1.5556)
+              {1 + 2 q + 11 q^2 + 8 q^3 + 11 q^4 + 2 q^5 + q^6} .
     """
     _check("q", q)
     above = (1 + q) ** 2 * (1 + 3 * q + 6 * q**2 + 3 * q**3 + q**4)

@@ -27,36 +27,10 @@ if TYPE_CHECKING:
 
 
 class CompetitiveRatio(LatencyQuotient):
-    r"""The competitive ratio of A_min by Lemma 4.6, between proven bounds.
+    """The competitive ratio of A_min by Lemma 4.6, between proven bounds.
 
     It is the limit for a growing memory of what the lemma describes; a simulated A_min can cost
-    more (docs/uncertainty.md).
-
-    Parameters
-    ----------
-    upper
-        Largest output :math:`u`.
-    lower
-        Smallest output :math:`\ell`; 1 in Corollary 4.8.
-    prompt
-        Prompt :math:`s` of every request; 0 in Corollary 4.8.
-
-    Raises
-    ------
-    ModelError
-        If not :math:`1 \le \ell \le u` and :math:`s \ge 0`, or a number is too large.
-
-    Examples
-    --------
-    >>> ratio = CompetitiveRatio(100)
-    >>> print(ratio)
-    competitive ratio of A_min for outputs 1 to 100, no prompts
-      at least    2.333341219925  by a mix of outputs
-      at most     2.333341219925  by a positive vector; they meet
-      eigenvalue  2.333341219925
-      trace       5.187377517640  the bound of Theorem 4.3
-    >>> ratio.lower_bound <= ratio.upper_bound
-    True
+    more (docs/uncertainty.md). Corollary 4.8 has `lower` 1 and no prompts.
     """
 
     @cached_property

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from optsched.instance import Instance
 from optsched.papers.claims import shape
-from optsched.papers.estimates import estimate
+from optsched.papers.estimates import means, ratio
+from optsched.papers.panels import BAND
 from optsched.papers.robust.common import PAPER
 from optsched.papers.target import Outcome, Target
 from optsched.report.series import plot_series
@@ -24,18 +25,20 @@ if TYPE_CHECKING:
     from optsched.papers.study import Study
 
 _CLOCK, _MEMORY = "llama-2-70b-2xa100", 16_492
-_MOST = 2000
+_MAX_REQUESTS = 2000
 _REFERENCE = "h-sf"
 _OURS = "area-lower"
+_ESTIMATORS = ["a-max-random", "a-max"]  # both readings of Algorithm 1
 # What the paper's words are taken to mean, as a ratio to H-SF.
-_NEARLY_IDENTICAL, _CLOSE = 1.1, 1.25
+_NEARLY_IDENTICAL, _CLOSE = {"paper": 1.0, "at_most": 1.1}, {"paper": 1.0, "at_most": 1.25}
+_NO_MORE = {"at_most": 1.0}
 
 
 def _latencies(
     requests: int, seed: int, intervals: list[str], policies: list[str]
 ) -> dict[str, dict[str, float]]:
-    """Give the mean latency in seconds by interval and policy, of a subset of 2,000 requests."""
-    drawn = family("chat", n=_MOST, seed=seed, memory=_MEMORY, seconds_per_step=1.0)
+    """Return the mean latency in seconds by interval and policy, of a subset of all requests."""
+    drawn = family("chat", n=_MAX_REQUESTS, seed=seed, memory=_MEMORY, seconds_per_step=1.0)
     instance = Instance(
         drawn.prompts[:requests], drawn.outputs[:requests], _MEMORY, seconds_per_step=1.0
     )
@@ -54,8 +57,8 @@ class _Runs:
     """Mean latencies of all seeds."""
 
     def __init__(self, study: Study, intervals: list[str], policies: list[str]) -> None:
-        sizes = study.choose([400, 1200, _MOST], list(range(200, _MOST + 1, 200)))
-        self.seeds = [study.seed + each for each in range(study.choose(3, 10))]
+        sizes = study.choose([400, 1200, _MAX_REQUESTS], list(range(200, _MAX_REQUESTS + 1, 200)))
+        self.seeds = study.seeds(3, 10)
         calls = [
             {"requests": size, "seed": seed, "intervals": intervals, "policies": policies}
             for size in sizes
@@ -68,146 +71,99 @@ class _Runs:
                 for known, latencies in found.items()
                 for policy, seconds in latencies.items()
             ],
-            columns=["intervals", "policy", "requests", "seed", "seconds"],
+            columns=["intervals", "policy", "requests", "seed", "mean_latency_s"],
         )
 
-    def means(self) -> pd.DataFrame:
-        """Average over seeds."""
-        rows = []
-        for key, runs in self.table.groupby(["intervals", "policy", "requests"], sort=False):
-            rows.append([*key, *estimate(runs["seconds"].tolist())])
-        return pd.DataFrame(
-            rows, columns=["intervals", "policy", "requests", "mean_latency_s", "low", "high"]
-        )
-
-    def of(self, policy: str, known: str) -> pd.Series[float]:
-        """Give the mean latency of all 2,000 requests by seed."""
-        chosen = self.table[self.table["requests"] == _MOST]
-        chosen = chosen[(chosen["policy"] == policy) & (chosen["intervals"] == known)]
-        return chosen.set_index("seed")["seconds"]
+    def of(self, policy: str, known: str) -> list[float]:
+        """Return the mean latency of all requests by seed."""
+        table = self.table
+        chosen = (table["policy"] == policy) & (table["intervals"] == known)
+        seconds = table[chosen & (table["requests"] == _MAX_REQUESTS)]["mean_latency_s"]
+        return [float(each) for each in seconds]
 
     def ratio(
-        self, label: str, above: tuple[str, str], below: tuple[str, str], **limits: float
+        self, label: str, above: tuple[str, str], below: tuple[str, str], limits: dict[str, float]
     ) -> Claim:
         """Claim a ratio of two policies under their intervals, seed by seed."""
-        found = estimate((self.of(*above) / self.of(*below)).tolist())
-        return shape(label, found.mean, low=found.low, high=found.high, **limits)
+        return shape(label, ratio(self.of(*above), self.of(*below)), **limits)
 
     def outcome(self, claims: list[Claim]) -> Outcome:
-        """Give all of it."""
+        """Return all of it."""
         settings = {
             "workload": "family chat in place of LMSYS-Chat-1M",
             "memory": _MEMORY,
             "clock": _CLOCK,
             "seeds": self.seeds,
         }
-        return Outcome(self.means(), claims, settings)
+        table = means(self.table, ["intervals", "policy", "requests"], "mean_latency_s")
+        return Outcome(table, claims, settings)
 
 
 def _fig_5(study: Study) -> Outcome:
     known = "common:1,1000"
     runs = _Runs(study, [known], ["a-max", "a-min", _OURS])
-    reference = (_REFERENCE, known)
+    a_min = ("a-min", known)
     return runs.outcome(
         [
             runs.ratio(
-                "A_min over H-SF, nearly identical",
-                ("a-min", known),
-                reference,
-                paper=1.0,
-                at_most=_NEARLY_IDENTICAL,
+                "A_min over H-SF, nearly identical", a_min, (_REFERENCE, known), _NEARLY_IDENTICAL
             ),
-            runs.ratio("A_max over A_min", ("a-max", known), ("a-min", known), at_least=2.0),
-            runs.ratio(
-                "area-lower, ours, over A_min",
-                (_OURS, known),
-                ("a-min", known),
-                at_most=1.0,
-            ),
+            runs.ratio("A_max over A_min", ("a-max", known), a_min, {"at_least": 2.0}),
+            runs.ratio("area-lower, ours, over A_min", (_OURS, known), a_min, _NO_MORE),
         ]
     )
 
 
 def _fig_6(study: Study) -> Outcome:
     known, rough = "classes:100", "common:1,1000"
-    readings = ["a-max-random", "a-max"]
-    runs = _Runs(study, [known, rough], [*readings, "a-min", _OURS])
-    reference = (_REFERENCE, known)
+    runs = _Runs(study, [known, rough], [*_ESTIMATORS, "a-min", _OURS])
+    a_min, reference = ("a-min", known), (_REFERENCE, known)
     claims = [
         runs.ratio(
             f"{policy} over itself with [1, 1000], nearly halved",
             (policy, known),
             (policy, rough),
-            paper=0.5,
-            at_most=0.6,
+            {"paper": 0.5, "at_most": 0.6},
         )
-        for policy in readings
+        for policy in _ESTIMATORS
     ]
     claims += [
-        runs.ratio(
-            "A_min over H-SF, closely approaches",
-            ("a-min", known),
-            reference,
-            paper=1.0,
-            at_most=_CLOSE,
-        ),
-        runs.ratio(
-            "A_min over H-SF, nearly identical",
-            ("a-min", known),
-            reference,
-            paper=1.0,
-            at_most=_NEARLY_IDENTICAL,
-        ),
-        runs.ratio(
-            "A_min over A_max, random order", ("a-min", known), ("a-max-random", known), at_most=1.0
-        ),
-        runs.ratio("area-lower, ours, over H-SF", (_OURS, known), reference, at_most=1.0),
+        runs.ratio("A_min over H-SF, closely approaches", a_min, reference, _CLOSE),
+        runs.ratio("A_min over H-SF, nearly identical", a_min, reference, _NEARLY_IDENTICAL),
+        runs.ratio("A_min over A_max, random order", a_min, ("a-max-random", known), _NO_MORE),
+        runs.ratio("area-lower, ours, over H-SF", (_OURS, known), reference, _NO_MORE),
     ]
     outcome = runs.outcome(claims)
-    return Outcome(
-        outcome.table[outcome.table["intervals"] == known], outcome.claims, outcome.settings
-    )
+    shown = outcome.table[outcome.table["intervals"] == known]
+    return Outcome(shown, outcome.claims, outcome.settings)
 
 
 def _fig_7(study: Study) -> Outcome:
     good, poor, poorest = "relative:0.1", "relative:0.95", "relative:0.99"
-    readings = ["a-max-random", "a-max"]
-    runs = _Runs(study, [good, poor, poorest], [*readings, "a-min", _OURS])
-    claims = []
-    for policy in ("a-min", *readings):
-        claims.append(
-            runs.ratio(
-                f"x = 0.1: {policy} over H-SF, performs well",
-                (policy, good),
-                (_REFERENCE, good),
-                at_most=_CLOSE,
-            )
+    runs = _Runs(study, [good, poor, poorest], [*_ESTIMATORS, "a-min", _OURS])
+    claims = [
+        runs.ratio(
+            f"x = 0.1: {policy} over H-SF, performs well",
+            (policy, good),
+            (_REFERENCE, good),
+            {"at_most": _CLOSE["at_most"]},
         )
+        for policy in ("a-min", *_ESTIMATORS)
+    ]
     for known in (poor, poorest):
-        x = known.removeprefix("relative:")
+        x, a_min = f"x = {known.removeprefix('relative:')}", ("a-min", known)
         claims += [
             runs.ratio(
-                f"x = {x}: {policy} over itself with x = 0.1, deteriorates",
+                f"{x}: {policy} over itself with x = 0.1, deteriorates",
                 (policy, known),
                 (policy, good),
-                at_least=1.1,
+                {"at_least": 1.1},
             )
-            for policy in readings
+            for policy in _ESTIMATORS
         ]
         claims += [
-            runs.ratio(
-                f"x = {x}: A_min over H-SF, close",
-                ("a-min", known),
-                (_REFERENCE, known),
-                paper=1.0,
-                at_most=_CLOSE,
-            ),
-            runs.ratio(
-                f"x = {x}: area-lower, ours, over A_min",
-                (_OURS, known),
-                ("a-min", known),
-                at_most=1.0,
-            ),
+            runs.ratio(f"{x}: A_min over H-SF, close", a_min, (_REFERENCE, known), _CLOSE),
+            runs.ratio(f"{x}: area-lower, ours, over A_min", (_OURS, known), a_min, _NO_MORE),
         ]
     return runs.outcome(claims)
 
@@ -215,17 +171,9 @@ def _fig_7(study: Study) -> Outcome:
 def _draw(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
     top = 1.05 * table["high"].max()
     for ax, (known, rows) in zip(axes, table.groupby("intervals", sort=False), strict=True):
-        plot_series(
-            rows,
-            x="requests",
-            y="mean_latency_s",
-            by="policy",
-            low="low",
-            high="high",
-            xlabel=f"requests, intervals {known}" if len(axes) > 1 else "requests",
-            ylabel="mean latency (s)",
-            ax=ax,
-        )
+        xlabel = f"requests, intervals {known}" if len(axes) > 1 else "requests"
+        labels: dict[str, Any] = {"xlabel": xlabel, "ylabel": "mean latency (s)"}
+        plot_series(rows, x="requests", y="mean_latency_s", by="policy", ax=ax, **BAND, **labels)
         ax.set_ylim(0, top)
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from optsched.papers.claims import number, shape
+from optsched.papers.estimates import Estimate
 from optsched.papers.robust.closed_ratios import CROSSOVER
-from optsched.papers.robust.common import PAPER, draw_ratios
+from optsched.papers.robust.common import PAPER, ratios
 from optsched.papers.robust.competitive_ratio import CompetitiveRatio
 from optsched.papers.robust.latency_quotient import LatencyQuotient
 from optsched.papers.target import Outcome, Target
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray
+    from optsched.papers.claims import Claim
     from optsched.papers.study import Study
 
 
@@ -41,88 +43,69 @@ def _bounds_of(uppers: list[int]) -> list[list[float]]:
 
 
 def _determination(values: FloatArray, fit: FloatArray) -> float:
-    """Give R2 of a fit."""
+    """Return R2 of a fit."""
     residual = float(((values - fit) ** 2).sum())
     return 1 - residual / float(((values - values.mean()) ** 2).sum())
 
 
 def _fig_1(study: Study) -> Outcome:
-    from scipy.optimize import curve_fit
-
     fitted = study.choose(200, 1000)
     rows = [1, 2, 3, 5, 10, 20, 50, 100, 200, 300, 500, 1000]
     uppers = sorted({*range(1, fitted + 1), *rows, *study.choose([], [2000, 5000, 10_000])})
     parts = [uppers[at::10] for at in range(10)]
-    bounds = dict(
-        pair
-        for part, found in zip(
-            parts, study.map(_bounds_of, [{"uppers": part} for part in parts]), strict=True
-        )
-        for pair in zip(part, found, strict=True)
-    )
+    found = study.map(_bounds_of, [{"uppers": part} for part in parts])
+    table = pd.DataFrame(
+        [
+            [u, *bounds, float(_printed_fit(u))]
+            for part, of_part in zip(parts, found, strict=True)
+            for u, bounds in zip(part, of_part, strict=True)
+        ],
+        columns=["u", "at_least", "eigenvalue", "at_most", "h_u", "printed_fit"],
+    ).sort_values("u", ignore_index=True)
+    own, claims = _claims_of_fits(table[table["u"] <= fitted])
+    at = table.set_index("u")
     # The figure shows the fit within the width of a line: 1 % of its value.
-    claims = [
+    proven = [
         number(
             f"u={u}",
-            float(_printed_fit(u)),
-            bounds[u][1],
+            at["printed_fit"][u],
+            Estimate(at["eigenvalue"][u], at["at_least"][u], at["at_most"][u]),
             within=0.01,
-            low=bounds[u][0],
-            high=bounds[u][2],
         )
         for u in rows
     ]
-    u = np.arange(1.0, fitted + 1)
-    values = np.array([bounds[int(each)][1] for each in u])
+    above = shape(
+        "largest ratio over the bound H_u of Theorem 4.3",
+        float((table["at_most"] / table["h_u"]).max()),
+        at_most=1 + 1e-12,
+    )
+    settings = {"fitted": f"u = 1 to {fitted}", "own fit": own}
+    return Outcome(table, [*proven, *claims, above], settings)
+
+
+def _claims_of_fits(table: pd.DataFrame) -> tuple[str, list[Claim]]:
+    """Fit a log(u + b) + c, and return the fit in words with what the paper says of it."""
+    from scipy.optimize import curve_fit
+
+    u, values = table["u"].to_numpy(np.float64), table["eigenvalue"].to_numpy()
 
     def line(at: FloatArray, slope: float, shift: float, constant: float) -> FloatArray:
         return slope * np.log(at + shift) + constant
 
-    (slope, shift, constant), _ = curve_fit(
-        line, u, values, p0=(0.25, 0.0, 1.1), bounds=([0, -0.999, 0], [1, 5, 5])
-    )
-    own = line(u, slope, shift, constant)
-    claims += [
-        shape(
-            "R2 of our own fit a log(u + b) + c",
-            _determination(values, own),
-            at_least=0.9999,
-            paper=0.9999,
-        ),
+    fit, _ = curve_fit(line, u, values, p0=(0.25, 0.0, 1.1), bounds=([0, -0.999, 0], [1, 5, 5]))
+    slope, shift, constant = fit
+    own = _determination(values, line(u, *fit))
+    printed = _determination(values, _printed_fit(u))
+    shifted = _determination(values[1:], _printed_fit(u[1:] - 1))
+    return f"{slope:.4f} log(u {shift:+.4f}) + {constant:.4f}", [
+        shape("R2 of our own fit a log(u + b) + c", own, at_least=0.9999, paper=0.9999),
         # Fits over other ranges of u, which the paper does not name, differ by this much.
         number("slope a of the fit", 0.2555, slope, within=0.02),
         number("constant c of the fit", 1.1587, constant, within=0.02),
         number("shift b of the fit", 0.2793, shift, within=0.1),
-        number(
-            "R2 of the printed fit", 0.9999, _determination(values, _printed_fit(u)), within=0.0001
-        ),
-        number(
-            "R2 of the printed fit read with u - 1, from u = 2",
-            0.9999,
-            _determination(values[1:], _printed_fit(u[1:] - 1)),
-            within=0.0001,
-        ),
-        shape(
-            "largest ratio over the bound H_u of Theorem 4.3",
-            max(found[2] / found[3] for found in bounds.values()),
-            at_most=1 + 1e-12,
-        ),
+        number("R2 of the printed fit", 0.9999, printed, within=0.0001),
+        number("R2 of the printed fit read with u - 1, from u = 2", 0.9999, shifted, within=0.0001),
     ]
-    table = pd.DataFrame(
-        {
-            "u": uppers,
-            "at_least": [bounds[u][0] for u in uppers],
-            "eigenvalue": [bounds[u][1] for u in uppers],
-            "at_most": [bounds[u][2] for u in uppers],
-            "h_u": [bounds[u][3] for u in uppers],
-            "printed_fit": [float(_printed_fit(u)) for u in uppers],
-        }
-    )
-    settings = {
-        "fitted": f"u = 1 to {fitted}",
-        "own fit": f"{slope:.4f} log(u {shift:+.4f}) + {constant:.4f}",
-    }
-    return Outcome(table, claims, settings)
 
 
 def _draw_fig_1(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
@@ -184,16 +167,8 @@ def _fig_2(study: Study) -> Outcome:
         number("where the bounds cross", CROSSOVER, crossing, within=0.005),
         number("bound of A_min as alpha tends to 0", 1.5, float(a_min[0]), within=1 / long),
         number("bound of A_l at alpha = 1/2", 1.5, float(np.interp(0.5, alpha, a_l)), within=0.01),
-        shape(
-            "A_l below A_min left of it",
-            float((a_l - a_min)[alpha < 0.38].max()),
-            at_most=0,
-        ),
-        shape(
-            "A_min below A_l right of it",
-            float((a_min - a_l)[alpha > 0.39].max()),
-            at_most=0,
-        ),
+        shape("A_l below A_min left of it", (a_l - a_min)[alpha < 0.38].max(), at_most=0),
+        shape("A_min below A_l right of it", (a_min - a_l)[alpha > 0.39].max(), at_most=0),
     ]
     table = pd.DataFrame(
         {
@@ -206,7 +181,7 @@ def _fig_2(study: Study) -> Outcome:
 
 
 def _draw_fig_2(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    draw_ratios(table, axes, by="policy")
+    ratios(by="policy")(table, axes)
     axes[0].axvline(CROSSOVER, **REFERENCE)
 
 

@@ -9,28 +9,27 @@ import pandas as pd
 
 from optsched.instance import Instance
 from optsched.papers.claims import number, shape
-from optsched.papers.estimates import estimate
+from optsched.papers.estimates import Estimate, estimate
+from optsched.papers.panels import BAND, panels
 from optsched.papers.robust.closed_ratios import a_min_geometric, a_min_weighted_geometric
-from optsched.papers.robust.common import PAPER, ratio_to_hindsight, requests_of
+from optsched.papers.robust.common import PAPER, RATIO, ratio_to_hindsight, requests_of
 from optsched.papers.robust.latency_quotient import LatencyQuotient
 from optsched.papers.target import Outcome, Target
-from optsched.report.series import plot_series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray
     from optsched.papers.study import Study
 
 # Simulated ratios with four times the memory or the requests differ by less.
 _SPREAD = 0.05
+_SIMULATED = "a-min, simulated"
 _FAMILIES = {"geometric": a_min_geometric, "weighted geometric": a_min_weighted_geometric}
 
 
 def _shares(name: str, q: float) -> FloatArray:
-    """Give the distribution, cut where less than 1e-17 of its second moment is left."""
+    """Return the distribution, cut where less than 1e-17 of its second moment is left."""
     lengths = np.arange(1.0, 2 + int(60 / (1 - q)))
     weights: FloatArray = (lengths if name != "geometric" else 1.0) * q ** (lengths - 1)
     weights /= weights.sum()
@@ -53,23 +52,21 @@ def _simulated(name: str, q: float, memory: int, batches: int, seeds: list[int])
 
 
 def _geometric(study: Study, names: Sequence[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Give the ratio by q: Lemma 4.6 summed, its closed form, and a-min in simulation."""
+    """Return the ratio by q: Lemma 4.6 summed, and a-min in simulation."""
     settings = {
         "memory": study.choose(1000, 4000),
         "batches": study.choose(60, 200),
-        "seeds": [study.seed + each for each in range(4)],
+        "seeds": study.seeds(4, 4),
     }
     qs = [0.3, 0.5, 0.7, 0.8, 0.9]
     calls = [{"name": name, "q": q, **settings} for name in names for q in qs]
-    runs = study.map(_simulated, calls)
-    rows = []
-    for call, run in zip(calls, runs, strict=True):
-        mean, low, high = estimate(run)
-        rows.append([call["name"], "a-min, simulated", call["q"], mean, low, high])
+    rows = [
+        [call["name"], _SIMULATED, call["q"], *estimate(run)]
+        for call, run in zip(calls, study.map(_simulated, calls), strict=True)
+    ]
     for name in names:
         for q in np.linspace(0, 0.99, 100):
-            value = _lemma(name, float(q))
-            rows.append([name, "Lemma 4.6", float(q), value, value, value])
+            rows.append([name, "Lemma 4.6", float(q), *3 * (_lemma(name, float(q)),)])
     return pd.DataFrame(rows, columns=["family", "curve", "q", "ratio", "low", "high"]), settings
 
 
@@ -81,29 +78,24 @@ def _fig_3(study: Study) -> Outcome:
         closed = np.array([_FAMILIES[name](q) for q in lemma["q"]])
         claims += [
             shape(f"{name}: largest ratio", lemma["ratio"].max(), at_most=most, paper=most),
-            shape(f"{name}: least rise with q", float(lemma["ratio"].diff().min()), at_least=0),
+            shape(f"{name}: least rise with q", lemma["ratio"].diff().min(), at_least=0),
             shape(
                 f"{name}: largest distance of the lemma from our closed form",
-                float(np.abs(closed - lemma["ratio"]).max()),
+                np.abs(closed - lemma["ratio"]).max(),
                 at_most=1e-9,
             ),
         ]
         claims += [
-            number(f"{name}, {point[0]}", *point[1:3], within=_SPREAD, low=point[3], high=point[4])
-            for point in _simulated_points(table[table["family"] == name], name)
+            number(f"{name}, q={q:g}: {_SIMULATED}", _lemma(name, q), ours, within=_SPREAD)
+            for q, ours in _simulated_points(table[table["family"] == name])
         ]
     return Outcome(table, claims, settings)
 
 
-def _simulated_points(
-    table: pd.DataFrame, name: str
-) -> list[tuple[str, float, float, float, float]]:
-    """Give label, ratio by the lemma, and simulated ratio with its interval, by q."""
-    points = table.loc[table["curve"] != "Lemma 4.6", ["q", "ratio", "low", "high"]]
-    return [
-        (f"q={q:g}: a-min, simulated", _lemma(name, q), ratio, low, high)
-        for q, ratio, low, high in points.to_numpy().tolist()
-    ]
+def _simulated_points(table: pd.DataFrame) -> list[tuple[float, Estimate]]:
+    """Return the simulated ratio by q."""
+    points = table.loc[table["curve"] == _SIMULATED, ["q", "ratio", "low", "high"]]
+    return [(q, Estimate(*ours)) for q, *ours in points.to_numpy().tolist()]
 
 
 def _theorem_5_3(study: Study) -> Outcome:
@@ -116,38 +108,17 @@ def _theorem_5_3(study: Study) -> Outcome:
     ]
     claims += [
         number("limit as q tends to 1", 14 / 9, _lemma(name, 0.9999), within=1e-6),
-        shape("largest ratio by Lemma 4.6", float(lemma.max()), at_most=14 / 9, paper=14 / 9),
+        shape("largest ratio by Lemma 4.6", lemma.max(), at_most=14 / 9, paper=14 / 9),
     ]
-    # The theorem gives A_min's ratio, not only a bound of it.
-    claims += [
-        shape(
-            label,
-            ratio,
-            at_least=(1 - _SPREAD) * printed,
-            at_most=(1 + _SPREAD) * printed,
-            paper=printed,
-            low=low,
-            high=high,
-        )
-        for label, printed, ratio, low, high in _simulated_points(table, name)
-    ]
+    # The theorem states A_min's ratio, not only a bound of it.
+    for q, ours in _simulated_points(table):
+        printed = _lemma(name, q)
+        limits = {"at_least": (1 - _SPREAD) * printed, "at_most": (1 + _SPREAD) * printed}
+        claims.append(shape(f"q={q:g}: {_SIMULATED}", ours, paper=printed, **limits))
     return Outcome(table, claims, settings)
 
 
-def _draw_geometric(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    for ax, (name, rows) in zip(axes, table.groupby("family", sort=False), strict=True):
-        plot_series(
-            rows,
-            x="q",
-            y="ratio",
-            by="curve",
-            low="low",
-            high="high",
-            xlabel=f"q of {name} outputs",
-            ylabel="ratio to H-SF",
-            ax=ax,
-        )
-
+_DRAW = panels("family", "q of {} outputs", x="q", y="ratio", by="curve", ylabel=RATIO, **BAND)
 
 TARGETS = (
     Target(
@@ -155,7 +126,7 @@ TARGETS = (
         "geometric outputs: the ratio of A_min rises with q and stays below 1.7",
         f"{PAPER}, Fig. 3",
         _fig_3,
-        _draw_geometric,
+        _DRAW,
         panels=(1, 2),
         remark=(
             "The geometric case has a closed form, whose limit is "
@@ -168,7 +139,7 @@ TARGETS = (
         "weighted geometric outputs: the ratio of A_min has a closed form up to 14/9",
         f"{PAPER}, Theorem 5.3",
         _theorem_5_3,
-        _draw_geometric,
+        _DRAW,
         remark=(
             "The closed form is Lemma 4.6 summed up; simulated A_min is a twentieth above it for "
             "short outputs and a seventh below for long ones."

@@ -28,34 +28,13 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
 
-_MATRIX_MOST = 5_000
-_TOKENS_MOST = 1_000_000  # keeps the whole numbers of the form within 64 bits
+_MAX_MATRIX = 5_000
+_MAX_TOKENS = 1_000_000  # keeps the whole numbers of the form within 64 bits
 
 
 @dataclass(frozen=True)
 class LatencyQuotient:
-    r"""The quotient of Robust Lemma 4.6 for outputs from `lower` to `upper`.
-
-    Parameters
-    ----------
-    upper
-        Largest output :math:`u`.
-    lower
-        Smallest output :math:`\ell`.
-    prompt
-        Prompt :math:`s` of every request.
-
-    Raises
-    ------
-    ModelError
-        If not :math:`1 \le \ell \le u` and :math:`s \ge 0`, or a number is too large.
-
-    Examples
-    --------
-    >>> quotient = LatencyQuotient(2)
-    >>> quotient.quotient([2, 1])
-    Fraction(5, 4)
-    """
+    """The quotient of Lemma 4.6 for outputs from `lower` to `upper` and equal prompts."""
 
     upper: int
     lower: int = 1
@@ -66,34 +45,18 @@ class LatencyQuotient:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
                 raise ModelError(f"{name} is {value!r}, but must be a whole number")
-            if not least <= value <= _TOKENS_MOST:
+            if not least <= value <= _MAX_TOKENS:
                 raise ModelError(
-                    f"{name} is {value}, but must be from {least} to {_TOKENS_MOST:,} tokens"
+                    f"{name} is {value}, but must be from {least} to {_MAX_TOKENS:,} tokens"
                 )
             object.__setattr__(self, name, int(value))
 
     def __len__(self) -> int:
-        """Give the number of outputs that may occur."""
+        """Return the number of outputs that may occur."""
         return self.upper - self.lower + 1
 
     def quotient(self, counts: Sequence[int]) -> Fraction:
-        """Compute the quotient for a mix, exactly.
-
-        Parameters
-        ----------
-        counts
-            Requests of each output from `lower` to `upper`, whole numbers; not all 0.
-
-        Returns
-        -------
-        Fraction
-            Total latency under A_min over that under H-SF, as the memory grows.
-
-        Raises
-        ------
-        ModelError
-            If there are not as many numbers as outputs, one is negative, or all are 0.
-        """
+        """Compute the quotient, exactly, for a mix: requests of each output from `lower` on."""
         counts = [int(count) for count in counts]
         if len(counts) != len(self) or min(counts) < 0 or not any(counts):
             raise ModelError(
@@ -116,20 +79,8 @@ class LatencyQuotient:
         return Fraction(twice, 2 * scale * below)
 
     def matrices(self) -> tuple[FloatArray, FloatArray]:
-        r"""Give the matrices A and B, shape (n, n) with :math:`n = u - \ell + 1`.
-
-        Raises
-        ------
-        ModelError
-            If there are more than 5,000 outputs.
-
-        Examples
-        --------
-        >>> LatencyQuotient(2).matrices()[0]
-        array([[1.  , 1.75],
-               [1.75, 4.  ]])
-        """
-        if len(self) > _MATRIX_MOST:
+        r"""Return the matrices A and B, shape (n, n) with :math:`n = u - \ell + 1`."""
+        if len(self) > _MAX_MATRIX:
             raise ModelError(
                 f"matrices for {len(self):,} outputs would not fit; `form` needs no matrix"
             )
@@ -141,7 +92,7 @@ class LatencyQuotient:
         return above, below
 
     def form(self) -> SuffixForm:
-        r"""Give both forms in suffix sums; with ratios of both that are the same."""
+        """Return both forms in suffix sums; with ratios of both that are the same."""
         s, k = self.prompt, np.arange(self.lower, self.upper + 1, dtype=np.int64)
         # Differences over k of k (s + k), s + k and k (s + k)^2; the first ones are sums.
         diagonal, constant = 2 * k - 1 + s, np.ones_like(k)

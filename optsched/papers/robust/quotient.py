@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.papers.robust.suffix_form import SuffixForm
 
-_ROUNDS_MOST = 10_000
+_MAX_ROUNDS = 10_000
 _CLOSE = 1e-15  # of the ratios (G w)_k / (d_k w_k): no closer in floating point
 _PATIENCE = 10  # rounds without progress
 _VECTOR_BITS, _SCALE_BITS = 100, 64
@@ -34,49 +34,20 @@ _VECTOR_BITS, _SCALE_BITS = 100, 64
 
 @dataclass(frozen=True)
 class Enclosure:
-    """The largest quotient, from below and from above.
+    """The largest quotient, from below and from above."""
 
-    Attributes
-    ----------
-    lower
-        The quotient is at least this for the mix of `counts`: proven in whole numbers.
-    upper
-        It is at most this for every mix: proven by `weights`.
-    value
-        The largest eigenvalue of the pencil in floating point.
-    weights
-        The vector w of the proof, positive whole numbers that do not increase.
-    counts
-        The mix whose suffix sums they are, not negative.
-    """
-
-    lower: Fraction
-    upper: Fraction
-    value: float
-    weights: tuple[int, ...]
-    counts: tuple[int, ...]
+    lower: Fraction  # proven in whole numbers by the mix of `counts`
+    upper: Fraction  # no mix has a larger one: proven by `weights`
+    value: float  # the largest eigenvalue of the pencil in floating point
+    weights: tuple[int, ...]  # the vector w of the proof: positive, and does not increase
+    counts: tuple[int, ...]  # the mix whose suffix sums they are, not negative
 
 
 def enclose(form: SuffixForm) -> Enclosure:
     """Enclose the largest quotient over nonincreasing nonnegative vectors.
 
-    Parameters
-    ----------
-    form
-        The two forms.
-
-    Returns
-    -------
-    Enclosure
-        Proven bounds. They meet where the leading eigenvector does not increase; otherwise the
-        lower one belongs to the nearest vector that does not.
-
-    Examples
-    --------
-    >>> from optsched.papers.robust.suffix_form import SuffixForm
-    >>> found = enclose(SuffixForm(*np.array([[1, 3], [1, 2], [1, 1], [1, 7], [1, 2]])))
-    >>> round(float(found.lower), 12), round(float(found.upper), 12)
-    (1.25, 1.25)
+    The bounds meet where the leading eigenvector does not increase; otherwise the lower one belongs
+    to the nearest vector that does not.
     """
     vector, value = _ascend(form)
     descending = np.minimum.accumulate(vector / vector.max())
@@ -95,7 +66,7 @@ def _ascend(form: SuffixForm) -> tuple[FloatArray, float]:
     """Iterate towards the leading eigenvector; a shift damps negative eigenvalues."""
     vector = 1 / np.arange(1.0, len(form.diagonal) + 1)
     best, closest, idle = vector, np.inf, 0
-    for _ in range(_ROUNDS_MOST):
+    for _ in range(_MAX_ROUNDS):
         image = form.image(vector) / form.diagonal
         ratios = image / vector
         spread = (ratios.max() - ratios.min()) / ratios.max()
@@ -129,7 +100,7 @@ def _quotient_below(form: SuffixForm, weights: list[int]) -> Fraction:
 
 
 def _image(form: SuffixForm, weights: list[int], *, up: bool) -> list[int]:
-    """Give 2^(1 + scale) G w in whole numbers, rounded to one side."""
+    """Return 2^(1 + scale) G w in whole numbers, rounded to one side."""
 
     def share(whole: int, parts: int) -> int:
         scaled = whole << _SCALE_BITS

@@ -21,27 +21,13 @@ class SuffixForm(NamedTuple):
     :math:`D = \mathrm{diag}(d)`; :math:`G` is symmetric with :math:`G_{kk} = d_k / c_k` and
     :math:`G_{kl} = \tfrac12 (g_k + p_k / r_l)` for :math:`k < l`. All numbers are positive, so that
     all entries of :math:`G` are.
-
-    Attributes
-    ----------
-    diagonal, divisor, constant, slope, product
-        :math:`d, c, g, p` and :math:`r`, shape (n,).
-
-    Examples
-    --------
-    >>> form = SuffixForm(*np.array([[1, 3], [1, 2], [1, 1], [1, 7], [1, 2]]))
-    >>> form.dense()
-    array([[1.  , 0.75],
-           [0.75, 1.5 ]])
-    >>> form.image(np.array([1.0, 1.0]))
-    array([1.75, 2.25])
     """
 
-    diagonal: IntArray
-    divisor: IntArray
-    constant: IntArray
-    slope: IntArray
-    product: IntArray
+    diagonal: IntArray  # d
+    divisor: IntArray  # c
+    constant: IntArray  # g
+    slope: IntArray  # p
+    product: IntArray  # r
 
     def image(self, vector: FloatArray) -> FloatArray:
         """Compute G y in as many operations as y has entries."""
@@ -55,7 +41,7 @@ class SuffixForm(NamedTuple):
         return image
 
     def dense(self) -> FloatArray:
-        """Give G as a matrix, shape (n, n)."""
+        """Return G as a matrix, shape (n, n)."""
         upper = np.triu((self.constant[:, None] + self.slope[:, None] / self.product) / 2, 1)
         dense: FloatArray = upper + upper.T + np.diag(self.diagonal / self.divisor)
         return dense

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pandas as pd
 
 from optsched.instance import Instance
 from optsched.papers.claims import shape
+from optsched.papers.panels import lines, panels
 from optsched.papers.robust.closed_ratios import (
     a_l_two_point,
     a_max_bound,
@@ -21,14 +21,14 @@ from optsched.papers.robust.closed_ratios import (
 )
 from optsched.papers.robust.common import (
     PAPER,
-    draw_ratios,
+    RATIO,
     ratio_to_hindsight,
+    ratios,
     requests_of,
 )
 from optsched.papers.robust.competitive_ratio import CompetitiveRatio
 from optsched.papers.robust.latency_quotient import LatencyQuotient
 from optsched.papers.target import Outcome, Target
-from optsched.report.series import plot_series
 from optsched.simulate import execute
 from optsched.workloads import family
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from optsched.papers.claims import Claim
     from optsched.papers.study import Study
 
 _LONG = 20
@@ -48,18 +49,10 @@ _LONG = 20
 def _worst_of_two(
     policy: str, short: int, long: int, memory: int, batches: int, seeds: list[int]
 ) -> dict[str, float]:
-    """Give the largest ratio over shares of short requests, among them those of the proofs."""
+    """Return the largest ratio over shares of short requests, among them those of the proofs."""
     alpha = short / long
-    shares = {
-        0.1,
-        0.2,
-        0.4,
-        0.6,
-        0.8,
-        0.9,
-        1 / (1 + alpha),
-        max(0.0, (1 - 2 * alpha) / (1 - alpha)),
-    }
+    of_proofs = {1 / (1 + alpha), max(0.0, (1 - 2 * alpha) / (1 - alpha))}
+    shares = {0.1, 0.2, 0.4, 0.6, 0.8, 0.9} | of_proofs
     count = batches * memory // short
     found = {}
     for share in sorted(shares):
@@ -78,24 +71,23 @@ def _two_outputs(
         "long": _LONG,
         "memory": study.choose(400, 2000),
         "batches": batches,
-        "seeds": [study.seed + each for each in range(study.choose(2, 3))],
+        "seeds": study.seeds(2, 3),
     }
     shorts = study.choose([2, 4, 5, 6, 7, 8, 10, 15], [1, 2, 4, 5, 6, 7, 8, 10, 12, 15, 18])
     calls = [
         {"policy": policy, "short": short, **settings} for policy in policies for short in shorts
     ]
-    rows = [
-        [call["policy"], call["short"] / _LONG, found["ratio"], found["share"]]
-        for call, found in zip(calls, study.map(_worst_of_two, calls), strict=True)
-    ]
-    rows += [["bound", short / _LONG, bound(short / _LONG), math.nan] for short in shorts]
-    table = pd.DataFrame(rows, columns=["curve", "alpha", "ratio", "share_of_short"])
-    return table, settings
+    found = study.table(_worst_of_two, calls)
+    found["alpha"] = found["short"] / _LONG
+    names = {"policy": "curve", "share": "share_of_short"}
+    runs = found.rename(columns=names)[["curve", "alpha", "ratio", "share_of_short"]]
+    rows = [["bound", short / _LONG, bound(short / _LONG), math.nan] for short in shorts]
+    return pd.concat([runs, pd.DataFrame(rows, columns=runs.columns)]), settings
 
 
 def _bounded(
     table: pd.DataFrame, policy: str, bound: Callable[[float], float], memory: int
-) -> list[Any]:
+) -> list[Claim]:
     """Claim the bound, with one long request's share of the memory for its O(1 / M)."""
     rows = table[table["curve"] == policy]
     return [
@@ -182,8 +174,8 @@ def _theorem_3_4(study: Study) -> Outcome:
         alpha = call["short"] / call["long"]
         printed = a_max_printed_lower_bound(alpha)
         formula = a_max_workers(alpha, call["mix"])
-        for who, ratio in (("A_max as the proof runs it", formula), ("a-max", found["a-max"])):
-            label = f"alpha=1/{1 / alpha:g}, {name}: {who}"
+        for what, ratio in (("A_max as the proof runs it", formula), ("a-max", found["a-max"])):
+            label = f"alpha=1/{1 / alpha:g}, {name}: {what}"
             claims.append(shape(label, ratio, at_least=printed, paper=printed))
         rows += [
             ["printed lower bound", alpha, printed, printed],
@@ -194,11 +186,11 @@ def _theorem_3_4(study: Study) -> Outcome:
     workers = table[table["curve"] == "the proof's workers, worst mix"]
     exponent = np.polyfit(-np.log(workers["alpha"]), np.log(workers["ratio"]), 1)[0]
     claims += [
-        shape("exponent of 1 / alpha, worst mix", float(exponent), at_least=1.4, paper=1.5),
+        shape("exponent of 1 / alpha, worst mix", exponent, at_least=1.4, paper=1.5),
         # 3 %: the formula is for many batches, the workers draw at random.
         shape(
             "simulated workers over the formula, largest distance from 1",
-            float((table["simulated"] / table["ratio"] - 1).abs().max()),
+            (table["simulated"] / table["ratio"] - 1).abs().max(),
             at_most=0.03,
         ),
     ]
@@ -224,7 +216,7 @@ def _worst_mix(
 
 def _theorem_4_3(study: Study) -> Outcome:
     uppers = [4, 16, 64, 256]
-    seeds = [study.seed + each for each in range(study.choose(1, 3))]
+    seeds = study.seeds(1, 3)
     kinds = {"no prompts": 0, "prompts of 10 u": 10}
     cells: list[tuple[str, int]] = [(kind, u) for u in uppers for kind in kinds]
     # Memory for 40 of the longest requests without prompts, and for 200 with them.
@@ -240,7 +232,7 @@ def _theorem_4_3(study: Study) -> Outcome:
     ]
     rows: list[list[Any]] = []
     for (kind, u), found in zip(cells, study.map(_worst_mix, calls), strict=True):
-        rows += [[kind, who, u, ratio] for who, ratio in found.items()]
+        rows += [[kind, curve, u, ratio] for curve, ratio in found.items()]
     for u in [4, 16, 64, 256, 1024]:
         rows += [[kind, "bound H_u", u, CompetitiveRatio(u).trace_bound] for kind in kinds]
     for kind, times in kinds.items():
@@ -277,32 +269,16 @@ def _theorem_4_3(study: Study) -> Outcome:
 
 
 def _draw_3_4(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    plot_series(
-        table.assign(inverse=1 / table["alpha"]),
-        x="inverse",
-        y="ratio",
-        by="curve",
-        xscale="log",
-        yscale="log",
-        xlabel="1 / alpha = u / l",
-        ylabel="ratio to H-SF",
-        ax=axes[0],
-    )
+    log: dict[str, Any] = {"by": "curve", "xscale": "log", "yscale": "log"}
+    draw = lines(x="inverse", y="ratio", xlabel="1 / alpha = u / l", ylabel=RATIO, **log)
+    draw(table.assign(inverse=1 / table["alpha"]), axes)
 
 
 def _draw_4_3(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    for ax, (kind, rows) in zip(axes, table.groupby("prompts", sort=False), strict=True):
-        plot_series(
-            rows,
-            x="u",
-            y="ratio",
-            by="curve",
-            xscale="log",
-            yscale="log",
-            xlabel=f"largest output u (tokens), {kind}",
-            ylabel="ratio to H-SF",
-            ax=ax,
-        )
+    log: dict[str, Any] = {"by": "curve", "xscale": "log", "yscale": "log"}
+    label = "largest output u (tokens), {}"
+    panels("prompts", label, x="u", y="ratio", ylabel=RATIO, **log)(table, axes)
+    for ax in axes:
         ax.set_ylim(1, 1.2 * table["ratio"].max())
 
 
@@ -312,7 +288,7 @@ TARGETS = (
         "A_max is bounded by (1 + 1 / alpha) / (2 alpha)",
         f"{PAPER}, Theorem 3.3",
         _theorem_3_3,
-        partial(draw_ratios, scale="log"),
+        ratios(by="curve", yscale="log"),
         remark="The bound holds with much room: at alpha = 0.1 it is ten times what A_max costs.",
     ),
     Target(
@@ -336,8 +312,8 @@ TARGETS = (
         remark=(
             "The lemma's ratio is logarithmic without prompts only: with long prompts it is near "
             "(1 + sqrt u) / 2, and simulation agrees. Without prompts simulated A_min is far above "
-            "the lemma, which counts no memory of cancelled attempts. a-double is ours: who "
-            "outlives its bound restarts with twice of it."
+            "the lemma, which counts no memory of cancelled attempts. a-double is ours: a "
+            "request that outlives its bound restarts with twice of it."
         ),
     ),
     Target(
@@ -345,7 +321,7 @@ TARGETS = (
         "A_min is bounded by (3 - alpha) / 2 where outputs are l or u",
         f"{PAPER}, Theorem 5.1",
         _theorem_5_1,
-        draw_ratios,
+        ratios(by="curve"),
         remark=(
             "(3 - alpha) / 2 is the exact maximum of Lemma 4.6 without prompts; with them the "
             "lemma exceeds it. Simulated A_min exceeds it for alpha below 0.3 (a-min) or 0.2 "
@@ -357,6 +333,6 @@ TARGETS = (
         "A_l is bounded by 1 + alpha / (2 (1 - alpha)), then 1 + 2 alpha^2",
         f"{PAPER}, Theorem 5.2",
         _theorem_5_2,
-        draw_ratios,
+        ratios(by="curve"),
     ),
 )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from optsched.comparison.seconds import compare_on_clock
 from optsched.papers.claims import Claim, shape
-from optsched.papers.estimates import estimate
+from optsched.papers.estimates import Estimate, means, ratio
+from optsched.papers.panels import BAND, lines
 from optsched.papers.sorted_f.orders import SOURCE
 from optsched.papers.target import Outcome, Target
-from optsched.report.series import plot_series
 from optsched.workloads import family
 
 if TYPE_CHECKING:
@@ -31,35 +31,18 @@ LOWER, NEARLY = 1.1, 0.05
 
 
 def mean_latencies(requests: int, of: int, seed: int, policies: list[str]) -> dict[str, float]:
-    """Serve the first of some requests in seconds.
-
-    Parameters
-    ----------
-    requests
-        How many are served.
-    of
-        How many are drawn, as one data set of which subsets are taken.
-    seed
-        Of the draw.
-    policies
-        Names of policies.
-
-    Returns
-    -------
-    dict
-        Mean latency of each policy in seconds.
-    """
+    """Serve the first of `of` requests that are drawn, and return mean latencies in seconds."""
     instance = family(WORKLOAD, n=of, seed=seed).take(np.arange(requests))
     return {
         run.policy: run.mean_latency for run in compare_on_clock(instance, CLOCK, policies).runs
     }
 
 
-def _latencies(study: Study, policies: Sequence[str]) -> tuple[pd.DataFrame, dict[str, object]]:
-    """Give one row per number of requests, seed and policy."""
+def _latencies(study: Study, policies: Sequence[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return one row per number of requests, seed and policy."""
     most = study.choose(1000, 2000)
     counts = study.choose((250, 500, 1000), range(200, 2001, 200))
-    seeds = range(study.seed, study.seed + study.choose(2, 5))
+    seeds = study.seeds(2, 5)
     calls = [
         {"requests": count, "of": most, "seed": seed, "policies": list(policies)}
         for count in counts
@@ -73,26 +56,19 @@ def _latencies(study: Study, policies: Sequence[str]) -> tuple[pd.DataFrame, dic
     settings = {
         "workload": WORKLOAD,
         "requests": list(counts),
-        "seeds": list(seeds),
+        "seeds": seeds,
         "memory": 16_492,
         "clock": CLOCK,
     }
     return pd.DataFrame(rows), settings
 
 
-def _summary(runs: pd.DataFrame) -> pd.DataFrame:
-    groups = runs.groupby(["policy", "requests"], sort=False).latency
-    means = [(*key, *estimate(values.to_list())) for key, values in groups]
-    return pd.DataFrame(means, columns=["policy", "requests", "latency", "low", "high"])
-
-
-def _ratio(runs: pd.DataFrame, over: str, under: str, at_least: float) -> Claim:
-    """Compare two policies at the largest number of requests, seed by seed."""
-    last = runs[runs.requests == runs.requests.max()].pivot_table(
+def _ratio(runs: pd.DataFrame, over: str, under: str, count: int) -> Estimate:
+    """Compare two policies at a number of requests, seed by seed."""
+    at = runs[runs["requests"] == count].pivot_table(
         index="seed", columns="policy", values="latency"
     )
-    mean, low, high = estimate((last[over] / last[under]).to_list())
-    return shape(f"{over} over {under}", mean, at_least=at_least, low=low, high=high)
+    return ratio(at[over].to_list(), at[under].to_list())
 
 
 def _figure_8(study: Study) -> Outcome:
@@ -104,38 +80,34 @@ def _figure_8(study: Study) -> Outcome:
         ("sorted-f-quantile", "sorted-f"),
         ("sorted-lp", "lp-swap"),
     )
-    claims = [_ratio(runs, over, under, LOWER) for over, under in pairs]
-    claims.append(_nearly(runs, runs.requests.max()))
-    return Outcome(_summary(runs), claims, settings)
+    most = runs.requests.max()
+    claims = [
+        shape(f"{over} over {under}", _ratio(runs, over, under, most), at_least=LOWER)
+        for over, under in pairs
+    ]
+    claims.append(_nearly(runs, most))
+    return Outcome(means(runs, ["policy", "requests"], "latency"), claims, settings)
 
 
 def _figure_ec_2(study: Study) -> Outcome:
     runs, settings = _latencies(study, ["sorted-f", "lp-swap"])
-    claims = [_nearly(runs, count) for count in settings["requests"]]  # type: ignore[attr-defined]
-    return Outcome(_summary(runs), claims, settings)
+    claims = [_nearly(runs, count) for count in settings["requests"]]
+    return Outcome(means(runs, ["policy", "requests"], "latency"), claims, settings)
 
 
 def _nearly(runs: pd.DataFrame, count: int) -> Claim:
-    at = runs[runs.requests == count].pivot_table(index="seed", columns="policy", values="latency")
-    mean, low, high = estimate((at["lp-swap"] / at["sorted-f"]).to_list())
+    ours = _ratio(runs, "lp-swap", "sorted-f", count)
     label = f"lp-swap over sorted-f, {count} requests"
-    return shape(label, mean, at_least=1 - NEARLY, at_most=1 + NEARLY, low=low, high=high)
+    return shape(label, ours, at_least=1 - NEARLY, at_most=1 + NEARLY)
 
 
 def _draw(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
     """Draw all policies, and beside them those that the first panel cannot tell apart."""
+    draw = lines(
+        x="requests", y="latency", by="policy", xlabel="requests", ylabel="mean latency (s)", **BAND
+    )
     for ax, left_out in zip(axes, ([], ["fcfs", "mc-sf"]), strict=False):
-        plot_series(
-            table[~table.policy.isin(left_out)],
-            x="requests",
-            y="latency",
-            by="policy",
-            low="low",
-            high="high",
-            xlabel="requests",
-            ylabel="mean latency (s)",
-            ax=ax,
-        )
+        draw(table[~table.policy.isin(left_out)], [ax])
         ax.set_ylim(0, None)
 
 

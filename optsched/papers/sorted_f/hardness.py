@@ -28,26 +28,15 @@ if TYPE_CHECKING:
 Question = Literal["3-partition", "partition"]
 ASK = {"3-partition": three_partition, "partition": partition}
 SOLVERS = ("highs", "cp-sat")
-DRAWN = 3  # questions per size whose answer nobody knows beforehand
+DRAWN = 3  # questions per size whose answer is not known beforehand
 TOTAL = 60  # of a triple that is drawn; with it both answers occur
 
 
 def optima(question: Question, numbers: list[int], printed: bool) -> dict[str, Any]:
-    """Solve the integer program of a question with two solvers.
+    """Solve the integer program of a question about numbers with each solver.
 
-    Parameters
-    ----------
-    question
-        "3-partition" or "partition".
-    numbers
-        What it is about.
-    printed
-        Whether prompts are the numbers, as the proofs print, and not one less.
-
-    Returns
-    -------
-    dict
-        The answer from the numbers alone, the optimum that means yes, and each solver's optimum.
+    Return the answer from the numbers alone, the optimum that means yes, and each solver's
+    optimum. With `printed` the prompts are the numbers, as the proofs print, and not one less.
     """
     asked = ASK[question](numbers)
     instance = asked.instance
@@ -59,7 +48,7 @@ def optima(question: Question, numbers: list[int], printed: bool) -> dict[str, A
 
 
 def _questions(question: Question, size: int, seed: int) -> list[list[int]]:
-    """Give one question answered yes by its making, one answered no, and some drawn blindly."""
+    """Return one question answered yes by its making, one answered no, and some drawn blindly."""
     made = [
         family(question, n=size, seed=seed, memory=101),
         family(f"{question}-no", n=size, seed=seed, memory=101),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from optsched.papers.claims import number, shape
+from optsched.papers.panels import bars
 from optsched.papers.target import Outcome, Target
 from optsched.policies import PriorityPolicy
-from optsched.report.series import plot_bars, plot_series
+from optsched.report.series import plot_series
 from optsched.simulate import run
 from optsched.workloads import family
 
@@ -31,7 +32,7 @@ REQUESTS = {
     LONG: "long requests",
 }
 RATE = "printed rate"
-#: Who fails, the key that serves the second type first, and the printed ratio over sqrt(M).
+#: What fails, the key that serves the second type first, and the printed ratio over sqrt(M).
 THEOREMS = {"1": ("mc-sf", -1, 2 / 13), "ec-1": ("mc-sf-total", 1, 2 / 3)}
 
 
@@ -46,33 +47,10 @@ def _example_1(study: Study) -> Outcome:
     return Outcome(table, claims, {"requests": len(instance), "memory": instance.memory})
 
 
-def _draw_example_1(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    plot_bars(table, x="policy", y="total_latency", ylabel="total latency (steps)", ax=axes[0])
-
-
 def ratios(
     theorem: str, requests: str, memory: int, policies: list[str], batches: int = 3
 ) -> dict[str, float]:
-    """Divide the total latency of policies by that of serving the second type first.
-
-    Parameters
-    ----------
-    theorem
-        "1" or "ec-1".
-    requests
-        "", "-balanced" or "-long": which of the families.
-    memory
-        A square.
-    policies
-        Their names.
-    batches
-        Of the families that are not printed.
-
-    Returns
-    -------
-    dict
-        The ratio of each policy.
-    """
+    """Divide the total latency of policies by that of serving the second type first."""
     options = {"batches": batches} if requests else {}
     instance = family(f"sorted-f-theorem-{theorem}{requests}", memory=memory, **options)
     sign = THEOREMS[theorem][1]
@@ -98,16 +76,12 @@ def _rate(study: Study, theorem: str) -> Outcome:
         for m in sizes
     ]
     rows = [
-        {"memory": call["memory"], "requests": REQUESTS[call["requests"]], "policy": policy}
-        | {"ratio": ratio}
+        (call["memory"], REQUESTS[call["requests"]], policy, ratio)
         for call, found in zip(calls, study.map(ratios, calls), strict=True)
         for policy, ratio in found.items()
     ]
-    rows += [
-        {"memory": m, "requests": RATE, "policy": failing, "ratio": factor * math.sqrt(m)}
-        for m in memories
-    ]
-    table = pd.DataFrame(rows)
+    rows += [(m, RATE, failing, factor * math.sqrt(m)) for m in memories]
+    table = pd.DataFrame(rows, columns=["memory", "requests", "policy", "ratio"])
 
     def curve(kind: str, policy: str = failing) -> pd.Series[float]:
         chosen = (table.requests == REQUESTS[kind]) & (table.policy == policy)
@@ -151,18 +125,9 @@ def _draw_rate(table: pd.DataFrame, axes: Sequence[Axes], failing: str) -> None:
         (table[table.policy == failing], "requests", f"{failing} over the other order"),
         (table[table.requests == REQUESTS[BALANCED]], "policy", "policy over the other order"),
     )
+    log: dict[str, Any] = {"xlabel": "memory (tokens)", "xscale": "log", "yscale": "log"}
     for ax, (rows, by, ylabel) in zip(axes, panels, strict=True):
-        plot_series(
-            rows,
-            x="memory",
-            y="ratio",
-            by=by,
-            xlabel="memory (tokens)",
-            ylabel=ylabel,
-            xscale="log",
-            yscale="log",
-            ax=ax,
-        )
+        plot_series(rows, x="memory", y="ratio", by=by, ylabel=ylabel, ax=ax, **log)
 
 
 def _rate_target(theorem: str, title: str, remark: str) -> Target:
@@ -184,7 +149,7 @@ TARGETS = (
         "one long prompt holds up 21 short ones under MC-SF",
         f"{SOURCE}, Example 1",
         _example_1,
-        _draw_example_1,
+        bars(x="policy", y="total_latency", ylabel="total latency (steps)"),
     ),
     _rate_target(
         "1",

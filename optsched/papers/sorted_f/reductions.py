@@ -5,7 +5,7 @@ Every number :math:`x` becomes a request that makes one token. In that step it h
 :math:`s = x`, with which no batch of the intended sum fits.
 
 Answers need no scheduling: `Reduction.decide` finds them among the numbers alone, so that it can
-be held against an optimum.
+be compared with an optimum.
 """
 
 from __future__ import annotations
@@ -25,48 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reduction:
-    """A yes-or-no question about numbers, and the instance whose optimum answers it.
-
-    Made by `three_partition` and `partition`.
-
-    Attributes
-    ----------
-    question
-        "3-partition" or "partition".
-    numbers
-        What it is about.
-    instance
-        One request per number, in the same order.
-    objective
-        What an optimal schedule minimises.
-    least
-        The optimum where the answer is yes; where it is no, the optimum is larger.
-    """
+    """A yes-or-no question about numbers, and the instance whose optimum answers it."""
 
     question: Literal["3-partition", "partition"]
     numbers: tuple[int, ...]
-    instance: Instance
+    instance: Instance  # one request per number, in the same order
     objective: Literal["total-latency", "makespan"]
-    least: int
+    least: int  # the optimum where the answer is yes; where it is no, the optimum is larger
 
     def read(self, optimum: float) -> bool:
-        """Read the answer off an optimum.
-
-        Parameters
-        ----------
-        optimum
-            The proven least value of the objective.
-
-        Returns
-        -------
-        bool
-            Whether the answer is yes.
-
-        Raises
-        ------
-        InstanceError
-            If no schedule can have this value.
-        """
+        """Whether the answer is yes, from the proven least value of the objective."""
         if optimum < self.least - 0.5:
             raise InstanceError(
                 f"an optimum of {optimum:g} was read, but no schedule is below {self.least}"
@@ -74,44 +42,18 @@ class Reduction:
         return optimum < self.least + 0.5
 
     def decide(self) -> bool:
-        """Answer the question from the numbers: by all sums of subsets, or by trying all triples.
-
-        Returns
-        -------
-        bool
-            Whether the numbers can be split as asked. The work grows with their sum (partition),
-            or exponentially with how many there are (3-partition).
-        """
+        """Answer from the numbers alone: by all sums of subsets, or by trying all triples."""
         if self.question == "partition":
             return _has_half(self.numbers)
         return _has_triples(sorted(self.numbers, reverse=True), self.instance.memory)
 
 
 def three_partition(numbers: Iterable[int]) -> Reduction:
-    r"""Ask whether numbers can be split into triples of equal sum.
+    r"""Ask whether :math:`3 m` numbers can be split into triples of equal sum :math:`T`.
 
-    Parameters
-    ----------
-    numbers
-        :math:`3 m` of them, with sum :math:`m T`, each above :math:`T / 4` and below :math:`T / 2`.
-
-    Returns
-    -------
-    Reduction
-        Total latency :math:`3 m (m + 1) / 2` if and only if the answer is yes: more than three
-        requests never fit together, so that no schedule is better, and none is as good unless it
-        starts three at each of the steps 0 to :math:`m - 1`.
-
-    Raises
-    ------
-    InstanceError
-        If the numbers are not of this kind.
-
-    Examples
-    --------
-    >>> question = three_partition([26, 33, 41, 30, 34, 36])
-    >>> question.instance.prompts, question.least, question.decide()
-    (array([25, 32, 40, 29, 33, 35]), 9, True)
+    Total latency :math:`3 m (m + 1) / 2` if and only if the answer is yes: more than three requests
+    never fit together, so that no schedule is better, and none is as good unless it starts three at
+    each of the steps 0 to :math:`m - 1`. All numbers are above :math:`T / 4`, below :math:`T / 2`.
     """
     given = _checked(numbers)
     groups, rest = divmod(len(given), 3)
@@ -132,28 +74,7 @@ def three_partition(numbers: Iterable[int]) -> Reduction:
 
 
 def partition(numbers: Iterable[int]) -> Reduction:
-    r"""Ask whether numbers can be split into two parts of equal sum.
-
-    Parameters
-    ----------
-    numbers
-        At least two, with an even sum :math:`2 T`, none above :math:`T`.
-
-    Returns
-    -------
-    Reduction
-        Makespan 2 if and only if the answer is yes; otherwise 3 or more.
-
-    Raises
-    ------
-    InstanceError
-        If the numbers are not of this kind.
-
-    Examples
-    --------
-    >>> partition([3, 1, 1, 2, 2, 1]).decide(), partition([4, 4, 2, 4]).decide()
-    (True, False)
-    """
+    """Ask whether numbers can be split into two parts of equal sum: makespan 2, otherwise more."""
     given = _checked(numbers)
     half, odd = divmod(sum(given), 2)
     if odd or not given or max(given) > half:

@@ -9,18 +9,14 @@ import pandas as pd
 
 from optsched.papers.claims import number, shape
 from optsched.papers.estimates import estimate
+from optsched.papers.panels import BAND, bars
 from optsched.papers.sorted_f.orders import SOURCE
 from optsched.papers.target import Outcome, Target
-from optsched.report.series import plot_bars
 from optsched.simulate import run
 from optsched.solvers.bounds.bound import bound
 from optsched.workloads import family
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from matplotlib.axes import Axes
-
     from optsched.papers.study import Study
 
 POLICIES = ("sorted-lp", "sorted-f", "lp-swap")
@@ -36,52 +32,24 @@ PRINTED = {
 WITHIN = 0.1
 # The printed policies differ by at most 2.6 % within a row (binomial).
 SPREAD = 0.026
-_MOST = 512  # requests tried for a printed total
+_MAX_REQUESTS = 512  # requests tried for a printed total
 
 
 def totals(distribution: str, seed: int) -> dict[str, float]:
-    """Run the three policies on one draw.
-
-    Parameters
-    ----------
-    distribution
-        A row of the table.
-    seed
-        Of the draw.
-
-    Returns
-    -------
-    dict
-        Total latency of each policy, and a proven lower bound as "bound".
-    """
+    """Return the total latency of each policy on one draw, and a proven bound as "bound"."""
     instance = family(distribution, seed=seed)
     found = {policy: float(run(instance, policy).total_latency) for policy in POLICIES}
     return {**found, "bound": bound(instance).value}
 
 
 def requests_for(distribution: str, seeds: list[int], total: float) -> int:
-    """Find how many requests give a mean total latency of Sorted-F.
-
-    Parameters
-    ----------
-    distribution
-        A row of the table.
-    seeds
-        Of the draws that the mean is over.
-    total
-        The mean total latency.
-
-    Returns
-    -------
-    int
-        The least number of requests, by bisection, with this mean or a larger one.
-    """
+    """Return the fewest requests, by bisection, with this mean total of Sorted-F or more."""
 
     def mean(n: int) -> float:
         draws = [family(distribution, n=n, seed=seed) for seed in seeds]
         return float(np.mean([run(draw, "sorted-f").total_latency for draw in draws]))
 
-    few, many = 1, _MOST
+    few, many = 1, _MAX_REQUESTS
     while many - few > 1:
         half = (few + many) // 2
         few, many = (few, half) if mean(half) >= total else (half, many)
@@ -89,10 +57,9 @@ def requests_for(distribution: str, seeds: list[int], total: float) -> int:
 
 
 def _table_ec_1(study: Study) -> Outcome:
-    seeds = list(range(study.seed, study.seed + study.choose(3, 20)))
+    seeds = study.seeds(3, 20)
     calls = [{"distribution": name, "seed": seed} for name in PRINTED for seed in seeds]
-    found = zip(calls, study.map(totals, calls), strict=True)
-    runs = pd.DataFrame([call | result for call, result in found])
+    runs = study.table(totals, calls)
     fitting = study.map(
         requests_for,
         [{"distribution": name, "seeds": seeds, "total": row[1]} for name, row in PRINTED.items()],
@@ -103,9 +70,7 @@ def _table_ec_1(study: Study) -> Outcome:
         paper = dict(zip(POLICIES, printed, strict=False))
         ours = {policy: estimate(drawn[policy].to_list()) for policy in (*POLICIES, "bound")}
         for policy in POLICIES:
-            mean, low, high = ours[policy]
-            label = f"{name}, {policy}"
-            claims.append(number(label, paper[policy], mean, within=WITHIN, low=low, high=high))
+            claims.append(number(f"{name}, {policy}", paper[policy], ours[policy], within=WITHIN))
         means = [ours[policy].mean for policy in POLICIES]
         claims += [
             number(f"{name}, requests with the printed total", printed[3], fits, within=WITHIN),
@@ -131,27 +96,20 @@ def _table_ec_1(study: Study) -> Outcome:
     return Outcome(pd.DataFrame(rows, columns=columns), claims, settings)
 
 
-def _draw(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    plot_bars(
-        table,
-        x="distribution",
-        y="total",
-        by="policy",
-        low="low",
-        high="high",
-        ylabel="total latency (steps)",
-        yscale="log",
-        ax=axes[0],
-    )
-
-
 TARGETS = (
     Target(
         "sorted-f-table-ec-1",
         "total latency on five distributions, M = 100",
         f"{SOURCE}, Table EC.1",
         _table_ec_1,
-        _draw,
+        bars(
+            x="distribution",
+            y="total",
+            by="policy",
+            ylabel="total latency (steps)",
+            yscale="log",
+            **BAND,
+        ),
         remark="No reading of Section EC.4.2 that we tried gives these totals. Three rows are "
         "below what any schedule needs with the stated memory and number of requests; the other "
         "two are several times ours.",
