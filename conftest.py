@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,12 @@ class _Untraced(event.Listener):  # type: ignore[misc]
 
 
 event.register("numba:compile", _Untraced())
+
+
+def pytest_collection_finish() -> None:
+    """Leave what has been imported and collected out of garbage collections from now on."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from campaign import agreement, case, certificates, command_line, kills, limits, readers
+from optsched.cli import cli
 
 #: Cases of each part, for some ten seconds of computing each at most. Coverage is not looked at
 #: where other tests reach every line: it makes loops in Python half as slow again.
@@ -29,6 +30,11 @@ def test_nothing_is_found(part, cases, tmp_path):
         outcome = part.case(number, folder)
         findings += [f"case {number}: {finding}" for finding in outcome.findings]
     assert findings == []
+
+
+def test_every_list_of_values_is_of_an_option():
+    options = {option.name for command in cli.commands.values() for option in command.params}
+    assert set(command_line.VALUES) <= options
 
 
 @pytest.mark.parametrize("kind", ["_solver_child", "_exact_solve", "_sweep_worker", "_sweep_main"])

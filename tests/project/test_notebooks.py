@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
+import jupyter_client
 import nbclient
 import nbformat
 import pytest
@@ -11,15 +13,28 @@ import pytest
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 
 
+@pytest.fixture(scope="module")
+def kernel():
+    """One kernel for all notebooks, which imports once; each begins with an empty namespace."""
+    # The kernel listens on this machine only; that it does so unencrypted is no concern here.
+    with warnings.catch_warnings(action="ignore"):
+        manager = jupyter_client.KernelManager(kernel_name="python3")
+        manager.client_class = "jupyter_client.asynchronous.AsyncKernelClient"
+        manager.start_kernel()
+    yield manager
+    manager.shutdown_kernel(now=True)
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-# The kernel listens on this machine only; that it does so unencrypted is no concern here.
 @pytest.mark.filterwarnings("ignore")
-def test_notebook_runs(path, tmp_path):
+def test_notebook_runs(path, tmp_path, kernel):
     notebook = nbformat.read(path, as_version=4)
-    resources = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources=resources
-    ).execute()
+    begin = f"import os\nos.chdir({str(tmp_path)!r})\nget_ipython().run_line_magic('reset', '-f')"
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(begin))
+    client = nbclient.NotebookClient(notebook, timeout=300, km=kernel)
+    client.execute()
+    client.kc.stop_channels()
+    del notebook.cells[0]
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert any("assert" in cell.source for cell in code)
     assert all(cell.execution_count for cell in code if cell.source)
