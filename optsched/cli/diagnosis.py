@@ -84,12 +84,12 @@ def package(name: str) -> Finding:
 def _tried(name: str, check: Callable[[], str]) -> Finding:
     try:
         return Finding(name, True, check())
-    except Exception as error:  # whatever it is, this is the place where it is told
+    except Exception as error:  # whatever it is, it is reported here
         return Finding(name, False, f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
 def small() -> Instance:
-    """Give five requests whose optimum is known."""
+    """Return five requests whose optimum is known."""
     from optsched.instance import Instance
 
     return Instance([4, 4, 4, 4, 2], [1, 1, 6, 6, 3], memory=13)
@@ -151,7 +151,7 @@ def _judged(cost: float | None, seconds: float) -> str:
 
 
 def to_dict(findings: list[Finding]) -> dict[str, Any]:
-    """Give findings as plain data, ready for JSON."""
+    """Return the findings as plain data, ready for JSON."""
     return {
         "ok": all(finding.ok for finding in findings),
         "findings": [asdict(finding) for finding in findings],

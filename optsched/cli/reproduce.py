@@ -21,7 +21,7 @@ from optsched.errors import OptschedError
 @click.argument("names", nargs=-1, metavar="NAME...")
 @click.option("--list", "listing", is_flag=True, help="List all targets.")
 @click.option("--out", type=click.Path(), help="Folder of the results.")
-@click.option("--quick", is_flag=True, help="Seconds in place of minutes: fewer, smaller runs.")
+@click.option("--quick", is_flag=True, help="Seconds instead of minutes: fewer, smaller runs.")
 @click.option("--jobs", type=int, metavar="K", help="Processes (default: all cores).")
 @click.option("--overwrite", is_flag=True, help="Replace results that are in the folder.")
 def reproduce(
@@ -31,7 +31,7 @@ def reproduce(
 
     NAME is one that --list shows, or all. Each gets a table (CSV), a plot (PNG) and the paper's
     values beside ours with verdicts (JSON); index.html shows them all. Ctrl-C loses no finished
-    part: the same command goes on where it stopped.
+    part: the same command resumes where it stopped.
     """
     from optsched.papers import TARGETS, reproduce_into
     from optsched.papers.driver import describe

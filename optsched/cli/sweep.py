@@ -33,7 +33,7 @@ from optsched.cli.presentation import command, examples
 @click.option(
     "--jobs", type=int, metavar="K", help="Processes of this machine (default: all cores)."
 )
-@click.option("--resume", is_flag=True, help="Go on with what is in the folder.")
+@click.option("--resume", is_flag=True, help="Resume with what is in the folder.")
 def sweep(config: str, output: Output, out: str, executor: Any, seed: int, **options: Any) -> int:
     """Run instances x policies x seeds of a TOML file.
 

@@ -121,7 +121,7 @@ def _figure_5(study: Study) -> Outcome:
         for tokens, share in zip(lengths["tokens"], lengths[kind], strict=True)
     ]
     claims = [
-        # Distribution functions a tenth apart are told apart at a glance.
+        # Distribution functions a tenth apart can be distinguished at a glance.
         shape(
             f"distance to the geometric distribution, outputs of {what}",
             found[name]["distance"],

@@ -312,7 +312,7 @@ TARGETS = (
         remark=(
             "The lemma's ratio is logarithmic without prompts only: with long prompts it is near "
             "(1 + sqrt u) / 2, and simulation agrees. Without prompts simulated A_min is far above "
-            "the lemma, which counts no memory of cancelled attempts. a-double is ours: a "
+            "the lemma, which counts no memory of preempted attempts. a-double is ours: a "
             "request that outlives its bound restarts with twice of it."
         ),
     ),
