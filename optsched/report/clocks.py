@@ -32,7 +32,7 @@ _BINS = 400
 
 
 def plot_clocked_usage(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None) -> Axes:
-    """Plot the tokens held over time; in each of 400 intervals the most."""
+    """Plot the tokens held over time: the most in each of 400 intervals."""
     listed, ax = _begin(runs, ax, "tokens held")
     for run, style in listed:
         times, values = most_per_bin(run.log.spans[:, 1], run.log.usage, _BINS)
@@ -70,7 +70,7 @@ def plot_mean_latency(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None =
 
 
 def plot_batches(run: ClockedRun, ax: Axes | None = None) -> Axes:
-    """Plot the requests that decode in a batch, over time; in each of 400 intervals the most."""
+    """Plot the requests that decode in a batch over time: the most in each of 400 intervals."""
     [(_, style)], ax = _begin(run, ax, "requests decoding in a batch")
     times, values = most_per_bin(run.log.spans[:, 1], run.log.contents[:, 1], _BINS)
     ax.step(times, values, where="pre", label=plain(run.policy), **line_of(style))

@@ -70,8 +70,9 @@ def plot_of(ax: Axes) -> Figure:
     bars = [_bar(each, ax) for each in groups]
     _join_by_colour(traces)
     for trace in (*traces, *bars):
-        if "hovertemplate" in trace and "name" not in trace:  # plotly.js would make one up
-            trace["hovertemplate"] = trace["hovertemplate"].removesuffix(_NAMELESS) + _NAMELESS
+        if "name" not in trace and "hoverinfo" not in trace:  # plotly.js would make a name up
+            shown = trace.get("hovertemplate", "(%{x:,}, %{y:,})")
+            trace["hovertemplate"] = shown.removesuffix(_NAMELESS) + _NAMELESS
     legend = ax.get_legend()
     title = "" if legend is None else legend.get_title().get_text()
     layout = {
@@ -86,7 +87,7 @@ def plot_of(ax: Axes) -> Figure:
 
 
 def _line(line: Line2D, ax: Axes) -> Figure:
-    x, y = _in_data(line, ax)
+    x, y, across = _in_data(line, ax)
     dashes = vars(line)["_unscaled_dash_pattern"][1]  # there is no public name for it
     symbol = None if line.get_markevery() else _SYMBOLS.get(str(line.get_marker()))
     drawn = line.get_linestyle() not in ("None", "none", "", " ")
@@ -106,6 +107,8 @@ def _line(line: Line2D, ax: Axes) -> Figure:
         },
         "opacity": 1 if line.get_alpha() is None else line.get_alpha(),
     }
+    if across and "name" not in trace:
+        trace["hoverinfo"] = "skip"
     if symbol is not None:
         hollow = line.get_markerfacecolor() in ("none", "white")
         trace["marker"] = {
@@ -116,12 +119,13 @@ def _line(line: Line2D, ax: Axes) -> Figure:
     return trace
 
 
-def _in_data(line: Line2D, ax: Axes) -> tuple[FloatArray, FloatArray]:
-    """Return the points of a line; one across the whole plot ends where the plot ends."""
+def _in_data(line: Line2D, ax: Axes) -> tuple[FloatArray, FloatArray, bool]:
+    """Return the points of a line, and whether it goes across the whole plot, where it ends."""
     x = np.asarray(line.get_xdata(orig=False), dtype=np.float64)
     y = np.asarray(line.get_ydata(orig=False), dtype=np.float64)
     of_x, of_y = line.get_transform().contains_branch_seperately(ax.transData)
-    return (x if of_x else np.asarray(ax.get_xlim())), (y if of_y else np.asarray(ax.get_ylim()))
+    x, y = (x if of_x else np.asarray(ax.get_xlim())), (y if of_y else np.asarray(ax.get_ylim()))
+    return x, y, not (of_x and of_y)
 
 
 def _area(area: Any, ax: Axes) -> Figure:

@@ -156,6 +156,8 @@ def make_figures(comparison: Comparison) -> dict[str, Figure]:
     for bars in latency["data"]:
         if bars["type"] == "bar":
             bars["meta"] = [schedule.policy for schedule, _ in ranked(comparison)]
+    for note in latency["layout"]["annotations"]:
+        note["text"] = note["text"].removeprefix("gap ")  # a phone has no room for it
     memory = _drawn(names, plot_memory, schedules, bins=_BINS, link="time")
     for line in memory["data"]:
         line["visible"] = True if line.get("meta") in (None, best.policy) else "legendonly"

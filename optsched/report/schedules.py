@@ -220,7 +220,7 @@ def plot_history(result: Hindsight, ax: Axes | None = None) -> Axes:
 
 
 def plot_decision_times(run: RollingRun, ax: Axes | None = None) -> Axes:
-    """Plot the share of decisions of a rolling horizon that took longer than a time."""
+    """Plot the share of decisions that took at least as long as a time, with the budget."""
     ax = prepare(ax)
     times = 1e3 * np.sort(run.counts.seconds)
     longer = 1 - np.arange(len(times)) / max(len(times), 1)
