@@ -40,14 +40,15 @@ class PriceSums(NamedTuple):
 
 
 @compiled
-def price_of_start(prompt: int, output: int, start: int, sums: PriceSums) -> Any:
-    """Return what the memory of a request costs that starts at a step."""
-    last = len(sums.total) - 1
+def price_of_start(
+    prompt: int, output: int, start: int, total: npt.NDArray[Any], moment: npt.NDArray[Any]
+) -> Any:
+    """Return what the memory of a request costs that starts at a step, from both `PriceSums`."""
+    last = len(total) - 1
     if start >= last:
-        return sums.total[0]  # zero, of the type of the prices
+        return total[0]  # zero, of the type of the prices
     end = min(start + output, last)
-    paid = (prompt - start) * (sums.total[end] - sums.total[start])
-    return paid + sums.moment[end] - sums.moment[start]
+    return (prompt - start) * (total[end] - total[start]) + moment[end] - moment[start]
 
 
 @compiled
@@ -55,7 +56,10 @@ def prices_of_starts(
     prompts: IntArray, outputs: IntArray, starts: IntArray, sums: PriceSums
 ) -> npt.NDArray[Any]:
     """Return what the memory of each request costs, shape (n,)."""
-    paid = np.empty(len(starts), dtype=sums.total.dtype)
+    total, moment = sums
+    paid = np.empty(len(starts), dtype=total.dtype)
     for request in range(len(starts)):
-        paid[request] = price_of_start(prompts[request], outputs[request], starts[request], sums)
+        paid[request] = price_of_start(
+            prompts[request], outputs[request], starts[request], total, moment
+        )
     return paid

@@ -48,7 +48,8 @@ def cheapest_by_kind(
     sums: PriceSums,
 ) -> tuple[IntArray, IntArray]:
     """Find the cheapest starts; arguments as in `lagrangian`, and `kinds_of`."""
-    horizon = len(sums.total) - 1
+    total, moment = sums
+    horizon = len(total) - 1
     starts = np.empty(len(prompts), dtype=np.int64)
     costs = np.empty(len(prompts), dtype=np.int64)
     best_start = np.empty(horizon + 1, dtype=np.int64)
@@ -61,7 +62,9 @@ def cheapest_by_kind(
             best_start[horizon] = horizon
             best_cost[horizon] = weight * (horizon + output)
             for start in range(horizon - 1, -1, -1):
-                cost = weight * (start + output) + price_of_start(prompt, output, start, sums)
+                cost = weight * (start + output) + price_of_start(
+                    prompt, output, start, total, moment
+                )
                 later = best_cost[start + 1]
                 best_start[start] = start if cost <= later else best_start[start + 1]
                 best_cost[start] = min(cost, later)

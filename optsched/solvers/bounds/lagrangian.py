@@ -178,8 +178,9 @@ def _cheapest_starts(
     far_sums: PriceSums,
 ) -> tuple[IntArray, IntArray]:
     """Search from each arrival on, by blocks whose least prices `near_sums` and `far_sums` hold."""
+    (total, moment), (near_total, near_moment), (far_total, far_moment) = sums, near_sums, far_sums
     count = len(prompts)
-    horizon = len(sums.total) - 1
+    horizon = len(total) - 1
     starts = np.empty(count, dtype=np.int64)
     costs = np.empty(count, dtype=np.int64)
     for request in range(count):
@@ -190,22 +191,24 @@ def _cheapest_starts(
         best = weight * (start + output - arrival)
         guess = min(max(guesses[request], arrival), start)
         cost = weight * (guess + output - arrival)
-        cost += price_of_start(prompt, output, guess, sums)
+        cost += price_of_start(prompt, output, guess, total, moment)
         if cost < best:
             start, best = guess, cost
         for far in range(arrival, horizon, _FAR):
             latency = weight * (far + output - arrival)
             if latency >= best:
                 break  # later starts cost even more
-            if latency + price_of_start(prompt, output, far, far_sums) >= best:
+            least = price_of_start(prompt, output, far, far_total, far_moment)
+            if latency + least >= best:
                 continue
             for near in range(far, min(far + _FAR, horizon), _NEAR):
                 latency = weight * (near + output - arrival)
-                if latency + price_of_start(prompt, output, near, near_sums) >= best:
+                least = price_of_start(prompt, output, near, near_total, near_moment)
+                if latency + least >= best:
                     continue
                 for at in range(near, min(near + _NEAR, horizon)):
                     cost = weight * (at + output - arrival)
-                    cost += price_of_start(prompt, output, at, sums)
+                    cost += price_of_start(prompt, output, at, total, moment)
                     if cost < best:
                         start, best = at, cost
         starts[request], costs[request] = start, best

@@ -13,6 +13,7 @@ from optsched.solvers.search.shared_kernels import (
     add_usage,
     earliest_fit,
     first_from,
+    occupy_before,
     uniform,
 )
 
@@ -81,9 +82,12 @@ def _decode(
     prompts, outputs, starts = requests.prompts, requests.outputs, state.starts
     rank, by_rank, order, usage = state.rank, state.by_rank, state.order, state.usage
     releases, by_release = state.releases, state.by_release
-    tried, not_before, sides = trial.tried, trial.not_before, trial.sides
+    admitted, fresh, tried, not_before, sides = trial
+    memory = requests.memory
     count = len(order)
-    end, spent = _occupy_running(requests, state, begin, first)
+    end, spent = occupy_before(
+        prompts, outputs, order, starts, usage, first, begin, outputs.max(), 0.0
+    )
     # No comprehension: where numba inlines one, it drops writes to arrays that come out of a tuple.
     waiting = [rank[0]]
     waiting.clear()
@@ -111,7 +115,7 @@ def _decode(
                 tried[request] = clock
             latest = len(usage) - 1 - output
             begun = max(clock, not_before[request])
-            start = earliest_fit(usage, requests.memory, prompt, output, begun, latest)
+            start = earliest_fit(usage, memory, prompt, output, begun, latest)
             not_before[request] = start
             if released == count or start < releases[by_release[released]]:
                 break
@@ -130,7 +134,7 @@ def _decode(
         add_usage(usage, prompt, output, start, 1)
         spent += 2 * output
         end = max(end, start + output)
-        trial.admitted[number], trial.fresh[number] = request, start
+        admitted[number], fresh[number] = request, start
         number += 1
         sides[request] += 1
         differ += 1 if sides[request] else -1
@@ -139,27 +143,6 @@ def _decode(
         clock = start
     usage[begin : end + 1] = 0
     return number, met, spent + _TRIAL_WORK + _REQUEST_WORK * (count - first)
-
-
-@compiled
-def _occupy_running(
-    requests: Requests, state: Releases, begin: int, first: int
-) -> tuple[int, float]:
-    """Add what earlier requests hold after a step; return the last step in use, and the work."""
-    longest = requests.outputs.max()
-    spent, end = 0.0, begin
-    for place in range(first - 1, -1, -1):
-        request = state.order[place]
-        start = state.starts[request]
-        if start + longest <= begin:
-            break
-        over = start + requests.outputs[request]
-        held = requests.prompts[request] - start
-        for step in range(begin + 1, over + 1):
-            state.usage[step] += held + step
-        spent += max(over - begin, 0)
-        end = max(end, over)
-    return end, spent
 
 
 @compiled
@@ -193,48 +176,44 @@ def anneal_releases(
 
     `regrets` are sums over the requests, which say how often each is chosen.
     """
-    releases, starts, heads, costs = state.releases, state.starts, state.heads, state.costs
+    arrivals, weights = requests.arrivals, requests.weights
+    releases, by_release = state.releases, state.by_release
+    starts, order, heads, costs = state.starts, state.order, state.heads, state.costs
     count, longest = len(starts), int(requests.outputs.max())
-    arrays = np.empty((5, count), dtype=np.int64)
-    trial = _Trial(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4])
+    admitted, fresh = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    tried, not_before = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    trial = _Trial(admitted, fresh, tried, not_before, np.empty(count, dtype=np.int64))
     work = 0.0
     for _ in range(trials):
         one = int(np.searchsorted(regrets, uniform(random) * regrets[-1], side="right"))
-        arrival, old = requests.arrivals[one], releases[one]
+        arrival, old = arrivals[one], releases[one]
         new = _draw_release(arrival, cheapest[one], starts[one], longest, random)
         new = min(max(new, arrival), horizon)
         if old <= new <= heads[one]:  # it waits for others until then anyway
             work += _TRIAL_WORK
             continue
         begin = new if new < old else heads[one]
-        first = first_from(starts, state.order, begin)
-        _release(releases, state.by_release, one, new)
+        first = first_from(starts, order, begin)
+        _release(releases, by_release, one, new)
         number, met, spent = _decode(requests, state, trial, begin, max(old, new), first)
         work += spent
         change = 0.0
         for place in range(number):
-            request = trial.admitted[place]
-            change += requests.weights[request] * (trial.fresh[place] - starts[request])
+            request = admitted[place]
+            change += weights[request] * (fresh[place] - starts[request])
         if change > -temperature * math.log(1.0 - uniform(random)):
-            _release(releases, state.by_release, one, old)
+            _release(releases, by_release, one, old)
             continue
-        _accept(state, trial, begin, first, number, met)
+        for place in range(first, count):
+            request = order[place]
+            if heads[request] >= begin:
+                heads[request] = tried[request] if tried[request] >= 0 else max(heads[request], met)
+        for place in range(number):
+            starts[admitted[place]] = fresh[place]
+            order[first + place] = admitted[place]
         costs[0] += change
         if costs[0] < costs[1]:
             costs[1] = costs[0]
             state.best[:] = starts
             state.best_releases[:] = releases
     return work
-
-
-@compiled
-def _accept(state: Releases, trial: _Trial, begin: int, first: int, number: int, met: int) -> None:
-    """Make what was decoded the known schedule."""
-    heads, tried = state.heads, trial.tried
-    for place in range(first, len(state.order)):
-        request = state.order[place]
-        if heads[request] >= begin:
-            heads[request] = tried[request] if tried[request] >= 0 else max(heads[request], met)
-    for place in range(number):
-        state.starts[trial.admitted[place]] = trial.fresh[place]
-        state.order[first + place] = trial.admitted[place]

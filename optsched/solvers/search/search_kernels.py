@@ -16,16 +16,16 @@ from optsched.solvers.search.shared_kernels import (
     draw,
     earliest_fit,
     first_from,
+    occupy_before,
     put_back,
     resort,
-    room_for,
     temperature_after,
     uniform,
 )
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.solvers.search.shared_kernels import Leg, RandomState, Requests, Taken, Usage
+    from optsched.solvers.search.shared_kernels import Leg, RandomState, Requests, Usage
 
 _REACH_LARGE = 8  # positions among the large requests within which those lie that are moved
 _BEFORE = 40  # positions before a large request among which it finds some to push away
@@ -55,26 +55,16 @@ class Moves(NamedTuple):
     costs: FloatArray  # of both
 
 
-class _Window(NamedTuple):
-    """Where a changed order differs, and what is known where its decoding begins."""
-
-    first: int  # ranks that differ, the last one included
-    last: int
-    clock: int
-    end: int  # last step in use
-    total: float  # weighted starts before the window
-    rest: float  # weights from the window on
-    spent: float
-
-
 @compiled
 def anneal_orders(
     requests: Requests, state: Orders, backfill: bool, random: RandomState, leg: Leg
 ) -> float:
     """Anneal on orders until the work of a leg is done; return the work."""
-    weights, order, starts, costs = requests.weights, state.order, state.starts, state.costs
+    prompts, outputs, arrivals, weights, memory = requests
+    order, starts, best, usage, costs = state
     count = len(order)
-    longest = 0 if backfill else requests.outputs.max()
+    longest = 0 if backfill else outputs.max()
+    offline = arrivals.max() == 0
     trial = order.copy()
     fresh = starts.copy()
     # Sums over all ranks from one on, of weights and of weighted starts.
@@ -91,16 +81,44 @@ def anneal_orders(
                 continue
         # Decode from the first change on. By the prefix rule starts ascend, and only those still
         # running matter from before it.
-        clock = starts[order[first - 1]] if first > 0 and not backfill else 0
-        end, spent = _occupy_before(requests, state, first, clock, longest, spent)
+        clock = lowest = starts[order[first - 1]] if first > 0 and not backfill else 0
+        end, spent = occupy_before(
+            prompts, outputs, order, starts, usage, first, clock, longest, spent
+        )
         budget = math.inf
         if costs[0] >= 0:
             budget = costs[0] - temperature * math.log(1.0 - uniform(random))
-        window = _Window(first, last, clock, end, behind[0] - behind[first], heavy[first], spent)
-        total, met, shift, end, spent = _decode(
-            requests, state, trial, fresh, window, budget, backfill
-        )
-        state.usage[clock : end + 1] = 0
+        total = behind[0] - behind[first]
+        rest = heavy[first]
+        old_end, run_end, run_old_end, shift = end, end, end, 0
+        met = count  # rank from which the old schedule, shifted, is met again
+        for rank in range(first, count):
+            request = trial[rank]
+            prompt, output, weight = prompts[request], outputs[request], weights[request]
+            begin = arrivals[request] if backfill else max(clock, arrivals[request])
+            start = earliest_fit(usage, memory, prompt, output, begin, len(usage) - 2 - output)
+            add_usage(usage, prompt, output, start, 1)
+            fresh[request] = start
+            total += weight * start
+            rest -= weight
+            spent += 0.6 * (output + start - begin) + 0.5 * output + 6.0
+            if not backfill:
+                clock = start
+                if rank > last:
+                    now = start - starts[request]
+                    if now != shift or rank == last + 1:
+                        shift, run_end, run_old_end = now, end, old_end
+                    same = start >= run_end and start - shift >= run_old_end
+                    if same and (offline or shift == 0):
+                        met = rank + 1
+                        end = max(end, start + output)
+                        break
+                old_end = max(old_end, starts[order[rank]] + outputs[order[rank]])
+            end = max(end, start + output)
+            if total + rest * clock > budget:
+                total = math.inf
+                break
+        usage[lowest : end + 1] = 0
         spent += MOVE_WORK
         if met < count:
             total += behind[met] + shift * heavy[met]
@@ -117,7 +135,7 @@ def anneal_orders(
         costs[0] = total
         if total < costs[1]:
             costs[1] = total
-            state.best[:] = starts
+            best[:] = starts
     return spent
 
 
@@ -147,84 +165,6 @@ def _change(order: IntArray, random: RandomState) -> tuple[int, int]:
 
 
 @compiled
-def _occupy_before(
-    requests: Requests, state: Orders, first: int, clock: int, longest: int, spent: float
-) -> tuple[int, float]:
-    """Add what earlier requests hold after the clock; return the last step in use, and the work.
-
-    `longest` is the largest output if starts ascend with the order, else 0.
-    """
-    end = clock
-    for rank in range(first - 1, -1, -1):
-        request = state.order[rank]
-        start = state.starts[request]
-        if longest and start + longest <= clock:
-            break
-        over = start + requests.outputs[request]
-        if over > clock:
-            held = requests.prompts[request] - start
-            begin = max(clock, start)
-            for step in range(begin + 1, over + 1):
-                state.usage[step] += held + step
-            spent += over - begin
-            end = max(end, over)
-    return end, spent
-
-
-@compiled
-def _decode(
-    requests: Requests,
-    state: Orders,
-    trial: IntArray,
-    fresh: IntArray,
-    window: _Window,
-    budget: float,
-    backfill: bool,
-) -> tuple[float, int, int, int, float]:
-    """Decode a changed order until the old schedule is met again or costs too much.
-
-    Returns the cost before that, the rank from which the old schedule is met, by how much later,
-    the last step in use, and the work.
-    """
-    outputs, order, starts, usage = requests.outputs, state.order, state.starts, state.usage
-    offline = requests.arrivals[-1] == 0
-    clock, end, total, rest, spent = (
-        window.clock,
-        window.end,
-        window.total,
-        window.rest,
-        window.spent,
-    )
-    old_end, run_end, run_old_end, shift = end, end, end, 0
-    for rank in range(window.first, len(trial)):
-        request = trial[rank]
-        prompt, output = requests.prompts[request], outputs[request]
-        weight, arrival = requests.weights[request], requests.arrivals[request]
-        begin = arrival if backfill else max(clock, arrival)
-        latest = len(usage) - 2 - output
-        start = earliest_fit(usage, requests.memory, prompt, output, begin, latest)
-        add_usage(usage, prompt, output, start, 1)
-        fresh[request] = start
-        total += weight * start
-        rest -= weight
-        spent += 0.6 * (output + start - begin) + 0.5 * output + 6.0
-        if not backfill:
-            clock = start
-            if rank > window.last:
-                now = start - starts[request]
-                if now != shift or rank == window.last + 1:
-                    shift, run_end, run_old_end = now, end, old_end
-                met = start >= run_end and start - shift >= run_old_end
-                if met and (offline or shift == 0):
-                    return total, rank + 1, shift, max(end, start + output), spent
-            old_end = max(old_end, starts[order[rank]] + outputs[order[rank]])
-        end = max(end, start + output)
-        if total + rest * clock > budget:
-            return math.inf, len(trial), shift, end, spent
-    return total, len(trial), shift, end, spent
-
-
-@compiled
 def _sum_suffixes(
     weights: FloatArray, order: IntArray, starts: IntArray, heavy: FloatArray, behind: FloatArray
 ) -> None:
@@ -235,33 +175,44 @@ def _sum_suffixes(
 
 
 @compiled
-def _take(requests: Requests, state: Moves, delay: int, taken: Taken, random: RandomState) -> int:
+def _take(
+    order: IntArray,
+    starts: IntArray,
+    arrivals: IntArray,
+    delay: int,
+    taken: IntArray,
+    begin: IntArray,
+    random: RandomState,
+) -> int:
     """Choose requests that start near each other, and from when each may; return their number."""
-    order, starts = state.order, state.starts
     centre = int(uniform(random) * len(order))
     low, high = max(0, centre - REACH), min(len(order) - 1, centre + REACH)
-    wanted = 1 + int(uniform(random) * MAX_TAKEN)
-    number = draw(order, low, high, wanted, taken.requests, random)
-    earliest = starts[taken.requests[:number]].min()
+    number = draw(order, low, high, 1 + int(uniform(random) * MAX_TAKEN), taken, random)
+    earliest = starts[taken[:number]].min()
     for rank in range(number):
-        taken.begin[rank] = max(earliest, requests.arrivals[taken.requests[rank]])
+        begin[rank] = max(earliest, arrivals[taken[rank]])
         if delay and uniform(random) < 0.5:
-            taken.begin[rank] += int(uniform(random) * (delay + 1))
+            begin[rank] += int(uniform(random) * (delay + 1))
     return number
 
 
 @compiled
 def _take_large(
-    requests: Requests, state: Moves, span: int, taken: Taken, random: RandomState
-) -> int:
-    """Choose large requests, and small ones in their way; return the number of all."""
-    arrivals, starts, large = requests.arrivals, state.starts, state.large
+    large: IntArray,
+    starts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    span: int,
+    taken: IntArray,
+    begin: IntArray,
+    random: RandomState,
+) -> tuple[int, int]:
+    """Choose large requests, and from when each may start; return their number and the least."""
     centre = int(uniform(random) * len(large))
     if uniform(random) < 0.6:
         low, high = max(0, centre - _REACH_LARGE), min(len(large) - 1, centre + _REACH_LARGE)
-        wanted = 1 + int(uniform(random) * (MAX_TAKEN - 1))
-        number = draw(large, low, high, wanted, taken.requests, random)
-        earliest = starts[taken.requests[:number]].min()
+        number = draw(large, low, high, 1 + int(uniform(random) * (MAX_TAKEN - 1)), taken, random)
+        earliest = starts[taken[:number]].min()
         if uniform(random) < 0.3:
             earliest = max(0, earliest - int(uniform(random) * span))
     else:
@@ -269,63 +220,50 @@ def _take_large(
         request = large[centre]
         earliest = starts[request]
         earliest -= int(uniform(random) ** 2 * (earliest - arrivals[request]))
-        number = _take_running(requests, state, centre, earliest, taken.requests, random)
+        taken[0], number = request, 1
+        wanted = 1 + int(uniform(random) * 4)
+        for _ in range(2 * MAX_TAKEN):
+            other = large[max(0, centre - 1 - int(uniform(random) * _BEFORE))]
+            runs = starts[other] < earliest + outputs[request]
+            runs = runs and starts[other] + outputs[other] > earliest
+            for rank in range(number):
+                runs = runs and taken[rank] != other
+            if runs and number < wanted:
+                taken[number] = other
+                number += 1
     for rank in range(number):
-        taken.begin[rank] = max(earliest, arrivals[taken.requests[rank]])
+        begin[rank] = max(earliest, arrivals[taken[rank]])
         if uniform(random) < 0.2:
-            taken.begin[rank] += int(uniform(random) ** 2 * span)
-    if uniform(random) < 0.5:
-        return number
-    small = _take_small(requests, state, earliest, taken, number, random)
-    return number + small
-
-
-@compiled
-def _take_running(
-    requests: Requests,
-    state: Moves,
-    centre: int,
-    earliest: int,
-    taken: IntArray,
-    random: RandomState,
-) -> int:
-    """Choose a large request and others before it that run where it would; return the number."""
-    outputs, starts, large = requests.outputs, state.starts, state.large
-    request = large[centre]
-    taken[0], number = request, 1
-    wanted = 1 + int(uniform(random) * 4)
-    for _ in range(2 * MAX_TAKEN):
-        other = large[max(0, centre - 1 - int(uniform(random) * _BEFORE))]
-        runs = starts[other] < earliest + outputs[request]
-        runs = runs and starts[other] + outputs[other] > earliest
-        for rank in range(number):
-            runs = runs and taken[rank] != other
-        if runs and number < wanted:
-            taken[number] = other
-            number += 1
-    return number
+            begin[rank] += int(uniform(random) ** 2 * span)
+    return number, earliest
 
 
 @compiled
 def _take_small(
-    requests: Requests, state: Moves, earliest: int, taken: Taken, number: int, random: RandomState
+    order: IntArray,
+    place: IntArray,
+    starts: IntArray,
+    arrivals: IntArray,
+    earliest: int,
+    taken: IntArray,
+    begin: IntArray,
+    number: int,
+    random: RandomState,
 ) -> int:
-    """Add small requests that start from a step on to those taken; return how many."""
-    order = state.order
-    low = first_from(state.starts, order, earliest)
+    """Add small requests in the way of the large ones taken; return the number of all."""
+    low = first_from(starts, order, earliest)
     small = 0
     first = uniform(random) < 0.5  # the small ones are put back before the large ones
     for at in range(low, min(len(order), low + int(uniform(random) * _SMALL))):
         request = order[at]
-        if state.place[request] < 0:
-            taken.requests[number + small] = request
-            taken.begin[number + small] = max(earliest, requests.arrivals[request])
+        if place[request] < 0:
+            taken[number + small] = request
+            begin[number + small] = max(earliest, arrivals[request])
             small += 1
     if first and small:
-        both = number + small
-        taken.requests[:both] = np.roll(taken.requests[:both], small)
-        taken.begin[:both] = np.roll(taken.begin[:both], small)
-    return small
+        taken[: number + small] = np.roll(taken[: number + small], small)
+        begin[: number + small] = np.roll(begin[: number + small], small)
+    return number + small
 
 
 @compiled
@@ -336,77 +274,68 @@ def move_starts(
 
     A share of the moves is about the large requests.
     """
-    starts, costs = state.starts, state.costs
-    taken = room_for(MAX_TAKEN + _SMALL)
-    span = int(requests.outputs[state.large].mean()) if len(state.large) else 0
+    prompts, outputs, arrivals, weights, memory = requests
+    starts, order, position, large, place, usage, best, costs = state
+    count = MAX_TAKEN + _SMALL
+    taken, begin = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    old, new = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    span = int(outputs[large].mean()) if len(large) else 0
     at_best = costs[0] == costs[1]
     spent = 0.0
     while spent < leg.work:
         temperature = temperature_after(leg, spent)
         if share > 0 and uniform(random) < share:
-            number = _take_large(requests, state, span, taken, random)
+            number, earliest = _take_large(
+                large, starts, outputs, arrivals, span, taken, begin, random
+            )
+            if uniform(random) >= 0.5:
+                number = _take_small(
+                    order, place, starts, arrivals, earliest, taken, begin, number, random
+                )
         else:
-            number = _take(requests, state, delay, taken, random)
-        before, rest, work = _take_out(requests, state, taken, number)
-        spent += work + MOVE_WORK
+            number = _take(order, starts, arrivals, delay, taken, begin, random)
+        # Put them back in this order; `rest` is the least the others can add.
+        before, rest = 0.0, 0.0
+        for rank in range(number):
+            request = taken[rank]
+            old[rank] = starts[request]
+            before += weights[request] * old[rank]
+            rest += weights[request] * begin[rank]
+            add_usage(usage, prompts[request], outputs[request], old[rank], -1)
+            spent += outputs[request]
         budget = before - temperature * math.log(1.0 - uniform(random))
-        placed, after, work = _put_in(requests, state.usage, taken, number, budget, rest)
-        spent += work
+        after = 0.0
+        placed = 0
+        for rank in range(number):
+            request = taken[rank]
+            prompt, output, weight = prompts[request], outputs[request], weights[request]
+            rest -= weight * begin[rank]
+            latest = min(int((budget - after - rest) / weight), len(usage) - 2 - output)
+            start = earliest_fit(usage, memory, prompt, output, begin[rank], latest)
+            spent += output
+            if start < 0:
+                break
+            new[rank] = start
+            after += weight * start
+            add_usage(usage, prompt, output, start, 1)
+            placed += 1
+        spent += MOVE_WORK
         if placed < number or after > budget:
-            put_back(state.usage, requests.prompts, requests.outputs, taken, placed, number)
+            put_back(usage, prompts, outputs, taken, new, placed, old, number)
             continue
         if after > before and at_best:
-            state.best[:] = starts
+            best[:] = starts
             at_best = False
         costs[0] += after - before
         for rank in range(number):
-            request = taken.requests[rank]
-            starts[request] = taken.new[rank]
-            resort(state.order, state.position, starts, request)
-            if state.place[request] >= 0:
-                resort(state.large, state.place, starts, request)
+            request = taken[rank]
+            starts[request] = new[rank]
+            resort(order, position, starts, request)
+            if place[request] >= 0:
+                resort(large, place, starts, request)
         if costs[0] < costs[1]:
             costs[1] = costs[0]
             at_best = True
     if at_best:
-        state.best[:] = starts
+        best[:] = starts
     return spent
-
-
-@compiled
-def _take_out(
-    requests: Requests, state: Moves, taken: Taken, number: int
-) -> tuple[float, float, int]:
-    """Remove what is taken; return its cost, the least that it can cost again, and the work."""
-    before, rest, work = 0.0, 0.0, 0
-    for rank in range(number):
-        request = taken.requests[rank]
-        output, start = requests.outputs[request], state.starts[request]
-        taken.old[rank] = start
-        before += requests.weights[request] * start
-        rest += requests.weights[request] * taken.begin[rank]
-        add_usage(state.usage, requests.prompts[request], output, start, -1)
-        work += output
-    return before, rest, work
-
-
-@compiled
-def _put_in(
-    requests: Requests, usage: Usage, taken: Taken, number: int, budget: float, rest: float
-) -> tuple[int, float, int]:
-    """Start what is taken, one by one, while the budget allows; return number, cost and work."""
-    after, work = 0.0, 0
-    for rank in range(number):
-        request = taken.requests[rank]
-        prompt, output = requests.prompts[request], requests.outputs[request]
-        weight = requests.weights[request]
-        rest -= weight * taken.begin[rank]
-        latest = min(int((budget - after - rest) / weight), len(usage) - 2 - output)
-        start = earliest_fit(usage, requests.memory, prompt, output, taken.begin[rank], latest)
-        work += output
-        if start < 0:
-            return rank, after, work
-        taken.new[rank] = start
-        after += weight * start
-        add_usage(usage, prompt, output, start, 1)
-    return number, after, work

@@ -46,15 +46,6 @@ class Leg(NamedTuple):
     cold: float
 
 
-class Taken(NamedTuple):
-    """Requests taken out, from when each may be put back, and their old and new starts."""
-
-    requests: IntArray
-    begin: IntArray
-    old: IntArray
-    new: IntArray
-
-
 def new_random(seed: int) -> RandomState:
     """Return the random state of a seed."""
     return np.array([seed + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -64,13 +55,6 @@ def new_random(seed: int) -> RandomState:
 def temperature_after(leg: Leg, spent: float) -> float:
     """Return the temperature after some of the work."""
     return float(leg.hot * (leg.cold / leg.hot) ** (spent / leg.work))
-
-
-@compiled
-def room_for(count: int) -> Taken:
-    """Return room for so many requests taken out."""
-    arrays = np.empty((4, count), dtype=np.int64)
-    return Taken(arrays[0], arrays[1], arrays[2], arrays[3])
 
 
 @compiled
@@ -158,13 +142,53 @@ def resort(order: IntArray, position: IntArray, starts: IntArray, request: int) 
 
 
 @compiled
+def occupy_before(
+    prompts: IntArray,
+    outputs: IntArray,
+    order: IntArray,
+    starts: IntArray,
+    usage: Usage,
+    place: int,
+    clock: int,
+    longest: int,
+    spent: float,
+) -> tuple[int, float]:
+    """Add what requests before a place hold after the clock; return the last step, and the work.
+
+    `longest` is the largest output if starts ascend with the order, else 0.
+    """
+    end = clock
+    for rank in range(place - 1, -1, -1):
+        request = order[rank]
+        start = starts[request]
+        if longest and start + longest <= clock:
+            break
+        over = start + outputs[request]
+        if over > clock:
+            held = prompts[request] - start
+            begin = max(clock, start)
+            for step in range(begin + 1, over + 1):
+                usage[step] += held + step
+            spent += over - begin
+            end = max(end, over)
+    return end, spent
+
+
+@compiled
 def put_back(
-    usage: Usage, prompts: IntArray, outputs: IntArray, taken: Taken, placed: int, number: int
+    usage: Usage,
+    prompts: IntArray,
+    outputs: IntArray,
+    taken: IntArray,
+    new: IntArray,
+    placed: int,
+    old: IntArray,
+    number: int,
 ) -> None:
     """Remove the requests placed so far, and add all that were taken out at their old starts."""
     for rank in range(placed):
-        request = taken.requests[rank]
-        add_usage(usage, prompts[request], outputs[request], taken.new[rank], -1)
+        request = taken[rank]
+        add_usage(usage, prompts[request], outputs[request], new[rank], -1)
     for rank in range(number):
-        request = taken.requests[rank]
-        add_usage(usage, prompts[request], outputs[request], taken.old[rank], 1)
+        request = taken[rank]
+        add_usage(usage, prompts[request], outputs[request], old[rank], 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from optsched._internal.compiled import compiled
 from optsched._internal.start_prices import price_of_start
 from optsched.solvers.search.shared_kernels import (
@@ -16,7 +18,6 @@ from optsched.solvers.search.shared_kernels import (
     earliest_fit,
     put_back,
     resort,
-    room_for,
     temperature_after,
     uniform,
 )
@@ -24,7 +25,7 @@ from optsched.solvers.search.shared_kernels import (
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched._internal.start_prices import PriceSums
-    from optsched.solvers.search.shared_kernels import Leg, RandomState, Taken, Usage
+    from optsched.solvers.search.shared_kernels import Leg, RandomState, Usage
 
 _ROUNDING = 1e-9  # sums of prices are no whole numbers
 
@@ -47,11 +48,12 @@ class PricedStarts(NamedTuple):
 @compiled
 def priced_cost(prompts: IntArray, outputs: IntArray, prices: PriceSums, starts: IntArray) -> float:
     """Return the sum of all starts and of what their memory costs."""
-    total = 0.0
+    total, moment = prices
+    cost = 0.0
     for request in range(len(starts)):
         start = starts[request]
-        total += start + price_of_start(prompts[request], outputs[request], start, prices)
-    return total
+        cost += start + price_of_start(prompts[request], outputs[request], start, total, moment)
+    return cost
 
 
 @compiled
@@ -104,76 +106,58 @@ def add_all(
 @compiled
 def move_priced_starts(window: PricedStarts, delay: int, random: RandomState, leg: Leg) -> None:
     """Take requests out and put them back, as `search_kernels.move_starts`, at priced memory."""
-    starts, costs, usage = window.starts, window.costs, window.usage
+    prompts, outputs, memory = window.prompts, window.outputs, window.memory
+    total, moment = window.prices
+    starts, order, position = window.starts, window.order, window.position
+    usage, best, costs = window.usage, window.best, window.costs
     count = len(starts)
-    taken = room_for(MAX_TAKEN)
+    taken = np.empty(MAX_TAKEN, dtype=np.int64)
+    old, new = np.empty(MAX_TAKEN, dtype=np.int64), np.empty(MAX_TAKEN, dtype=np.int64)
     spent = 0.0
     while spent < leg.work:
         temperature = temperature_after(leg, spent)
         centre = int(uniform(random) * count)
         low, high = max(0, centre - REACH), min(count - 1, centre + REACH)
-        wanted = 1 + int(uniform(random) * MAX_TAKEN)
-        number = draw(window.order, low, high, wanted, taken.requests, random)
-        before, work = _take_out(window, taken, number)
-        spent += work + MOVE_WORK
+        number = draw(order, low, high, 1 + int(uniform(random) * MAX_TAKEN), taken, random)
+        before = 0.0
+        earliest = starts[taken[0]]
+        for rank in range(number):
+            request = taken[rank]
+            prompt, output = prompts[request], outputs[request]
+            old[rank] = starts[request]
+            earliest = min(earliest, old[rank])
+            before += old[rank] + price_of_start(prompt, output, old[rank], total, moment)
+            add_usage(usage, prompt, output, old[rank], -1)
+            spent += output
         budget = before - temperature * math.log(1.0 - uniform(random))
-        placed, after, work = _put_in(window, taken, number, budget, delay, random)
-        spent += work
+        after = 0.0
+        placed = 0
+        for rank in range(number):
+            request = taken[rank]
+            prompt, output = prompts[request], outputs[request]
+            begin = earliest
+            if delay and uniform(random) < 0.5:
+                begin += int(uniform(random) * (delay + 1))
+            # Prices are not negative: those not put back yet add at least the earliest start each.
+            rest = float((number - rank - 1) * earliest)
+            latest = min(int(budget - after - rest), len(usage) - 2 - output)
+            start = earliest_fit(usage, memory, prompt, output, begin, latest)
+            spent += output
+            if start < 0:
+                break
+            new[rank] = start
+            after += start + price_of_start(prompt, output, start, total, moment)
+            add_usage(usage, prompt, output, start, 1)
+            placed += 1
+        spent += MOVE_WORK
         if placed < number or after > budget:
-            put_back(usage, window.prompts, window.outputs, taken, placed, number)
+            put_back(usage, prompts, outputs, taken, new, placed, old, number)
             continue
         costs[0] += after - before
         for rank in range(number):
-            request = taken.requests[rank]
-            starts[request] = taken.new[rank]
-            resort(window.order, window.position, starts, request)
+            request = taken[rank]
+            starts[request] = new[rank]
+            resort(order, position, starts, request)
         if costs[0] < costs[1] - _ROUNDING * costs[1]:
             costs[1] = costs[0]
-            window.best[:] = starts
-
-
-@compiled
-def _take_out(window: PricedStarts, taken: Taken, number: int) -> tuple[float, int]:
-    """Remove what is taken; return its cost and the work."""
-    before, work = 0.0, 0
-    for rank in range(number):
-        request = taken.requests[rank]
-        prompt, output = window.prompts[request], window.outputs[request]
-        start = window.starts[request]
-        taken.old[rank] = start
-        before += start + price_of_start(prompt, output, start, window.prices)
-        add_usage(window.usage, prompt, output, start, -1)
-        work += output
-    return before, work
-
-
-@compiled
-def _put_in(
-    window: PricedStarts,
-    taken: Taken,
-    number: int,
-    budget: float,
-    delay: int,
-    random: RandomState,
-) -> tuple[int, float, int]:
-    """Start what is taken, one by one, while the budget allows; return number, cost and work."""
-    usage = window.usage
-    earliest = taken.old[:number].min()
-    after, work = 0.0, 0
-    for rank in range(number):
-        request = taken.requests[rank]
-        prompt, output = window.prompts[request], window.outputs[request]
-        begin = earliest
-        if delay and uniform(random) < 0.5:
-            begin += int(uniform(random) * (delay + 1))
-        # Prices are not negative: those not put back yet add at least the earliest start each.
-        rest = float((number - rank - 1) * earliest)
-        latest = min(int(budget - after - rest), len(usage) - 2 - output)
-        start = earliest_fit(usage, window.memory, prompt, output, begin, latest)
-        work += output
-        if start < 0:
-            return rank, after, work
-        taken.new[rank] = start
-        after += start + price_of_start(prompt, output, start, window.prices)
-        add_usage(usage, prompt, output, start, 1)
-    return number, after, work
+            best[:] = starts
