@@ -20,9 +20,9 @@ from optsched import (
     Instance,
     NoInformation,
     Predictor,
-    compare_cluster,
+    compare,
     family,
-    run_cluster,
+    run,
 )
 
 CONSOLE = Console(width=150)
@@ -80,8 +80,8 @@ def table_1():
     cluster = Cluster(16, 72)
     policies = ["fcfs", "jsq", "round-robin", "power-of-d", "lpt", bf_io(0), bf_io(20)]
     policies.append(bf_io(0, method="deficit", name="H=0, exact"))
-    comparison = compare_cluster(
-        traces(), cluster, policies, steps=WARM_UP + STEPS, warm_up=WARM_UP
+    comparison = compare(
+        traces(), policies, cluster=cluster, steps=WARM_UP + STEPS, warm_up=WARM_UP
     )
     show(f"Table 1: G = 16, B = 72, {SEEDS} traces, {STEPS:,} steps", comparison)
     for policy, (ms, throughput, tpot, kilojoule) in PAPER.items():
@@ -95,7 +95,7 @@ def table_1():
             f"({mean['tpot'] * 100 / tpot - 1:+.1%}), {kilojoule} kJ "
             f"({mean['energy_joule'] / 1e3 / kilojoule * 4800 / STEPS - 1:+.1%})"
         )
-    drained = compare_cluster(traces(n=19_000), cluster, policies, warm_up=0)
+    drained = compare(traces(n=19_000), policies, cluster=cluster, warm_up=0)
     show("the same, 19,000 requests to the last token", drained)
 
 
@@ -103,10 +103,10 @@ def large():
     """G = 64, with the windows around the best and more requests in view."""
     policies = ["fcfs", "lpt", *(bf_io(h) for h in (0, 20, 25, 30, 35))]
     for reveal in (128, 256, 512):
-        comparison = compare_cluster(
+        comparison = compare(
             traces(min(SEEDS, 5), n=90_000),
-            Cluster(64, 72),
             policies,
+            cluster=Cluster(64, 72),
             steps=WARM_UP + STEPS,
             warm_up=WARM_UP,
             reveal=reveal,
@@ -117,8 +117,12 @@ def large():
 def lookahead():
     """Figure 4: imbalance against H."""
     policies = ["fcfs", *(bf_io(h) for h in (0, 1, 2, 5, 10, 15, 20, 30, 40, 60, 80, 160))]
-    comparison = compare_cluster(
-        traces(min(SEEDS, 5)), Cluster(16, 72), policies, steps=WARM_UP + STEPS, warm_up=WARM_UP
+    comparison = compare(
+        traces(min(SEEDS, 5)),
+        policies,
+        cluster=Cluster(16, 72),
+        steps=WARM_UP + STEPS,
+        warm_up=WARM_UP,
     )
     show("imbalance against H, G = 16, B = 72", comparison)
 
@@ -131,8 +135,8 @@ def fair():
         bf_io(20),
         *(bf_io(20, patience=p, name=f"patience {p}") for p in (100, 200, 300, 400, 500)),
     ]
-    comparison = compare_cluster(
-        traces(), Cluster(16, 72), policies, steps=WARM_UP + STEPS, warm_up=WARM_UP
+    comparison = compare(
+        traces(), policies, cluster=Cluster(16, 72), steps=WARM_UP + STEPS, warm_up=WARM_UP
     )
     show("fairness, G = 16, B = 72, H = 20", comparison)
 
@@ -148,10 +152,10 @@ def classes():
         for trace in traces(min(SEEDS, 5)):
             urgent = np.random.default_rng(1).random(len(trace)) < 0.25
             given = patience if isinstance(patience, int) else np.where(urgent, *patience)
-            comparison = compare_cluster(
+            comparison = compare(
                 trace,
-                Cluster(16, 72),
                 ["fcfs", bf_io(20, patience=given)],
+                cluster=Cluster(16, 72),
                 steps=WARM_UP + STEPS,
                 warm_up=WARM_UP,
             )
@@ -194,10 +198,10 @@ def adaptive():
         n = int(1.15 * 16 * slots * (1 + steps / mean)) + 500
         policies = [bf_io(h) for h in windows]
         policies += [bf_io("adaptive", window_scale=c, name=f"{c:g}") for c in scales]
-        comparison = compare_cluster(
+        comparison = compare(
             traces(min(SEEDS, 3), n=n, **parameters),
-            Cluster(16, slots),
             policies,
+            cluster=Cluster(16, slots),
             steps=steps,
             warm_up=WARM_UP,
         )
@@ -240,8 +244,12 @@ def signal():
             bf_io(20, information=Predictor(20, noise=noise), name=f"noise {noise} steps")
         )
     policies.append(bf_io(20, information=Predictor(20, 0.3, 0.3, 5), name="30 %, 30 %, 5 steps"))
-    comparison = compare_cluster(
-        traces(min(SEEDS, 5)), Cluster(16, 72), policies, steps=WARM_UP + STEPS, warm_up=WARM_UP
+    comparison = compare(
+        traces(min(SEEDS, 5)),
+        policies,
+        cluster=Cluster(16, 72),
+        steps=WARM_UP + STEPS,
+        warm_up=WARM_UP,
     )
     show("how good the signal must be, G = 16, H = 20", comparison)
 
@@ -250,10 +258,10 @@ def dispatch():
     """Binding requests on arrival (Section 7.3)."""
     policies = ["fcfs", "jsq", "lpt", bf_io(0), bf_io(20)]
     for dispatch in ("pool", "instant"):
-        comparison = compare_cluster(
+        comparison = compare(
             traces(min(SEEDS, 5)),
-            Cluster(16, 72),
             policies,
+            cluster=Cluster(16, 72),
             steps=WARM_UP + STEPS,
             warm_up=WARM_UP,
             dispatch=dispatch,
@@ -276,8 +284,8 @@ def speed():
         for policy in ("fcfs", "lpt", bf_io(0), bf_io(20), bf_io(20, patience=300, name="patient")):
             cluster = Cluster(workers, slots)
             least = fastest(
-                lambda t=trace, c=cluster, p=policy, s=steps, r=reveal: run_cluster(
-                    t, c, p, steps=s, reveal=r
+                lambda t=trace, c=cluster, p=policy, s=steps, r=reveal: run(
+                    t, p, cluster=c, steps=s, reveal=r
                 ),
                 1 if workers == 1000 else 5,
             )
@@ -314,10 +322,10 @@ def theory():
                 n = int(workers * slots * (steps / outputs + 3) * 1.1)
                 # Overloaded (Definition 1): even where all end together, there are enough.
                 reveal = 2 * workers * slots if homogeneous else max(128, workers * slots // 8)
-                comparison = compare_cluster(
+                comparison = compare(
                     drawn(rng, n, outputs, homogeneous),
-                    Cluster(workers, slots),
                     ["fcfs", bf_io(0)],
+                    cluster=Cluster(workers, slots),
                     steps=steps,
                     warm_up=4 * outputs,
                     drift=drift,

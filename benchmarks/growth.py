@@ -10,7 +10,7 @@ import numpy as np
 from alternatives.plain_python import admit
 from timing import measure, seconds
 
-from optsched import BalanceRouting, Cluster, Instance, bound, family, run, run_cluster, select
+from optsched import BalanceRouting, Cluster, Instance, bound, family, run, select
 from optsched.policies import BASIC
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def by_workers(quick: bool, repeats: int) -> Iterator[Curve]:
             trace = family("lognormal", n=int(72 * count * (1 + last / 100)) + reveal, seed=1)
 
             def simulate(steps: int, trace=trace, count=count, rule=rule) -> Any:
-                return run_cluster(trace, Cluster(count, 72), rule, steps=steps, reveal=reveal)
+                return run(trace, rule, cluster=Cluster(count, 72), steps=steps, reveal=reveal)
 
             whole, filling = (seconds(partial(simulate, steps), repeats) for steps in (last, first))
             times.append(max(whole - filling, 1e-9) / (last - first))

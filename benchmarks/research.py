@@ -33,7 +33,7 @@ FAMILIES = ("uniform", "normal", "binomial", "exponential", "mixed")
 
 def baselines(instance: Instance) -> tuple[Schedule, Schedule]:
     """Return the schedule of sorted-f, and the better one of it and area."""
-    sorted_f, area = run(instance, "sorted-f"), run(instance, "area")
+    sorted_f, area = run(instance, "sorted-f").schedule, run(instance, "area").schedule
     return sorted_f, min(sorted_f, area, key=lambda schedule: schedule.total_latency)
 
 
@@ -86,7 +86,7 @@ def ascent(seconds: float, seeds: int) -> Iterator[Row]:
             before, after, took = [], [], []
             for seed in range(seeds):
                 instance = family("chat-and-summaries", n=n, seed=seed, load=load)
-                schedule, first = run(instance, "area"), bound(instance, "lagrangian")
+                schedule, first = run(instance, "area").schedule, bound(instance, "lagrangian")
                 assert first.certificate is not None
                 found = improve_prices(
                     schedule, first.certificate, deadline=time.perf_counter() + seconds
@@ -112,7 +112,10 @@ def delays(seconds: float, seeds: int) -> Iterator[Row]:
             gaps: list[list[float]] = []
             for seed in range(seeds):
                 instance = family(name, n=n, seed=seed, load=load)
-                area, first = run(instance, "area"), bound(instance, "lagrangian").certificate
+                area, first = (
+                    run(instance, "area").schedule,
+                    bound(instance, "lagrangian").certificate,
+                )
                 assert first is not None
                 proven = improve_prices(area, first, work=seconds * WORK_PER_SECOND)
                 assert proven.certificate is not None
@@ -133,7 +136,10 @@ def waste(seconds: float, seeds: int) -> Iterator[Row]:
         for seed in range(seeds):
             instance = family("chat-and-summaries", n=n, seed=seed)
             best = search(
-                run(instance, "area"), np.ones(n), work=seconds * WORK_PER_SECOND, seed=seed
+                run(instance, "area").schedule,
+                np.ones(n),
+                work=seconds * WORK_PER_SECOND,
+                seed=seed,
             ).schedule
             certificate = bound(instance, "lagrangian").certificate
             assert certificate is not None
@@ -162,7 +168,7 @@ def arrivals_by_sizes(seconds: float, seeds: int) -> Iterator[Row]:
             for seed in range(seeds):
                 instance = family(name, n=n, seed=seed, load=load)
                 best = search(
-                    run(instance, "area"), np.ones(n), work=seconds * WORK_PER_SECOND
+                    run(instance, "area").schedule, np.ones(n), work=seconds * WORK_PER_SECOND
                 ).schedule
                 first = bound(instance, "lagrangian").certificate
                 assert first is not None
@@ -179,7 +185,7 @@ def phases(seconds: float, seeds: int) -> Iterator[Row]:
         values = []
         for seed in range(seeds):
             instance = family(name, n=n, seed=seed)
-            best = search(run(instance, "area"), np.ones(n), work=WORK_PER_SECOND).schedule
+            best = search(run(instance, "area").schedule, np.ones(n), work=WORK_PER_SECOND).schedule
             row = []
             for count in (4, 16, 64):
                 found = configuration_bound(instance, phases=count, time_limit=seconds)

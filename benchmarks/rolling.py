@@ -16,9 +16,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from optsched import family, rolling, run
-from optsched.rolling import driver
-from optsched.rolling import scenarios as futures
+from optsched import RollingPolicy, family, run
+from optsched.rolling import driver, scenarios
 from optsched.solvers.search import window as search
 
 SEEDS = range(1, 6)
@@ -39,13 +38,13 @@ def compare(options: dict[str, object], names: list[str], seeds: range = SEEDS) 
         ratios, shortest, decisions, times = [], [], np.zeros(6, dtype=int), []
         for seed in seeds:
             instance = family(kind, n=count, seed=seed, load=load)
-            found = rolling(instance, **options)  # type: ignore[arg-type]
+            found = run(instance, RollingPolicy(**options))  # type: ignore[arg-type]
             area = run(instance, "area").total_latency
             ratios.append(found.schedule.total_latency / area)
             shortest.append(run(instance, "mc-sf").total_latency / area)
-            counts = found.counts
+            counts = found.decisions.counts
             decisions += [
-                *(found.decisions, counts.planned, counts.overruled),
+                *(len(found.decisions), counts.planned, counts.overruled),
                 *(counts.failed, counts.late, counts.cut),
             ]
             times += counts.seconds
@@ -62,15 +61,15 @@ def decision_times() -> None:
     for kind, count, load in (("chat-and-summaries", 1200, 3.0), ("uniform", 700, 3.0)):
         instance = family(kind, n=count, seed=1, load=load)
         began = time.process_time()
-        found = rolling(instance)
+        found = run(instance, RollingPolicy())
         busy = time.process_time() - began
-        full = np.array(found.counts.requests) == 64
-        times = 1e3 * np.array(found.counts.seconds)[full]
+        full = np.array(found.decisions.counts.requests) == 64
+        times = 1e3 * np.array(found.decisions.counts.seconds)[full]
         print(
             f"  {kind}, load {load:g}: {len(times):,} decisions on 64 requests, median "
             f"{np.median(times):.1f} ms, 99 % {np.quantile(times, 0.99):.1f} ms, most "
             f"{times.max():.1f} ms; {(times > 40).sum()} above 40 ms; CPU time per decision "
-            f"{1e3 * busy / found.decisions:.1f} ms",
+            f"{1e3 * busy / len(found.decisions):.1f} ms",
             flush=True,
         )
 
@@ -80,7 +79,7 @@ def main() -> None:
     everything = list(WORKLOADS)
     if "--cpu" in sys.argv:
         driver.load_kernels()
-        for module in (driver, futures, search):
+        for module in (driver, scenarios, search):
             module.time = SimpleNamespace(perf_counter=time.thread_time)  # type: ignore[attr-defined]
     if "--exact" in sys.argv:
         small = ["exponential, load 0.9", "mixed, all at step 0"]
@@ -92,7 +91,7 @@ def main() -> None:
         for title, options in {
             "relax-lp": {"model": "relax-lp", "budget": 0.1},
             "batch": {"model": "batch"},
-            "hindsight without futures": {"futures": 0},
+            "hindsight without scenarios": {"scenarios": 0},
             "hindsight, windows of 16": {"window": 16},
             "hindsight, budget 0.1 s": {"budget": 0.1},
         }.items():

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from timing import seconds
 
-from optsched import Instance, execute
+from optsched import Instance, run
 
 CLOCK = "llama-2-70b-2xa100"
 POLICIES = (
@@ -53,9 +53,9 @@ def main():
         table.add_column(column, justify="right")
     for policy in POLICIES:
         options = {"clock": CLOCK, "intervals": "relative:0.5" if policy == "a-min" else None}
-        short = seconds(lambda p=policy, o=options: execute(thousands, p, **o), 3)
-        long = seconds(lambda p=policy, o=options: execute(million, p, **o), 1)
-        latency = execute(thousands, policy, **options).mean_latency
+        short = seconds(lambda p=policy, o=options: run(thousands, p, **o), 3)
+        long = seconds(lambda p=policy, o=options: run(million, p, **o), 1)
+        latency = run(thousands, policy, **options).mean_latency
         table.add_row(policy, f"{short:.3f}", f"{long:.2f}", f"{latency:.1f} s")
     console.print(table)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

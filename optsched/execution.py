@@ -1,28 +1,33 @@
-"""What a run really did: every attempt to process a request, those cancelled on the way included.
+"""What a run really did: every attempt to process a request, preempted ones included.
 
 A `Schedule` knows the start of the attempt that completed each request, which is all that latency
-depends on. An `Execution` also knows the attempts that were cancelled, whose tokens were wasted,
-and says so when a policy never completes all requests.
+depends on. An `Execution` also knows the attempts that were preempted, whose tokens were made in
+vain, and says so when a policy never completes all requests.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.views import draw
 from optsched.errors import OptschedError, PolicyError
 from optsched.instance import Instance
-from optsched.schedule import Schedule
+from optsched.schedule import Schedule, Violation
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import BoolArray, IntArray
+    from optsched.clock import Clock
+    from optsched.schedule import ViolationKind
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Loop:
     step
         When the state was there for the first time.
     period
-        Time until it was there again; 0 s on a clock where nobody is admitted any more.
+        Time until it was there again; 0 s on a clock where none is admitted any more.
     requests
         Requests that are processed in vain in each period, ascending; they never complete.
     unit
@@ -47,7 +52,7 @@ class Loop:
     unit: str = "steps"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the proof as plain data, ready for JSON."""
+        """Return the proof as plain data, ready for JSON."""
         return {"step": self.step, "period": self.period, "requests": list(self.requests)}
 
     def __str__(self) -> str:
@@ -80,7 +85,7 @@ class Stall:
     unit: str = "steps"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the facts as plain data, ready for JSON."""
+        """Return the facts as plain data, ready for JSON."""
         return {"step": self.step, "idle_steps": self.idle_steps}
 
     def __str__(self) -> str:
@@ -91,16 +96,78 @@ class Stall:
         return f"was given up at {when} after {idle} without a completion"
 
 
+class Run(ABC):
+    """What the runs of a policy have in common, in steps, on a clock and on a cluster."""
+
+    instance: Instance  # the requests
+    policy: str  # its name, for tables and plots
+    clock: Clock | None  # how long batches take; None in steps and on a cluster
+
+    @property
+    @abstractmethod
+    def unit(self) -> str:
+        """Unit of all times: "steps" or "s"."""
+
+    @property
+    @abstractmethod
+    def preemptions(self) -> int:
+        """How often a request was preempted."""
+
+    @property
+    @abstractmethod
+    def unfinished(self) -> int:
+        """Requests that were not completed."""
+
+    @property
+    @abstractmethod
+    def total_latency(self) -> float:
+        """Sum of the latencies of the completed requests."""
+
+    @property
+    @abstractmethod
+    def mean_latency(self) -> float:
+        """Mean latency of the completed requests."""
+
+    @property
+    @abstractmethod
+    def makespan(self) -> float:
+        """When the run ended."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The start of each request's completing attempt, where batches take one step each."""
+        raise PolicyError(
+            f"the run of policy {self.policy!r} counts in {self.unit}, so it has no schedule of "
+            "start steps; look at its completions, or run it without a clock or cluster"
+        )
+
+    @abstractmethod
+    def check(self) -> list[Violation]:
+        """Return everything that is wrong with the run, rebuilt from what it recorded."""
+
+    @abstractmethod
+    def metrics(self) -> dict[str, Any]:
+        """Return all metrics in one dictionary, ready for a table or for JSON."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the metrics as plain data, ready for JSON."""
+        return self.metrics()
+
+    @abstractmethod
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the run on axes; None makes a new figure."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Execution:
-    """All attempts of a run: what was processed when, and what of it was lost.
+class Execution(Run):
+    """All attempts of a run in steps: what was processed when, and what was preempted.
 
     Attributes
     ----------
     instance
         The requests, with their true outputs.
     policy
-        Who decided, for tables and plots.
+        Name of the policy, for tables and plots.
     requests, starts, tokens
         One entry per attempt: the request, its start step, and the tokens it had made in the end.
         The attempt is complete if these are all.
@@ -108,14 +175,20 @@ class Execution:
         What the policy knew of the outputs; None if it needed no forecast.
     loop, stall
         Why the run did not complete all requests, if it did not.
+    decisions
+        How the decisions of a rolling horizon came about (`optsched.rolling.Decisions`); None of
+        other policies.
 
     Examples
     --------
-    >>> from optsched import Instance, execute
-    >>> execution = execute(Instance([0] * 4, [1, 4, 4, 4], 8), "a-min", intervals="common:1,4")
-    >>> execution.evictions, execution.wasted_tokens, execution.schedule.check()
+    >>> from optsched import Instance, run
+    >>> execution = run(Instance([0] * 4, [1, 4, 4, 4], 8), "a-min", intervals="common:1,4")
+    >>> execution.preemptions, execution.preempted_tokens, execution.schedule.check()
     (2, 5, [])
     """
+
+    clock = None
+    unit = "steps"
 
     instance: Instance
     policy: str
@@ -125,24 +198,30 @@ class Execution:
     intervals: str | None = None
     loop: Loop | None = None
     stall: Stall | None = None
+    decisions: Any = None
 
     def __repr__(self) -> str:
         return f"<Execution {self.policy!r}: {len(self.requests)} attempts>"
 
     @property
     def completed(self) -> BoolArray:
-        """Whether each attempt completed its request; if not it was evicted, shape (attempts,)."""
+        """Whether each attempt completed its request; if not, it was preempted."""
         return np.equal(self.tokens, self.instance.outputs[self.requests])
 
     @property
-    def evictions(self) -> int:
-        """Attempts that were cancelled."""
+    def preemptions(self) -> int:
+        """Attempts that were preempted."""
         return int((~self.completed).sum())
 
     @property
-    def wasted_tokens(self) -> int:
-        """Tokens made in attempts that were cancelled."""
+    def preempted_tokens(self) -> int:
+        """Tokens made in attempts that were preempted."""
         return int(self.tokens[~self.completed].sum())
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that were not completed."""
+        return len(self.instance) - int(self.completed.sum())
 
     @property
     def all_complete(self) -> bool:
@@ -178,6 +257,16 @@ class Execution:
         """Sum of the latencies of all requests in steps."""
         return self.schedule.total_latency
 
+    @property
+    def mean_latency(self) -> float:
+        """Mean latency of all requests in steps."""
+        return self.schedule.mean_latency
+
+    @property
+    def makespan(self) -> int:
+        """Last step at which a request completes."""
+        return self.schedule.makespan
+
     @cached_property
     def _work(self) -> Schedule:
         """All attempts as if each were a request of its own."""
@@ -185,7 +274,7 @@ class Execution:
         return Schedule(attempts, self.starts, self.policy)
 
     def memory_profile(self) -> IntArray:
-        """Give the tokens held at every step until the last attempt ended, evicted ones included.
+        """Return the tokens held at every step, those of preempted attempts included.
 
         Returns
         -------
@@ -199,28 +288,28 @@ class Execution:
         """Largest number of tokens held at any step."""
         return self._work.peak_memory if len(self.requests) else 0
 
-    def check(self) -> list[str]:
-        """List everything that is wrong with the attempts, rebuilt from them alone.
+    def check(self) -> list[Violation]:
+        """Return everything that is wrong with the attempts, rebuilt from them alone.
 
         Returns
         -------
-        list of str
-            Empty if at every step the attempts fit the memory, nobody starts early, attempts of
+        list of Violation
+            Empty if at every step the attempts fit the memory, none starts early, attempts of
             one request do not overlap and exactly one is complete (none where the run did not
             complete all requests).
         """
-        overfull = self._work.check() if len(self.requests) else []
-        return _wrong(self) + [str(violation) for violation in overfull]
+        return _wrong(self) + (self._work.check() if len(self.requests) else [])
 
     def metrics(self) -> dict[str, Any]:
-        """Give everything `optsched simulate` reports, ready for a table or for JSON.
+        """Return everything that `optsched simulate` reports, ready for a table or for JSON.
 
         Returns
         -------
         dict
             Latencies and times to first token in steps (of the attempt that completed, and None
             where the run did not complete), throughput in output tokens per step, memory in
-            tokens, evictions, wasted tokens, and loop or stall where there is one.
+            tokens, preemptions (also under "evictions"), the tokens made in vain, and loop or
+            stall where there is one.
         """
         content: dict[str, Any] = {
             "policy": self.policy,
@@ -240,8 +329,9 @@ class Execution:
             content |= dict.fromkeys([*latency, *first_token, "makespan", "throughput"])
         content |= {
             "peak_memory": self.peak_memory,
-            "evictions": self.evictions,
-            "wasted_tokens": self.wasted_tokens,
+            "preemptions": self.preemptions,
+            "evictions": self.preemptions,
+            "wasted_tokens": self.preempted_tokens,
             "loop": None,
             "stall": None,
         }
@@ -252,7 +342,7 @@ class Execution:
         return content
 
     def to_pandas(self) -> pd.DataFrame:
-        """Give one row per attempt, in the order in which they ended.
+        """Return one row per attempt, in the order in which they ended.
 
         Returns
         -------
@@ -261,8 +351,8 @@ class Execution:
 
         Examples
         --------
-        >>> from optsched import Instance, execute
-        >>> execute(Instance([1], [2], memory=3), "area").to_pandas()["end"].tolist()
+        >>> from optsched import Instance, run
+        >>> run(Instance([1], [2], memory=3), "area").to_pandas()["end"].tolist()
         [2]
         """
         import pandas as pd
@@ -296,17 +386,32 @@ class Execution:
         """
         write_log(self.to_pandas(), path)
 
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the requests of the completing attempts, as `Schedule.plot` does.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn on.
+        """
+        return draw("plot_schedule", self.schedule, ax)
+
     def __str__(self) -> str:
         known = f" ({self.intervals})" if self.intervals is not None else ""
         lost = (
-            f"  evicted   {self.evictions:,} attempts, {self.wasted_tokens:,} tokens wasted, "
+            f"  preempted {self.preemptions:,} attempts, {self.preempted_tokens:,} tokens in vain, "
             f"peak {self.peak_memory:,} tokens of all attempts"
         )
         if self.why is None:
             schedule = str(self.schedule)
             if known:
                 schedule = schedule.replace(":", f"{known}:", 1)
-            return schedule if not self.evictions else f"{schedule}\n{lost}"
+            return schedule if not self.preemptions else f"{schedule}\n{lost}"
         done = int(self.completed.sum())
         return (
             f"{self.policy}{known}: {done:,} of {len(self.instance):,} requests complete\n"
@@ -315,37 +420,13 @@ class Execution:
 
 
 def check_log_name(path: str | Path) -> None:
-    """Refuse a log whose format cannot be told from its name.
-
-    Parameters
-    ----------
-    path
-        Where a log is to be written.
-
-    Raises
-    ------
-    OptschedError
-        If it ends in neither .csv, .csv.gz nor .parquet.
-    """
+    """Refuse a log whose name ends in neither .csv, .csv.gz nor .parquet."""
     if not str(path).endswith((".csv", ".csv.gz", ".parquet")):
         raise OptschedError(f"cannot write {path}: a log ends in .csv, .csv.gz or .parquet")
 
 
 def write_log(frame: pd.DataFrame, path: str | Path) -> None:
-    """Write a table to a CSV or Parquet file, by its name.
-
-    Parameters
-    ----------
-    frame
-        The table; its index is left out.
-    path
-        Ends in .csv, .csv.gz or .parquet.
-
-    Raises
-    ------
-    OptschedError
-        If the path ends in none of these.
-    """
+    """Write a table to a CSV or Parquet file, by its name; its index is left out."""
     check_log_name(path)
     if str(path).endswith(".parquet"):
         frame.to_parquet(path, index=False)
@@ -354,44 +435,42 @@ def write_log(frame: pd.DataFrame, path: str | Path) -> None:
 
 
 def of_schedule(schedule: Schedule, intervals: str | None = None) -> Execution:
-    """Make the execution of a schedule in which nothing is cancelled.
-
-    Parameters
-    ----------
-    schedule
-        Start steps of all requests.
-    intervals
-        What the policy knew of the outputs.
-
-    Returns
-    -------
-    Execution
-        One attempt per request.
-    """
+    """Return the execution of a schedule, in which nothing is preempted."""
     instance = schedule.instance
     every = np.arange(len(instance))
     return Execution(instance, schedule.policy, every, schedule.starts, instance.outputs, intervals)
 
 
-def _wrong(execution: Execution) -> list[str]:
-    instance, requests = execution.instance, execution.requests
-    found = []
+def _wrong(execution: Execution) -> list[Violation]:
+    instance, requests, starts = execution.instance, execution.requests, execution.starts
+    found: list[Violation] = []
 
-    def name(at: int) -> str:
-        return instance.label(int(requests[at]))
+    def add(kind: ViolationKind, request: int, numbers: tuple[int, int, int], text: str) -> None:
+        label = instance.label(request)
+        step, usage, limit = numbers
+        sentence = f"request {label} {text}"
+        found.append(Violation(kind, request, label, step, usage, limit, step, sentence))
 
-    for at in np.flatnonzero(execution.starts < instance.arrivals[requests]).tolist():
-        found.append(f"request {name(at)} starts before it arrives")
+    for at in np.flatnonzero(starts < instance.arrivals[requests]).tolist():
+        request, step = int(requests[at]), int(starts[at])
+        arrival = int(instance.arrivals[request])
+        add("arrival", request, (step, step, arrival), "starts before it arrives")
     for at in np.flatnonzero(execution.tokens > instance.outputs[requests]).tolist():
-        found.append(f"request {name(at)} makes more tokens than its output")
-    ends = execution.starts + execution.tokens
-    order = np.lexsort((execution.starts, requests))
+        request, made = int(requests[at]), int(execution.tokens[at])
+        output = int(instance.outputs[request])
+        text = "makes more tokens than its output"
+        add("output", request, (int(starts[at]), made, output), text)
+    ends = starts + execution.tokens
+    order = np.lexsort((starts, requests))
     same = requests[order][1:] == requests[order][:-1]
-    overlap = same & (execution.starts[order][1:] < ends[order][:-1])
-    for at in order[1:][overlap].tolist():
-        found.append(f"request {name(at)} has attempts that overlap")
+    overlap = same & (starts[order][1:] < ends[order][:-1])
+    for at, before in zip(order[1:][overlap].tolist(), order[:-1][overlap].tolist(), strict=True):
+        step = int(starts[at])
+        text = "has attempts that overlap"
+        add("overlap", int(requests[at]), (step, step, int(ends[before])), text)
     times = np.bincount(requests[execution.completed], minlength=len(instance))
     limit = times != 1 if execution.all_complete else times > 1
     for request in np.flatnonzero(limit).tolist():
-        found.append(f"request {instance.label(request)} is completed {times[request]} times")
+        count = int(times[request])
+        add("completion", request, (0, count, 1), f"is completed {count} times")
     return found

@@ -23,39 +23,53 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 
+ViolationKind = Literal[
+    "memory", "arrival", "deadline", "output", "overlap", "completion", "duration", "slots"
+]
+
+
 @dataclass(frozen=True)
 class Violation:
-    """One reason why a schedule is infeasible.
+    """One reason why a schedule or a run is infeasible.
 
     Attributes
     ----------
     kind
         "memory": more tokens are held than fit. "arrival": a request starts before it is there.
-        "deadline": a request completes too late.
+        "deadline": a request completes too late. Of runs also "output": an attempt makes more
+        tokens than the output has; "overlap": attempts of a request, or batches, overlap;
+        "completion": a request is completed more than once, or never; "duration": a batch lasts
+        longer or shorter than the clock says; "slots": a worker runs too many requests.
     request
-        Index of the request at fault; for "memory" the one started last among those that hold
-        tokens at `step`.
+        Index of the request at fault, -1 if it is a batch or a worker; for "memory" the one
+        started last among those that hold tokens at `step`.
     label
         The user's name of that request.
     step
-        For "memory" the first of consecutive overfull steps, else the start or the completion.
+        For "memory" the first of consecutive overfull steps, else the start or the completion; on
+        a clock the batch.
     usage
-        Tokens held at `step`; for the other kinds the offending step itself.
+        Tokens held at `step`; for the other kinds the offending number itself.
     limit
         What `usage` was allowed to be.
     last_step
         For "memory" the last of the consecutive overfull steps, else `step`.
+    message
+        What a run says of it; empty for a schedule.
     """
 
-    kind: Literal["memory", "arrival", "deadline"]
+    kind: ViolationKind
     request: int
     label: str
     step: int
-    usage: int
-    limit: int
+    usage: float
+    limit: float
     last_step: int
+    message: str = ""
 
     def __str__(self) -> str:
+        if self.message:
+            return self.message
         if self.kind == "arrival":
             return f"request {self.label} starts at step {self.step} but arrives at {self.limit}"
         if self.kind == "deadline":

@@ -32,7 +32,7 @@ def literal_walk(name, instance):
 @given(instance=instances(max_requests=9, max_memory=30, max_arrival=20, max_output=12))
 @settings(max_examples=400)
 def test_every_policy_equals_the_literal_simulator(name, instance):
-    schedule = run(instance, name)
+    schedule = run(instance, name).schedule
     assert schedule.starts.tolist() == simulate(instance, literal_walk(name, instance))
     assert schedule.check() == []
 
@@ -59,7 +59,7 @@ def test_bound_optimum_and_policies_are_ordered_on_2000_random_instances():
         proven = max(bound(instance, method).value for method in ("closed-form", "lagrangian"))
         assert proven <= best, instance.to_json()
         for name in BASIC:
-            schedule = run(instance, name)
+            schedule = run(instance, name).schedule
             assert schedule.check() == [], instance.to_json()
             assert schedule.total_latency >= best, instance.to_json()
 
@@ -91,7 +91,7 @@ def test_robust_example_8_2():
         assert schedule.check() == []
         totals.append(schedule.total_latency)
     assert totals == [15, 15, 12]
-    assert run(instance, "mc-sf").starts.tolist() == [0, 0, 0, 2]
+    assert run(instance, "mc-sf").schedule.starts.tolist() == [0, 0, 0, 2]
     assert optimum(instance) == 12
 
 
@@ -111,10 +111,10 @@ def test_window_of_usage_slides_over_long_runs():
         rng.integers(0, 50, 3000), outputs, 100, np.sort(rng.integers(0, 9000, 3000))
     )
     for name in BASIC:
-        assert run(instance, name).check() == []
+        assert run(instance, name).schedule.check() == []
 
 
 def test_far_apart_arrivals_cost_no_memory():
     instance = Instance([1, 1, 1], [2, 2, 2], 3, arrivals=[0, 10**11, 10**12])
     for name in BASIC:
-        assert run(instance, name).starts.tolist() == [0, 10**11, 10**12]
+        assert run(instance, name).schedule.starts.tolist() == [0, 10**11, 10**12]

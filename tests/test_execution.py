@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from optsched import Execution, Instance, OptschedError, execute
+from optsched import Execution, Instance, OptschedError, run
 
 INSTANCE = Instance([0, 0, 0], [10, 10, 2], 10, labels=["a", "b", "c"])
 
 
 @pytest.fixture
 def execution():
-    return execute(INSTANCE, "a-min", intervals="common:1,10")
+    return run(INSTANCE, "a-min", intervals="common:1,10")
 
 
 def test_metrics_add_up(execution):
@@ -30,7 +30,7 @@ def test_metrics_add_up(execution):
     assert metrics["intervals"] == "common:1,10"
 
 
-def test_memory_profile_counts_evicted_attempts(execution):
+def test_memory_profile_counts_preempted_attempts(execution):
     usage = np.zeros(execution.schedule.makespan + 1, dtype=int)
     for request, start, tokens in zip(
         execution.requests, execution.starts, execution.tokens, strict=True
@@ -61,7 +61,7 @@ def test_the_checker_finds_what_is_wrong():
 
     def wrong(requests, starts, tokens):
         arrays = (np.array(values) for values in (requests, starts, tokens))
-        return " ".join(Execution(late, "by hand", *arrays).check())
+        return " ".join(map(str, Execution(late, "by hand", *arrays).check()))
 
     assert wrong([0, 1, 2], [0, 10, 20], [10, 10, 2]) == ""
     assert "request c starts before it arrives" in wrong([0, 1, 2], [2, 12, 0], [10, 10, 2])
@@ -77,8 +77,8 @@ def test_the_checker_finds_what_is_wrong():
 def test_an_execution_prints_what_was_lost(execution):
     text = str(execution)
     assert text.startswith("a-min (common:1,10): 3 requests, feasible")
-    assert "tokens wasted" in text
-    assert "evicted" not in str(execute(INSTANCE, "mc-sf"))
-    loop = str(execute(INSTANCE, "alpha-greedy:0.3"))
+    assert "tokens in vain" in text
+    assert "preempted" not in str(run(INSTANCE, "mc-sf"))
+    loop = str(run(INSTANCE, "alpha-greedy:0.3"))
     assert "of 3 requests complete" in loop
     assert "repeats itself" in loop

@@ -10,15 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import (
-    Forecast,
-    Instance,
-    InstanceError,
-    OptschedError,
-    PolicyError,
-    execute,
-    forecast,
-)
+from optsched import Forecast, Instance, InstanceError, OptschedError, PolicyError, forecast, run
 from optsched.forecasts import check_intervals
 
 INSTANCE = Instance(
@@ -101,14 +93,14 @@ def test_an_interval_that_cannot_be_is_named():
 
 def test_a_policy_is_told_neither_too_little_nor_too_much():
     with pytest.raises(PolicyError, match="policy 'a-min' plans with intervals"):
-        execute(INSTANCE, "a-min")
+        run(INSTANCE, "a-min")
     with pytest.raises(PolicyError, match="policy 'area' needs the outputs"):
-        execute(INSTANCE, "area", intervals="common:1,1000")
+        run(INSTANCE, "area", intervals="common:1,1000")
     with pytest.raises(PolicyError, match="the rule 'skip' is for policies that order"):
-        execute(INSTANCE, "a-min", intervals="exact", rule="skip")
-    assert execute(INSTANCE, "area", intervals="exact").schedule.check() == []
-    assert execute(INSTANCE, "h-sf", intervals="common:1,1000").schedule.check() == []
-    assert execute(INSTANCE, "h-sf").schedule.check() == []
+        run(INSTANCE, "a-min", intervals="exact", rule="skip")
+    assert run(INSTANCE, "area", intervals="exact").schedule.check() == []
+    assert run(INSTANCE, "h-sf", intervals="common:1,1000").schedule.check() == []
+    assert run(INSTANCE, "h-sf").schedule.check() == []
 
 
 def test_a_forecast_is_frozen_and_owns_its_arrays():

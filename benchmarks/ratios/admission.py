@@ -8,7 +8,7 @@ import numpy as np
 from alternatives import plain_python, simulators
 from timing import Row, measure
 
-from optsched import Cluster, Instance, execute, family, run, run_cluster
+from optsched import Cluster, Instance, family, run
 from optsched.policies import BASIC
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def in_steps(count: int, repeats: int) -> Iterator[Row]:
         return plain_python.admit(*lists, BASIC[name].order(instance).tolist())
 
     for name in BASIC:
-        ours, schedule = measure(lambda name=name: run(instance, name), repeats)
+        ours, schedule = measure(lambda name=name: run(instance, name).schedule, repeats)
         theirs, starts = measure(lambda name=name: plain(name), repeats, warm_up=False)
         assert starts == schedule.starts.tolist(), name
         size = f"n = {count:,}, M = {instance.memory:,}"
@@ -52,7 +52,7 @@ def on_a_clock(count: int, repeats: int) -> Row:
     )
     ticks = np.cumsum(rng.exponential(1e6 / 50, count)).astype(np.int64)
     instance = Instance(prompts, outputs, 16_492, ticks, seconds_per_step=1e-6)
-    ours, run_ = measure(lambda: execute(instance, "mixed", clock=CLOCK), repeats)
+    ours, run_ = measure(lambda: run(instance, "mixed", clock=CLOCK), repeats)
     theirs, latencies = measure(
         lambda: simulators.latencies_of_mixed(instance, CLOCK), repeats, warm_up=False
     )
@@ -66,7 +66,7 @@ def on_a_cluster(size: tuple[int, int, int], repeats: int) -> Row:
     workers, slots, steps = size
     trace = family("lognormal", n=4 * workers * slots, seed=1)
     cluster = Cluster(workers, slots)
-    ours, run_ = measure(lambda: run_cluster(trace, cluster, "fcfs", steps=steps), repeats)
+    ours, run_ = measure(lambda: run(trace, "fcfs", cluster=cluster, steps=steps), repeats)
     theirs, chosen = measure(
         lambda: simulators.workers_of_fcfs(trace, workers, slots, steps), repeats, warm_up=False
     )

@@ -39,7 +39,7 @@ def draw_policies(path: Path) -> None:
     requests = optsched.family("chat-and-summaries", n=2000, seed=1)
     ax = prepare(None, 6.6, 4.2)
     for name, style in zip(names, line_styles(names), strict=True):
-        schedules = [optsched.run(requests.take(range(count)), name) for count in counts]
+        schedules = [optsched.run(requests.take(range(count)), name).schedule for count in counts]
         mean = [schedule.mean_latency for schedule in schedules]
         ax.plot(counts, mean, label=name, marker=style.marker, markersize=5, **line_of(style))
     ax.set_yscale("log")
@@ -70,7 +70,7 @@ def draw_shortest_first(path: Path) -> None:
                 ratios = []
                 for memory in memories.tolist():
                     instance = optsched.family(f"{family}-{kind}", memory=memory)
-                    other = optsched.run(instance, PriorityPolicy("other", "", key))
+                    other = optsched.run(instance, PriorityPolicy("other", "", key)).schedule
                     found = optsched.run(instance, name).total_latency
                     ratios.append(found / other.total_latency)
                 slope = np.polyfit(np.log(memories), np.log(ratios), 1)[0]

@@ -73,7 +73,7 @@ def draw_orders(path: Path) -> None:
     titles = {"mc-sf": "smallest output first", "area": "smallest memory-time first"}
     for ax, (name, title) in zip(axes, titles.items(), strict=True):
         prepare(ax)
-        schedule = optsched.run(instance, name)
+        schedule = optsched.run(instance, name).schedule
         held = np.zeros(schedule.makespan + 1)
         for request, start in enumerate(schedule.starts.tolist()):
             for made in range(1, int(instance.outputs[request]) + 1):
@@ -143,7 +143,7 @@ def draw_barrier(path: Path) -> None:
     cluster = optsched.Cluster(workers=4, slots=36)
     trace = optsched.family("lognormal", n=3000, seed=1)
     runs = {
-        name: optsched.run_cluster(trace, cluster, name, steps=1200, record_loads=True)
+        name: optsched.run(trace, name, cluster=cluster, steps=1200, record_loads=True)
         for name in ("fcfs", "bf-io")
     }
     totals = [run.total_load[300:] for run in runs.values()]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import optsched
 from optsched.cli.common import (
     DONE,
     INTERRUPTED,
@@ -20,7 +21,7 @@ from optsched.errors import OptschedError
 if TYPE_CHECKING:
     from optsched.cluster import ClusterRun
     from optsched.cluster.routing import Routing
-    from optsched.comparison.cluster import ClusterComparison
+    from optsched.comparison import ClusterComparison
     from optsched.instance import Instance
 
 
@@ -157,7 +158,7 @@ def cluster(
     that the router sees a request.
     """
     from optsched.cluster import Cluster
-    from optsched.comparison.cluster import ClusterComparison, compare_cluster
+    from optsched.comparison import ClusterComparison
 
     if html is not None:
         check_writable(html)
@@ -176,17 +177,17 @@ def cluster(
     code = DONE
     with output.progress("loading kernels (compiling them, the first time)") as update:
 
-        def keep(run: ClusterRun) -> None:
+        def keep(run: ClusterRun, _: float) -> None:
             done.append(run)
             update(f"ran {len(done)} of {len(chosen) * len(traces)} policies and traces")
 
         try:
-            comparison = compare_cluster(
+            comparison = optsched.compare(
                 traces,
-                facts,
                 chosen,
+                cluster=facts,
                 warm_up=warm_up,
-                on_run=keep,
+                on_result=keep,
                 record_loads=html is not None,
                 **options,
             )

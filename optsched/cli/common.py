@@ -160,7 +160,7 @@ def knowledge_options(function: Command) -> Command:
         default="prefix",
         show_default=True,
         metavar="R",
-        help="When a request does not fit: prefix (nobody passes it), skip or backfill.",
+        help="When a request does not fit: prefix (none passes it), skip or backfill.",
     )
     return intervals(rule(function))
 

@@ -27,7 +27,7 @@ from optsched.cli.presentation import command, examples
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
-    from optsched.comparison.steps import PolicyResult
+    from optsched.execution import Execution
     from optsched.instance import Instance
     from optsched.simulate.seconds.execution import ClockedRun
 
@@ -72,7 +72,7 @@ def compare(
         names = None if policies is None else policies
         knowledge = {"intervals": intervals, "rule": rule}
         return _compare_on_clock(instance, output, clock, names, until, warm_up, knowledge)
-    from optsched.comparison.steps import UNDER_INTERVALS, Comparison, load_kernels
+    from optsched.comparison.steps import UNDER_INTERVALS, StepComparison, load_kernels
     from optsched.policies import get_policies, split_names
     from optsched.simulate.dispatch import check_knowledge
 
@@ -90,16 +90,18 @@ def compare(
             raise OptschedError(f"cannot write schedules into {folder}: it is no folder")
         folder.mkdir(parents=True, exist_ok=True)
         check_writable(folder / "schedule.json")
-    results: list[PolicyResult] = []
-    comparison: Comparison | None = None
+    runs: list[Execution] = []
+    times: list[float] = []
+    comparison: StepComparison | None = None
     code = DONE
     with output.progress("loading kernels (compiling them, the first time)") as update:
         load_kernels(chosen, intervals, rule)
         quick = optsched.bound(instance, "closed-form")
 
-        def keep(result: PolicyResult) -> None:
-            results.append(result)
-            update(f"ran {len(results)} of {len(chosen)} policies")
+        def keep(run: Execution, seconds: float) -> None:
+            runs.append(run)
+            times.append(seconds)
+            update(f"ran {len(runs)} of {len(chosen)} policies")
 
         try:
             comparison = optsched.compare(
@@ -115,12 +117,14 @@ def compare(
             comparison = replace(comparison, bound=optsched.bound(instance))
         except KeyboardInterrupt:
             code = INTERRUPTED
-            done = f"{len(results)} of {len(chosen)} policies"
+            done = f"{len(runs)} of {len(chosen)} policies"
             output.note(f"interrupted after {done}; the bound is that in closed form")
-            if not results:
+            if not runs:
                 return code
             if comparison is None:
-                comparison = Comparison(instance, quick, tuple(results), intervals=intervals)
+                comparison = StepComparison(
+                    instance, quick, tuple(runs), tuple(times), intervals=intervals
+                )
     if schedules is not None:
         for schedule in comparison.schedules:
             schedule.to_json(folder / f"{schedule.policy}.json")
@@ -140,6 +144,7 @@ def _compare_on_clock(
     warm_up: float,
     knowledge: dict[str, Any],
 ) -> int:
+    from optsched.comparison import ClockComparison
     from optsched.policies import split_names
 
     runs: list[ClockedRun] = []
@@ -153,10 +158,10 @@ def _compare_on_clock(
             update(f"ran {run.policy}")
 
         try:
-            optsched.compare_on_clock(
+            optsched.compare(
                 instance,
-                clock,
                 None if policies is None else split_names(policies),
+                clock=clock,
                 until=math.inf if until is None else until,
                 seed=click.get_current_context().params["seed"],
                 on_result=keep,
@@ -167,9 +172,7 @@ def _compare_on_clock(
             output.note(f"interrupted after {len(runs)} policies")
             if not runs:
                 return code
-    comparison = optsched.ClockComparison(
-        instance, runs[0].clock, tuple(runs), tuple(times), warm_up
-    )
+    comparison = ClockComparison(instance, runs[0].clock, tuple(runs), tuple(times), warm_up)
     output.say(str(comparison))
     output.result(comparison.to_dict())
     return code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,6 @@ from optsched.cli.common import (
 from optsched.cli.presentation import command, examples
 
 if TYPE_CHECKING:
-    from optsched.comparison.steps import PolicyResult
     from optsched.execution import Execution
     from optsched.instance import Instance
 
@@ -50,7 +49,14 @@ if TYPE_CHECKING:
     "--horizon", type=int, metavar="T", help="Steps whose memory is planned (default: no limit)."
 )
 @click.option(
-    "--every", type=int, default=1, show_default=True, metavar="K", help="Steps between reviews."
+    "--every",
+    "--replan-interval",
+    "replan_interval",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="K",
+    help="Steps between reviews at least.",
 )
 @click.option(
     "--budget",
@@ -68,12 +74,12 @@ if TYPE_CHECKING:
     help="Order where there is no plan: area, mc-sf, mc-sf-total or fcfs.",
 )
 @click.option(
-    "--futures",
+    "--scenarios",
     type=int,
     default=8,
     show_default=True,
     metavar="N",
-    help="Possible arrivals on which plans are held against the fallback; 0 trusts the plan.",
+    help="Possible arrivals on which plans are compared with the fallback; 0 trusts the plan.",
 )
 @click.option(
     "--intervals",
@@ -81,7 +87,7 @@ if TYPE_CHECKING:
     help="What is known of outputs: exact, common:L,U, classes:W, relative:X or column.",
 )
 @click.option(
-    "--reading",
+    "--length-estimate",
     default="posterior",
     show_default=True,
     metavar="R",
@@ -106,13 +112,13 @@ def rolling(
     proven lower bound, as by compare. Ctrl-C ends the planning: the fallback decides the rest, and
     all output is written.
     """
-    from optsched.comparison.steps import Comparison, PolicyResult, load_kernels
+    from optsched.comparison.steps import StepComparison, load_kernels
     from optsched.execution import check_log_name
     from optsched.policies import RollingPolicy, get_policies, split_names
     from optsched.simulate.dispatch import check_knowledge
 
     seed = click.get_current_context().params["seed"]
-    RollingPolicy(fallback=fallback, **settings)  # bad settings are named before any work
+    policy = RollingPolicy(fallback=fallback, **settings)
     if html is not None:
         check_writable(html)
     if log is not None:
@@ -124,54 +130,50 @@ def rolling(
     elif intervals is None:
         names = list(dict.fromkeys([fallback, "mc-sf", "area"]))
     others = get_policies(names)
-    for policy in others:
-        check_knowledge(policy, intervals)
-    results: list[PolicyResult] = []
+    for other in others:
+        check_knowledge(other, intervals)
     unfinished: tuple[Execution, ...] = ()
     with output.progress("loading kernels (compiling them, the first time)") as update:
         load_kernels(others, intervals)
         proven = optsched.bound(instance, "closed-form")
         update("rolling horizon")
-        run = optsched.rolling(
+        execution = optsched.run(
             instance,
-            fallback=fallback,
+            policy,
             intervals=intervals,
             seed=seed,
             on_progress=lambda started, count: update(
                 f"rolling horizon: {started:,} of {count:,} requests started "
                 "(Ctrl-C: no more plans)"
             ),
-            **settings,
         )
-        interrupted = run.interrupted
-        execution = cast("Execution", run.execution)  # no clock was given
-        results.append(
-            PolicyResult(run.schedule, run.seconds, execution.evictions, execution.wasted_tokens)
-        )
+        decisions = execution.decisions
+        interrupted: bool = decisions.interrupted
+        runs, times = [execution], [decisions.seconds]
+
+        def keep(run: Execution, seconds: float) -> None:
+            runs.append(run)
+            times.append(seconds)
+
         if not interrupted:
             update("the policies beside it")
             try:
                 beside = optsched.compare(
-                    instance,
-                    others,
-                    intervals=intervals,
-                    seed=seed,
-                    bound=proven,
-                    on_result=results.append,
+                    instance, others, intervals=intervals, seed=seed, bound=proven, on_result=keep
                 )
-                unfinished = beside.unfinished
+                unfinished = beside.incomplete
                 update("finding a lower bound")
                 proven = optsched.bound(instance)
             except KeyboardInterrupt:
                 interrupted = True
     if interrupted:
-        done = f"{len(results)} of {len(others) + 1} policies"
-        output.note(f"interrupted after {run.counts.planned:,} planned decisions and {done}")
-    comparison = Comparison(instance, proven, tuple(results), unfinished, intervals)
+        done = f"{len(runs)} of {len(others) + 1} policies"
+        output.note(f"interrupted after {decisions.counts.planned:,} planned decisions and {done}")
+    comparison = StepComparison(instance, proven, tuple(runs), tuple(times), unfinished, intervals)
     if log is not None:
         execution.to_log(log)
     if html is not None:
         comparison.to_html(html)
-    output.say(f"{comparison}\n\nrolling: {run}")
-    output.result({**comparison.to_dict(), "rolling": run.to_dict()})
+    output.say(f"{comparison}\n\nrolling: {decisions}")
+    output.result({**comparison.to_dict(), "rolling": decisions.to_dict()})
     return INTERRUPTED if interrupted else DONE

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 import optsched
 from optsched.cli.common import (
     DONE,
+    INTERRUPTED,
     NO,
     Output,
     check_clock_options,
@@ -24,8 +25,10 @@ from optsched.cli.presentation import command, examples
 from optsched.errors import PolicyError
 
 if TYPE_CHECKING:
+    from optsched.execution import Execution
     from optsched.instance import Instance
     from optsched.policies import Policy
+    from optsched.simulate.seconds.execution import ClockedRun
 
 
 @command(
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
     "--beta",
     type=float,
     metavar="X",
-    help="Probability that alpha-beta-clearing sends one back.",
+    help="Probability that alpha-beta-clearing preempts a request.",
 )
 @click.option("--log", type=click.Path(), help="Write all attempts to a .csv, .csv.gz or .parquet.")
 def simulate(
@@ -72,8 +75,8 @@ def simulate(
 ) -> int:
     """Run one policy and keep all that happened.
 
-    Shown are latency, first tokens, memory and evictions; --log has all attempts. The exit code is
-    1 if the policy does not complete all requests, because its run repeats itself or was given up.
+    Shown are latency, first tokens, memory and preemptions; --log has all attempts. The exit code
+    is 1 if the policy does not complete all requests: its run repeats itself or was given up.
     """
     from optsched.execution import check_log_name
 
@@ -83,58 +86,37 @@ def simulate(
     chosen = _with_limits(_with_parameters(policy, alpha, beta), batch_requests, batch_tokens)
     seed = click.get_current_context().params["seed"]
     check_clock_options(clock, until, warm_up)
+    known: dict[str, Any] = {"intervals": intervals, "rule": rule, "seed": seed}
+    measured: dict[str, Any] = {}
     if clock is not None:
-        with output.progress(f"running {chosen.name}"):
-            run = optsched.execute(
-                instance,
-                chosen,
-                clock=clock,
-                intervals=intervals,
-                rule=rule,
-                seed=seed,
-                until=math.inf if until is None else until,
-            )
-            metrics = run.metrics(warm_up)
-        if log is not None:
-            run.to_log(log)
-        output.say(str(run))
-        output.result(metrics)
-        return DONE if run.loop is None and run.stall is None else NO
+        known |= {"clock": clock, "until": math.inf if until is None else until}
+        measured["warm_up"] = warm_up
     with output.progress(f"running {chosen.name}"):
-        execution = optsched.execute(
-            instance,
-            chosen,
-            intervals=intervals,
-            rule=rule,
-            seed=seed,
-        )
+        run: Execution | ClockedRun = optsched.run(instance, chosen, **known)
+        metrics = run.metrics(**measured)
     if log is not None:
-        execution.to_log(log)
-    output.say(str(execution))
-    output.result(execution.metrics())
-    return DONE if execution.all_complete else NO
+        run.to_log(log)
+    output.say(str(run))
+    output.result(metrics)
+    if run.decisions is not None and run.decisions.interrupted:
+        return INTERRUPTED
+    return DONE if run.loop is None and run.stall is None else NO
 
 
 def _with_parameters(name: str, alpha: float | None, beta: float | None) -> Policy:
-    from optsched.policies import OverflowPolicy, get_policy
+    from optsched.policies import get_policy
 
-    policy = get_policy(name)
+    policy: Any = get_policy(name)
     if alpha is None and beta is None:
-        return policy
-    if not isinstance(policy, OverflowPolicy):
+        return cast("Policy", policy)
+    if policy.needs.kind != "threshold":
         raise PolicyError(f"policy {name!r} has neither alpha nor beta; leave them out")
-    return policy.with_parameters(alpha, beta)
+    return cast("Policy", policy.with_parameters(alpha, beta))
 
 
-def _with_limits(policy: Policy, requests: int | None, tokens: int | None) -> Policy:
-    from optsched.policies import EnginePolicy
-
-    if requests is None and tokens is None:
-        return policy
-    if not isinstance(policy, EnginePolicy):
+def _with_limits(policy: Any, requests: int | None, tokens: int | None) -> Policy:
+    limits = {"max_num_seqs": requests, "max_num_batched_tokens": tokens}
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    if given and policy.needs.kind != "engine":
         raise PolicyError(f"policy {policy.name!r} has no limits of batches; leave them out")
-    return dataclasses.replace(
-        policy,
-        requests_most=policy.requests_most if requests is None else requests,
-        tokens_most=policy.tokens_most if tokens is None else tokens,
-    )
+    return cast("Policy", dataclasses.replace(policy, **given) if given else policy)

@@ -33,10 +33,10 @@ class Profiles:
     --------
     A prompt that is pruned while the request runs:
 
-    >>> from optsched import Cluster, Instance, run_cluster
+    >>> from optsched import Cluster, Instance, run
     >>> shrinking = Profiles([[9, 5, 2], [4, 4]])
-    >>> run = run_cluster(Instance([9, 4], [3, 2], 99), Cluster(1, 2), drift=shrinking)
-    >>> run.total_load
+    >>> cluster = Cluster(1, 2)
+    >>> run(Instance([9, 4], [3, 2], 99), "fcfs", cluster=cluster, drift=shrinking).total_load
     array([13,  9,  2])
     """
 

@@ -1,4 +1,4 @@
-"""What a run on a cluster gives: arrays by request and by step, and the paper's metrics."""
+"""The result of a run on a cluster: arrays by request and by step, and the paper's metrics."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.views import draw
 from optsched.errors import InstanceError
+from optsched.execution import Run
+from optsched.schedule import Violation
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.cluster.facts import Cluster
     from optsched.instance import Instance
 
 WARM_UP = 300  # steps; longer than the mean output of the calibrated workload
-STUCK = 20  # times as long as everybody waits under first come, first served
+STUCK = 20  # times as long as all wait under first come, first served
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClusterRun:
+class ClusterRun(Run):
     r"""A run of one policy on one cluster, until all was done or for a number of steps.
 
     Attributes
@@ -71,6 +75,10 @@ class ClusterRun:
     lookahead: int | None
     seconds: float
 
+    clock = None
+    unit = "s"
+    preemptions = 0  # a request that was admitted runs to its end
+
     def __repr__(self) -> str:
         return (
             f"<ClusterRun {self.policy!r}: {self.steps} steps, "
@@ -104,7 +112,7 @@ class ClusterRun:
         return self.cluster.overhead_s + self.cluster.seconds_per_token * work
 
     @cached_property
-    def clock(self) -> FloatArray:
+    def times(self) -> FloatArray:
         """Seconds at the start of each step, and at the end of the last; shape (K + 1,)."""
         return np.concatenate([[0.0], np.cumsum(self.step_seconds)])
 
@@ -130,12 +138,82 @@ class ClusterRun:
     @property
     def started_s(self) -> FloatArray:
         """Second at which each request started, not a number where it did not; shape (n,)."""
-        return np.where(self.starts >= 0, self.clock[self.starts], np.nan)
+        return np.where(self.starts >= 0, self.times[self.starts], np.nan)
 
     @property
     def finished_s(self) -> FloatArray:
         """Second at which each request ended, not a number where it did not; shape (n,)."""
-        return np.where(self.completed, self.clock[self.completions], np.nan)
+        return np.where(self.completed, self.times[self.completions], np.nan)
+
+    @property
+    def latencies(self) -> FloatArray:
+        """Seconds from the step of arrival to the end; not a number where unfinished."""
+        arrived = self.times[np.minimum(self.instance.arrivals, self.steps)]
+        return self.finished_s - arrived
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that were not completed."""
+        return int((~self.completed).sum())
+
+    @property
+    def total_latency(self) -> float:
+        """Sum of the latencies of the completed requests in seconds."""
+        return float(self.latencies[self.completed].sum())
+
+    @property
+    def mean_latency(self) -> float:
+        """Mean latency of the completed requests in seconds; not a number if there are none."""
+        done = int(self.completed.sum())
+        return self.total_latency / done if done else float("nan")
+
+    @property
+    def makespan(self) -> float:
+        """Second at which the last step ended."""
+        return float(self.times[-1])
+
+    def check(self) -> list[Violation]:
+        """Return what is wrong with the run, rebuilt from starts and workers alone.
+
+        Returns
+        -------
+        list of Violation
+            Empty if no request starts before it arrives, and no worker runs more requests at a
+            step than it has slots.
+        """
+        found: list[Violation] = []
+        arrivals = self.instance.arrivals
+        begun = self.starts >= 0
+        for request in np.flatnonzero(begun & (self.starts < arrivals)).tolist():
+            label, step = self.instance.label(request), int(self.starts[request])
+            limit = int(arrivals[request])
+            found.append(Violation("arrival", request, label, step, step, limit, step))
+        slots = self.cluster.per_worker("slots")
+        for worker in range(self.cluster.workers):
+            there = begun & (self.workers == worker)
+            ends = np.minimum(self.starts[there] + self.instance.outputs[there], self.steps)
+            changes = np.bincount(self.starts[there], minlength=self.steps + 1)
+            running = np.cumsum(changes - np.bincount(ends, minlength=self.steps + 1))
+            for step in np.flatnonzero(running > slots[worker]).tolist():
+                count, limit = int(running[step]), int(slots[worker])
+                sentence = f"worker {worker} runs {count} requests at step {step}, in {limit} slots"
+                found.append(Violation("slots", -1, "", step, count, limit, step, sentence))
+        return found
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the power of all workers over time.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn on.
+        """
+        return draw("plot_power", self, ax)
 
     def metrics(self, warm_up: int | None = None) -> dict[str, Any]:
         r"""Compute the metrics of BF-IO Section 6.3 and App. D.
@@ -158,7 +236,7 @@ class ClusterRun:
             - ``mean_wait_steps`` and ``max_wait_steps`` from being revealed to being admitted,
               requests that still wait included, over the whole run;
             - ``stuck``: requests that wait at the end for more than 20 times as long as first
-              come, first served would let everybody wait (mean waiting over admissions per step);
+              come, first served would let all wait (mean waiting over admissions per step);
             - ``completed``: requests; ``steps`` and ``seconds`` that were measured.
 
         Raises
@@ -168,9 +246,9 @@ class ClusterRun:
 
         Examples
         --------
-        >>> from optsched import Cluster, Instance, run_cluster
-        >>> run = run_cluster(Instance([5, 6, 7], [2, 2, 2], 99), Cluster(2, 2), "fcfs")
-        >>> run.metrics(warm_up=0)["imbalance_tokens"]
+        >>> from optsched import Cluster, Instance, run
+        >>> ran = run(Instance([5, 6, 7], [2, 2, 2], 99), "fcfs", cluster=Cluster(2, 2))
+        >>> ran.metrics(warm_up=0)["imbalance_tokens"]
         6.5
         """
         if warm_up is None:
@@ -213,7 +291,7 @@ class ClusterRun:
         return int((self.waits[still] > STUCK * fair).sum())
 
     def to_pandas(self) -> pd.DataFrame:
-        """Give one row per request.
+        """Return one row per request.
 
         Returns
         -------

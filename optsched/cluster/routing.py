@@ -1,4 +1,4 @@
-"""Who goes to which worker: the rules by name, BF-IO with its options, and rules of your own."""
+"""Which request goes to which worker: rules by name, BF-IO with its options, rules of your own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RoutingRule:
 
     Examples
     --------
-    >>> RoutingRule("lpt").title
+    >>> RoutingRule("lpt").description
     'oldest requests, largest first to the lightest worker'
     """
 
@@ -43,15 +43,17 @@ class RoutingRule:
     choices: int = 2
 
     def __post_init__(self) -> None:
-        if self.name not in _TITLES or self.name == "bf-io":
-            raise PolicyError(f"unknown routing rule {self.name!r}: {nearest(self.name, _TITLES)}")
+        if self.name not in _DESCRIPTIONS or self.name == "bf-io":
+            raise PolicyError(
+                f"unknown routing rule {self.name!r}: {nearest(self.name, _DESCRIPTIONS)}"
+            )
         if self.choices < 1:
             raise PolicyError(f"choices is {self.choices}, but at least 1 worker must be drawn")
 
     @property
-    def title(self) -> str:
+    def description(self) -> str:
         """What the rule does, in a few words."""
-        return _TITLES[self.name]
+        return _DESCRIPTIONS[self.name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +135,7 @@ class BalanceRouting:
         return self.longest if isinstance(self.lookahead, str) else self.lookahead
 
     @property
-    def title(self) -> str:
+    def description(self) -> str:
         """What the policy does, in a few words."""
         text = f"least imbalance over {self.lookahead} further steps"
         if self.lookahead == "adaptive":
@@ -185,15 +187,14 @@ class PythonRouting(Protocol):
     Examples
     --------
     >>> import numpy as np
-    >>> from optsched import Cluster, Instance, run_cluster
+    >>> from optsched import Cluster, Instance, run
     >>> class FirstWorkerFirst:
     ...     name = "first"
     ...     def route(self, state):
     ...         order = np.repeat(np.arange(len(state.free)), state.free)
     ...         order = order[: len(state.waiting)]
     ...         return np.concatenate([order, np.full(len(state.waiting) - len(order), -1)])
-    >>> run = run_cluster(Instance([5, 6, 7], [1, 1, 1], 99), Cluster(2, 2), FirstWorkerFirst())
-    >>> run.workers
+    >>> run(Instance([5, 6, 7], [1, 1, 1], 99), FirstWorkerFirst(), cluster=Cluster(2, 2)).workers
     array([0, 0, 1])
     """
 
@@ -203,13 +204,13 @@ class PythonRouting(Protocol):
         ...
 
     def route(self, state: ClusterState) -> npt.ArrayLike:
-        """Give a worker for each waiting request, or -1 to let it wait."""
+        """Return a worker for each waiting request, or -1 to let it wait."""
         ...
 
 
 Routing = RoutingRule | BalanceRouting | PythonRouting
 
-_TITLES = {
+_DESCRIPTIONS = {
     "fcfs": "oldest request to the worker with most free slots",
     "jsq": "oldest request to the worker with fewest requests",
     "round-robin": "oldest request to the next worker in turn",
@@ -220,7 +221,7 @@ _TITLES = {
 
 #: All routing policies by the name that the command line knows.
 ROUTINGS: dict[str, RoutingRule | BalanceRouting] = {
-    name: BalanceRouting() if name == "bf-io" else RoutingRule(name) for name in _TITLES
+    name: BalanceRouting() if name == "bf-io" else RoutingRule(name) for name in _DESCRIPTIONS
 }
 
 
@@ -246,7 +247,7 @@ def get_routing(routing: str | Routing, **options: Any) -> Routing:
 
     Examples
     --------
-    >>> get_routing("bf-io", lookahead=0).title
+    >>> get_routing("bf-io", lookahead=0).description
     'least imbalance over 0 further steps'
     >>> get_routing("bfio")
     Traceback (most recent call last):

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.views import text, write
+from optsched._internal.views import draw, text, write
+from optsched.cluster.results import ClusterRun
 from optsched.cluster.routing import BalanceRouting, get_routings
+from optsched.comparison.base import Comparison
 from optsched.errors import InstanceError, PolicyError, nearest
 from optsched.instance import Instance
+from optsched.simulate import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     import pandas as pd
+    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray
     from optsched.cluster.facts import Cluster
-    from optsched.cluster.results import ClusterRun
     from optsched.cluster.routing import Routing
 
 CONFIDENCE = 0.95
@@ -46,24 +49,13 @@ class Interval(NamedTuple):
         return f"{self.mean:.4g} ({self.low:.4g} to {self.high:.4g})"
 
 
-@dataclass(frozen=True, eq=False)
-class ClusterComparison:
-    """Runs of several policies on the same traces.
+@dataclass(frozen=True, eq=False, repr=False)
+class ClusterComparison(Comparison[ClusterRun]):
+    """Runs of several routing policies on the same traces: `runs` has one per trace and policy.
 
-    Attributes
-    ----------
-    cluster
-        The cluster.
-    runs
-        By policy the runs, one per trace in the same order.
-    warm_up
-        Steps left out of averages; None as in `ClusterRun.metrics`.
-
-    Examples
-    --------
-    >>> from optsched import Cluster, compare_cluster, family
+    >>> from optsched import Cluster, compare, family
     >>> traces = [family("lognormal", n=3000, seed=seed) for seed in range(3)]
-    >>> comparison = compare_cluster(traces, Cluster(8, 48), ["fcfs", "lpt"], steps=900)
+    >>> comparison = compare(traces, ["fcfs", "lpt"], cluster=Cluster(8, 48), steps=900)
     >>> comparison.ratio("imbalance_tokens", "fcfs", "lpt").low > 1
     True
     """
@@ -72,26 +64,14 @@ class ClusterComparison:
     runs: dict[str, list[ClusterRun]]
     warm_up: int | None = None
 
-    @property
-    def policies(self) -> list[str]:
-        """Names of the policies, in the order in which they ran."""
-        return list(self.runs)
+    _table = "cluster_table"
+
+    def by_policy(self) -> dict[str, ClusterRun]:
+        """Return the run of each policy on the first trace."""
+        return {policy: runs[0] for policy, runs in self.runs.items()}
 
     def values(self, metric: str, policy: str) -> FloatArray:
-        """Give a metric of a policy, one number per trace.
-
-        Parameters
-        ----------
-        metric
-            A key of `ClusterRun.metrics`.
-        policy
-            Name of a policy.
-
-        Returns
-        -------
-        FloatArray
-            Shape (traces,); not a number where a run has no such value.
-        """
+        """Return a key of `ClusterRun.metrics`, one number per trace; NaN where a run has none."""
         if policy not in self.runs:
             raise PolicyError(f"policy {policy!r} did not run; {nearest(policy, self.runs)}")
         rows = [run.metrics(self.warm_up) for run in self.runs[policy]]
@@ -102,47 +82,22 @@ class ClusterComparison:
         )
 
     def mean(self, metric: str, policy: str) -> Interval:
-        """Give the mean of a metric over the traces.
-
-        Parameters
-        ----------
-        metric, policy
-            As in `values`.
-
-        Returns
-        -------
-        Interval
-            Mean and confidence interval.
-        """
+        """Return the mean of a metric over the traces."""
         return _interval(self.values(metric, policy))
 
     def ratio(self, metric: str, policy: str, baseline: str) -> Interval:
-        """Compare two policies trace by trace.
+        """Return the geometric mean over traces of a policy's positive metric over a baseline's.
 
-        Parameters
-        ----------
-        metric
-            A key of `ClusterRun.metrics` that is positive.
-        policy, baseline
-            Names of policies.
-
-        Returns
-        -------
-        Interval
-            Geometric mean of policy over baseline; paired, so that what traces have in common
-            does not widen the interval.
+        It is paired, so that what traces have in common does not widen the interval.
         """
         logs = np.log(self.values(metric, policy)) - np.log(self.values(metric, baseline))
         return Interval(*(math.exp(value) for value in _interval(logs)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give cluster, traces and metrics as plain data, ready for JSON.
+        """Return cluster, traces and metrics as plain data, ready for JSON.
 
-        Returns
-        -------
-        dict
-            Keys "cluster", "instances" and "policies"; with several traces the metrics are means,
-            "max_wait_steps" and "stuck" the largest, and "intervals" has the 95 % intervals.
+        With several traces the metrics are means, "max_wait_steps" and "stuck" the largest, and
+        "intervals" has the 95 % intervals.
         """
         first = next(iter(self.runs.values()))
         return {
@@ -173,86 +128,53 @@ class ClusterComparison:
         return {**entry, "run_seconds": sum(run.seconds for run in runs)}
 
     def to_pandas(self) -> pd.DataFrame:
-        """Give one row per policy, with the metrics of `to_dict`.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Indexed by policy.
-        """
+        """Return one row per policy, with the metrics of `to_dict`."""
         import pandas as pd
 
         rows = [self._entry(policy) for policy in self.runs]
         frame = pd.DataFrame(rows).set_index("policy")
         return frame.drop(columns="intervals", errors="ignore")
 
-    def to_html(self, path: str | Path) -> None:
-        """Write the comparison as one HTML file that needs no network.
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the power of all workers over time, on the first trace."""
+        return draw("plot_power", [*self], ax)
 
-        Parameters
-        ----------
-        path
-            Where to write it.
-        """
+    def to_html(self, path: str | Path) -> None:
+        """Write the comparison as one HTML file that needs no network."""
         write("write_cluster_report", self, path)
 
     def __str__(self) -> str:
         return text("cluster_text", self)
 
 
-def compare_cluster(
+def compare_on_cluster(
     instances: Instance | Iterable[Instance],
     cluster: Cluster,
-    policies: Sequence[str | Routing] = ("fcfs", "jsq", "lpt", "bf-io"),
+    policies: Any = ("fcfs", "jsq", "lpt", "bf-io"),
     *,
+    seed: int = 0,
+    on_result: Callable[[ClusterRun, float], None] | None = None,
     warm_up: int | None = None,
-    on_run: Callable[[ClusterRun], None] | None = None,
     **options: Any,
 ) -> ClusterComparison:
     """Run several routing policies on the same traces.
 
-    Parameters
-    ----------
-    instances
-        One trace or several, such as a family under several seeds.
-    cluster
-        The workers.
-    policies
-        Names or policies, each under another name.
-    warm_up
-        Steps left out of averages; None leaves out 300, or a quarter of a shorter run.
-    on_run
-        Called with every run when it is done.
-    **options
-        Passed to `run_cluster`: steps, drain, reveal, drift, dispatch, record_loads, seed.
-
-    Returns
-    -------
-    ClusterComparison
-        All runs; random choices of a policy differ from trace to trace.
-
-    Examples
-    --------
-    >>> from optsched import Cluster, Instance
-    >>> instance = Instance([9, 1, 8, 2], [2, 2, 2, 2], memory=99)
-    >>> compare_cluster(instance, Cluster(2, 2), ["fcfs", "lpt"]).policies
-    ['fcfs', 'lpt']
+    `warm_up` steps are left out of averages; None leaves out 300, or a quarter of a shorter run.
+    Random choices of a policy differ from trace to trace.
     """
-    from optsched.simulate.cluster.run import run_cluster
-
     traces = [instances] if isinstance(instances, Instance) else list(instances)
     if not traces:
         raise InstanceError("there is no trace to compare policies on")
-    chosen = get_routings([policies] if isinstance(policies, str) else policies)
-    seed = options.pop("seed", 0)
+    several = hasattr(policies, "__iter__") and not isinstance(policies, str)
+    chosen = get_routings(policies if several else [policies])
     runs: dict[str, list[ClusterRun]] = {routing.name: [] for routing in chosen}
     for number, trace in enumerate(traces):
         for routing in chosen:
-            run = run_cluster(trace, cluster, routing, seed=seed + number, **options)
-            run.metrics(warm_up)  # too short a run is refused at once
-            runs[routing.name].append(run)
-            if on_run is not None:
-                on_run(run)
+            found = run(trace, routing, cluster=cluster, seed=seed + number, **options)
+            found.metrics(warm_up)  # too short a run is refused at once
+            runs[routing.name].append(found)
+            if on_result is not None:
+                on_result(found, found.seconds)
     return ClusterComparison(cluster, runs, warm_up)
 
 
@@ -263,32 +185,14 @@ def compare_lookaheads(
     baselines: Sequence[str | Routing] = ("fcfs",),
     **options: Any,
 ) -> ClusterComparison:
-    """Run BF-IO with several lookaheads on the same traces (BF-IO Figure 4).
+    """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4).
 
-    Parameters
-    ----------
-    instances, cluster
-        As in `compare_cluster`.
-    lookaheads
-        The windows H.
-    baselines
-        Other policies beside them.
-    **options
-        As in `compare_cluster`.
-
-    Returns
-    -------
-    ClusterComparison
-        The runs, named "bf-io H=0" and so on.
-
-    Examples
-    --------
     >>> from optsched import Cluster, family
     >>> compare_lookaheads(family("uniform", n=50), Cluster(2, 4), [0, 5]).policies
     ['fcfs', 'bf-io H=0', 'bf-io H=5']
     """
     routings = [BalanceRouting(lookahead=h, name=f"bf-io H={h}") for h in lookaheads]
-    return compare_cluster(instances, cluster, [*baselines, *routings], **options)
+    return compare_on_cluster(instances, cluster, [*baselines, *routings], **options)
 
 
 def _interval(values: FloatArray) -> Interval:

@@ -195,7 +195,7 @@ class Task:
             policies.append(PriorityPolicy("earliest-deadline", "", lambda _: due))
             policies.append(PriorityPolicy("least-slack", "", lambda i: due - i.outputs))
         for policy in policies:
-            self.offer(run(instance, policy))
+            self.offer(run(instance, policy).schedule)
         found = f"{self.cost:,.10g} ({self.best.policy})" if self.best is not None else "none"
         self.note(f"policies: {found}; bound {self.lowest:,.10g} ({self.bound.method})")
 

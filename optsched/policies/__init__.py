@@ -1,13 +1,22 @@
-"""Policies by name: who is admitted first. None of them knows the simulator that runs it."""
+"""Policies by name: what is admitted first. None of them knows the simulator that runs it."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from optsched.errors import PolicyError, nearest
-from optsched.policies.base import RULES, BatchPolicy, PriorityPolicy, Rule, with_rule
-from optsched.policies.decision import DecisionPolicy
+from optsched.policies.base import (
+    RULES,
+    BatchPolicy,
+    Needs,
+    Policy,
+    PriorityPolicy,
+    Rule,
+    with_rule,
+)
+from optsched.policies.decision import DecisionPolicy, State
 from optsched.policies.overflow import OVERFLOW, OverflowPolicy
 from optsched.policies.priorities import PRIORITIES
 from optsched.policies.robust import ROBUST, IntervalPolicy
@@ -15,10 +24,10 @@ from optsched.policies.rolling import ROLLING, RollingPolicy
 from optsched.policies.serving import ENGINES, EnginePolicy
 from optsched.policies.sorted_f import SELECTED, SORTED_F
 from optsched.policies.sorted_lp import SORTED_LP
-from optsched.policies.wait import WAITING, NestedWaitPolicy, WaitingPolicy, WaitPolicy
+from optsched.policies.wait import WAITING, NestedWaitPolicy, WaitPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
 __all__ = [
     "BASIC",
@@ -28,38 +37,25 @@ __all__ = [
     "DecisionPolicy",
     "EnginePolicy",
     "IntervalPolicy",
+    "Needs",
     "NestedWaitPolicy",
-    "OrderPolicy",
     "OverflowPolicy",
     "Policy",
     "PriorityPolicy",
     "RollingPolicy",
     "Rule",
+    "State",
     "WaitPolicy",
-    "WaitingPolicy",
     "get_policies",
     "get_policy",
     "split_names",
     "with_rule",
 ]
 
-#: Policies that know the outputs and never cancel: they are a matter of order alone.
-OrderPolicy = PriorityPolicy | BatchPolicy
+#: The quick ones, which take milliseconds: what is run where no policies are named.
+BASIC: dict[str, Policy] = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
 
-Policy = (
-    OrderPolicy
-    | IntervalPolicy
-    | OverflowPolicy
-    | DecisionPolicy
-    | EnginePolicy
-    | WaitingPolicy
-    | RollingPolicy
-)
-
-#: The quick ones, which take milliseconds: what is run where nobody names policies.
-BASIC: dict[str, OrderPolicy] = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
-
-#: All policies by the name that the command line knows.
+#: All policies by the name that the command line knows; each has a description and a source.
 POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
@@ -75,95 +71,81 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-def get_policy(policy: str | Policy) -> Policy:
-    """Look a policy up by name; a policy object is passed through.
+def get_policy(policy: str | Policy | Callable[[Any], Any]) -> Policy:
+    """Return a policy by name, perhaps with a rule or parameters; an object is passed through.
 
-    Parameters
-    ----------
-    policy
-        A name out of `POLICIES`, perhaps with a rule as in "area+backfill" or with parameters as in
-        "alpha-beta-clearing:0.1,0.2" or "rolling:relax-lp", or a policy object.
+    A function becomes a `DecisionPolicy` or a `PriorityPolicy`, by the name of its parameter.
 
-    Returns
-    -------
-    Policy
-        The policy object.
-
-    Raises
-    ------
-    PolicyError
-        If there is no policy of that name, no rule or no such parameter.
-
-    Examples
-    --------
-    >>> get_policy("area").title
-    'smallest memory-time first'
+    >>> get_policy("area+backfill").name, get_policy("rolling:relax-lp").name
+    ('area+backfill', 'rolling:relax-lp')
+    >>> get_policy(lambda instance: -instance.outputs)
+    PriorityPolicy(name='<lambda>', ...
     >>> get_policy("aera")
     Traceback (most recent call last):
         ...
     optsched.errors.PolicyError: unknown policy 'aera': did you mean 'area'? Known: ...
     """
-    if not isinstance(policy, str):
+    if isinstance(policy, Policy):
         return policy
+    if callable(policy) and not isinstance(policy, type):
+        return _of_function(policy)
+    if not isinstance(policy, str):
+        raise PolicyError(
+            f"{policy!r} is no policy: name one, such as 'area', or pass an object such as "
+            "PriorityPolicy or DecisionPolicy"
+        )
     plain, plus, rule = policy.partition("+")
     name, colon, parameters = plain.partition(":")
     if name not in POLICIES:
         raise PolicyError(f"unknown policy {name!r}: {nearest(name, POLICIES)}")
     found = POLICIES[name]
     if colon:
-        if not isinstance(found, OverflowPolicy | RollingPolicy):
-            raise PolicyError(f"policy {name!r} has no parameters; leave ':{parameters}' out")
         found = found.parsed(parameters)
-    if not plus:
-        return found
-    if not isinstance(found, OrderPolicy):
-        raise PolicyError(
-            f"policy {name!r} admits by rules of its own; the rule {rule!r} is for policies that "
-            "order requests by their outputs"
-        )
-    return with_rule(found, cast("Rule", rule))
+    return with_rule(found, cast("Rule", rule)) if plus else found
+
+
+def _of_function(function: Callable[[Any], Any]) -> Policy:
+    """Return the policy that a function of a state or of an instance is."""
+    name = getattr(function, "__name__", type(function).__name__)
+    text = (inspect.getdoc(function) or "a function").partition("\n")[0]
+    try:
+        parameters = [*inspect.signature(function).parameters]
+    except (TypeError, ValueError):
+        parameters = []
+    if parameters == ["state"]:
+        return DecisionPolicy(name, text, function)
+    if parameters == ["instance"]:
+        return PriorityPolicy(name, text, function)
+    raise PolicyError(
+        f"the function {name!r} as a policy takes ({', '.join(parameters)}), but must take one "
+        "argument: 'state', where it returns the requests to start now, or 'instance', where it "
+        "returns a key per request; rename it, or wrap the function in DecisionPolicy or "
+        "PriorityPolicy"
+    )
 
 
 def split_names(names: str) -> list[str]:
     """Split a list of policies as on the command line; parameters keep their commas.
 
-    Parameters
-    ----------
-    names
-        Names between commas.
-
-    Returns
-    -------
-    list of str
-        One entry per policy.
-
-    Examples
-    --------
     >>> split_names("area,alpha-beta-clearing:0.1,0.2,a-min")
     ['area', 'alpha-beta-clearing:0.1,0.2', 'a-min']
     """
     return re.split(r",(?![\d.])", names)
 
 
-def get_policies(policies: Iterable[str | Policy] | None) -> list[Policy]:
-    """Look several policies up; None means the basic ones.
-
-    Parameters
-    ----------
-    policies
-        Names or policy objects, each at most once.
-
-    Returns
-    -------
-    list of Policy
-        The policies, in the order given.
-    """
+def get_policies(policies: Any = None) -> list[Policy]:
+    """Return policies by name, each at most once; None means the basic ones."""
     if policies is None:
         return list(BASIC.values())
-    found = [get_policy(policy) for policy in policies]
+    several = policies if _is_several(policies) else [policies]
+    found = [get_policy(policy) for policy in several]
     names = [policy.name for policy in found]
     if not found:
         raise PolicyError(f"no policy given; known: {', '.join(sorted(POLICIES))}")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise PolicyError(f"the policy {twice[0]!r} is given twice")
     return found
+
+
+def _is_several(policies: Any) -> bool:
+    return hasattr(policies, "__iter__") and not isinstance(policies, str)

@@ -1,9 +1,19 @@
-"""What a policy is: an order of requests, or a way to choose batches of them."""
+"""What a policy is and what it declares; orders of requests, and choices of batches of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    cast,
+    get_args,
+)
 
 import numpy as np
 
@@ -18,42 +28,95 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, IntArray
     from optsched.instance import Instance
 
-#: What happens when a waiting request does not fit: nobody after it is tried at this step, the
+#: What happens when a waiting request does not fit: none after it is tried at this step, the
 #: others are, or they may start only into room that no more urgent one is planned to use.
 Rule = Literal["prefix", "skip", "backfill"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 
 
+class Needs(NamedTuple):
+    """What a policy declares, so that it is run as it must be and knows what it may.
+
+    Attributes
+    ----------
+    kind
+        How it is run: a key of `optsched.simulate.RUNNERS`.
+    knows
+        The "outputs", which it needs; the outputs even beside policies that know intervals only
+        ("hindsight"); "intervals", without which it cannot plan; or "either".
+    rules
+        Whether it may be run under a rule of admission other than the prefix rule.
+    """
+
+    kind: str
+    knows: Literal["outputs", "hindsight", "intervals", "either"] = "either"
+    rules: bool = False
+
+
+class Policy:
+    """What all policies have: a name, a description, a source, and what they need."""
+
+    name: str
+    description: str
+    source: str
+    needs: ClassVar[Needs]
+
+    def seeded(self, seed: int) -> Policy:
+        """Return the policy that draws from a seed: itself, unless it is random in itself."""
+        return self
+
+    def parsed(self, parameters: str) -> Policy:
+        """Return the policy with the parameters that stand after the colon of its name."""
+        raise PolicyError(f"policy {self.name!r} has no parameters; leave ':{parameters}' out")
+
+
+AnyPolicy = TypeVar("AnyPolicy", bound=Policy)
+
+
 @dataclass(frozen=True)
-class PriorityPolicy:
+class PriorityPolicy(Policy):
     """Admit waiting requests by ascending key; equal keys in order of arrival.
 
     Parameters
     ----------
     name
         Short name for tables and the command line.
-    title
+    description
         What the policy does, in a few words.
     key
-        Gives one number per request, shape (n,); smaller is more urgent.
+        Returns one number per request, shape (n,); smaller is more urgent.
     rule
-        What happens when a request does not fit: `with_rule` says more.
+        What happens when a request does not fit: "prefix", "skip" or "backfill".
+    source
+        Where the policy comes from.
 
     Examples
     --------
-    >>> from optsched import Instance, run
+    >>> from optsched import Instance, PriorityPolicy, run
     >>> longest_first = PriorityPolicy("longest", "longest output first", lambda i: -i.outputs)
-    >>> run(Instance([1, 1], [2, 3], memory=4), longest_first).starts
+    >>> run(Instance([1, 1], [2, 3], memory=4), longest_first).schedule.starts
     array([3, 0])
     """
 
     name: str
-    title: str
+    description: str
     key: Callable[[Instance], npt.NDArray[np.number]]
     rule: Rule = "prefix"
+    source: str = ""
+    needs: ClassVar[Needs] = Needs("order", "outputs", rules=True)
 
     def order(self, instance: Instance) -> IntArray:
-        """Give all request indices, most urgent first.
+        """Return all request indices, most urgent first.
+
+        Parameters
+        ----------
+        instance
+            The requests.
+
+        Returns
+        -------
+        IntArray
+            Shape (n,).
 
         Raises
         ------
@@ -85,40 +148,18 @@ class BatchSelector(Protocol):
 
 
 @dataclass(frozen=True)
-class BatchPolicy:
-    """Choose a batch among the waiting requests, admit it in order, then choose the next.
-
-    Parameters
-    ----------
-    name
-        Short name for tables and the command line.
-    title
-        What the policy does, in a few words.
-    selector
-        Makes, for an instance, the object that chooses the batches.
-    rule
-        What happens when a request does not fit: `with_rule` says more.
-    """
+class BatchPolicy(Policy):
+    """Choose a batch among the waiting requests, admit it in order, then choose the next."""
 
     name: str
-    title: str
-    selector: Callable[[Instance], BatchSelector]
+    description: str
+    selector: Callable[[Instance], BatchSelector]  # makes what chooses the batches
     rule: Rule = "prefix"
+    source: str = ""
+    needs: ClassVar[Needs] = Needs("batch", "outputs", rules=True)
 
     def batches(self, instance: Instance) -> BatchSelector:
-        """Make a selector that refuses batches nobody can admit.
-
-        Parameters
-        ----------
-        instance
-            The requests.
-
-        Returns
-        -------
-        BatchSelector
-            Its `next_batch` raises PolicyError if a batch is empty, or holds an unknown request,
-            one that has not arrived, or one that was in a batch before.
-        """
+        """Return a selector that raises PolicyError at a batch that cannot be admitted."""
         return _Checked(self, instance)
 
 
@@ -135,9 +176,13 @@ class _Checked:
     def next_batch(self) -> IntArray:
         batch = np.asarray(self._selector.next_batch())
         if not len(batch):
-            raise PolicyError(f"policy {self._name!r} gives an empty batch although requests wait")
+            raise PolicyError(
+                f"policy {self._name!r} returns an empty batch although requests wait"
+            )
         if not np.issubdtype(batch.dtype, np.integer):
-            raise PolicyError(f"policy {self._name!r} gives a batch of {batch.dtype}, not indices")
+            raise PolicyError(
+                f"policy {self._name!r} returns a batch of {batch.dtype}, not indices"
+            )
         batch = batch.astype(np.int64, copy=False)
         place = _take(batch, self._waiting)
         if place == len(batch):
@@ -145,18 +190,18 @@ class _Checked:
         request = int(batch[place])
         if not 0 <= request < len(self._waiting):
             raise PolicyError(
-                f"policy {self._name!r} gives the request {request}, but there are only 0 to "
+                f"policy {self._name!r} returns the request {request}, but there are only 0 to "
                 f"{len(self._waiting) - 1}"
             )
         raise PolicyError(
-            f"policy {self._name!r} gives the request {self._instance.label(request)}, which does "
-            "not wait: it has not arrived, or was in a batch before"
+            f"policy {self._name!r} returns the request {self._instance.label(request)}, which "
+            "does not wait: it has not arrived, or was in a batch before"
         )
 
 
 @compiled
 def _take(batch: IntArray, waiting: BoolArray) -> int:
-    """Take requests out of those waiting; gives the place of the first that does not wait."""
+    """Take requests out of those waiting; return the place of the first not among them."""
     for place in range(len(batch)):
         request = batch[place]
         if request < 0 or request >= len(waiting) or not waiting[request]:
@@ -165,39 +210,30 @@ def _take(batch: IntArray, waiting: BoolArray) -> int:
     return len(batch)
 
 
-def with_rule(policy: PriorityPolicy | BatchPolicy, rule: Rule) -> PriorityPolicy | BatchPolicy:
-    """Give a policy another rule of admission.
+def with_rule(policy: AnyPolicy, rule: Rule) -> AnyPolicy:
+    """Return a policy under another rule of admission, named "policy+rule".
 
-    Parameters
-    ----------
-    policy
-        A policy under the prefix rule.
-    rule
-        At each step the waiting requests are tried in order. "prefix": the first that does not fit
-        ends the step. "skip": the others are tried all the same, so that a large request may wait
-        forever. "backfill": all are planned, each at its earliest feasible start given who runs
-        and who was planned before, and whoever is planned for this step starts.
+    At each step the waiting requests are tried in order. "prefix": the first that does not fit
+    ends the step. "skip": the others are tried all the same, so that a large request may wait
+    forever. "backfill": all are planned, each at its earliest feasible start given what runs and
+    what was planned before, and whatever is planned for this step starts.
 
-    Returns
-    -------
-    PriorityPolicy or BatchPolicy
-        Under the name "policy+rule"; for "prefix" the policy itself.
-
-    Raises
-    ------
-    PolicyError
-        If the rule is unknown, or the policy has another already.
-
-    Examples
-    --------
     >>> from optsched.policies import get_policy
     >>> with_rule(get_policy("area"), "backfill").name
     'area+backfill'
     """
     if rule not in RULES:
         raise PolicyError(f"unknown rule {rule!r}: {nearest(str(rule), RULES)}")
-    if rule == "prefix" or policy.rule == rule:
+    if rule == "prefix":
         return policy
-    if policy.rule != "prefix":
+    if not policy.needs.rules:
+        raise PolicyError(
+            f"policy {policy.name!r} admits by rules of its own; the rule {rule!r} is for policies "
+            "that order requests by their outputs"
+        )
+    ordered: Any = policy
+    if ordered.rule == rule:
+        return policy
+    if ordered.rule != "prefix":
         raise PolicyError(f"the policy {policy.name!r} has a rule already; leave {rule!r} out")
-    return replace(policy, name=f"{policy.name}+{rule}", rule=rule)
+    return cast("AnyPolicy", replace(ordered, name=f"{policy.name}+{rule}", rule=rule))

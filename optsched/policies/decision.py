@@ -1,9 +1,11 @@
-"""A policy of the user's own: a function that looks at the worker and says who starts now."""
+"""A policy that is a function: it looks at the worker and returns the requests to start now."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from optsched.policies.base import Needs, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,8 +21,8 @@ class State:
     Attributes
     ----------
     clock
-        The step that was completed last, or the time on a clock in seconds; who starts now makes a
-        token in the next batch.
+        The step that was completed last, or the time on a clock in seconds; a request that starts
+        now makes a token in the next batch.
     waiting
         Requests that have arrived and do not run, by arrival.
     running
@@ -28,7 +30,7 @@ class State:
     tokens
         Tokens that each of the running requests has made, in the same order.
     free
-        Tokens of memory that the next step leaves if nobody starts; negative where it overflows.
+        Tokens of memory that the next step leaves if none starts; negative where it overflows.
         Request i would take ``forecast.prompts[i] + 1`` of them.
     lower
         What each request's output is at least, shape (n,): the forecast's lower bound, or more
@@ -48,32 +50,36 @@ class State:
 
 
 @dataclass(frozen=True)
-class DecisionPolicy:
-    """Start whom a function of yours chooses at each step at which somebody waits.
+class DecisionPolicy(Policy):
+    """Start what a function chooses at each step at which requests wait.
 
-    The memory is kept for you: where the next step would not fit, the requests that have made the
-    fewest tokens are cancelled first, the one started last among equals, before the function is
-    asked and once more after those it chose have started.
+    The memory is kept for the function: where the next step would not fit, the requests that have
+    made the fewest tokens are preempted first, the one started last among equals, before the
+    function is asked and once more after those it chose have started.
 
     Parameters
     ----------
     name
         Short name for tables.
-    title
+    description
         What the policy does, in a few words.
     decide
-        Gets a `State` and gives the waiting requests to start now.
+        Takes an `optsched.policies.State` and returns the waiting requests to start now.
+    source
+        Where the policy comes from.
 
     Examples
     --------
-    >>> from optsched import Instance, execute
+    >>> from optsched import DecisionPolicy, Instance, run
     >>> def one_at_a_time(state):
     ...     return state.waiting[:1] if not len(state.running) else []
     >>> single = DecisionPolicy("single", "no batching", one_at_a_time)
-    >>> execute(Instance([1, 1], [2, 3], memory=9), single).schedule.starts
+    >>> run(Instance([1, 1], [2, 3], memory=9), single).schedule.starts
     array([0, 2])
     """
 
     name: str
-    title: str
+    description: str
     decide: Callable[[State], Iterable[int] | IntArray]
+    source: str = ""
+    needs: ClassVar[Needs] = Needs("decision")

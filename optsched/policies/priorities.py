@@ -5,13 +5,28 @@ from __future__ import annotations
 from optsched.policies.base import PriorityPolicy
 
 PRIORITIES = (
-    PriorityPolicy("fcfs", "first come, first served", lambda instance: instance.arrivals),
-    # Jaillet et al., "Online Scheduling for LLM Inference with KV Cache Constraints", Alg. 1.
-    PriorityPolicy("mc-sf", "shortest output first", lambda instance: instance.outputs),
-    # MC-SF_2 of Wang et al., "LLM Serving Optimization with Variable Prefill and Decode Lengths".
     PriorityPolicy(
-        "mc-sf-total", "smallest prompt + output first", lambda instance: instance.peaks
+        "fcfs",
+        "first come, first served",
+        lambda instance: instance.arrivals,
+        source="the order of arrival",
     ),
-    # Smith's rule for the memory-time relaxation behind the closed-form bound (docs/bounds.md).
-    PriorityPolicy("area", "smallest memory-time first", lambda instance: instance.areas),
+    PriorityPolicy(
+        "mc-sf",
+        "shortest output first",
+        lambda instance: instance.outputs,
+        source="Jaillet Alg. 1",
+    ),
+    PriorityPolicy(
+        "mc-sf-total",
+        "smallest prompt + output first",
+        lambda instance: instance.peaks,
+        source="Sorted-F Section 2.1",
+    ),
+    PriorityPolicy(
+        "area",
+        "smallest memory-time first",
+        lambda instance: instance.areas,
+        source="Smith's rule for the relaxation behind the closed-form bound",
+    ),
 )

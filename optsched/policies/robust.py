@@ -1,7 +1,7 @@
 """Policies that know an interval for each output (Robust), and interval-aware memory-time orders.
 
 Each is a few rules for one loop (`simulate.steps.preemption`): what a request is planned with, in
-which order requests wait, what happens to one that outlives its plan, and who is cancelled first
+which order requests wait, what happens to one that outlives its plan, and which is preempted first
 when the memory runs out. A policy looks at a `Forecast`, never at an instance.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from optsched.policies.base import PriorityPolicy
+from optsched.policies.base import Needs, Policy, PriorityPolicy
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class IntervalPolicy:
-    """Plan with a bound of each output, and cancel what turns out longer than fits.
+class IntervalPolicy(Policy):
+    """Plan with a bound of each output, and preempt what turns out longer than fits.
 
-    A cancelled request loses its tokens and waits again; from then on it is planned with the
+    A preempted request loses its tokens and waits again; from then on it is planned with the
     tokens it had made where these are more than its bound. Waiting requests are admitted in order
     as long as the plan fits (prefix rule); ties are random, from the seed of the run.
 
@@ -32,7 +32,7 @@ class IntervalPolicy:
     ----------
     name
         Short name for tables and the command line.
-    title
+    description
         What the policy does, in a few words.
     plan
         Bound that a request is planned with at first.
@@ -42,59 +42,55 @@ class IntervalPolicy:
     outlived
         A running request that has outlived its plan is planned to end with the next step
         ("ends-next"), counts as nothing at admission ("holds-nothing", after which what is too
-        much is cancelled), or is cancelled at once and planned with its upper bound ("restarts") or
-        with twice its bound ("doubles").
-    cancel
-        Who is cancelled first when the memory runs out: the least "bound", or the least of the
+        much is preempted), or is preempted at once and planned with its upper bound ("restarts")
+        or with twice its bound ("doubles").
+    preempt
+        Which is preempted first when the memory runs out: the least "bound", or the least of the
         larger of bound and "tokens" made.
     slack
         Share of the memory that admission leaves free unless the worker is idle.
+    source
+        Where the policy comes from.
 
     Examples
     --------
     Robust Algorithm 2 with a reserve of a quarter of the memory:
 
-    >>> from optsched import Instance, execute
+    >>> from optsched import Instance, run
     >>> careful = IntervalPolicy("careful", "a-min with a reserve", slack=0.25)
-    >>> execute(Instance([1] * 5, [1] * 5, 10), careful, intervals="common:1,4").total_latency
+    >>> run(Instance([1] * 5, [1] * 5, 10), careful, intervals="common:1,4").total_latency
     6
     """
 
     name: str
-    title: str
+    description: str
     plan: Literal["lower", "upper"] = "lower"
     order: Literal["bound", "area", "mean-area", "random"] = "bound"
     outlived: Literal["ends-next", "holds-nothing", "restarts", "doubles"] = "ends-next"
-    cancel: Literal["bound", "tokens"] = "bound"
+    preempt: Literal["bound", "tokens"] = "bound"
     slack: float = 0.0
+    source: str = ""
+    needs: ClassVar[Needs] = Needs("plan", "intervals")
 
     def planned(self, forecast: Forecast) -> IntArray:
-        """Give the output that each request is planned with at first, shape (n,)."""
+        """Return the output that each request is planned with at first, shape (n,)."""
         return forecast.lower if self.plan == "lower" else forecast.upper
 
     def for_forecast(self, forecast: Forecast) -> IntervalPolicy:
-        """Give the policy that is run under a forecast: itself, unless it depends on that."""
+        """Return the policy that is run under a forecast: itself, unless it depends on that."""
         return self
 
 
 @dataclass(frozen=True)
 class SwitchingPolicy(IntervalPolicy):
-    """Is one interval policy where bounds lie far apart, and another where they are near.
-
-    Parameters
-    ----------
-    apart, near
-        Which one, up to this ratio of lower bounds to upper bounds, in sums, and above it.
-    switch
-        The ratio.
-    """
+    """Be `apart` up to a ratio of lower to upper bounds, in sums, and `near` above it."""
 
     apart: IntervalPolicy | None = None
     near: IntervalPolicy | None = None
     switch: float = 0.5
 
     def for_forecast(self, forecast: Forecast) -> IntervalPolicy:
-        """Give one of the two."""
+        """Return one of the two."""
         assert self.apart is not None
         assert self.near is not None
         ratio = float(forecast.lower.sum()) / float(forecast.upper.sum())
@@ -102,42 +98,69 @@ class SwitchingPolicy(IntervalPolicy):
 
 
 class Hindsight(PriorityPolicy):
-    """Knows the outputs even where the policies beside it only know intervals: a reference."""
+    """Know the outputs even where the policies beside it only know intervals: a reference."""
+
+    needs: ClassVar[Needs] = Needs("order", "hindsight", rules=True)
 
 
 class RandomOrder(Hindsight):
-    """Takes requests in random order and knows the outputs (Robust's auxiliary A_random)."""
+    """Take requests in random order and know the outputs (Robust's auxiliary A_random)."""
 
     def seeded(self, seed: int) -> RandomOrder:
-        """Give the policy that draws its order from a seed."""
+        """Return the policy that draws its order from a seed."""
         return replace(self, key=lambda given: np.random.default_rng(seed).permutation(len(given)))
 
 
-_A_MIN = IntervalPolicy("a-min", "smallest lower bound first, planned with it; cancels")
+_OURS = "memory-time, as in area"
+_A_MIN = IntervalPolicy(
+    "a-min", "smallest lower bound first, planned with it; preempts", source="Robust Alg. 2"
+)
 _A_L = IntervalPolicy(
-    "a-l", "lower bound first; who outlives it restarts with the upper", outlived="restarts"
+    "a-l",
+    "lower bound first; one that outlives it restarts with the upper",
+    outlived="restarts",
+    source="Robust Section 5.2",
 )
 
 ROBUST = (
-    Hindsight("h-sf", "shortest true output first, in hindsight", lambda given: given.outputs),
+    Hindsight(
+        "h-sf",
+        "shortest true output first, in hindsight",
+        lambda given: given.outputs,
+        source="Robust Section 2",
+    ),
     RandomOrder(
-        "a-random", "random order, with the true outputs", lambda given: given.arrivals
+        "a-random",
+        "random order, with the true outputs",
+        lambda given: given.arrivals,
+        source="Robust Section 8",
     ).seeded(0),
-    IntervalPolicy("a-max", "smallest upper bound first, planned with it", plan="upper"),
     IntervalPolicy(
-        "a-max-random", "random order, planned with the upper bound", plan="upper", order="random"
+        "a-max",
+        "smallest upper bound first, planned with it",
+        plan="upper",
+        source="Robust Alg. 1",
+    ),
+    IntervalPolicy(
+        "a-max-random",
+        "random order, planned with the upper bound",
+        plan="upper",
+        order="random",
+        source="after Robust Alg. 1",
     ),
     _A_MIN,
     IntervalPolicy(
         "a-min-overcommit",
         "a-min where a request that outlived its bound counts as nothing at admission",
         outlived="holds-nothing",
+        source="after Robust Alg. 2",
     ),
     _A_L,
     IntervalPolicy(
         "a-double",
-        "lower bound first; who outlives it restarts with twice the bound",
+        "lower bound first; one that outlives it restarts with twice the bound",
         outlived="doubles",
+        source="after Robust Section 5.2",
     ),
     # Where the bounds of Robust Theorems 5.1 and 5.2 cross, for two-point outputs.
     SwitchingPolicy(
@@ -146,19 +169,22 @@ ROBUST = (
         apart=_A_L,
         near=_A_MIN,
         switch=(3 - math.sqrt(5)) / 2,
+        source="Robust Theorems 5.1 and 5.2",
     ),
     IntervalPolicy(
         "area-lower",
-        "smallest memory-time at the lower bound first; cancels the fewest tokens",
+        "smallest memory-time at the lower bound first; preempts the fewest tokens",
         order="area",
-        cancel="tokens",
+        preempt="tokens",
         slack=0.1,
+        source=_OURS,
     ),
     IntervalPolicy(
         "area-posterior",
-        "smallest mean memory-time over the interval first; cancels the fewest tokens",
+        "smallest mean memory-time over the interval first; preempts the fewest tokens",
         order="mean-area",
-        cancel="tokens",
+        preempt="tokens",
         slack=0.1,
+        source=_OURS,
     ),
 )

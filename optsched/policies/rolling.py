@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from optsched.errors import PolicyError, nearest
-from optsched.policies.base import PriorityPolicy
+from optsched.policies.base import Needs, Policy, PriorityPolicy
 from optsched.policies.priorities import PRIORITIES
 
 if TYPE_CHECKING:
@@ -16,50 +16,57 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import IntArray
 
-Reading = Literal["lower", "upper", "posterior"]
-READINGS: tuple[Reading, ...] = get_args(Reading)
+LengthEstimate = Literal["lower", "upper", "posterior"]
+LENGTH_ESTIMATES: tuple[LengthEstimate, ...] = get_args(LengthEstimate)
 ROLLING_MODELS = ("hindsight", "hindsight-exact", "relax-lp", "batch")
 ORDERS = {policy.name: policy for policy in PRIORITIES}
 
 
 @dataclass(frozen=True)
-class RollingPolicy:
+class RollingPolicy(Policy):
     """Plan the requests that wait, start those whose time has come, and plan again.
+
+    Reviews take place when requests have arrived, when an output turns out other than planned, and
+    when a request has started while others wait beyond the window. How the decisions came about
+    is in `Execution.decisions`. Ctrl-C ends the planning, not the run: what was decided stays, and
+    the fallback decides the rest. A second Ctrl-C ends the run.
 
     Parameters
     ----------
     model
-        What plans a window. "hindsight": the hindsight program with the memory priced for whom the
-        window leaves out, by search. "hindsight-exact": the same by HiGHS, for small windows.
-        "relax-lp": the order of Sorted-LP. "batch": batches of least F. Or a function of your own
-        that takes an `optsched.rolling.Window` and gives a start for each of its requests.
+        What plans a window. "hindsight": the hindsight program with the memory priced for the
+        requests beyond the window, by search. "hindsight-exact": the same by HiGHS, for small
+        windows. "relax-lp": the order of Sorted-LP. "batch": batches of least F. Or a function
+        that takes an `optsched.rolling.Window` and returns a start for each of its requests.
     window
         How many waiting requests are planned at most, the first ones in the fallback's order.
     horizon
         Steps whose memory is planned at most: fewer requests are, if those ahead fill it. None
         plans the whole window.
-    every
+    replan_interval
         Steps between two reviews at least. In between the plan is carried out.
     budget
         Seconds for one decision. At 0 the fallback decides alone.
     fallback
         The order of admission (prefix rule) where there is no plan: "area", "mc-sf",
-        "mc-sf-total", "fcfs", or a `PriorityPolicy` of your own.
-    reading
+        "mc-sf-total", "fcfs", or a `PriorityPolicy`.
+    length_estimate
         With intervals: what an output is taken for, its "lower" or "upper" bound, or the
         "posterior" mean of those outputs that are still possible, all equally likely.
-    futures
-        Possible arrivals of the near future, drawn from the past, on which a plan is held against
+    scenarios
+        Possible arrivals of the near future, drawn from the past, on which a plan is compared with
         the fallback; 0 trusts the plan.
+    name, description, source
+        For tables and the command line.
 
     Raises
     ------
     PolicyError
-        If a setting makes no sense.
+        If a setting is invalid.
 
     Examples
     --------
-    >>> from optsched import family, run
+    >>> from optsched import RollingPolicy, family, run
     >>> instance = family("uniform", n=30, seed=1)
     >>> run(instance, "area").total_latency
     3757
@@ -70,22 +77,29 @@ class RollingPolicy:
     model: str | Callable[[Any], IntArray] = "hindsight"
     window: int = 64
     horizon: int | None = None
-    every: int = 1
+    replan_interval: int = 1
     budget: float = 0.02
     fallback: str | PriorityPolicy = "area"
-    reading: Reading = "posterior"
-    futures: int = 8
+    length_estimate: LengthEstimate = "posterior"
+    scenarios: int = 8
     name: str = "rolling"
-    title: str = "plans a window of waiting requests, starts what is due, and plans again"
+    description: str = "plans a window of waiting requests, starts what is due, and plans again"
+    source: str = "this package, docs/rolling.md"
+    needs: ClassVar[Needs] = Needs("rolling")
 
     def __post_init__(self) -> None:
         if isinstance(self.model, str) and self.model not in ROLLING_MODELS:
             known = nearest(self.model, ROLLING_MODELS)
             raise PolicyError(f"unknown model {self.model!r} of a rolling horizon: {known}")
-        if self.reading not in READINGS:
-            known = nearest(str(self.reading), READINGS)
-            raise PolicyError(f"unknown reading {self.reading!r} of intervals: {known}")
-        for field, least in (("window", 1), ("horizon", 1), ("every", 1), ("futures", 0)):
+        if self.length_estimate not in LENGTH_ESTIMATES:
+            known = nearest(str(self.length_estimate), LENGTH_ESTIMATES)
+            raise PolicyError(f"unknown length estimate {self.length_estimate!r}: {known}")
+        for field, least in (
+            ("window", 1),
+            ("horizon", 1),
+            ("replan_interval", 1),
+            ("scenarios", 0),
+        ):
             value = getattr(self, field)
             if field == "horizon" and value is None:
                 continue
@@ -101,7 +115,7 @@ class RollingPolicy:
         order = self.order
         if order.rule != "prefix":
             raise PolicyError(
-                f"the fallback {order.name!r} has a rule of its own; name a plain order, such as "
+                f"the fallback {order.name!r} has a rule of its own; use a plain order, such as "
                 f"{order.name.partition('+')[0]!r}"
             )
 
@@ -117,20 +131,9 @@ class RollingPolicy:
             )
         return ORDERS[self.fallback]
 
-    def parsed(self, model: str) -> RollingPolicy:
-        """Give the policy with the model that stands after the colon of its name.
-
-        Parameters
-        ----------
-        model
-            One of `ROLLING_MODELS`.
-
-        Returns
-        -------
-        RollingPolicy
-            Named "rolling:MODEL".
-        """
-        return replace(self, model=model, name=f"{self.name}:{model}")
+    def parsed(self, parameters: str) -> RollingPolicy:
+        """Return the policy with one of `ROLLING_MODELS`, named "rolling:MODEL"."""
+        return replace(self, model=parameters, name=f"{self.name}:{parameters}")
 
 
 ROLLING = (RollingPolicy(),)

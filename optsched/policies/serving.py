@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from optsched.errors import PolicyError
+from optsched.policies.base import Needs, Policy
 
 #: How prompts and decodes share batches.
 Batching = Literal["mixed", "prefill-first", "chunked"]
 
 
 @dataclass(frozen=True)
-class EnginePolicy:
+class EnginePolicy(Policy):
     """Admit in order of arrival while prompts fit beside what is held now; run on a clock.
 
-    Outputs are unknown, so the memory may run out: then the request admitted last gives up its KV
-    cache and waits again, keeping its tokens as part of the prompt to be prefilled anew.
+    Outputs are unknown, so the memory may run out: then the request admitted last is preempted. It
+    gives up its KV cache and waits again, keeping its tokens as part of the prompt to prefill.
 
     Parameters
     ----------
     name
         Short name for tables and the command line.
-    title
+    description
         What the policy does, in a few words.
     batching
         "mixed": all decodes with whole prompts beside them. "prefill-first": prompts alone while
         any can be admitted, else all decodes. "chunked": all decodes, and prompt tokens up to the
         token limit.
-    requests_most
+    max_num_seqs
         Requests admitted at a time at most.
-    tokens_most
+    max_num_batched_tokens
         Tokens of a batch at most: those prefilled, and one for each decode. A longer prompt is the
         only one in its batch, unless it is chunked.
+    source
+        Where the policy comes from.
 
     Raises
     ------
@@ -41,33 +44,49 @@ class EnginePolicy:
 
     Examples
     --------
-    >>> from optsched import Instance, execute
-    >>> small = EnginePolicy("small", "two at a time", requests_most=2)
-    >>> execute(Instance([5] * 3, [2] * 3, memory=50), small, clock="unit").completions
+    >>> from optsched import Instance, run
+    >>> small = EnginePolicy("small", "two at a time", max_num_seqs=2)
+    >>> run(Instance([5] * 3, [2] * 3, memory=50), small, clock="unit").completions
     array([2., 2., 4.])
     """
 
     name: str
-    title: str
+    description: str
     batching: Batching = "mixed"
-    requests_most: int = 256
-    tokens_most: int = 2048
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    source: str = ""
+    needs: ClassVar[Needs] = Needs("engine")
 
     def __post_init__(self) -> None:
-        if self.requests_most < 1:
+        if self.max_num_seqs < 1:
             raise PolicyError(
-                f"policy {self.name!r}: requests_most is {self.requests_most}, but at least 1 "
+                f"policy {self.name!r}: max_num_seqs is {self.max_num_seqs}, but at least 1 "
                 "request must be served at a time"
             )
-        if self.tokens_most < self.requests_most:
+        if self.max_num_batched_tokens < self.max_num_seqs:
             raise PolicyError(
-                f"policy {self.name!r}: tokens_most is {self.tokens_most}, below requests_most, "
-                f"{self.requests_most}, each of which may decode; raise it"
+                f"policy {self.name!r}: max_num_batched_tokens is {self.max_num_batched_tokens}, "
+                f"below max_num_seqs, {self.max_num_seqs}, each of which may decode; raise it"
             )
 
 
 ENGINES = (
-    EnginePolicy("mixed", "first come, first served, decodes and whole prompts in one batch"),
-    EnginePolicy("vllm", "first come, first served, prompts before decodes", "prefill-first"),
-    EnginePolicy("sarathi", "first come, first served, decodes and chunks of prompts", "chunked"),
+    EnginePolicy(
+        "mixed",
+        "first come, first served, decodes and whole prompts in one batch",
+        source="the engine of the papers' simulations",
+    ),
+    EnginePolicy(
+        "vllm",
+        "first come, first served, prompts before decodes",
+        "prefill-first",
+        source="vLLM, Kwon et al. 2023",
+    ),
+    EnginePolicy(
+        "sarathi",
+        "first come, first served, decodes and chunks of prompts",
+        "chunked",
+        source="Sarathi-Serve, Agrawal et al. 2024",
+    ),
 )

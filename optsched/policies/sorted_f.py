@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Selected:
-    """Batch selection by `optsched.select` among the requests released so far."""
+    """Batch selection among the requests released so far."""
 
     def __init__(self, instance: Instance, method: BatchMethod, options: dict[str, Any]) -> None:
         self._instance, self._method, self._options = instance, method, options
@@ -37,22 +37,8 @@ class Selected:
 
 
 def sorted_f(method: BatchMethod, **options: Any) -> BatchPolicy:
-    """Make Sorted-F with a selection of batches and options of its own.
+    """Return Sorted-F with a selection of batches and options of its own.
 
-    Parameters
-    ----------
-    method
-        As for `optsched.select`: "dp", "scaled-dp", "swap", "quantile" or "mip".
-    **options
-        As for `optsched.select`, for instance `fit`, `epsilon`, `seed` or `time_limit`.
-
-    Returns
-    -------
-    BatchPolicy
-        Named "sorted-f-method", with "-profile" for that fit.
-
-    Examples
-    --------
     >>> from optsched import family, run
     >>> rough = sorted_f("scaled-dp", epsilon=0.5)
     >>> run(family("sorted-f-example-1"), rough).total_latency
@@ -60,21 +46,29 @@ def sorted_f(method: BatchMethod, **options: Any) -> BatchPolicy:
     """
     profile = "-profile" if options.get("fit") == "profile" else ""
     fit = "at every step" if profile else "by their peaks"
-    title = f"batches of least F that fit {fit}, {_TITLES.get(method, method)}"
+    how, source = _METHODS.get(method, (method, ""))
     return BatchPolicy(
-        f"sorted-f-{method}{profile}", title, lambda instance: Selected(instance, method, options)
+        f"sorted-f-{method}{profile}",
+        f"batches of least F that fit {fit}, {how}",
+        lambda instance: Selected(instance, method, options),
+        source=source,
     )
 
 
-_TITLES = {
-    "dp": "by exact dynamic program",
-    "scaled-dp": "within 10 % by scaled dynamic program",
-    "swap": "by local swap",
-    "quantile": "by quantiles of a sample",
-    "mip": "by integer programs",
+_METHODS = {
+    "dp": ("by exact dynamic program", "Sorted-F Alg. 2"),
+    "scaled-dp": ("within 10 % by scaled dynamic program", "after Sorted-F Alg. 3"),
+    "swap": ("by local swap", "Sorted-F Alg. 4"),
+    "quantile": ("by quantiles of a sample", "Sorted-F Alg. 5"),
+    "mip": ("by integer programs", "Sorted-F Section 5"),
 }
 
-SORTED_F = BatchPolicy("sorted-f", "batches of least F, by local swap", LocalSwap)
+SORTED_F = BatchPolicy(
+    "sorted-f",
+    "batches of least F, by local swap",
+    LocalSwap,
+    source="Sorted-F Alg. 1 and 4",
+)
 SELECTED = (
     sorted_f("dp"),
     sorted_f("scaled-dp"),

@@ -4,7 +4,7 @@ Both order requests by their expected starts in Relax-LP (`solvers.selection.exp
 LP-Swap fills batches in this order, passing over what does not fit, and improves them by Alg. 4.
 
 With arrivals the relaxation of all requests would know the future. Here it is solved for those
-that wait, as if the worker were empty, whenever a batch is formed and somebody has arrived since.
+that wait, as if the worker were empty, whenever a batch is formed and requests have arrived since.
 A batch of Sorted-LP is what comes first in the order and fits together by peaks; offline the
 batches strung together are the paper's order.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _ExpectedOrder:
-    """Those waiting, by expected start."""
+    """Waiting requests, by expected start."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
@@ -37,7 +37,7 @@ class _ExpectedOrder:
         self._sorted = False
 
     def get(self) -> IntArray:
-        """Give the waiting requests in order; the relaxation is solved if somebody is new."""
+        """Return the waiting requests in order; new ones make the relaxation be solved again."""
         if not self._sorted:
             from optsched.solvers.selection.expected_starts import expected_starts
 
@@ -93,8 +93,18 @@ class LPSwap(LocalSwap):
 
 
 SORTED_LP = (
-    BatchPolicy("sorted-lp", "smallest expected start in the linear relaxation first", SortedLP),
-    BatchPolicy("lp-swap", "batches by expected start, improved by local swap", LPSwap),
+    BatchPolicy(
+        "sorted-lp",
+        "smallest expected start in the linear relaxation first",
+        SortedLP,
+        source="Sorted-F Alg. 6",
+    ),
+    BatchPolicy(
+        "lp-swap",
+        "batches by expected start, improved by local swap",
+        LPSwap,
+        source="Sorted-F Alg. 7",
+    ),
 )
 
 

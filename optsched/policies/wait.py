@@ -1,23 +1,25 @@
 r"""WAIT and Nested WAIT: take requests in when enough of them wait (Fluid, Alg. 1 and 2).
 
-A policy here decides on halls and thresholds: where each request queues, how long the stages behind
-that queue are, and how many must wait before a batch takes them in. Both know the rates of arrival
-and the distribution of lengths, as in the paper; they are those of the trace. What no worker can
-keep up with cannot be waited for either: if the load is too high or the thresholds need more memory
-than there is, the thresholds are those for the largest share of the arrivals that does.
+A policy here decides on queues and thresholds: where each request queues, how long the stages
+behind that queue are, and how many must wait before a batch takes them in. Both know the rates of
+arrival and the distribution of lengths, as in the paper; they are those of the trace. What no
+worker can keep up with cannot be waited for either: if the load is too high or the thresholds need
+more memory than there is, the thresholds are those for the largest share of the arrivals that does.
 
-Both flush a finite trace: once no arrivals are left, everybody takes part whatever the thresholds.
+Both flush a finite trace: once no arrivals are left, all requests take part whatever the
+thresholds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from optsched.errors import InfeasibleError, PolicyError
 from optsched.models.fluid.equilibrium import equilibrium
+from optsched.policies.base import Needs, Policy
 from optsched.workloads.request_types import RequestTypes, output_classes
 
 if TYPE_CHECKING:
@@ -27,16 +29,16 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.instance import Instance
 
-_MOST_LOAD = 0.95  # what thresholds are made for at most; beyond it they grow without end
+_MAX_LOAD = 0.95  # what thresholds are made for at most; beyond it they grow without end
 _HALVINGS = 12
 _DESIGN_LOAD = 0.5  # at most, for which borders are designed
 _OUTPUTS = 32  # different outputs among which Nested WAIT places borders
 
-#: Gives thresholds for so many of the arrivals, or raises InfeasibleError.
+#: Returns thresholds for so many of the arrivals, or raises InfeasibleError.
 _Solve: TypeAlias = "Callable[[RequestTypes], IntArray]"
 
 
-class Halls(NamedTuple):
+class Queues(NamedTuple):
     """Where requests queue, and how many must be there.
 
     Attributes
@@ -61,20 +63,20 @@ class Halls(NamedTuple):
 
 
 @dataclass(frozen=True)
-class WaitPolicy:
+class WaitPolicy(Policy):
     """WAIT: outputs are known, requests of similar outputs queue together.
 
     Parameters
     ----------
     name
         Short name for tables and the command line.
-    title
-        What the policy does, in a few words.
+    description, source
+        What the policy does, in a few words, and where it comes from.
     classes
         Types of requests: classes of equal size by output. Fewer, unless thresholds are given,
         where the memory does not hold one request at each stage of each class.
     window
-        Time after which rates are taken anew and thresholds solved anew, in the clock's unit; None
+        Time after which rates are estimated and thresholds solved again, in the clock's unit; None
         for one rate all along.
     thresholds
         Of one's own, one per class; None for those of least memory that keep up.
@@ -92,17 +94,19 @@ class WaitPolicy:
     >>> from optsched import Instance, get_clock
     >>> instance = Instance([10] * 6, [10, 20] * 3, memory=10_000, arrivals=range(6))
     >>> times = instance.arrivals / 2000
-    >>> halls = WaitPolicy(classes=2).halls(instance, get_clock("affine:0.0085,2.7e-7"), times)
-    >>> halls.entrance, halls.length, halls.thresholds
+    >>> queues = WaitPolicy(classes=2).queues(instance, get_clock("affine:0.0085,2.7e-7"), times)
+    >>> queues.entrance, queues.length, queues.thresholds
     (array([0, 1, 0, 1, 0, 1]), array([10, 20]), array([[11, 11]]))
     """
 
     name: str = "wait"
-    title: str = "as many of each type at a time as arrive while a batch lasts"
+    description: str = "as many of each type at a time as arrive while a batch lasts"
     classes: int = 8
     window: float | None = None
     thresholds: tuple[int, ...] | None = None
     borders: tuple[int, ...] | None = None
+    source: str = "Fluid Alg. 1"
+    needs: ClassVar[Needs] = Needs("wait")
 
     def __post_init__(self) -> None:
         _check(self.name, self.window, self.thresholds, classes=self.classes)
@@ -114,7 +118,7 @@ class WaitPolicy:
         if self.borders is not None:
             _check_borders(self.name, self.borders, self.thresholds)
 
-    def halls(self, instance: Instance, clock: Clock, times: FloatArray) -> Halls:
+    def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
         """Decide where requests queue and how many must.
 
         Parameters
@@ -128,7 +132,7 @@ class WaitPolicy:
 
         Returns
         -------
-        Halls
+        Queues
             A segment per class.
 
         Raises
@@ -153,7 +157,7 @@ class WaitPolicy:
         before = np.full(len(parts), -1, dtype=np.int64)
         if self.thresholds is not None:
             levels = np.array([self.thresholds], dtype=np.int64)
-            return Halls(entrance, before, length, np.zeros(1), levels)
+            return Queues(entrance, before, length, np.zeros(1), levels)
         changes, counts, span = _windows(self.name, times, entrance, len(parts), self.window)
         types = RequestTypes.from_instance(instance, classes, rate=1.0)
 
@@ -169,16 +173,16 @@ class WaitPolicy:
                 )
                 found = _keeping_up(kinds, clock, solve)
                 levels[period, there] = 1 if found is None else found
-        return Halls(entrance, before, length, changes, levels)
+        return Queues(entrance, before, length, changes, levels)
 
     def _bordered(
         self, instance: Instance, borders: tuple[int, ...], thresholds: tuple[int, ...]
-    ) -> Halls:
+    ) -> Queues:
         _check_longest(self.name, instance, borders)
         length = np.array(borders, dtype=np.int64)
         entrance = np.searchsorted(length, instance.outputs)
         before = np.full(len(length), -1, dtype=np.int64)
-        return Halls(entrance, before, length, np.zeros(1), np.array([thresholds], dtype=np.int64))
+        return Queues(entrance, before, length, np.zeros(1), np.array([thresholds], dtype=np.int64))
 
     def _fitting(self, instance: Instance) -> int:
         for classes in range(min(self.classes, len(instance)), 1, -1):
@@ -189,19 +193,19 @@ class WaitPolicy:
 
 
 @dataclass(frozen=True)
-class NestedWaitPolicy:
+class NestedWaitPolicy(Policy):
     """Nested WAIT: outputs are not known, requests queue again between segments of stages.
 
     Parameters
     ----------
     name
         Short name for tables and the command line.
-    title
-        What the policy does, in a few words.
+    description, source
+        What the policy does, in a few words, and where it comes from.
     segments
         Number of segments; None for that of least memory.
     window
-        Time after which the rate is taken anew and thresholds solved anew, in the clock's unit;
+        Time after which the rate is estimated and thresholds solved again, in the clock's unit;
         None for one rate all along.
     borders, thresholds
         Last stage and threshold of each segment, of one's own; the last stage of all must be no
@@ -218,17 +222,19 @@ class NestedWaitPolicy:
     >>> instance = Instance([10] * 6, [10, 20] * 3, memory=10_000, arrivals=range(6))
     >>> times = instance.arrivals / 2000
     >>> policy = NestedWaitPolicy(segments=2)
-    >>> halls = policy.halls(instance, get_clock("affine:0.0085,2.7e-7"), times)
-    >>> halls.before, halls.length, halls.thresholds
+    >>> queues = policy.queues(instance, get_clock("affine:0.0085,2.7e-7"), times)
+    >>> queues.before, queues.length, queues.thresholds
     (array([-1,  0]), array([10, 10]), array([[21, 12]]))
     """
 
     name: str = "nested-wait"
-    title: str = "as many at a time as arrive while a batch lasts, anew in each segment"
+    description: str = "as many at a time as arrive while a batch lasts, again in each segment"
     segments: int | None = None
     window: float | None = None
     borders: tuple[int, ...] | None = None
     thresholds: tuple[int, ...] | None = None
+    source: str = "Fluid Alg. 2"
+    needs: ClassVar[Needs] = Needs("wait")
 
     def __post_init__(self) -> None:
         _check(self.name, self.window, self.thresholds, segments=self.segments or 1)
@@ -239,17 +245,17 @@ class NestedWaitPolicy:
                 f"policy {self.name!r}: give borders and thresholds together, or neither"
             )
 
-    def halls(self, instance: Instance, clock: Clock, times: FloatArray) -> Halls:
+    def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
         """Decide where requests queue and how many must.
 
         Parameters
         ----------
         instance, clock, times
-            As for `WaitPolicy.halls`.
+            As for `WaitPolicy.queues`.
 
         Returns
         -------
-        Halls
+        Queues
             A chain of segments. Their thresholds are those for a prompt of mean length.
 
         Raises
@@ -268,7 +274,7 @@ class NestedWaitPolicy:
         else:
             borders, changes, levels = self._solve(instance, clock, times)
         before = np.arange(-1, len(borders) - 1)
-        return Halls(entrance, before, np.diff(borders, prepend=0), changes, levels)
+        return Queues(entrance, before, np.diff(borders, prepend=0), changes, levels)
 
     def _solve(
         self, instance: Instance, clock: Clock, times: FloatArray
@@ -369,7 +375,7 @@ def _windows(
 def _keeping_up(types: RequestTypes, clock: Clock, solve: _Solve) -> IntArray | None:
     """Solve for the arrivals, or for the largest share of them that can be kept up with."""
     load = equilibrium(types, clock).load
-    most = min(1.0, _MOST_LOAD / load) if load > 0 else 1.0
+    most = min(1.0, _MAX_LOAD / load) if load > 0 else 1.0
 
     def attempt(share: float) -> IntArray | None:
         try:

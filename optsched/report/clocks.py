@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched.comparison.seconds import ClockComparison
+    from optsched.comparison import ClockComparison
     from optsched.report.style import LineStyle
     from optsched.simulate.seconds.execution import ClockedRun
 
@@ -46,7 +46,7 @@ def plot_waiting(runs: ClockedRun | Iterable[ClockedRun], ax: Axes | None = None
     """Plot the requests that have arrived and are not complete, over time."""
     listed, ax = _begin(runs, ax, "requests in the system")
     for run, style in listed:
-        grid = np.linspace(0, run.end, _BINS)
+        grid = np.linspace(0, run.makespan, _BINS)
         ax.plot(grid, run.in_system(grid), label=plain(run.policy), **line_of(style))
     legend_above(ax)
     return ax

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.cluster.results import ClusterRun
-    from optsched.comparison.cluster import ClusterComparison
+    from optsched.comparison import ClusterComparison
 
 MAX_WORKERS = 64  # drawn one by one on a page
 _POINTS, _POWER_POINTS = 300, 200
@@ -76,7 +76,7 @@ def plot_power(runs: ClusterRun | Iterable[ClusterRun], ax: Axes | None = None) 
     ax = prepare(ax)
     for run, style in styled(runs):
         steps, watt = mean_per_bin(run.watt / run.cluster.workers, _POWER_POINTS)
-        times = run.clock[steps]
+        times = run.times[steps]
         (line,) = ax.plot(times, watt, linewidth=1.4, label=plain(run.policy), **line_of(style))
         hover(line, "%{y:.0f} W at %{x:.1f} s")
     ax.set_xlabel("time (s)")

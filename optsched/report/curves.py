@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.comparison.cluster import ClusterComparison
+    from optsched.comparison import ClusterComparison
     from optsched.optimum.gap import GapExplanation
     from optsched.schedule import Schedule
 

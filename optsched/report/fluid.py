@@ -145,7 +145,7 @@ def plot_backlogs(runs: Mapping[str, Sequence[ClockedRun]], ax: Axes | None = No
             )
     ax = prepare(ax)
     all_runs = [run for group in runs.values() for run in group]
-    grid = np.linspace(0, min(run.end for run in all_runs), _TIMES)
+    grid = np.linspace(0, min(run.makespan for run in all_runs), _TIMES)
     for (name, group), style in zip(runs.items(), line_styles(runs), strict=True):
         counts = np.array([run.in_system(grid) for run in group])
         mean, error = counts.mean(axis=0), counts.std(axis=0, ddof=1) / np.sqrt(len(group))

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
 
-    from optsched.comparison.cluster import ClusterComparison
-    from optsched.comparison.steps import Comparison
+    from optsched.comparison import ClusterComparison, StepComparison
     from optsched.experiments.regrets import Regret
     from optsched.schedule import Schedule
 
@@ -48,7 +47,7 @@ _ROWS = 100  # requests drawn where they are too many to be stacked
 _BINS = 2000
 
 
-def write_report(comparison: Comparison, path: str | Path) -> None:
+def write_report(comparison: StepComparison, path: str | Path) -> None:
     """Write a comparison as one HTML file."""
     Path(path).write_text(render_report(comparison), encoding="utf-8")
 
@@ -67,7 +66,7 @@ def write_regret_report(result: Regret, path: str | Path) -> None:
     Path(path).write_text(render_regret_report(result), encoding="utf-8")
 
 
-def render_report(comparison: Comparison) -> str:
+def render_report(comparison: StepComparison) -> str:
     """Return the page of a comparison."""
     return render_page(
         "comparison.html.j2",
@@ -75,10 +74,11 @@ def render_report(comparison: Comparison) -> str:
         content=comparison.to_dict(),
         instance=comparison.instance,
         bound=comparison.bound,
-        policies=[schedule.policy for schedule in comparison.schedules],
+        policies=comparison.policies,
         best=comparison.best,
+        seconds=dict(zip(comparison.policies, comparison.seconds, strict=True)),
         optimal=proven_optimal(comparison),
-        titles={name: policy.title for name, policy in POLICIES.items()},
+        titles={name: policy.description for name, policy in POLICIES.items()},
         unit=step_unit(comparison.instance),
         stacked=len(comparison.instance) <= MAX_STACKED,
         rows=min(len(comparison.instance), _ROWS),
@@ -86,7 +86,7 @@ def render_report(comparison: Comparison) -> str:
     )
 
 
-def proven_optimal(comparison: Comparison) -> bool:
+def proven_optimal(comparison: StepComparison) -> bool:
     """Say whether the bound leaves no room below the best schedule: latencies are whole numbers."""
     return math.ceil(comparison.bound.value) >= comparison.best.total_latency
 
@@ -147,9 +147,9 @@ def render_regret_report(result: Regret) -> str:
     )
 
 
-def make_figures(comparison: Comparison) -> dict[str, Figure]:
+def make_figures(comparison: StepComparison) -> dict[str, Figure]:
     """Draw the plots of a comparison; of the schedules only the best one is visible."""
-    schedules, best = comparison.schedules, comparison.best
+    schedules, best = comparison.schedules, comparison.best.schedule
     names = [schedule.policy for schedule in schedules]
     latency = _drawn(names, plot_comparison, comparison)
     latency["layout"]["height"] = 130 + 38 * len(names)

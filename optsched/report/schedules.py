@@ -38,25 +38,25 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched.comparison.steps import Comparison
+    from optsched.comparison import StepComparison
     from optsched.optimum.gap import GapExplanation
     from optsched.optimum.result import Hindsight
     from optsched.report.style import LineStyle
     from optsched.schedule import Schedule
-    from optsched.simulate.rolling import RollingRun
+    from optsched.rolling import Decisions
 
 # One curve may be as fine as print; several would hide each other.
 _BINS, _SHARED_BINS = 2000, 250
 _SAMPLE = 40  # requests drawn where they are too many to be stacked
 
 
-def ranked(comparison: Comparison) -> list[tuple[Schedule, LineStyle]]:
+def ranked(comparison: StepComparison) -> list[tuple[Schedule, LineStyle]]:
     """Pair schedules with their looks, the best first."""
     # Looks are chosen before sorting: other plots of the comparison have its order.
     return sorted(styled(comparison.schedules), key=lambda pair: pair[0].total_latency)
 
 
-def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
+def plot_comparison(comparison: StepComparison, ax: Axes | None = None) -> Axes:
     """Plot the total latency of each policy over the part that is proven to be unavoidable."""
     pairs = ranked(comparison)
     ax = prepare(ax, height=1.2 + 0.36 * len(pairs))
@@ -219,14 +219,14 @@ def plot_history(result: Hindsight, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def plot_decision_times(run: RollingRun, ax: Axes | None = None) -> Axes:
+def plot_decision_times(decisions: Decisions, ax: Axes | None = None) -> Axes:
     """Plot the share of decisions that took at least as long as a time, with the budget."""
     ax = prepare(ax)
-    times = 1e3 * np.sort(run.counts.seconds)
+    times = 1e3 * np.sort(decisions.counts.seconds)
     longer = 1 - np.arange(len(times)) / max(len(times), 1)
     ax.step(times, longer, where="pre", color=BLUE, label=f"{len(times):,} decisions")
-    if run.policy.budget:
-        budget = 1e3 * run.policy.budget
+    if decisions.policy.budget:
+        budget = 1e3 * decisions.policy.budget
         ax.axvline(budget, color=LIMIT, linewidth=1, label=f"budget, {budget:g} ms")
         ax.axvline(2 * budget, color=LIMIT, linewidth=1, linestyle="--", label="twice the budget")
     ax.set_xscale("log")

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from optsched.comparison.cluster import ClusterComparison
-    from optsched.comparison.seconds import ClockComparison
-    from optsched.comparison.steps import Comparison
+    from optsched.comparison import ClockComparison, ClusterComparison, StepComparison
     from optsched.experiments.regrets import Regret
     from optsched.experiments.regrets.result import Band
 
@@ -56,10 +54,10 @@ CLUSTER_COLUMNS = (
 )
 
 
-def comparison_table(comparison: Comparison) -> Table:
+def comparison_table(comparison: StepComparison) -> Table:
     """Return a row per policy, the best in bold, and one for the bound."""
     proven = comparison.bound
-    evicting = any(result.evictions for result in comparison.results)
+    preempting = any(run.preemptions for run in comparison)
     known = f"; outputs known as {comparison.intervals}" if comparison.intervals else ""
     table = _table(
         f"latency in steps; gap = (total - bound) / total; bound: {proven.method}{known}",
@@ -74,12 +72,12 @@ def comparison_table(comparison: Comparison) -> Table:
         ("p99", ""),
         ("makespan", ""),
         ("peak memory", ""),
-        *([("evictions", "")] if evicting else []),
+        *([("preempted", "")] if preempting else []),
         ("seconds", f"{proven.seconds:.3f}"),
     ):
         table.add_column(title, footer=footer, justify="right", no_wrap=True)
-    for result in comparison.results:
-        schedule = result.schedule
+    for run, seconds in zip(comparison, comparison.seconds, strict=True):
+        schedule = run.schedule
         percentiles = schedule.latency_percentiles()
         table.add_row(
             Text(schedule.policy),  # a name of the user's is not markup
@@ -90,9 +88,9 @@ def comparison_table(comparison: Comparison) -> Table:
             f"{percentiles['p99']:,.0f}",
             f"{schedule.makespan:,}",
             f"{schedule.peak_memory:,}",
-            *([f"{result.evictions:,}"] if evicting else []),
-            f"{result.seconds:.3f}",
-            style="bold" if schedule is comparison.best else None,
+            *([f"{run.preemptions:,}"] if preempting else []),
+            f"{seconds:.3f}",
+            style="bold" if run is comparison.best else None,
         )
     return table
 
@@ -290,7 +288,7 @@ def _words(text: object) -> str:
     return text.plain if isinstance(text, Text) else str(text)
 
 
-def comparison_text(comparison: Comparison) -> str:
+def comparison_text(comparison: StepComparison) -> str:
     """Return a comparison in steps as plain text."""
     return to_text(comparison_table(comparison), width=150)
 

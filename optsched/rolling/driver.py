@@ -12,7 +12,6 @@ import numpy as np
 from optsched.errors import OptschedError, PolicyError
 from optsched.instance import Instance
 from optsched.models.running import NOTHING_RUNNING, Running
-from optsched.policies.decision import DecisionPolicy
 from optsched.rolling.plans import PLANS
 from optsched.rolling.scenarios import Past, plan_is_worse
 from optsched.rolling.window import Window, prices_of_rest
@@ -30,8 +29,8 @@ _NEW = -1  # planned start of a request that no plan has seen
 _LATER = np.iinfo(np.int64).max  # and of one beyond the window
 _PLANNING = 0.75  # of the budget; the rest is for whatever else there is to do
 _LATE = 2.0  # budgets after which a plan is of no use any more
-_KNOWN = 10  # arrivals from which possible futures are drawn
-_LEAST = 2  # futures, for a standard error
+_KNOWN = 10  # arrivals from which scenarios are drawn
+_LEAST = 2  # scenarios, for a standard error
 
 
 @dataclass
@@ -49,7 +48,7 @@ class Counts:
     late
         Decisions of the fallback because the plan came after twice the budget.
     overruled
-        Decisions of the fallback because it was better than the plan on possible futures.
+        Decisions of the fallback because it was better than the plan in possible scenarios.
     without_budget
         Decisions of the fallback because there was no time for anything else.
     interrupted
@@ -158,7 +157,7 @@ class Driver:
     def _needs_review(self, state: State) -> bool:
         if not len(state.running) and not (self._starts[state.waiting] == self._step).any():
             return True  # nobody may be left waiting for an idle worker
-        if self._step < self._reviewed + self.policy.every:
+        if self._step < self._reviewed + self.policy.replan_interval:
             return False
         if (self._starts[state.waiting] == _NEW).any():
             return True
@@ -173,9 +172,11 @@ class Driver:
         """Read outputs off their intervals, given what they are at least."""
         lower = np.maximum(state.lower[requests], least)
         upper = np.maximum(state.forecast.upper[requests], lower)
-        if self.policy.reading == "lower":
+        if self.policy.length_estimate == "lower":
             return np.asarray(lower)
-        return np.asarray(upper if self.policy.reading == "upper" else (lower + upper + 1) // 2)
+        return np.asarray(
+            upper if self.policy.length_estimate == "upper" else (lower + upper + 1) // 2
+        )
 
     def _review(self, state: State, began: float) -> bool:
         """Say when those who wait start; gives whether by a plan, not by the fallback."""
@@ -258,8 +259,8 @@ class Driver:
         if past is not None:
             keys = self._keys(window.prompts, window.outputs, window.memory)
             fallback = window.place(window.order)
-            futures, end = self.policy.futures, began + budget
-            if plan_is_worse(window, keys, plan, fallback, past, futures, end):
+            scenarios, end = self.policy.scenarios, began + budget
+            if plan_is_worse(window, keys, plan, fallback, past, scenarios, end):
                 counts.overruled += 1
                 return None
         return plan
@@ -268,7 +269,7 @@ class Driver:
         """Give what has arrived so far; None where that is too little, or all came at once."""
         forecast, seen = state.forecast, self._seen
         passed, came = state.clock - self._origin, seen - self._first
-        if self.policy.futures < _LEAST or came < _KNOWN or passed <= 0 or not self._elapsed:
+        if self.policy.scenarios < _LEAST or came < _KNOWN or passed <= 0 or not self._elapsed:
             return None
         everyone = np.arange(seen)
         prompts, outputs = forecast.prompts[everyone], self._planned(state, everyone)
@@ -307,11 +308,6 @@ class Finisher:
         due = self._rest(state)
         self._counts.interrupted = len(self._rest.counts.seconds)
         return due
-
-
-def driven(policy: RollingPolicy, seed: int = 0) -> DecisionPolicy:
-    """Give a policy for one run, which asks a new `Driver` at each step."""
-    return DecisionPolicy(policy.name, policy.title, Driver(policy, seed))
 
 
 def _own(model: Callable[[Window], IntArray]) -> Callable[[Window], tuple[IntArray, bool]]:

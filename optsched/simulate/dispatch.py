@@ -1,195 +1,210 @@
-"""Running a policy of any kind, with all its attempts."""
+"""`optsched.run`: one policy on one instance, in steps, on a clock or on a cluster."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from optsched.clock import UNIT, get_clock
-from optsched.errors import PolicyError
-from optsched.execution import Execution, of_schedule
-from optsched.policies import OrderPolicy, get_policy, with_rule
-from optsched.policies.robust import Hindsight, IntervalPolicy, RandomOrder
-from optsched.policies.rolling import RollingPolicy
-from optsched.policies.serving import EnginePolicy
-from optsched.policies.wait import WaitingPolicy
-from optsched.schedule import Schedule
-from optsched.simulate.seconds.run import execute_on_clock
-from optsched.simulate.steps.attempts import run_attempts
-from optsched.simulate.steps.rules import admit
+from optsched.errors import PolicyError, nearest
+from optsched.policies import get_policy, with_rule
+from optsched.simulate.cluster.run import ClusterOptions, run_cluster
+from optsched.simulate.runners import RUNNERS
+from optsched.simulate.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched.clock import BatchContent, Clock
+    from optsched.cluster import Cluster, ClusterRun
+    from optsched.cluster.routing import Routing
+    from optsched.execution import Execution
     from optsched.instance import Instance
     from optsched.policies import Policy, Rule
     from optsched.simulate.seconds.execution import ClockedRun
 
 
 @overload
-def execute(
+def run(
     instance: Instance,
-    policy: str | Policy,
+    policy: str | Policy | Callable[[Any], Any],
     *,
     intervals: str | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
     patience: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Execution: ...
 @overload
-def execute(
+def run(
     instance: Instance,
-    policy: str | Policy,
+    policy: str | Policy | Callable[[Any], Any],
     *,
-    intervals: str | None = None,
-    rule: Rule = "prefix",
-    seed: int = 0,
-    patience: int | None = None,
     clock: str | Clock | Callable[[BatchContent], float],
-    until: float = np.inf,
-) -> ClockedRun: ...
-def execute(
-    instance: Instance,
-    policy: str | Policy,
-    *,
     intervals: str | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
     patience: int | None = None,
-    clock: str | Clock | Callable[[BatchContent], float] | None = None,
     until: float = np.inf,
-) -> Execution | ClockedRun:
-    """Run a policy of any kind on an instance, and keep all that it did.
+    on_progress: Callable[[int, int], None] | None = None,
+) -> ClockedRun: ...
+@overload
+def run(
+    instance: Instance,
+    policy: str | Routing,
+    *,
+    cluster: Cluster,
+    seed: int = 0,
+    on_progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> ClusterRun: ...
+def run(
+    instance: Instance,
+    policy: Any,
+    *,
+    clock: str | Clock | Callable[[BatchContent], float] | None = None,
+    cluster: Cluster | None = None,
+    intervals: str | None = None,
+    rule: Rule = "prefix",
+    seed: int = 0,
+    patience: int | None = None,
+    until: float = np.inf,
+    on_progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Execution | ClockedRun | ClusterRun:
+    r"""Run a policy on an instance, and keep all that it did.
 
     Parameters
     ----------
     instance
         The requests, with their true outputs.
     policy
-        A name such as "area" or "a-min", or a policy object.
+        A name such as "area", "area+backfill" or "a-min"; a policy object; or a function of a
+        `state` (as for `DecisionPolicy`) or of an `instance` (as for `PriorityPolicy`). On a
+        cluster a routing policy: a name out of `optsched.cluster.ROUTINGS`, a `BalanceRouting`
+        with its options, or a rule of your own.
+    clock
+        How long batches take, as for `get_clock`: "unit", "affine:D0,D1", the name of a profiled
+        model, a clock, or a function. None: one step each, and times are counted in steps.
+    cluster
+        Workers that wait for each other. At every step requests are revealed in order of arrival;
+        the policy admits; the step takes :math:`C + t_\ell \max_g a_g L_g` seconds; every running
+        request makes one token and gains its drift. The memory is that of the cluster.
     intervals
         What the policy may know of the outputs, as for `forecast`: "exact", "common:L,U",
         "classes:W", "relative:X" or "column". None: the outputs, for policies that need them.
     rule
-        What happens when a request does not fit: "prefix", "skip" or "backfill" (`with_rule`), the
-        latter two for policies that know the outputs.
+        What happens when a request does not fit: "prefix" (none passes it), "skip" or "backfill",
+        the latter two for policies that know the outputs.
     seed
         Of all randomness in the policy; the same seed gives the same run.
     patience
-        Steps without a completion or an arrival after which a run that may never end is given up
-        (`Execution.stall`): random clearing, and policies of your own. None: a hundred times the
-        largest output, which is how long the slowest request takes if it is left alone, but at
-        least 10,000. Loops of the greedy overflow policy need no patience: they are proven.
-    clock
-        How long batches take, as for `get_clock`: "unit", "affine:D0,D1", the name of a profiled
-        model, a clock, or a function. None: one step each, and times are counted in steps.
+        Steps without a completion or an arrival after which a run that may never end is given up.
+        None: a hundred times the largest output, but at least 10,000.
     until
         On a clock: form no batch at or after this time; what is unfinished then is counted.
+    on_progress
+        Called now and then with what is done and all there is: by a rolling horizon requests that
+        run or are complete, on a cluster requests that are done.
+    **options
+        On a cluster. `steps`: run so many (None: until all is done). `drain`: after them reveal
+        nothing more and finish what was revealed. `reveal`: how many waiting requests the router
+        sees. `drift`: tokens that a request gains per step, a whole number, a sequence by age, or
+        `optsched.cluster.Profiles`. `dispatch`: "pool", or "instant" into the queue of a worker.
+        `record_loads`: keep the load of every worker at every step.
 
     Returns
     -------
-    Execution or ClockedRun
-        Without a clock every attempt; `Execution.schedule` where all requests were completed. With
-        a clock all batches, and which of them made each request's tokens.
+    Execution, ClockedRun or ClusterRun
+        In steps every attempt; `Execution.schedule` where all requests were completed. On a clock
+        all batches, and which of them made each request's tokens. On a cluster arrays by request
+        and step, and the metrics.
 
     Raises
     ------
     PolicyError
         If the policy is unknown, or needs outputs where it is given intervals or the reverse.
     InstanceError
-        If an output lies outside its interval.
+        If an output lies outside its interval, or the cluster cannot run these requests.
 
     Examples
     --------
+    Sorted-F Example 1: 22 requests, total latency 64 under MC-SF and 45 under Sorted-F.
+
+    >>> from optsched import Cluster, Instance, run
+    >>> instance = Instance([63] + 21 * [1], [1] + 21 * [2], memory=64)
+    >>> run(instance, "mc-sf").total_latency, run(instance, "sorted-f").total_latency
+    (64, 45)
+
     Robust Example 3.2: five requests whose single token may be up to four.
 
-    >>> from optsched import Instance, execute
     >>> instance = Instance([1] * 5, [1] * 5, memory=10)
     >>> for policy in ("h-sf", "a-max", "a-min"):
-    ...     print(policy, execute(instance, policy, intervals="common:1,4").total_latency)
+    ...     print(policy, run(instance, policy, intervals="common:1,4").total_latency)
     h-sf 5
     a-max 9
     a-min 5
+
+    Two workers:
+
+    >>> instance = Instance([4, 1, 3, 2], [2, 3, 1, 2], memory=99)
+    >>> run(instance, "lpt", cluster=Cluster(workers=2, slots=2)).imbalance
+    array([0, 4, 3])
     """
-    chosen = get_policy(policy)
-    check_knowledge(chosen, intervals, rule)
+    if isinstance(policy, list | tuple | set):
+        raise PolicyError(
+            f"run takes one policy, but got {len(policy)}; compare(instance, policies) runs several"
+        )
+    if cluster is not None:
+        given = {"clock": clock, "intervals": intervals, "patience": patience}
+        wrong = [name for name, value in given.items() if value is not None]
+        if wrong or rule != "prefix" or until < np.inf:
+            name = [*wrong, *(["rule"] if rule != "prefix" else []), "until"][0]
+            raise PolicyError(f"{name} is for one worker; leave it or the cluster out")
+        _check_options(options, ClusterOptions._fields)
+        return run_cluster(instance, cluster, policy, ClusterOptions(**options), seed, on_progress)
+    _check_options(options, ())
     if clock is None and until < np.inf:
         raise PolicyError(f"until is {until:g}, but only runs on a clock can be stopped; give one")
-    if isinstance(chosen, OrderPolicy):
-        chosen = with_rule(chosen, rule)
-        if isinstance(chosen, RandomOrder):
-            chosen = chosen.seeded(seed)
+    chosen = get_policy(policy)
+    check_knowledge(chosen, intervals, rule)
+    chosen = with_rule(chosen, rule).seeded(seed)
+    if patience is None:
+        patience = max(10_000, 100 * int(instance.outputs.max()))
+    timed = UNIT if clock is None else get_clock(clock)
+    task = Task(instance, chosen, timed, intervals, seed, patience, until, on_progress)
+    runner = RUNNERS[chosen.needs.kind]
     if clock is not None:
-        return execute_on_clock(
-            instance,
-            chosen,
-            get_clock(clock),
-            intervals=intervals,
-            patience=patience,
-            seed=seed,
-            until=until,
-        )
-    if isinstance(chosen, EnginePolicy | WaitingPolicy):
+        return runner.on_clock(task)
+    if runner.in_steps is None:
         raise PolicyError(
             f"policy {chosen.name!r} forms batches that take time; give a clock, such as unit or "
             "llama-2-70b-2xa100"
         )
-    if isinstance(chosen, RollingPolicy):
-        from optsched.rolling.driver import driven
+    return runner.in_steps(task)
 
-        chosen = driven(chosen, seed)
-    if isinstance(chosen, OrderPolicy):
-        schedule = Schedule(instance, admit(instance, chosen), chosen.name)
-        return of_schedule(schedule, intervals)
-    attempts = run_attempts(
-        instance, chosen, UNIT, intervals=intervals, patience=patience, seed=seed
-    )
-    steps = attempts.log.spans[attempts.starts, 0].astype(np.int64)
-    return Execution(
-        instance,
-        chosen.name,
-        attempts.requests,
-        steps,
-        attempts.tokens,
-        intervals,
-        attempts.loop,
-        attempts.stall,
-    )
+
+def _check_options(options: dict[str, Any], known: tuple[str, ...]) -> None:
+    for name in options:
+        if name in ClusterOptions._fields and not known:
+            raise PolicyError(f"{name} is for a run on a cluster; give cluster=Cluster(...) too")
+        if name not in known:
+            names = ("clock", "cluster", "intervals", "rule", "seed", "patience", "until", *known)
+            raise PolicyError(f"run has no option {name!r}: {nearest(name, names)}")
 
 
 def check_knowledge(policy: Policy, intervals: str | None, rule: Rule = "prefix") -> None:
-    """Refuse a policy that would be told too little or too much.
-
-    Parameters
-    ----------
-    policy
-        What is to be run.
-    intervals
-        What it may know; None means the outputs.
-    rule
-        The rule of admission asked for.
-
-    Raises
-    ------
-    PolicyError
-        If the policy needs outputs where it is given intervals or the reverse, or has no such rule.
-    """
-    if isinstance(policy, OrderPolicy):
-        if intervals not in (None, "exact") and not isinstance(policy, Hindsight):
-            raise PolicyError(
-                f"policy {policy.name!r} needs the outputs, but may only know the intervals "
-                f"{intervals!r}; leave the intervals out, or run h-sf beside the others as the "
-                "reference that knows the outputs"
-            )
-        return
-    if rule != "prefix":
+    """Refuse a policy that would know too little or too much, or that has no such rule."""
+    knows = policy.needs.knows
+    if knows == "outputs" and intervals not in (None, "exact"):
         raise PolicyError(
-            f"policy {policy.name!r} admits by rules of its own; the rule {rule!r} is for policies "
-            "that order requests by their outputs"
+            f"policy {policy.name!r} needs the outputs, but may only know the intervals "
+            f"{intervals!r}; leave the intervals out, or run h-sf beside the others as the "
+            "reference that knows the outputs"
         )
-    if isinstance(policy, IntervalPolicy) and intervals is None:
+    with_rule(policy, rule)
+    if knows == "intervals" and intervals is None:
         raise PolicyError(
             f"policy {policy.name!r} plans with intervals of the outputs; say what it may know, "
             "such as common:1,1000 or relative:0.5 (exact: the outputs themselves)"

@@ -83,7 +83,7 @@ def _schedules(rng, outcome):
         good = found.proven_optimal and found.lower == found.schedule.total_latency == wanted
         outcome.check(good and not found.schedule.check(), "exact", found, wanted, *shown)
     for policy in BASIC:
-        schedule = run(instance, policy)
+        schedule = run(instance, policy).schedule
         cost = schedule_cost(schedule, objective)
         good = cost >= wanted - 1e-6 and not schedule.check()
         outcome.check(good, policy, cost, wanted, *shown)

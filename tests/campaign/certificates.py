@@ -49,7 +49,7 @@ def _case(rng, instance, outcome):
     prices = bound(instance, "lagrangian")
     made = [
         prices.certificate,
-        improve_prices(run(instance, "area"), prices.certificate, work=1e5).certificate,
+        improve_prices(run(instance, "area").schedule, prices.certificate, work=1e5).certificate,
         configuration_bound(instance, phases=2, iterations=16).certificate,
         bound(instance, objective="weighted-latency").certificate,
     ]

@@ -334,14 +334,14 @@ def test_full_disk_is_one_sentence(optsched_command, trace):
 def test_interrupt_keeps_what_is_there(optsched_command, trace, monkeypatch):
     from optsched.comparison import steps as comparison
 
-    execute = comparison.execute
+    original = comparison.run
 
     def interrupted(instance, policy, **options):
         if policy.name == "mc-sf" and len(instance) == 22:
             raise KeyboardInterrupt
-        return execute(instance, policy, **options)
+        return original(instance, policy, **options)
 
-    monkeypatch.setattr(comparison, "execute", interrupted)
+    monkeypatch.setattr(comparison, "run", interrupted)
     code, out, err = optsched_command("compare", trace, "--memory", 64, "--json", "-")
     assert code == 130
     assert [entry["policy"] for entry in json.loads(out)["policies"]] == ["fcfs"]

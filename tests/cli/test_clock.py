@@ -7,7 +7,7 @@ import json
 import pandas as pd
 import pytest
 
-from optsched import execute, read_trace
+from optsched import read_trace, run
 
 TRACE = "family:mixed,n=40,rate=20"
 
@@ -28,14 +28,14 @@ def test_compare_on_a_clock(optsched_command):
 def test_an_interrupt_keeps_what_is_there(optsched_command, monkeypatch):
     from optsched.comparison import seconds as clock_comparison
 
-    execute = clock_comparison.execute
+    original = clock_comparison.run
 
     def interrupted(instance, policy, **options):
         if policy.name == "mc-sf" and len(instance) == 40:
             raise KeyboardInterrupt
-        return execute(instance, policy, **options)
+        return original(instance, policy, **options)
 
-    monkeypatch.setattr(clock_comparison, "execute", interrupted)
+    monkeypatch.setattr(clock_comparison, "run", interrupted)
     code, out, err = optsched_command("compare", TRACE, "--clock", "unit", "--json", "-")
     assert code == 130
     assert [row["policy"] for row in json.loads(out)["policies"]] == ["fcfs"]
@@ -66,7 +66,7 @@ def test_a_run_that_is_stopped_counts_what_is_unfinished(optsched_command):
     assert result["completed"] + result["unfinished"] == 40
     assert result["unfinished"] > 0
     trace = read_trace(TRACE + ",seed=0,seconds_per_step=1e-6")
-    begin, end = execute(trace, "fcfs", clock="affine:0.01,0.001", until=0.5).log.spans[-1]
+    begin, end = run(trace, "fcfs", clock="affine:0.01,0.001", until=0.5).log.spans[-1]
     assert begin < 0.5 <= end == result["makespan"]  # the batch that runs then is run to its end
 
 
@@ -88,7 +88,7 @@ def test_a_loop_on_a_clock_is_answered_no(optsched_command, tmp_path):
         (["--policy", "vllm"], "give a clock"),
         (["--policy", "fcfs", "--until", 3], "add --clock"),
         (["--policy", "fcfs", "--batch-tokens", 9], "has no limits of batches"),
-        (["--policy", "vllm", "--clock", "unit", "--batch-tokens", 9], "below requests_most"),
+        (["--policy", "vllm", "--clock", "unit", "--batch-tokens", 9], "below max_num_seqs"),
         (["--policy", "fcfs", "--clock", "unit", "--warm-up", 1e9], "give less"),
     ],
 )

@@ -50,10 +50,10 @@ def test_a_loop_is_the_answer_no(optsched_command, tmp_path):
     assert content["total_latency"] is None
 
 
-def test_compare_under_intervals_shows_evictions(optsched_command):
+def test_compare_under_intervals_shows_preemptions(optsched_command):
     code, out, _ = optsched_command("compare", FAMILY, "--intervals", "common:1,60")
     assert code == 0
-    assert "evictions" in out
+    assert "preempted" in out
     assert "outputs known as common:1,60" in out
     code, out, _ = optsched_command("compare", FAMILY, "--intervals", "classes:10", "--json", "-")
     content = json.loads(out)

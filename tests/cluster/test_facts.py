@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from optsched import Cluster, Instance, PowerLaw, run_cluster
+from optsched import Cluster, Instance, PowerLaw, run
 from optsched.errors import InstanceError
 
 
@@ -58,11 +58,11 @@ def test_the_throughput_form_follows_d45_up_to_saturation():
 
 def test_the_clock_is_equation_6_and_slowness_weighs_loads():
     cluster = Cluster(2, 1, overhead_s=0.5, seconds_per_token=0.01, slowness=[1, 3])
-    run = run_cluster(Instance([10, 4], [1, 2], 99), cluster, "fcfs")
-    assert run.max_work.tolist() == [12, 15]  # 4 and then 5 tokens on the slow worker
-    assert run.step_seconds.tolist() == pytest.approx([0.62, 0.65])
-    assert run.imbalance.tolist() == [2, 15]
-    assert math.isclose(run.finished_s[1], 1.27)
+    result = run(Instance([10, 4], [1, 2], 99), "fcfs", cluster=cluster)
+    assert result.max_work.tolist() == [12, 15]  # 4 and then 5 tokens on the slow worker
+    assert result.step_seconds.tolist() == pytest.approx([0.62, 0.65])
+    assert result.imbalance.tolist() == [2, 15]
+    assert math.isclose(result.finished_s[1], 1.27)
 
 
 def test_one_worker_of_one_slot_is_said_in_singular():

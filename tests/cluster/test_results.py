@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from optsched import Cluster, ClusterRun, Instance, family, run_cluster
+from optsched import Cluster, ClusterRun, Instance, family, run
 from optsched.errors import InstanceError
 
 CLUSTER = Cluster(2, 1, overhead_s=1.0, seconds_per_token=0.1)
 
 
 @pytest.fixture
-def run() -> ClusterRun:
+def by_hand() -> ClusterRun:
     """Request 0 on worker 0 in steps 0 and 1, 1 on worker 1 in step 0, 2 after it in step 1."""
-    return run_cluster(Instance([4, 2, 9], [2, 1, 1], 99), CLUSTER, "fcfs", record_loads=True)
+    return run(Instance([4, 2, 9], [2, 1, 1], 99), "fcfs", cluster=CLUSTER, record_loads=True)
 
 
-def test_every_metric_by_hand(run):
-    assert run.loads.tolist() == [[4, 2], [5, 9]]
-    metrics = run.metrics(warm_up=0)
+def test_every_metric_by_hand(by_hand):
+    assert by_hand.loads.tolist() == [[4, 2], [5, 9]]
+    metrics = by_hand.metrics(warm_up=0)
     assert metrics["imbalance_tokens"] == 3  # (2 + 4) / 2
     assert metrics["imbalance_ms"] == pytest.approx(300)
     assert metrics["seconds"] == pytest.approx(1.4 + 1.9)
@@ -33,22 +33,22 @@ def test_every_metric_by_hand(run):
     assert (metrics["stuck"], metrics["completed"], metrics["steps"]) == (0, 3, 2)
 
 
-def test_a_warm_up_leaves_out_steps_and_what_ended_in_them(run):
-    metrics = run.metrics(warm_up=1)
+def test_a_warm_up_leaves_out_steps_and_what_ended_in_them(by_hand):
+    metrics = by_hand.metrics(warm_up=1)
     assert metrics["imbalance_tokens"] == 4
     assert metrics["tpot"] == pytest.approx((3.3 / 2 + 1.9) / 2)
     assert metrics["throughput"] == pytest.approx(2 / 1.9)
     with pytest.raises(InstanceError, match="2 steps, too few to pass a warm-up of 2"):
-        run.metrics(warm_up=2)
+        by_hand.metrics(warm_up=2)
 
 
 def test_what_has_not_happened_is_missing():
-    run = run_cluster(Instance([4, 2, 9], [2, 5, 1], 99), CLUSTER, "fcfs", steps=2)
-    frame = run.to_pandas()
+    result = run(Instance([4, 2, 9], [2, 5, 1], 99), "fcfs", cluster=CLUSTER, steps=2)
+    frame = result.to_pandas()
     assert frame["completion"].isna().tolist() == [False, True, True]
     assert frame["start"].isna().tolist() == [False, False, True]
     assert frame["finished_s"].isna().tolist() == [False, True, True]
-    assert run.waits.tolist() == [0, 0, 2]
+    assert result.waits.tolist() == [0, 0, 2]
 
 
 def test_stuck_requests_wait_much_longer_than_all():
@@ -63,18 +63,18 @@ def test_stuck_requests_wait_much_longer_than_all():
             return chosen
 
     instance = Instance([99] + [1] * 200, [1] * 201, 999)
-    unfair = run_cluster(instance, Cluster(1, 1), Unfair(), reveal=4, steps=150)
+    unfair = run(instance, Unfair(), cluster=Cluster(1, 1), reveal=4, steps=150)
     assert unfair.stuck == 1
     assert unfair.metrics()["max_wait_steps"] == 150
-    assert run_cluster(instance, Cluster(1, 1), "fcfs", reveal=4, steps=150).stuck == 0
+    assert run(instance, "fcfs", cluster=Cluster(1, 1), reveal=4, steps=150).stuck == 0
 
 
 def test_metrics_are_sums_over_steps_and_requests():
-    run = run_cluster(family("uniform", n=200, seed=2), Cluster(3, 5), "lpt", record_loads=True)
-    metrics = run.metrics(warm_up=10)
-    seconds = sum(5e-3 + 9.2e-8 * max(row) for row in run.loads[10:].tolist())
+    result = run(family("uniform", n=200, seed=2), "lpt", cluster=Cluster(3, 5), record_loads=True)
+    metrics = result.metrics(warm_up=10)
+    seconds = sum(5e-3 + 9.2e-8 * max(row) for row in result.loads[10:].tolist())
     assert metrics["seconds"] == pytest.approx(seconds)
-    spread = sum(3 * max(row) - sum(row) for row in run.loads[10:].tolist())
-    assert metrics["imbalance_tokens"] == pytest.approx(spread / (run.steps - 10))
-    assert "lpt" in str(run)
-    assert repr(run) == f"<ClusterRun 'lpt': {run.steps} steps, 200 of 200 requests done>"
+    spread = sum(3 * max(row) - sum(row) for row in result.loads[10:].tolist())
+    assert metrics["imbalance_tokens"] == pytest.approx(spread / (result.steps - 10))
+    assert "lpt" in str(result)
+    assert repr(result) == f"<ClusterRun 'lpt': {result.steps} steps, 200 of 200 requests done>"

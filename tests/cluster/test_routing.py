@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optsched import (
-    BalanceRouting,
-    Cluster,
-    NoInformation,
-    Predictor,
-    RoutingRule,
-    family,
-    run_cluster,
-)
+from optsched import BalanceRouting, Cluster, NoInformation, Predictor, RoutingRule, family, run
 from optsched.cluster import get_routing
 from optsched.cluster.information import NEVER
 from optsched.errors import PolicyError
@@ -27,8 +19,8 @@ def trace():
 
 
 def imbalance(trace, policy, **options):
-    run = run_cluster(trace, CLUSTER, policy, steps=STEPS, **options)
-    return run.metrics(warm_up=300)["imbalance_tokens"]
+    result = run(trace, policy, cluster=CLUSTER, steps=STEPS, **options)
+    return result.metrics(warm_up=300)["imbalance_tokens"]
 
 
 @pytest.mark.parametrize(
@@ -66,15 +58,15 @@ def test_bad_rules_get_one_sentence(make, message):
 @pytest.mark.parametrize("patience", [[1, 2], 1.5, -3])
 def test_patience_is_checked(trace, patience):
     with pytest.raises(PolicyError, match="patience"):
-        run_cluster(trace, CLUSTER, BalanceRouting(patience=patience), steps=5)
+        run(trace, BalanceRouting(patience=patience), cluster=CLUSTER, steps=5)
 
 
 def test_deficit_refuses_unequal_workers(trace):
     with pytest.raises(PolicyError, match="'deficit' needs workers of one slowness"):
-        run_cluster(
+        run(
             trace,
-            Cluster(2, 4, slowness=[1, 2]),
             BalanceRouting(lookahead=0, method="deficit"),
+            cluster=Cluster(2, 4, slowness=[1, 2]),
             steps=5,
         )
 
@@ -94,21 +86,21 @@ def test_throughput_is_that_of_table_1(trace):
         (BalanceRouting(lookahead=0), 9.03e4),
         (BalanceRouting(lookahead=20), 9.13e4),
     ):
-        run = run_cluster(trace, CLUSTER, policy, steps=STEPS)
-        assert abs(run.metrics(warm_up=300)["throughput"] / printed - 1) < 0.04
+        result = run(trace, policy, cluster=CLUSTER, steps=STEPS)
+        assert abs(result.metrics(warm_up=300)["throughput"] / printed - 1) < 0.04
 
 
 def test_patience_bounds_waiting_and_classes_order_it(trace):
-    free = run_cluster(trace, CLUSTER, BalanceRouting(), steps=STEPS)
-    fair = run_cluster(trace, CLUSTER, BalanceRouting(patience=500), steps=STEPS)
+    free = run(trace, BalanceRouting(), cluster=CLUSTER, steps=STEPS)
+    fair = run(trace, BalanceRouting(patience=500), cluster=CLUSTER, steps=STEPS)
     assert free.waits.max() > 1000 > 400 > fair.waits.max()
     assert free.stuck > 0 == fair.stuck
     urgent = np.arange(len(trace)) % 4 == 0
     classes = BalanceRouting(patience=np.where(urgent, 60, 600))
-    run = run_cluster(trace, CLUSTER, classes, steps=STEPS)
-    seen = run.revealed >= 300
-    assert run.waits[urgent & seen].max() < run.waits[~urgent & seen].max()
-    assert run.waits[urgent & seen].mean() < run.waits[~urgent & seen].mean() / 2
+    result = run(trace, classes, cluster=CLUSTER, steps=STEPS)
+    seen = result.revealed >= 300
+    assert result.waits[urgent & seen].max() < result.waits[~urgent & seen].max()
+    assert result.waits[urgent & seen].mean() < result.waits[~urgent & seen].mean() / 2
 
 
 @pytest.mark.parametrize("outputs", [126, 300])

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from optsched import Cluster, compare_cluster, family
+from optsched import Cluster, compare, family
 from optsched.comparison.cluster import compare_lookaheads
 from optsched.errors import InstanceError, PolicyError
 
@@ -18,7 +18,7 @@ TRACES = [family("uniform", n=300, seed=seed) for seed in range(4)]
 
 @pytest.fixture(scope="module")
 def comparison():
-    return compare_cluster(TRACES, CLUSTER, ["fcfs", "lpt"], steps=120, warm_up=30)
+    return compare(TRACES, ["fcfs", "lpt"], cluster=CLUSTER, steps=120, warm_up=30)
 
 
 def test_intervals_are_student_t_over_traces(comparison):
@@ -38,7 +38,7 @@ def test_ratios_are_paired_by_trace(comparison):
 
 
 def test_one_trace_has_no_interval():
-    comparison = compare_cluster(TRACES[0], CLUSTER, ["fcfs"], steps=50)
+    comparison = compare(TRACES[0], ["fcfs"], cluster=CLUSTER, steps=50)
     mean, low, high = comparison.mean("throughput", "fcfs")
     assert mean == low == high
     assert "intervals" not in comparison.to_dict()["policies"][0]
@@ -59,13 +59,13 @@ def test_what_did_not_run_is_said(comparison):
     with pytest.raises(PolicyError, match="no metric 'tpott'; did you mean 'tpot'"):
         comparison.values("tpott", "lpt")
     with pytest.raises(PolicyError, match="'lpt' is given twice"):
-        compare_cluster(TRACES, CLUSTER, ["lpt", "lpt"])
+        compare(TRACES, ["lpt", "lpt"], cluster=CLUSTER)
     with pytest.raises(PolicyError, match="no routing policy given"):
-        compare_cluster(TRACES, CLUSTER, [])
+        compare(TRACES, [], cluster=CLUSTER)
     with pytest.raises(InstanceError, match="no trace"):
-        compare_cluster([], CLUSTER)
+        compare([], cluster=CLUSTER)
     with pytest.raises(InstanceError, match="too few to pass a warm-up of 99"):
-        compare_cluster(TRACES, CLUSTER, ["lpt"], steps=50, warm_up=99)
+        compare(TRACES, ["lpt"], cluster=CLUSTER, steps=50, warm_up=99)
 
 
 def test_lookaheads_run_under_names_of_their_own():

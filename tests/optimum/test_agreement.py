@@ -100,7 +100,7 @@ def test_solvers_agree_with_brute_force_and_bounds_stay_below(batch):
         for name, value in bounds(instance, objective, least[objective]):
             assert value <= least[objective] + 1e-6, (*where, name)
         for policy in BASIC:
-            cost = schedule_cost(run(instance, policy), objective)
+            cost = schedule_cost(run(instance, policy).schedule, objective)
             assert cost >= least[objective] - 1e-6, (*where, policy)
 
 

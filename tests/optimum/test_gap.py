@@ -28,7 +28,7 @@ from optsched.solvers.bounds.lagrangian import PricedStarts
 @settings(max_examples=200)
 def test_regrets_and_waste_sum_to_the_gap_in_exact_integers(instance):
     certificate = bound(instance, "lagrangian").certificate
-    schedule = run(instance, "fcfs")
+    schedule = run(instance, "fcfs").schedule
     priced = PricedStarts(instance, certificate)
     regrets = priced.regrets(np.arange(len(instance)), schedule.starts)
     profile = schedule.memory_profile().tolist()
@@ -47,7 +47,7 @@ def test_regrets_and_waste_sum_to_the_gap_in_exact_integers(instance):
 def test_the_request_to_blame_is_named():
     instance = family("chat-and-summaries", n=300, seed=1)
     certificate = bound(instance, "lagrangian").certificate
-    explained = explain_gap(run(instance, "fcfs"), certificate)
+    explained = explain_gap(run(instance, "fcfs").schedule, certificate)
     frame = explained.to_pandas()
     assert frame["regret"].is_monotonic_decreasing
     assert frame["share"].sum() + explained.wasted_memory / explained.gap == pytest.approx(1)
@@ -58,7 +58,9 @@ def test_the_request_to_blame_is_named():
 
 def test_no_gap_is_said():
     instance = Instance([5, 5], [3, 4], memory=30)
-    explained = explain_gap(run(instance, "area"), bound(instance, "lagrangian").certificate)
+    explained = explain_gap(
+        run(instance, "area").schedule, bound(instance, "lagrangian").certificate
+    )
     assert str(explained) == "area has no gap: it is optimal"
     assert explained.to_pandas()["share"].tolist() == [0, 0]
 
@@ -67,7 +69,7 @@ def test_what_does_not_belong_together_is_refused():
     instance = Instance([4, 4], [2, 2], memory=9, weights=[1, 2])
     certificate = bound(instance, "lagrangian").certificate
     with pytest.raises(OptschedError, match="belongs to another instance"):
-        explain_gap(run(instance.replace(memory=10), "fcfs"), certificate)
+        explain_gap(run(instance.replace(memory=10), "fcfs").schedule, certificate)
     with pytest.raises(OptschedError, match="the schedule is infeasible: steps 1"):
         explain_gap(Schedule(instance, [0, 0]), certificate)
 
@@ -75,7 +77,7 @@ def test_what_does_not_belong_together_is_refused():
 def test_gap_of_weighted_latency_is_taken_apart_as_well():
     instance = Instance([4, 4, 3], [2, 2, 5], memory=9, weights=[1, 2, 0.5])
     certificate = bound(instance, "lagrangian", "weighted-latency").certificate
-    schedule = run(instance, "fcfs")
+    schedule = run(instance, "fcfs").schedule
     explained = explain_gap(schedule, certificate)
     assert explained.gap == pytest.approx(schedule.weighted_latency - float(certificate.value))
     assert explained.order_regret + explained.wasted_memory == pytest.approx(explained.gap)

@@ -253,7 +253,7 @@ def test_weights_and_arrivals_have_certified_intervals_that_are_explained(name):
     result = optsched.hindsight(instance, 3, "weighted-latency")
     assert result.schedule.check() == []
     assert result.cost == pytest.approx(result.schedule.weighted_latency)
-    assert result.bound <= result.cost < run(instance, "area").weighted_latency
+    assert result.bound <= result.cost < run(instance, "area").schedule.weighted_latency
     assert optsched.verify(result.prices, instance) <= result.cost
     explained = result.explain()
     assert explained.order_regret + explained.wasted_memory == pytest.approx(explained.gap)

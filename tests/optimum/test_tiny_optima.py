@@ -59,7 +59,7 @@ def test_all_agree_and_no_bound_is_above_the_optimum(batch):
         assert found.lower == found.schedule.total_latency == least, where
         assert bound(instance, "closed-form").value <= least, where
         prices = bound(instance, "lagrangian")
-        better = improve_prices(run(instance, "area"), prices.certificate, work=2e4)
+        better = improve_prices(run(instance, "area").schedule, prices.certificate, work=2e4)
         for proven in (sizes, prices, better):
             assert proven.value <= proven.certificate.value <= least, where
             assert verify(proven.certificate, instance) == proven.certificate.value, where

@@ -22,7 +22,7 @@ from optsched import (
     PowerLaw,
     balance,
     family,
-    run_cluster,
+    run,
 )
 from optsched.models.linear.model import ModelError
 from optsched.papers import reproduce
@@ -143,11 +143,11 @@ def test_fcfs_is_as_unbalanced_as_independent_slots():
     trace = Instance(
         rng.integers(1, 1000, 16 * 64 * 400, endpoint=True), np.ones(409600, int), 10**6
     )
-    run = run_cluster(trace, Cluster(16, 64), "fcfs", reveal=2048)
+    result = run(trace, "fcfs", cluster=Cluster(16, 64), reveal=2048)
     expected = fcfs_imbalance(16, 64, math.sqrt((1000**2 - 1) / 12))
-    assert run.steps == 400
-    error = 4 * run.imbalance.std() / math.sqrt(run.steps)
-    assert run.imbalance.mean() == pytest.approx(expected, abs=error)
+    assert result.steps == 400
+    error = 4 * result.imbalance.std() / math.sqrt(result.steps)
+    assert result.imbalance.mean() == pytest.approx(expected, abs=error)
 
 
 @given(st.integers(2, 500), st.integers(1, 10**6), st.floats(0.01, 1))
@@ -231,13 +231,13 @@ def test_utilisation_by_throughput_cannot_give_the_printed_power():
 
 
 def test_a_request_runs_o_steps_as_in_the_example_of_section_3():
-    run = run_cluster(Instance([3], [4], 99), Cluster(1, 1), "fcfs")
-    assert run.total_load.tolist() == [3, 4, 5, 6]  # Section 5 once has o - 1 steps of s + k
+    result = run(Instance([3], [4], 99), "fcfs", cluster=Cluster(1, 1))
+    assert result.total_load.tolist() == [3, 4, 5, 6]  # Section 5 once has o - 1 steps of s + k
 
 
 def test_drift_goes_by_age_as_in_the_formula_of_definition_2():
-    run = run_cluster(Instance([1, 1], [2, 2], 99), Cluster(1, 1), "fcfs", drift=[5, 0])
-    assert run.total_load.tolist() == [1, 6, 1, 6]  # by global step the last were 1
+    result = run(Instance([1, 1], [2, 2], 99), "fcfs", cluster=Cluster(1, 1), drift=[5, 0])
+    assert result.total_load.tolist() == [1, 6, 1, 6]  # by global step the last were 1
 
 
 def test_algorithm_2_as_printed_fills_more_slots_than_there_are():
@@ -246,14 +246,14 @@ def test_algorithm_2_as_printed_fills_more_slots_than_there_are():
         free[int(np.argmax(free))] -= 1
         waiting -= 1
     assert min(free) < 0
-    run = run_cluster(Instance([1] * 5, [9] * 5, 99), Cluster(2, (1, 2)), "fcfs", steps=1)
-    assert run.active.tolist() == [3]
+    result = run(Instance([1] * 5, [9] * 5, 99), "fcfs", cluster=Cluster(2, (1, 2)), steps=1)
+    assert result.active.tolist() == [3]
 
 
 def test_fcfs_takes_the_worker_with_most_free_slots_not_the_first():
     """Algorithm 2, not the scan "in increasing index" of Appendix B."""
-    run = run_cluster(Instance([1], [1], 99), Cluster(2, (1, 2)), "fcfs")
-    assert run.workers.tolist() == [1]
+    result = run(Instance([1], [1], 99), "fcfs", cluster=Cluster(2, (1, 2)))
+    assert result.workers.tolist() == [1]
 
 
 def test_an_optimum_need_not_be_as_balanced_as_lemma_1_says():
@@ -296,8 +296,8 @@ def test_the_exponent_in_lemma_3_is_alpha_not_twice_it():
 def test_bf_io_chooses_whom_it_admits_so_that_rounds_are_no_independent_draws():
     rng = np.random.default_rng(0)
     trace = Instance(rng.integers(1, 1001, 400), np.full(400, 2), 10**6)
-    run = run_cluster(trace, Cluster(4, 8), BalanceRouting(lookahead=0), steps=1, reveal=64)
-    first = np.flatnonzero(run.starts == 0)
+    result = run(trace, BalanceRouting(lookahead=0), cluster=Cluster(4, 8), steps=1, reveal=64)
+    first = np.flatnonzero(result.starts == 0)
     assert len(first) == 32
     assert first.max() >= 32  # younger requests start before some of the oldest 32
 
@@ -305,8 +305,8 @@ def test_bf_io_chooses_whom_it_admits_so_that_rounds_are_no_independent_draws():
 def test_the_lookahead_of_figure_6_is_20_not_80():
     trace = family("lognormal", n=8000, seed=0)
     ms = {
-        window: run_cluster(
-            trace, Cluster(16, 72), BalanceRouting(lookahead=window), steps=1200
+        window: run(
+            trace, BalanceRouting(lookahead=window), cluster=Cluster(16, 72), steps=1200
         ).metrics()["imbalance_ms"]
         for window in (0, 20, 80)
     }
@@ -319,8 +319,8 @@ def test_how_far_to_look_depends_on_growth_not_on_outputs_and_slots_alone():
     def best(drift):
         windows = (5, 20, 60)
         ms = [
-            run_cluster(
-                trace, Cluster(16, 72), BalanceRouting(lookahead=h), steps=1200, drift=drift
+            run(
+                trace, BalanceRouting(lookahead=h), cluster=Cluster(16, 72), steps=1200, drift=drift
             ).metrics()["imbalance_tokens"]
             for h in windows
         ]
@@ -332,10 +332,10 @@ def test_how_far_to_look_depends_on_growth_not_on_outputs_and_slots_alone():
 def test_bf_io_lets_some_requests_wait_and_gains_by_it():
     trace = family("lognormal", n=10_000, seed=0)
     runs = [
-        run_cluster(trace, Cluster(16, 72), policy, steps=2000)
+        run(trace, policy, cluster=Cluster(16, 72), steps=2000)
         for policy in ("fcfs", BalanceRouting(lookahead=20), BalanceRouting(patience=300))
     ]
-    waits = [run.metrics()["max_wait_steps"] for run in runs]
+    waits = [result.metrics()["max_wait_steps"] for result in runs]
     assert waits[0] < 100
     assert waits[1] > 1000
     assert waits[2] < 300

@@ -20,7 +20,7 @@ POLICIES = ("fcfs", "mc-sf", "sorted-f-quantile", "sorted-f", "sorted-lp", "lp-s
 @pytest.fixture(scope="module")
 def schedules(shared_data):
     instance = read_trace(str(shared_data / "mixed_2000.csv.gz"), 16_492)
-    return {name: run(instance, name) for name in POLICIES}
+    return {name: run(instance, name).schedule for name in POLICIES}
 
 
 def mean_seconds(schedule, clock):

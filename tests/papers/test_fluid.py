@@ -17,8 +17,8 @@ from optsched import (
     RequestTypes,
     WaitThresholds,
     equilibrium,
-    execute,
     poisson_requests,
+    run,
 )
 from optsched.models import queue_decay
 from optsched.papers import TARGETS, reproduce
@@ -174,13 +174,13 @@ def test_proposition_1_needs_d1():
     waiting = []
     for seconds in (5, 40):
         requests = poisson_requests(types, seconds, 10**6, seed=1)
-        run = execute(requests, "fcfs", clock=CLOCK, until=seconds)
-        waiting.append(run.unfinished)
+        result = run(requests, "fcfs", clock=CLOCK, until=seconds)
+        waiting.append(result.unfinished)
     assert waiting[1] < 1.5 * waiting[0]
     over = types.scaled(1.2 / equilibrium(types, CLOCK).load)
     requests = poisson_requests(over, 8, 10**8, seed=1)
-    run = execute(requests, "fcfs", clock=CLOCK, until=8)
-    early, late = run.in_system([4, 8])
+    result = run(requests, "fcfs", clock=CLOCK, until=8)
+    early, late = result.in_system([4, 8])
     assert late - early > 0.05 * over.rates[0] * 4  # grows all along
 
 
@@ -285,8 +285,8 @@ def test_the_thresholds_of_section_6_1_serve_short_types_faster_than_they_arrive
     for thresholds in ((12, 6), (8, 8)):
         policy = WaitPolicy(classes=2, thresholds=thresholds, borders=(11, 21))
         requests = poisson_requests(types, 20, 10**6, seed=0)
-        run = execute(requests, policy, clock=CLOCK, until=20)
-        waiting[thresholds] = int((~run.completed & (requests.outputs == 21)).sum())
+        result = run(requests, policy, clock=CLOCK, until=20)
+        waiting[thresholds] = int((~result.completed & (requests.outputs == 21)).sum())
     assert waiting[12, 6] > 5 * waiting[8, 8]
 
 
@@ -310,9 +310,9 @@ def test_algorithm_1_pauses_those_inside():
     requests = Instance([5] * 5, [4] * 5, 100, arrivals=range(0, 50, 10), seconds_per_step=0.1)
     policy = WaitPolicy(classes=1, thresholds=(1,))
     batch = 0.01
-    waiting = execute(requests, policy, clock=f"affine:{batch},0")
+    waiting = run(requests, policy, clock=f"affine:{batch},0")
     assert waiting.latencies[0] == pytest.approx(3 + batch)  # at the fourth arrival
-    at_once = execute(requests, "mixed", clock=f"affine:{batch},0")
+    at_once = run(requests, "mixed", clock=f"affine:{batch},0")
     assert np.allclose(at_once.latencies, 4 * batch)
 
 
@@ -326,7 +326,7 @@ def test_figure_6_leaves_a_prompt_behind_that_algorithm_2_completes():
         [1] * 11, [*outputs, 1], 100, arrivals=[*arrivals, 99], seconds_per_step=1.0
     )
     policy = NestedWaitPolicy(borders=(1, 2), thresholds=(3, 3))
-    run = execute(requests, policy, clock="affine:0.5,0", until=90)
-    ends = dict(enumerate(run.completions[:10].tolist(), start=1))
+    result = run(requests, policy, clock="affine:0.5,0", until=90)
+    ends = dict(enumerate(result.completions[:10].tolist(), start=1))
     done = {prompt: end for prompt, end in ends.items() if not math.isnan(end)}
     assert done == {1: 1.5, 2: 1.5, 4: 7.5, 3: 14.5, 5: 14.5, 6: 14.5, 9: 14.5}

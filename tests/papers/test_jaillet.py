@@ -13,7 +13,7 @@ from literal import usage_at
 from matplotlib import pyplot
 from plots_of_targets import drawn
 
-from optsched import Instance, Schedule, execute, family, run, solve
+from optsched import Instance, Schedule, family, run, solve
 from optsched.papers import reproduce
 from optsched.papers.jaillet import TARGETS
 from optsched.papers.jaillet.adversary import _expected, _latencies
@@ -67,7 +67,7 @@ def test_figure_10_latency_is_flat_in_beta_up_to_a_wall():
 @pytest.mark.parametrize("alpha", [0.08, 0.15])
 def test_figure_7_a_loop_is_proven_or_everybody_completes(alpha):
     instance = requests(50, 0, 3000)
-    greedy = execute(instance, f"alpha-greedy:{alpha}", clock=CLOCK)
+    greedy = run(instance, f"alpha-greedy:{alpha}", clock=CLOCK)
     assert (greedy.loop is None) == (greedy.unfinished == 0)
     assert greedy.peak_memory <= instance.memory
 
@@ -75,17 +75,17 @@ def test_figure_7_a_loop_is_proven_or_everybody_completes(alpha):
 def test_slower_batches_are_a_slower_clock():
     quick, slow = requests(10, 1, 300), requests(10, 1, 300)
     slow = slow.replace(arrivals=slow.arrivals * 2)
-    ends = execute(quick, "mc-sf", clock=CLOCK).completions
-    assert execute(slow, "mc-sf", clock=clock(2)).completions == pytest.approx(2 * ends)
+    ends = run(quick, "mc-sf", clock=CLOCK).completions
+    assert run(slow, "mc-sf", clock=clock(2)).completions == pytest.approx(2 * ends)
 
 
 def test_the_two_panels_of_figure_5_exclude_each_other():
     """First come, first served of capacity mu has slope (1/mu - 1/lambda) / 2."""
     counts = np.arange(2000, 10_001, 2000)
     instance = requests(50, 1)
-    runs = [execute(instance.take(range(n)), "fcfs", clock=CLOCK) for n in counts]
+    runs = [run(instance.take(range(n)), "fcfs", clock=CLOCK) for n in counts]
     slope = np.polyfit(counts, [each.mean_latency for each in runs], 1)[0]
-    capacity = np.polyfit(counts, [each.end for each in runs], 1)[0]  # seconds per request
+    capacity = np.polyfit(counts, [each.makespan for each in runs], 1)[0]  # seconds per request
     assert slope == pytest.approx((capacity - 1 / 50) / 2, rel=0.06)
     high, low = 2 * (1 / 2) + 1 / 50, 2 * (1 / 100) + 1 / 10  # seconds per request by each panel
     assert high > 8 * low
@@ -101,8 +101,8 @@ def test_algorithm_2_overflows_if_the_candidate_s_own_completion_is_not_checked(
     prompts, outputs = [0, 0], [10, 5]
     assert all(usage_at(time, starts, prompts, outputs) <= 11 for time in times)
     assert usage_at(7, starts, prompts, outputs) == 12
-    assert run(instance, "mc-sf").check() == []
-    assert run(instance, "mc-sf").starts.tolist() == [0, 9]
+    assert run(instance, "mc-sf").schedule.check() == []
+    assert run(instance, "mc-sf").schedule.starts.tolist() == [0, 9]
 
 
 def test_appendix_b_1_never_holds_the_last_token():
@@ -176,10 +176,10 @@ def test_theorem_6_2_counts_one_short_request_too_many():
     """1 / epsilon prompts of epsilon M fill the memory before their first token."""
     instance = family("jaillet-theorem-6-2", n=17, memory=64)  # epsilon = 1/4
     shorts = instance.take(range(1, 17)).replace(arrivals=None)
-    starts = run(shorts, "mc-sf").starts
+    starts = run(shorts, "mc-sf").schedule.starts
     assert np.bincount(starts).max() == 3
     one_less = shorts.replace(prompts=shorts.prompts - 1)
-    assert np.bincount(run(one_less, "mc-sf").starts).max() == 4
+    assert np.bincount(run(one_less, "mc-sf").schedule.starts).max() == 4
 
 
 def test_theorem_6_4_s_arrivals_do_not_hurt_who_starts_at_once():

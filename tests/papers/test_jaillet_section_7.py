@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optsched import Instance, execute, read_trace
+from optsched import Instance, read_trace, run
 from optsched.workloads.tilt import resample
 
 CLOCK = "llama-2-70b-2xa100"
@@ -39,7 +39,7 @@ def high_demand(shared_data):
 def slope(instance, policy):
     """Growth of the mean latency in seconds per request, over runs of 2,000 .. 10,000 requests."""
     counts = np.arange(2000, 10_001, 2000)
-    means = [execute(instance.take(range(n)), policy, clock=CLOCK).mean_latency for n in counts]
+    means = [run(instance.take(range(n)), policy, clock=CLOCK).mean_latency for n in counts]
     return np.polyfit(counts, means, 1)[0]
 
 
@@ -57,7 +57,7 @@ def test_latency_of_the_best_benchmark_grows_about_three_times_as_fast(high_dema
 
 
 def test_memory_time_first_beats_shortest_first(high_demand):
-    shortest, area = (execute(high_demand, policy, clock=CLOCK) for policy in ("mc-sf", "area"))
+    shortest, area = (run(high_demand, policy, clock=CLOCK) for policy in ("mc-sf", "area"))
     assert area.mean_latency < 0.85 * shortest.mean_latency
     assert shortest.peak_memory <= 16_492
     assert area.check() == []

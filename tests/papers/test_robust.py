@@ -10,7 +10,7 @@ import pytest
 from matplotlib import pyplot
 from plots_of_targets import drawn
 
-from optsched import Instance, execute, family
+from optsched import Instance, family, run
 from optsched.papers import CompetitiveRatio, reproduce
 from optsched.papers.robust import TARGETS
 from optsched.papers.robust.common import requests_of
@@ -148,8 +148,8 @@ def test_no_mix_of_two_lengths_is_worst_for_a_min():
 
 def _ratio(outputs, upper, memory=400):
     instance = Instance(np.zeros_like(outputs), outputs, memory)
-    run = execute(instance, "a-min", intervals=f"common:1,{upper}")
-    return run.total_latency / execute(instance, "h-sf").total_latency
+    result = run(instance, "a-min", intervals=f"common:1,{upper}")
+    return result.total_latency / run(instance, "h-sf").total_latency
 
 
 def test_simulated_a_min_exceeds_the_lemma_by_more_the_larger_the_memory():

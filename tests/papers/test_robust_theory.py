@@ -13,7 +13,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from optsched import Instance, InstanceError, execute, family
+from optsched import Instance, InstanceError, family, run
 from optsched.papers import CompetitiveRatio
 from optsched.papers.robust.common import requests_of
 
@@ -31,10 +31,9 @@ def two_point(short, share, long=LONG, memory=MEMORY):
 def ratio(instance, policy, seeds=2):
     intervals = f"common:{instance.outputs.min()},{instance.outputs.max()}"
     totals = [
-        execute(instance, policy, intervals=intervals, seed=seed).total_latency
-        for seed in range(seeds)
+        run(instance, policy, intervals=intervals, seed=seed).total_latency for seed in range(seeds)
     ]
-    return np.mean(totals) / execute(instance, "h-sf").total_latency
+    return np.mean(totals) / run(instance, "h-sf").total_latency
 
 
 @cache
@@ -110,7 +109,7 @@ def test_theorem_3_4_on_its_own_instance(short, long, exponent):
         end = heapq.heappop(free) + output
         total += end
         heapq.heappush(free, end)
-    workers = total / execute(instance, "h-sf").total_latency
+    workers = total / run(instance, "h-sf").total_latency
     middle = (a * long + b * short) * (a + b) / alpha
     middle /= long * a**2 + 2 * short * a * b + long * b**2
     assert workers == pytest.approx(middle, rel=0.03)
@@ -121,7 +120,7 @@ def test_theorem_3_4_on_its_own_instance(short, long, exponent):
 def test_example_3_2():
     instance = Instance([1] * 5, [1] * 5, memory=10)
     totals = {
-        policy: execute(instance, policy, intervals="common:1,4").total_latency
+        policy: run(instance, policy, intervals="common:1,4").total_latency
         for policy in ("h-sf", "a-max", "a-min")
     }
     assert totals == {"h-sf": 5, "a-max": 9, "a-min": 5}
@@ -131,10 +130,10 @@ def test_the_switch_is_the_better_of_the_two_on_both_sides():
     for short, better in ((4, "a-l"), (7, "a-l"), (8, "a-min"), (15, "a-min")):
         instance = two_point(short, 0.5)
         intervals = f"common:{short},{LONG}"
-        run = execute(instance, "a-switch", intervals=intervals, seed=3)
-        assert run.policy == "a-switch"
-        same = execute(instance, better, intervals=intervals, seed=3)
-        assert run.schedule.starts.tolist() == same.schedule.starts.tolist()
+        result = run(instance, "a-switch", intervals=intervals, seed=3)
+        assert result.policy == "a-switch"
+        same = run(instance, better, intervals=intervals, seed=3)
+        assert result.schedule.starts.tolist() == same.schedule.starts.tolist()
         other = {"a-l": "a-min", "a-min": "a-l"}[better]
         assert worst(better, short) < worst(other, short)
 
@@ -143,7 +142,7 @@ def test_proposition_8_4_fails_where_requests_do_not_divide_the_memory():
     """Peaks of 10: three fit into M = 30 and one into half of it; what holds has an O(1/M)."""
     prompts, outputs = [9] * 30, [1] * 30
     whole, half = (
-        execute(Instance(prompts, outputs, memory), "a-random").total_latency for memory in (30, 15)
+        run(Instance(prompts, outputs, memory), "a-random").total_latency for memory in (30, 15)
     )
     assert (whole, half) == (165, 465)
     assert half > 2 * whole

@@ -14,7 +14,7 @@ from strategies import instances
 from optsched import (
     Instance,
     bound,
-    compare_on_clock,
+    compare,
     family,
     read_trace,
     run,
@@ -149,7 +149,7 @@ def test_requests_for_a_total_are_the_least():
 def test_figure_8_in_small():
     found = mean_latencies(60, 300, 2, ["fcfs", "sorted-f"])
     instance = family("chat-and-summaries", n=300, seed=2).take(np.arange(60))
-    runs = compare_on_clock(instance, "llama-2-70b-2xa100", ["fcfs", "sorted-f"]).runs
+    runs = compare(instance, ["fcfs", "sorted-f"], clock="llama-2-70b-2xa100").runs
     assert found == {run.policy: run.mean_latency for run in runs}
     assert found["fcfs"] > found["sorted-f"] > 0
 
@@ -165,7 +165,7 @@ def test_figure_8_on_the_mixed_sample_is_as_designed(shared_data):
         "area": 198,
     }
     instance = read_trace(str(shared_data / "mixed_2000.csv.gz"), 16_492)
-    runs = compare_on_clock(instance, "llama-2-70b-2xa100", list(noted)).runs
+    runs = compare(instance, list(noted), clock="llama-2-70b-2xa100").runs
     assert {run.policy: run.mean_latency for run in runs} == pytest.approx(noted, rel=0.02)
     seconds = {run.policy: run.mean_latency for run in runs}
     assert seconds["mc-sf"] / seconds["sorted-f"] >= 2.2

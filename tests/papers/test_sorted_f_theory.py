@@ -62,7 +62,7 @@ def test_local_swap_cannot_leave_the_trap_of_theorem_ec_1():
     """
     for memory in MEMORIES[:3]:
         instance = family("sorted-f-theorem-ec-1-balanced", memory=memory)
-        starts = [run(instance, name).starts for name in ("sorted-f", "mc-sf-total")]
+        starts = [run(instance, name).schedule.starts for name in ("sorted-f", "mc-sf-total")]
         assert np.array_equal(*starts)
 
 

@@ -96,7 +96,7 @@ def test_all_of_them_are_here():
 @given(instance=small)
 @settings(max_examples=150)
 def test_selections_equal_the_literal_simulator(name, instance):
-    schedule = run(instance, name)
+    schedule = run(instance, name).schedule
     assert schedule.starts.tolist() == simulate(instance, literal_walk(name, instance))
 
 
@@ -104,7 +104,7 @@ def test_selections_equal_the_literal_simulator(name, instance):
 @given(instance=small)
 @settings(max_examples=40)
 def test_policies_with_a_solver_equal_the_literal_simulator(name, instance):
-    schedule = run(instance, name)
+    schedule = run(instance, name).schedule
     assert schedule.starts.tolist() == simulate(instance, literal_walk(name, instance))
 
 
@@ -134,10 +134,10 @@ def test_feasible_and_deterministic_on_1000_random_instances(name):
         prompts = rng.integers(0, memory - outputs + 1)
         arrivals = np.sort(rng.integers(0, 6, count)) * int(rng.integers(0, 2))
         instance = Instance(prompts, outputs, memory, arrivals)
-        schedule = run(instance, name)
+        schedule = run(instance, name).schedule
         assert schedule.check() == [], instance.to_json()
         if rng.random() < 0.1:
-            assert run(instance, name) == schedule
+            assert run(instance, name).schedule == schedule
 
 
 @pytest.mark.parametrize("name", ["sorted-f-dp", "sorted-f-quantile", "sorted-lp", "lp-swap"])
@@ -147,7 +147,7 @@ def test_nothing_of_the_future_is_used(name):
     arrivals = np.sort(rng.integers(0, 200, 60))
     instance = Instance(rng.integers(0, 15, 60), outputs, 40, arrivals)
     half = instance.take(np.arange(30))
-    together, alone = run(instance, name).starts[:30], run(half, name).starts
+    together, alone = run(instance, name).schedule.starts[:30], run(half, name).schedule.starts
     early = np.minimum(together, alone) < arrivals[30]
     assert early.sum() > 10
     assert np.array_equal(together[early], alone[early])
@@ -166,7 +166,7 @@ def test_rules_apply_to_all_of_them(name, rule):
         left = [i for i in left if i not in batch]
     simulator = {"skip": simulate_skip, "backfill": simulate_backfill}[rule]
     literal = simulator(instance, lambda waiting, _: [i for i in order if i in waiting])
-    assert run(instance, name, rule).starts.tolist() == literal
+    assert run(instance, name, rule=rule).schedule.starts.tolist() == literal
 
 
 def test_sorted_f_with_options_of_its_own():
@@ -204,22 +204,22 @@ class Stubborn:
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ([], "gives an empty batch although requests wait"),
-        ([0.5], "gives a batch of float64, not indices"),
-        ([7], "gives the request 7, but there are only 0 to "),
-        ([-1], "gives the request -1, but there are only 0 to "),
-        ([1, 1], "gives the request b, which does not wait: it has not arrived, or"),
-        ([0], "gives the request a, which does not wait"),
-        ([2], "gives the request c, which does not wait"),
+        ([], "returns an empty batch although requests wait"),
+        ([0.5], "returns a batch of float64, not indices"),
+        ([7], "returns the request 7, but there are only 0 to "),
+        ([-1], "returns the request -1, but there are only 0 to "),
+        ([1, 1], "returns the request b, which does not wait: it has not arrived, or"),
+        ([0], "returns the request a, which does not wait"),
+        ([2], "returns the request c, which does not wait"),
     ],
 )
 def test_batches_that_cannot_be_admitted_are_refused(batch, message, rule):
     instance = Instance([1] * 3, [1] * 3, 10, arrivals=[0, 0, 5], labels=["a", "b", "c"])
     mine = BatchPolicy("mine", "", lambda _: Stubborn(np.array(batch)))
     if rule == "skip" and batch == [2]:
-        message = "gives the request 2, but there are only 0 to 1"
+        message = "returns the request 2, but there are only 0 to 1"
     with pytest.raises(PolicyError, match=re.escape(message)):
-        run(instance, mine, rule)
+        run(instance, mine, rule=rule)
 
 
 def test_keys_that_order_nothing_are_refused():

@@ -12,8 +12,8 @@ from optsched import (
     RequestTypes,
     WaitThresholds,
     equilibrium,
-    execute,
     get_clock,
+    run,
 )
 from optsched.errors import ClockError
 from optsched.policies.wait import WAITING, NestedWaitPolicy, WaitPolicy
@@ -31,10 +31,8 @@ def poisson(types, count, seed, memory=10**6):
     return Instance(types.prompts[kinds], types.outputs[kinds], memory), kinds, times
 
 
-def serve(instance, halls, times, clock=CLOCK):
-    return serve_waiting(
-        instance.prompts, instance.outputs, times, instance.memory, clock, **halls._asdict()
-    )
+def serve(instance, queues, times, clock=CLOCK):
+    return serve_waiting(instance.prompts, instance.outputs, times, instance.memory, clock, queues)
 
 
 def test_nested_memory_stays_within_its_bound_in_100_runs():
@@ -46,9 +44,9 @@ def test_nested_memory_stays_within_its_bound_in_100_runs():
     peaks = []
     for seed in range(100):
         instance, _, times = poisson(TYPES, 3000, seed)
-        hall, log = serve(instance, policy.halls(instance, CLOCK, times), times)
+        served, log = serve(instance, policy.queues(instance, CLOCK, times), times)
         assert len(log.usage) <= 2000
-        assert not hall.evicted.any()
+        assert not served.preempted.any()
         # After the last arrival all are flushed, whatever the thresholds.
         peaks.append(log.usage[log.spans[:, 0] < times[-1]].max())
     assert max(peaks) <= best.memory_bound
@@ -65,26 +63,26 @@ def test_wait_never_holds_more_than_a_full_batch():
             thresholds=tuple(plan.thresholds.tolist()),
             borders=tuple(TYPES.outputs.tolist()),
         )
-        halls = policy.halls(instance, CLOCK, times)
-        assert np.array_equal(halls.entrance, kinds)
-        hall, log = serve(instance, halls, times)
+        queues = policy.queues(instance, CLOCK, times)
+        assert np.array_equal(queues.entrance, kinds)
+        served, log = serve(instance, queues, times)
         assert log.usage.max() <= plan.memory
         lasts = np.diff(log.spans, axis=1)[:, 0]
         assert lasts.max() <= plan.iteration_time * (1 + 1e-9)
-        assert (hall.last >= 0).all()
+        assert (served.last >= 0).all()
 
 
 def test_thresholds_of_a_trace_keep_up_with_its_classes():
     instance, _, times = poisson(TYPES, 4000, 1)
-    halls = WaitPolicy(classes=4).halls(instance, CLOCK, times)
+    queues = WaitPolicy(classes=4).queues(instance, CLOCK, times)
     rate = (len(times) - 1) / (times[-1] - times[0])
     types = RequestTypes.from_instance(instance, 4, rate=rate)
     expected = WaitThresholds(types, CLOCK).least_fixed_point()
-    assert halls.thresholds.tolist() == [expected.tolist()]
-    assert (np.bincount(halls.entrance) == 1000).all()
+    assert queues.thresholds.tolist() == [expected.tolist()]
+    assert (np.bincount(queues.entrance) == 1000).all()
     for segment in range(4):
-        members = instance.outputs[halls.entrance == segment]
-        assert members.max() == halls.length[segment]
+        members = instance.outputs[queues.entrance == segment]
+        assert members.max() == queues.length[segment]
 
 
 def test_windows_follow_the_rate():
@@ -93,44 +91,44 @@ def test_windows_follow_the_rate():
     times = np.where(np.arange(6000) < 2000, 2 * times, times + times[2000])
     half = (times[-1] - times[0]) * 6000 / 5999 / 2
     for policy in (WaitPolicy(classes=2, window=half), NestedWaitPolicy(window=half)):
-        halls = policy.halls(instance, CLOCK, times)
-        assert len(halls.changes) == len(halls.thresholds) == 2
-        assert halls.changes[0] == 0
-        low, high = halls.thresholds[:, 0]
+        queues = policy.queues(instance, CLOCK, times)
+        assert len(queues.changes) == len(queues.thresholds) == 2
+        assert queues.changes[0] == 0
+        low, high = queues.thresholds[:, 0]
         assert 1.5 * low < high
-    assert len(WaitPolicy(window=1e9).halls(instance, CLOCK, times).changes) == 1
+    assert len(WaitPolicy(window=1e9).queues(instance, CLOCK, times).changes) == 1
 
 
 def test_an_overload_gives_thresholds_for_what_can_be_kept_up_with():
     busy = TYPES.scaled(3 / equilibrium(TYPES, CLOCK).load)
     instance, _, times = poisson(busy, 3000, 3, memory=10**7)
     for policy in WAITING:
-        halls = policy.halls(instance, CLOCK, times)
-        assert halls.thresholds.min() >= 1
-        assert halls.thresholds.max() > 1
-        hall, _ = serve(instance, halls, times)
-        assert (hall.last >= 0).all()
+        queues = policy.queues(instance, CLOCK, times)
+        assert queues.thresholds.min() >= 1
+        assert queues.thresholds.max() > 1
+        served, _ = serve(instance, queues, times)
+        assert (served.last >= 0).all()
 
 
 def test_small_memories_leave_thresholds_of_one_and_fewer_classes():
     instance, _, times = poisson(TYPES, 500, 4, memory=2000)
-    halls = WaitPolicy().halls(instance, CLOCK, times)
-    assert halls.thresholds.tolist() == [[1]]
+    queues = WaitPolicy().queues(instance, CLOCK, times)
+    assert queues.thresholds.tolist() == [[1]]
     instance, _, times = poisson(TYPES, 500, 4, memory=12_000)
-    classes = len(WaitPolicy().halls(instance, CLOCK, times).length)
+    classes = len(WaitPolicy().queues(instance, CLOCK, times).length)
     assert 1 < classes < 8
     for policy in WAITING:
-        hall, log = serve(instance, policy.halls(instance, CLOCK, times), times)
-        assert (hall.last >= 0).all()
+        served, log = serve(instance, policy.queues(instance, CLOCK, times), times)
+        assert (served.last >= 0).all()
         assert log.usage.max() <= 12_000
 
 
 def test_nested_wait_does_not_look_at_outputs_one_by_one():
     instance, _, times = poisson(TYPES, 500, 5)
-    halls = NestedWaitPolicy().halls(instance, CLOCK, times)
-    assert not halls.entrance.any()
-    assert halls.before.tolist() == list(range(-1, len(halls.length) - 1))
-    assert halls.length.sum() == instance.outputs.max()
+    queues = NestedWaitPolicy().queues(instance, CLOCK, times)
+    assert not queues.entrance.any()
+    assert queues.before.tolist() == list(range(-1, len(queues.length) - 1))
+    assert queues.length.sum() == instance.outputs.max()
 
 
 @pytest.mark.parametrize(
@@ -161,12 +159,12 @@ def test_bad_parameters_are_refused_in_one_sentence(make, message):
 def test_what_cannot_be_decided_is_refused_in_one_sentence():
     instance, _, times = poisson(TYPES, 50, 6)
     with pytest.raises(PolicyError, match="policy 'wait' needs rates, but all requests arrive at"):
-        WaitPolicy().halls(instance, CLOCK, np.zeros(50))
+        WaitPolicy().queues(instance, CLOCK, np.zeros(50))
     short = NestedWaitPolicy(borders=(20, 40), thresholds=(2, 1))
     with pytest.raises(PolicyError, match="an output has 160 tokens, but the last border is 40"):
-        short.halls(instance, CLOCK, times)
+        short.queues(instance, CLOCK, times)
     with pytest.raises(ClockError, match="the fluid model needs a clock that is a weighted sum"):
-        WaitPolicy().halls(instance, get_clock(lambda _: 1.0), times)
+        WaitPolicy().queues(instance, get_clock(lambda _: 1.0), times)
 
 
 def test_both_run_by_name_on_a_clock_and_only_there():
@@ -174,7 +172,7 @@ def test_both_run_by_name_on_a_clock_and_only_there():
     instance, _, _ = poisson(TYPES, 200, 7, memory=60_000)
     instance = instance.replace(arrivals=np.sort(rng.integers(0, 2000, 200)), seconds_per_step=0.01)
     for name in ("wait", "nested-wait"):
-        run = execute(instance, name, clock=CLOCK)
-        assert (run.unfinished, run.check()) == (0, [])
+        result = run(instance, name, clock=CLOCK)
+        assert (result.unfinished, result.check()) == (0, [])
         with pytest.raises(PolicyError, match=f"'{name}' forms batches that take time; give a cl"):
-            execute(instance, name)
+            run(instance, name)

@@ -64,8 +64,8 @@ def pages(tmp_path_factory):
     optsched.compare(instance, policies).to_html(folder / "hostile.html")
     cluster = optsched.Cluster(workers=4, slots=4)
     trace = optsched.family("lognormal", n=200, seed=1)
-    optsched.compare_cluster(
-        trace, cluster, ["fcfs", "bf-io"], steps=60, record_loads=True
+    optsched.compare(
+        trace, ["fcfs", "bf-io"], cluster=cluster, steps=60, record_loads=True
     ).to_html(folder / "cluster.html")
     regret = optsched.regret(
         "family:exponential", ["fcfs", "area"], loads=[0.8], horizons=[100, 200, 400], seeds=3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optsched import Instance, compare_on_clock, execute, family
+from optsched import Instance, compare, family, run
 from optsched.report import (
     plot_batches,
     plot_clock_comparison,
@@ -26,12 +26,12 @@ PLOTS = {
 
 @pytest.fixture(scope="module")
 def runs():
-    return [execute(MANY, policy, clock=CLOCK) for policy in ("mc-sf", "mixed")]
+    return [run(MANY, policy, clock=CLOCK) for policy in ("mc-sf", "mixed")]
 
 
 @pytest.fixture(scope="module")
 def stopped():
-    return execute(MANY, "mixed", clock=CLOCK, until=20)
+    return run(MANY, "mixed", clock=CLOCK, until=20)
 
 
 @pytest.mark.parametrize("plot", PLOTS.values(), ids=PLOTS)
@@ -68,7 +68,7 @@ def test_mean_latency_so_far_ends_at_the_mean_of_those_completed(runs, stopped):
 
 
 def test_bars_are_ordered_by_unfinished_requests_and_mean_latency():
-    compared = compare_on_clock(MANY, CLOCK, ["fcfs", "mc-sf", "mixed"], until=20)
+    compared = compare(MANY, ["fcfs", "mc-sf", "mixed"], clock=CLOCK, until=20)
     ax = plot_clock_comparison(compared)
     names = [label.get_text() for label in ax.get_yticklabels()]
     runs = sorted(compared.runs, key=lambda run: (-run.unfinished, -run.mean_latency))
@@ -81,7 +81,7 @@ def test_bars_are_ordered_by_unfinished_requests_and_mean_latency():
 
 
 def test_nothing_completed_is_an_empty_bar():
-    never = compare_on_clock(Instance([1], [9], memory=20), CLOCK, ["fcfs"], until=0.02)
+    never = compare(Instance([1], [9], memory=20), ["fcfs"], clock=CLOCK, until=0.02)
     ax = plot_clock_comparison(never)
     assert not ax.containers
     assert ax.texts[0].get_text() == "1 unfinished"

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from optsched import Cluster, compare_cluster, family
+from optsched import Cluster, compare, family
 from optsched.comparison.cluster import compare_lookaheads
 from optsched.errors import InstanceError
 from optsched.report import cluster_text, plot_loads, plot_lookahead, plot_power
@@ -19,7 +19,7 @@ CLUSTER = Cluster(4, 8)
 @pytest.fixture(scope="module")
 def comparison():
     traces = [family("uniform", n=300, seed=seed) for seed in range(2)]
-    return compare_cluster(traces, CLUSTER, ["fcfs", "bf-io"], record_loads=True)
+    return compare(traces, ["fcfs", "bf-io"], cluster=CLUSTER, record_loads=True)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_the_page_holds_all_data_and_needs_no_network(comparison, lookaheads):
 
 def test_a_page_shows_runs_of_one_step_and_leaves_out_what_was_not_recorded():
     trace = family("uniform", n=300, seed=0)
-    page = render_cluster_report(compare_cluster(trace, CLUSTER, ["fcfs"], steps=1))
+    page = render_cluster_report(compare(trace, ["fcfs"], cluster=CLUSTER, steps=1))
     assert "Load of every worker" not in page
     figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, flags=re.DOTALL).group(1))
     assert figures["power"]["data"][0]["mode"] == "markers"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from literal import usage_at
 from strategies import instances
 
-from optsched import Bound, Comparison, Instance, Schedule, run
-from optsched.comparison.steps import PolicyResult
+from optsched import Bound, Instance, Schedule, run
+from optsched.comparison import StepComparison
 from optsched.report import curves, numbers, pages
 
 
@@ -52,7 +52,7 @@ def test_memory_curve_with_a_bin_per_step_is_the_memory_profile(schedule):
 
 
 def test_memory_curve_does_not_count_through_a_trillion_steps():
-    schedule = run(Instance([1, 1], [5, 5], memory=9, arrivals=[0, 10**12]), "fcfs")
+    schedule = run(Instance([1, 1], [5, 5], memory=9, arrivals=[0, 10**12]), "fcfs").schedule
     edges, peaks = curves.memory_curve(schedule)
     assert (len(peaks), peaks[0], peaks[-1]) == (2000, 6, 6)
     assert edges[-1] == 10**12 + 5
@@ -106,7 +106,7 @@ def test_stacked_bars_have_the_areas_of_growing_requests(schedule):
 
 def test_bars_in_rows_grow_from_prompt_to_prompt_plus_output_after_the_wait():
     instance = Instance([4] * 80, [2] * 80, memory=12, arrivals=range(80))
-    schedule = run(instance, "fcfs")
+    schedule = run(instance, "fcfs").schedule
     bars = curves.growing_bars(schedule, rows=10)
     assert not bars.stacked
     assert len(bars.requests) == 10
@@ -143,10 +143,10 @@ def test_at_least_never_claims_a_larger_bound(value):
 
 
 def test_a_schedule_is_optimal_if_the_bound_leaves_less_than_a_step():
-    schedule = run(Instance([1, 1], [2, 2], memory=9), "fcfs")
-    results = (PolicyResult(schedule, 0.0),)
+    execution = run(Instance([1, 1], [2, 2], memory=9), "fcfs")
     for value, optimal in ((3.01, True), (3.0, False)):
-        found = Comparison(schedule.instance, Bound(value, "closed-form", 0.0), results)
+        proven = Bound(value, "closed-form", 0.0)
+        found = StepComparison(execution.instance, proven, (execution,), (0.0,))
         assert pages.proven_optimal(found) is optimal
 
 

@@ -13,7 +13,7 @@ from optsched import (
     SegmentDesign,
     WaitThresholds,
     equilibrium,
-    execute,
+    run,
 )
 from optsched.report import (
     plot_backlogs,
@@ -31,7 +31,7 @@ NESTED = NestedWaitThresholds(SYNTHETIC, CLOCK).plan([60, 57, 50, 34])
 DESIGN = SegmentDesign(SYNTHETIC, 60)
 # On the unit clock; three requests that come together and are served one after the other.
 BACKLOGS = [
-    execute(Instance([1] * 3, [4] * 3, memory=5, arrivals=[at] * 3), "fcfs", clock="unit")
+    run(Instance([1] * 3, [4] * 3, memory=5, arrivals=[at] * 3), "fcfs", clock="unit")
     for at in (0, 2)
 ]
 PLOTS = {

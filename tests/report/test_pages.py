@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -9,7 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from optsched import Bound, Comparison, Instance, compare
+from optsched import Bound, Instance, compare
 from optsched.policies import PriorityPolicy
 from optsched.report.pages import make_figures, render_report, write_report
 
@@ -80,11 +81,11 @@ def test_nothing_is_loaded_from_anywhere(page):
 def test_there_is_one_table_with_a_row_per_policy_and_the_bound(page, comparison):
     assert page.count("table") == 1
     _, *rows, bound = page.rows
-    assert len(rows) == len(comparison.results)
-    for row, result in zip(rows, comparison.results, strict=True):
-        assert row[0].startswith(result.schedule.policy)
-        assert row[1] == f"{result.schedule.total_latency:,}"
-        assert ("(best)" in row[0]) == (result.schedule is comparison.best)
+    assert len(rows) == len(comparison)
+    for row, run in zip(rows, comparison, strict=True):
+        assert row[0].startswith(run.policy)
+        assert row[1] == f"{run.total_latency:,}"
+        assert ("(best)" in row[0]) == (run is comparison.best)
     assert bound[0] == "proven bound"
     assert page.count("thead") == page.count("tbody") == page.count("tfoot") == 1
 
@@ -96,7 +97,7 @@ def test_the_answer_is_a_sentence_that_the_bound_proves(example):
 
 
 def test_a_proven_optimum_is_called_one(example):
-    proven = Comparison(example.instance, Bound(44.5, "closed-form", 0.0), example.results)
+    proven = dataclasses.replace(example, bound=Bound(44.5, "closed-form", 0.0))
     text = " ".join(Page(render_report(proven)).text.split())
     assert "mc-sf-total is optimal: its total latency is 45 steps, and no schedule has less" in text
     assert "closed-form" in text

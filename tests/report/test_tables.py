@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from optsched import Instance, compare, compare_on_clock, family
+from optsched import Instance, compare, family
 from optsched._internal.views import html
 from optsched.policies import PriorityPolicy
 from optsched.report.tables import clock_table, comparison_table, facts_table, to_text
@@ -27,7 +27,7 @@ def test_a_name_is_no_markup():
 def test_no_number_is_cut_where_policies_have_long_names():
     requests = family("uniform", n=300, seed=1, rate=50, seconds_per_step=1e-6, memory=2000)
     policies = ["mixed", "alpha-beta-clearing:0.2,0.2", "alpha-greedy:0.25"]
-    compared = compare_on_clock(requests, "llama-2-70b-2xa100", policies, until=6)
+    compared = compare(requests, policies, clock="llama-2-70b-2xa100", until=6)
     assert all(run.unfinished for run in compared.runs)
     table = to_text(clock_table(compared))
     assert "\N{HORIZONTAL ELLIPSIS}" not in table
@@ -42,7 +42,7 @@ def test_html_says_what_the_text_says_and_takes_names_as_text(example):
     shown = re.findall(r"<t[dh] [^>]*>(.*?)</t[dh]>", page)
     for cell in shown:
         assert cell in text
-    assert page.count("<tr>") == len(example.results) + 2
+    assert page.count("<tr>") == len(example) + 2
     assert page.count("font-weight: bold") == len(comparison_table(example).columns)
     policy = PriorityPolicy("<b>$mine", "", lambda instance: instance.areas)
     page = html("comparison_table", compare(Instance([1], [2], memory=3), [policy]))

@@ -12,17 +12,8 @@ from strategies import instances
 
 import optsched
 import optsched.solvers.search.window
-from optsched import (
-    Instance,
-    OptschedError,
-    PolicyError,
-    SolverError,
-    execute,
-    family,
-    rolling,
-    run,
-)
-from optsched.policies import PriorityPolicy, RollingPolicy
+from optsched import Instance, OptschedError, PriorityPolicy, RollingPolicy, family, run
+from optsched.errors import PolicyError, SolverError
 from optsched.policies.rolling import ROLLING_MODELS
 from optsched.solvers.exact.search import solve_exact
 
@@ -30,14 +21,20 @@ QUICK = {"budget": 0.004}
 SIZES = {"max_requests": 9, "max_memory": 30, "max_arrival": 20, "max_output": 10}
 
 
+def rolling(instance, *, intervals=None, seed=0, clock=None, on_progress=None, **settings):
+    """Run a rolling horizon with these settings."""
+    known = {"intervals": intervals, "seed": seed, "clock": clock, "on_progress": on_progress}
+    return run(instance, RollingPolicy(**settings), **known)
+
+
 @pytest.mark.parametrize("model", ROLLING_MODELS)
 @given(instances(**SIZES), st.integers(1, 6), st.integers(1, 3))
 @settings(max_examples=25, deadline=None)
-def test_every_schedule_is_feasible_and_nobody_is_cancelled(model, instance, window, every):
-    found = rolling(instance, model=model, window=window, every=every, budget=0.01)
+def test_every_schedule_is_feasible_and_none_is_preempted(model, instance, window, interval):
+    found = rolling(instance, model=model, window=window, replan_interval=interval, budget=0.01)
     assert found.schedule.check() == []
-    assert found.execution.evictions == 0
-    assert found.decisions == found.counts.planned + found.fallbacks
+    assert found.preemptions == 0
+    assert len(found.decisions) == found.decisions.counts.planned + found.decisions.fallbacks
 
 
 @pytest.mark.parametrize("fallback", ["area", "mc-sf", "mc-sf-total", "fcfs"])
@@ -45,16 +42,21 @@ def test_every_schedule_is_feasible_and_nobody_is_cancelled(model, instance, win
 @settings(max_examples=60, deadline=None)
 def test_without_a_budget_it_is_its_fallback(fallback, instance):
     found = rolling(instance, budget=0, fallback=fallback)
-    assert np.array_equal(found.schedule.starts, run(instance, fallback).starts)
-    assert found.fallbacks == found.decisions == found.counts.without_budget > 0
+    assert np.array_equal(found.schedule.starts, run(instance, fallback).schedule.starts)
+    assert (
+        found.decisions.fallbacks
+        == len(found.decisions)
+        == found.decisions.counts.without_budget
+        > 0
+    )
 
 
 @pytest.mark.parametrize("load", [0.8, 1.2])
 def test_without_a_budget_it_is_its_fallback_at_scale(load):
     instance = family("chat-and-summaries", n=200, seed=4, load=load)
     found = rolling(instance, budget=0)
-    assert np.array_equal(found.schedule.starts, run(instance, "area").starts)
-    assert "the budget is zero, so nothing was planned" in str(found)
+    assert np.array_equal(found.schedule.starts, run(instance, "area").schedule.starts)
+    assert "the budget is zero, so nothing was planned" in str(found.decisions)
 
 
 @pytest.fixture
@@ -87,7 +89,7 @@ def test_the_future_changes_no_decision_before_it(model, unhurried):
 def test_the_same_seed_gives_the_same_run_and_another_one_another(unhurried):
     instance = family("uniform", n=60, seed=2, load=1.0)
     runs = [rolling(instance, budget=unhurried, seed=seed) for seed in (1, 1, 2)]
-    assert [found.counts.cut for found in runs] == [0, 0, 0]
+    assert [found.decisions.counts.cut for found in runs] == [0, 0, 0]
     assert np.array_equal(runs[0].schedule.starts, runs[1].schedule.starts)
     assert not np.array_equal(runs[0].schedule.starts, runs[2].schedule.starts)
 
@@ -98,10 +100,10 @@ def test_a_model_that_fails_leaves_all_to_the_fallback():
 
     instance = family("uniform", n=40, seed=1, load=1.0)
     found = rolling(instance, model=broken)
-    assert found.counts.failed == found.fallbacks == found.decisions > 10
-    assert found.counts.reasons == {"no licence": found.decisions}
-    assert np.array_equal(found.schedule.starts, run(instance, "area").starts)
-    assert f"{found.decisions} times: no licence" in str(found)
+    assert found.decisions.counts.failed == found.decisions.fallbacks == len(found.decisions) > 10
+    assert found.decisions.counts.reasons == {"no licence": len(found.decisions)}
+    assert np.array_equal(found.schedule.starts, run(instance, "area").schedule.starts)
+    assert f"{len(found.decisions)} times: no licence" in str(found.decisions)
 
 
 def test_a_model_that_fails_now_and_then_is_counted():
@@ -114,17 +116,17 @@ def test_a_model_that_fails_now_and_then_is_counted():
         return window.place(window.order)
 
     instance = family("exponential", n=60, seed=1, load=1.0)
-    found = rolling(instance, model=shaky, futures=0, budget=5)
-    assert found.counts.failed == len(calls) // 3 > 3
-    assert found.counts.planned == len(calls) - len(calls) // 3
+    found = rolling(instance, model=shaky, scenarios=0, budget=5)
+    assert found.decisions.counts.failed == len(calls) // 3 > 3
+    assert found.decisions.counts.planned == len(calls) - len(calls) // 3
     # Plan or not, here it is the order of the fallback.
-    assert np.array_equal(found.schedule.starts, run(instance, "area").starts)
+    assert np.array_equal(found.schedule.starts, run(instance, "area").schedule.starts)
 
 
 def test_plans_that_do_not_fit_are_failures():
     instance = Instance([5, 5, 5], [2, 2, 2], memory=9)
     found = rolling(instance, model=lambda window: np.zeros(len(window), dtype=np.int64))
-    assert found.counts.failed > 0
+    assert found.decisions.counts.failed > 0
     assert found.schedule.check() == []
 
 
@@ -135,9 +137,9 @@ def test_a_plan_that_comes_late_is_not_followed():
 
     instance = family("exponential", n=20, seed=3, load=1.5)
     found = rolling(instance, model=slow, budget=0.01)
-    assert found.counts.late == found.fallbacks == found.decisions
-    assert found.over_budget == found.decisions
-    assert np.array_equal(found.schedule.starts, run(instance, "area").starts)
+    assert found.decisions.counts.late == found.decisions.fallbacks == len(found.decisions)
+    assert found.decisions.over_budget == len(found.decisions)
+    assert np.array_equal(found.schedule.starts, run(instance, "area").schedule.starts)
 
 
 def test_a_foreign_error_is_not_swallowed():
@@ -160,7 +162,7 @@ def test_plans_pay(unhurried):
 def test_deliberate_delay_pays_where_a_giant_would_block(unhurried):
     # The giant fits now, but the others that wait are served first.
     instance = Instance([30, 30, 30, 60], [4, 4, 4, 30], memory=100)
-    found = rolling(instance, futures=0, budget=unhurried)
+    found = rolling(instance, scenarios=0, budget=unhurried)
     assert found.schedule.total_latency == solve_exact(instance).lower
 
 
@@ -184,53 +186,53 @@ def test_a_horizon_limits_what_is_planned():
     assert near < max(seen) / 4
 
 
-@pytest.mark.parametrize("reading", ["lower", "upper", "posterior"])
+@pytest.mark.parametrize("estimate", ["lower", "upper", "posterior"])
 @pytest.mark.parametrize("intervals", ["common:1,50", "classes:10", "relative:0.5", "exact"])
-def test_it_runs_under_intervals(intervals, reading):
+def test_it_runs_under_intervals(intervals, estimate):
     instance = family("exponential", n=60, seed=2, load=0.9)
-    found = rolling(instance, intervals=intervals, reading=reading, **QUICK)
-    assert found.execution.check() == []
-    assert found.execution.all_complete
-    if reading == "upper" or intervals == "exact":
-        assert found.execution.evictions == 0
+    found = rolling(instance, intervals=intervals, length_estimate=estimate, **QUICK)
+    assert found.check() == []
+    assert found.all_complete
+    if estimate == "upper" or intervals == "exact":
+        assert found.preemptions == 0
 
 
 @given(instances(**SIZES), st.sampled_from(["lower", "upper", "posterior"]))
 @settings(max_examples=60, deadline=None)
-def test_under_intervals_all_attempts_are_feasible(instance, reading):
-    found = rolling(instance, intervals="common:1,12", reading=reading, **QUICK)
-    assert found.execution.check() == []
-    assert found.execution.all_complete
-    assert (found.execution.evictions == 0) or reading != "upper"
+def test_under_intervals_all_attempts_are_feasible(instance, estimate):
+    found = rolling(instance, intervals="common:1,12", length_estimate=estimate, **QUICK)
+    assert found.check() == []
+    assert found.all_complete
+    assert (found.preemptions == 0) or estimate != "upper"
 
 
 def test_exact_intervals_are_known_outputs():
     instance = family("exponential", n=60, seed=5, load=1.1)
     one = rolling(instance, model="batch", budget=5)
-    two = rolling(instance, model="batch", budget=5, intervals="exact", reading="lower")
+    two = rolling(instance, model="batch", budget=5, intervals="exact", length_estimate="lower")
     assert np.array_equal(one.schedule.starts, two.schedule.starts)
 
 
 def test_rolling_is_a_policy_everywhere():
     instance = family("exponential", n=40, seed=1, load=0.9)
-    assert run(instance, "rolling").check() == []
-    assert execute(instance, "rolling:batch", intervals="classes:5").all_complete
+    assert run(instance, "rolling").schedule.check() == []
+    assert run(instance, "rolling:batch", intervals="classes:5").all_complete
     compared = optsched.compare(instance, ["rolling", "area"])
     assert [schedule.policy for schedule in compared.schedules] == ["rolling", "area"]
-    clocked = execute(instance, "rolling", clock="unit")
+    clocked = run(instance, "rolling", clock="unit")
     assert clocked.unfinished == 0
     timed = family("exponential", n=40, seed=1, rate=20, seconds_per_step=1e-6)
-    both = optsched.compare_on_clock(timed, "affine:0.01,0.0001", ["rolling", "area"])
+    both = optsched.compare(timed, ["rolling", "area"], clock="affine:0.01,0.0001")
     assert [entry.unfinished for entry in both.runs] == [0, 0]
     own = RollingPolicy(window=8, budget=0.0, name="mine")
-    assert np.array_equal(run(instance, own).starts, run(instance, "area").starts)
+    assert np.array_equal(run(instance, own).schedule.starts, run(instance, "area").schedule.starts)
 
 
 def test_on_the_unit_clock_it_decides_as_in_steps():
     instance = family("exponential", n=60, seed=4, load=1.0)
     policy = RollingPolicy(model="batch", budget=5)
-    steps = execute(instance, policy).schedule
-    batches = execute(instance, policy, clock="unit")
+    steps = run(instance, policy).schedule
+    batches = run(instance, policy, clock="unit")
     done = batches.log.spans[batches.last_batch, 1]
     assert np.array_equal(steps.completions, done.astype(np.int64))
 
@@ -246,25 +248,27 @@ def test_rolling_in_a_sweep(tmp_path):
 
 def test_counts_as_data_and_words():
     found = rolling(family("uniform", n=40, seed=1, load=0.9))
-    content = found.to_dict()
-    assert content["decisions"] == found.decisions == len(found.counts.seconds)
+    content = found.decisions.to_dict()
+    assert content["decisions"] == len(found.decisions) == len(found.decisions.counts.seconds)
     assert content["planned"] + content["fallbacks"] == content["decisions"]
     parts = ("failed", "late", "overruled", "without_budget")
     assert sum(content[part] for part in parts) == content["fallbacks"]
     assert 0 < content["median_seconds"] <= content["p99_seconds"] <= content["max_seconds"]
-    assert f"{found.decisions} decisions on windows of up to 64 requests" in str(found)
-    assert repr(found) == f"<RollingRun of 'uniform': {found.decisions} decisions>"
+    assert f"{len(found.decisions)} decisions on windows of up to 64 requests" in str(
+        found.decisions
+    )
+    assert repr(found.decisions).startswith(f"<Decisions of 'rolling': {len(found.decisions)}, ")
 
 
 def test_a_run_on_a_clock_has_no_schedule():
     found = rolling(Instance([1, 1], [1, 2], 5), clock="unit")
-    assert found.execution.unfinished == 0
-    with pytest.raises(PolicyError, match="batches, not a schedule"):
+    assert found.unfinished == 0
+    with pytest.raises(PolicyError, match="counts in steps, so it has no schedule"):
         _ = found.schedule
 
 
 def test_decision_times_are_plotted():
-    axes = rolling(family("uniform", n=40, seed=1, load=0.9)).plot()
+    axes = rolling(family("uniform", n=40, seed=1, load=0.9)).decisions.plot()
     assert "ms" in axes.get_xlabel()
     assert [text.get_text() for text in axes.get_legend().get_texts()][1:] == [
         "budget, 20 ms",
@@ -275,13 +279,13 @@ def test_decision_times_are_plotted():
 BAD = {
     "unknown model 'hindsihgt' of a rolling horizon: did you mean": {"model": "hindsihgt"},
     "window of a rolling horizon is 0, but must be a whole number from 1": {"window": 0},
-    "every of a rolling horizon is 1.5, but": {"every": 1.5},
+    "replan_interval of a rolling horizon is 1.5, but": {"replan_interval": 1.5},
     "horizon of a rolling horizon is -3, but": {"horizon": -3},
-    "futures of a rolling horizon is True, but": {"futures": True},
+    "scenarios of a rolling horizon is True, but": {"scenarios": True},
     "the budget of a decision is -1 seconds, but must be": {"budget": -1},
     "the budget of a decision is nan seconds": {"budget": float("nan")},
     "unknown fallback 'sorted-f': ": {"fallback": "sorted-f"},
-    "unknown reading 'mean' of intervals": {"reading": "mean"},
+    "unknown length estimate 'mean'": {"length_estimate": "mean"},
     "a window of 49 steps is shorter than one output: request 4 may make 50 tokens": {
         "horizon": 49
     },
@@ -298,7 +302,7 @@ def test_bad_settings_are_named_in_one_sentence(sentence):
 
 
 def test_fallbacks_with_rules_and_rules_of_admission_are_refused():
-    with pytest.raises(PolicyError, match="has a rule of its own; name a plain order"):
+    with pytest.raises(PolicyError, match="has a rule of its own; use a plain order"):
         RollingPolicy(fallback=PriorityPolicy("x", "", lambda i: i.outputs, rule="skip"))
     with pytest.raises(PolicyError, match="'rolling' admits by rules of its own"):
         run(Instance([1], [1], 2), "rolling", rule="skip")

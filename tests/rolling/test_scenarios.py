@@ -111,4 +111,4 @@ def test_without_arrivals_a_future_is_a_run():
             np.zeros(12, dtype=bool),
             np.append(order, 12),
         )
-        assert total - 10**4 == run(instance, key).starts.sum()
+        assert total - 10**4 == run(instance, key).schedule.starts.sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optsched import InstanceError, RequestTypes, execute
+from optsched import InstanceError, RequestTypes, run
 from optsched.workloads.poisson import poisson_requests
 
 PAPER = RequestTypes([10, 10], [10, 20], [1000, 3000])
@@ -25,9 +25,9 @@ def test_stages_are_those_of_the_types_either_way():
     for own, expected in ((False, range(10, 31)), (True, range(11, 31))):
         types = RequestTypes([10], [20], [0.1], prefill_makes_token=own)
         requests = poisson_requests(types, 10, memory=10**6, seed=0).take([0])
-        run = execute(requests, "fcfs", clock="affine:0.01,0.001")
-        assert run.log.usage.tolist() == list(expected)
-        assert run.log.usage.sum() == types.held_tokens[0]
+        result = run(requests, "fcfs", clock="affine:0.01,0.001")
+        assert result.log.usage.tolist() == list(expected)
+        assert result.log.usage.sum() == types.held_tokens[0]
 
 
 def test_the_seed_decides():

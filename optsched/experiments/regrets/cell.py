@@ -77,7 +77,9 @@ def perform(task: Task) -> Cell:
     """Draw an instance, run the policies, and enclose the optimum."""
     began = time.perf_counter()
     instance = task.source.draw(task.rate, task.horizon, task.seed)
-    schedules = {policy.name: run(instance, policy, seed=task.seed) for policy in task.policies}
+    schedules = {
+        policy.name: run(instance, policy, seed=task.seed).schedule for policy in task.policies
+    }
     best, proven = enclose(instance, list(schedules.values()), task.time_limit)
     return Cell(
         task.load,
@@ -102,7 +104,7 @@ def enclose(
     The bound is proven by a certificate, the closed form, the bound of identical machines, or a
     solver, which has `time_limit` seconds; without it the outcome does not depend on the clock.
     """
-    known = [*schedules, run(instance, "area")]
+    known = [*schedules, run(instance, "area").schedule]
     for schedule in known:
         _check(schedule)
     best = min(known, key=_total)

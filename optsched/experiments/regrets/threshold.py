@@ -101,7 +101,7 @@ def overload_threshold(
 def left_behind(source: Source, policy: Policy, rate: float, horizon: int, seed: int) -> float:
     """Return the share of the second half's memory-time by which the backlog grows there."""
     instance = source.draw(rate, horizon, seed)
-    starts, areas = run(instance, policy, seed=seed).starts, instance.areas
+    starts, areas = run(instance, policy, seed=seed).schedule.starts, instance.areas
     middle, end = horizon // 2, horizon
 
     def waiting(step: int) -> float:

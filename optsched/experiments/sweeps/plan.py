@@ -140,7 +140,7 @@ def _trace(base: Path, trace: Any, **parameters: Any) -> Any:
 
 
 def _policies(table: Mapping[str, Any], at: str) -> Iterator[tuple[str, Parameters]]:
-    from optsched.simulate import execute
+    from optsched.simulate import run
 
     if "name" not in table:
         raise OptschedError(f"{at}: the key 'name' is missing; it names a policy, or several")
@@ -148,7 +148,8 @@ def _policies(table: Mapping[str, Any], at: str) -> Iterator[tuple[str, Paramete
     if HINDSIGHT in names and len(names) > 1:
         raise OptschedError(f"{at}: {HINDSIGHT} has options of its own; write a table of its own")
     hindsight = names == [HINDSIGHT]
-    known = HINDSIGHT_OPTIONS if hindsight else _keywords(execute, "instance", "policy", "seed")
+    unknown = ("instance", "policy", "seed", "cluster", "on_progress", "options")
+    known = HINDSIGHT_OPTIONS if hindsight else _keywords(run, *unknown)
     _check_keys(table, ["name", *known], at)
     for options in _product(table, "name"):
         name = str(options.pop("name"))
@@ -175,7 +176,7 @@ def _full_name(name: str, options: dict[str, Any]) -> str:
     """Check a policy and its options, and take its rule out of them into its name."""
     from optsched.clock import get_clock
     from optsched.forecasts import check_intervals
-    from optsched.policies import OrderPolicy, get_policy, with_rule
+    from optsched.policies import get_policy, with_rule
     from optsched.simulate.dispatch import check_knowledge
 
     policy = get_policy(name)
@@ -185,7 +186,7 @@ def _full_name(name: str, options: dict[str, Any]) -> str:
         check_intervals(str(options["intervals"]))
     if "clock" in options:
         get_clock(str(options["clock"]))
-    return with_rule(policy, rule).name if isinstance(policy, OrderPolicy) else policy.name
+    return with_rule(policy, rule).name
 
 
 def _check_distinct(runs: list[Run], where: str) -> None:

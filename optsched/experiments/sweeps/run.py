@@ -111,21 +111,23 @@ def killed(run: Run) -> dict[str, Any]:
     return run.provenance() | {"status": reason}
 
 
-def _executed(run: Run, instance: Instance) -> dict[str, Any]:
+def _executed(planned: Run, instance: Instance) -> dict[str, Any]:
     from optsched.policies import get_policy
-    from optsched.simulate import execute
+    from optsched.simulate import run
+    from optsched.simulate.rolling import raise_if_interrupted
 
-    _load_kernels(run.policy, run.options)
+    _load_kernels(planned.policy, planned.options)
     began = time.perf_counter()
-    execution = execute(instance, run.policy, seed=run.seed, **dict(run.options))
+    execution = run(instance, planned.policy, seed=planned.seed, **dict(planned.options))
     seconds = time.perf_counter() - began
+    raise_if_interrupted(execution)
     metrics = {
         name: json.dumps(value) if isinstance(value, dict | list) else value
         for name, value in execution.metrics().items()
     }
     done, all_of_them = metrics["completed"], metrics["requests"]
     status = OK if done == all_of_them else f"completes {done} of {all_of_them} requests"
-    rule = getattr(get_policy(run.policy), "rule", None)
+    rule = getattr(get_policy(planned.policy), "rule", None)
     return {"rule": rule, "status": status, "seconds": seconds} | metrics
 
 
@@ -172,9 +174,9 @@ def _bound(instance: Instance) -> Bound:
 @lru_cache(maxsize=1024)
 def _load_kernels(policy: str, options: Parameters) -> None:
     """Load what a policy needs, once per process, so that this counts as no run's time."""
-    from optsched.simulate import execute
+    from optsched.simulate import run
 
     ones = [1, 1]
     tiny = Instance(ones, ones, 2, [0, 1], output_lower=ones, output_upper=ones)
     with suppress(OptschedError):  # whatever is wrong, the run itself will say
-        execute(tiny, policy, **dict(options))
+        run(tiny, policy, **dict(options))

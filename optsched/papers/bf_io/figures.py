@@ -27,7 +27,8 @@ from optsched.report.clusters import plot_trajectories
 from optsched.report.curves import mean_per_bin
 from optsched.report.series import plot_series
 from optsched.report.style import REFERENCE, TEXT_SIZE
-from optsched.simulate.cluster.run import REVEAL, run_cluster
+from optsched.simulate import run
+from optsched.simulate.cluster.run import REVEAL
 from optsched.workloads import family
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def _idle_shares(slots: int, seed: int) -> list[float]:
     n = 4 * _TRACE_WORKERS * slots + REVEAL  # outputs of 300 on average, 736 steps
     cluster = Cluster(_TRACE_WORKERS, slots)
     trace = family("lognormal", n=n, seed=seed)
-    run = run_cluster(trace, cluster, "fcfs", steps=WARM_UP + _TRACE_STEPS)
-    share = run.imbalance / (cluster.workers * run.max_work)
+    result = run(trace, "fcfs", cluster=cluster, steps=WARM_UP + _TRACE_STEPS)
+    share = result.imbalance / (cluster.workers * result.max_work)
     return [float(value) for value in share[WARM_UP:]]
 
 
@@ -218,7 +219,7 @@ def _power(policy: str, seed: int, steps: int) -> dict[str, Any]:
     run = run_calibrated(policy, seed, WARM_UP + steps)
     metrics = run.metrics(WARM_UP)
     at, watt = mean_per_bin(run.watt[WARM_UP:] / run.cluster.workers, 150)
-    seconds = run.clock[WARM_UP + at] - run.clock[WARM_UP]
+    seconds = run.times[WARM_UP + at] - run.times[WARM_UP]
     return {
         "time_s": seconds.tolist(),
         "watt": watt.tolist(),

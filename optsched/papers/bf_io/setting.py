@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from optsched.cluster import BalanceRouting, Cluster
 from optsched.papers.estimates import Estimate, estimate
-from optsched.simulate.cluster.run import REVEAL, run_cluster
+from optsched.simulate import run
+from optsched.simulate.cluster.run import REVEAL
 from optsched.workloads import family
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def routing(policy: str) -> str | BalanceRouting:
 def run_calibrated(policy: str, seed: int, steps: int, **options: Any) -> ClusterRun:
     """Run a policy for so many steps, warm-up included, on the trace of a seed."""
     trace = family("lognormal", n=REQUESTS, seed=seed)
-    return run_cluster(trace, CLUSTER, routing(policy), steps=steps, seed=seed, **options)
+    return run(trace, routing(policy), cluster=CLUSTER, steps=steps, seed=seed, **options)
 
 
 def traces(study: Study, quick: int, full: int) -> list[int]:

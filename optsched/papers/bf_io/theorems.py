@@ -23,7 +23,7 @@ from optsched.papers.estimates import estimate
 from optsched.papers.target import Outcome, Target
 from optsched.report.series import plot_series
 from optsched.report.style import LIMIT, REFERENCE, legend_above
-from optsched.simulate.cluster.run import run_cluster
+from optsched.simulate import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,12 +84,12 @@ def _compare(
     trace: Instance, cluster: Cluster, warm_up: int, options: dict[str, Any]
 ) -> dict[str, float]:
     runs = [
-        run_cluster(trace, cluster, policy, record_loads=True, **options)
+        run(trace, policy, cluster=cluster, record_loads=True, **options)
         for policy in ("fcfs", BalanceRouting(lookahead=0))
     ]
 
-    def imbalance(run: ClusterRun) -> float:
-        return float(run.imbalance[warm_up:].mean())
+    def imbalance(result: ClusterRun) -> float:
+        return float(result.imbalance[warm_up:].mean())
 
     loads = runs[1].loads
     if loads is None:
@@ -99,7 +99,7 @@ def _compare(
         "fcfs": imbalance(runs[0]),
         "bf_io": imbalance(runs[1]),
         "gap": float(gap.mean()),
-        "least_waiting": float(min(run.waiting[warm_up:].min() for run in runs)),
+        "least_waiting": float(min(result.waiting[warm_up:].min() for result in runs)),
     }
 
 
@@ -195,9 +195,9 @@ def _by_cell(rows: pd.DataFrame, column: str) -> list[Estimate]:
 def _exponents(rows: pd.DataFrame, column: str) -> tuple[Estimate, Estimate]:
     """Fit B^a (ln G)^b by least squares of logarithms, once per seed."""
     found = []
-    for _, run in rows.groupby("seed"):
-        logs = [np.log(run["slots"]), np.log(np.log(run["workers"])), np.ones(len(run))]
-        found.append(np.linalg.lstsq(np.stack(logs, axis=1), np.log(run[column]), rcond=None)[0])
+    for _, each in rows.groupby("seed"):
+        logs = [np.log(each["slots"]), np.log(np.log(each["workers"])), np.ones(len(each))]
+        found.append(np.linalg.lstsq(np.stack(logs, axis=1), np.log(each[column]), rcond=None)[0])
     of_slots, of_workers, _ = np.transpose(found).tolist()
     return estimate(of_slots), estimate(of_workers)
 

@@ -16,7 +16,7 @@ from optsched.papers.fluid.settings import types_of
 from optsched.papers.target import Outcome, Target
 from optsched.policies import EnginePolicy, NestedWaitPolicy, WaitPolicy
 from optsched.report.series import plot_series
-from optsched.simulate import execute
+from optsched.simulate import run
 from optsched.workloads import poisson_requests
 
 if TYPE_CHECKING:
@@ -169,8 +169,8 @@ def _serve(target: str, row: int, rate: float, count: int, seed: int) -> list[di
     requests = _requests(figure, rate, count, chosen.memory, seed)
     found = []
     for policy in policies_of(chosen):
-        run = execute(requests, policy, clock=CLOCK)
-        metrics = run.metrics()
+        result = run(requests, policy, clock=CLOCK)
+        metrics = result.metrics()
         found.append(
             {
                 "policy": policy.name,
@@ -178,7 +178,7 @@ def _serve(target: str, row: int, rate: float, count: int, seed: int) -> list[di
                 "latency": metrics["mean_latency"],
                 "ttft": metrics["mean_ttft"],
                 "evictions": metrics["evictions"],
-                "peak_memory": run.peak_memory,
+                "peak_memory": result.peak_memory,
             }
         )
     return found

@@ -16,7 +16,7 @@ from optsched.papers.fluid.settings import types_of
 from optsched.papers.target import Outcome, Target
 from optsched.policies import NestedWaitPolicy, WaitPolicy
 from optsched.report.series import plot_series
-from optsched.simulate import execute
+from optsched.simulate import run
 from optsched.workloads import poisson_requests
 
 if TYPE_CHECKING:
@@ -89,17 +89,17 @@ def serve_small(policy: str, clock: str, horizon: float, seed: int) -> dict[str,
     requests = poisson_requests(SMALL, horizon, SMALL_MEMORY, seed=seed)
     # Requests that wait when arrivals end are not flushed: the horizon is where they end.
     last = float(requests.arrivals[-1]) * 1e-6
-    run = execute(requests, POLICIES[policy], clock=clock, until=last)
-    return _measures(run, horizon)
+    result = run(requests, POLICIES[policy], clock=clock, until=last)
+    return _measures(result, horizon)
 
 
 def serve_nested(thresholds: str, horizon: float, seed: int) -> dict[str, float]:
     """Serve the four types of Section 6.2 until a horizon."""
     requests = poisson_requests(FOUR, horizon, 10**9, seed=seed)
     last = float(requests.arrivals[-1]) * 1e-6
-    run = execute(requests, NESTED[thresholds], clock=FOUR_CLOCK, until=last)
-    first_peak = float(run.log.usage[:ITERATIONS].max())
-    return _measures(run, horizon) | {"first_peak": first_peak}
+    result = run(requests, NESTED[thresholds], clock=FOUR_CLOCK, until=last)
+    first_peak = float(result.log.usage[:ITERATIONS].max())
+    return _measures(result, horizon) | {"first_peak": first_peak}
 
 
 def _curves(runs: pd.DataFrame, by: str, measures: Sequence[str]) -> pd.DataFrame:

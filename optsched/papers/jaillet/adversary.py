@@ -27,7 +27,7 @@ _DELAY = 2  # c of Theorem 6.4: an algorithm of ratio c starts the long request 
 def _at_once(instance: Instance) -> Schedule:
     """Serve the short requests when they come, and the long one once they are on their way."""
     together = instance.replace(arrivals=np.full(len(instance), instance.arrivals[-1]))
-    return Schedule(instance, run(together, "mc-sf").starts)
+    return Schedule(instance, run(together, "mc-sf").schedule.starts)
 
 
 def _competitive(inverse: int, memory: int) -> dict[str, Any]:

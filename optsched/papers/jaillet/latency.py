@@ -138,8 +138,8 @@ def _memory_over_time(rate: float, slower: float, seed: int) -> dict[str, Any]:
     run = serve(instance, "mc-sf", slower, seed)
     begins, ends = run.log.spans.T
     usage, memory, last = run.log.usage, instance.memory, run.arrivals[-1]
-    times = np.linspace(0, run.end, _BINS + 1)[1:]
-    bins = np.minimum((ends / run.end * _BINS).astype(np.int64), _BINS - 1)
+    times = np.linspace(0, run.makespan, _BINS + 1)[1:]
+    bins = np.minimum((ends / run.makespan * _BINS).astype(np.int64), _BINS - 1)
     most = np.zeros(_BINS, dtype=np.int64)
     np.maximum.at(most, bins, usage)
     while_coming = ends <= last

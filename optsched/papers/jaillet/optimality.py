@@ -47,7 +47,7 @@ def _against_optimum(seed: int, count: int) -> list[dict[str, Any]]:
         most = prompt + int(outputs[-1])
         memory = int(rng.integers(most, 3 * most + 1))
         instance = Instance(np.full(requests, prompt), outputs, memory)
-        served = run(instance, "mc-sf")
+        served = run(instance, "mc-sf").schedule
         if served.total_latency > outputs.sum():  # not all fit at once
             rows.append(_solved(instance, served))
     return rows
@@ -78,7 +78,7 @@ def _staggered(output: int, scale: int, rounds: int) -> dict[str, Any]:
     even = Schedule(instance, np.arange(count) // scale)
     if even.check():
         raise AssertionError("the staggered schedule does not fit")
-    served = run(instance, "mc-sf")
+    served = run(instance, "mc-sf").schedule
     return {
         "output": output,
         "requests": count,
@@ -95,7 +95,7 @@ def _theorem_4_2(study: Study) -> Outcome:
     cells = [{"seed": 1000 * study.seed + chunk, "count": count} for chunk in range(chunks)]
     small = [row for rows in study.map(_against_optimum, cells) for row in rows]
     known = [Instance([s] * len(o), o, memory) for s, o, memory in _KNOWN]
-    named = [_solved(each, run(each, "mc-sf")) for each in known]
+    named = [_solved(each, run(each, "mc-sf").schedule) for each in known]
     cells = [
         {"output": output, "scale": 10, "rounds": rounds}
         for rounds in (5, 50)

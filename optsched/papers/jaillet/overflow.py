@@ -55,7 +55,7 @@ def _loops(rate: float, slower: float, seed: int) -> dict[str, Any]:
     }
     run = runs[_LOOPING]
     if run.loop is not None:
-        since = run.end - _ROUNDS * run.loop.period
+        since = run.makespan - _ROUNDS * run.loop.period
         ends = run.log.spans[:, 1]
         shown = ends >= since
         found["memory"] = {"time": ends[shown].tolist(), "tokens": run.log.usage[shown].tolist()}
@@ -103,7 +103,7 @@ def _clearing(
     return {
         "latency": least_mean_latency(run),
         "unfinished": run.unfinished / count,
-        "cleared": int(run.evictions.sum()),
+        "cleared": run.preemptions,
     }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from optsched.clock import LinearClock, get_clock
 from optsched.papers.estimates import Estimate, estimate
 from optsched.report.style import BLUE, count_axis, legend_above, memory_limit
-from optsched.simulate import execute
+from optsched.simulate import run
 from optsched.workloads import family
 
 if TYPE_CHECKING:
@@ -82,12 +82,12 @@ def serve(
     instance: Instance, policy: str, slower: float, seed: int = 0, until: float = np.inf
 ) -> ClockedRun:
     """Run a policy on the clock."""
-    return execute(instance, policy, clock=clock(slower), seed=seed, until=until)
+    return run(instance, policy, clock=clock(slower), seed=seed, until=until)
 
 
 def least_mean_latency(run: ClockedRun) -> float:
     """Mean latency, where unfinished requests count until the run was stopped: a lower bound."""
-    latencies: FloatArray = np.where(run.completed, run.latencies, run.end - run.arrivals)
+    latencies: FloatArray = np.where(run.completed, run.latencies, run.makespan - run.arrivals)
     return float(latencies.mean())
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched.papers.panels import lines
-from optsched.simulate import execute
+from optsched.simulate import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,5 @@ def requests_of(shares: FloatArray, count: int, smallest: int = 1) -> IntArray:
 def ratio_to_hindsight(instance: Instance, policy: str, upper: int, seeds: Sequence[int]) -> float:
     """Return the mean total latency of a policy that knows [least output, upper], over H-SF's."""
     intervals = f"common:{instance.outputs.min()},{upper}"
-    totals = [
-        execute(instance, policy, intervals=intervals, seed=seed).total_latency for seed in seeds
-    ]
-    return float(np.mean(totals)) / execute(instance, "h-sf").total_latency
+    totals = [run(instance, policy, intervals=intervals, seed=seed).total_latency for seed in seeds]
+    return float(np.mean(totals)) / run(instance, "h-sf").total_latency

@@ -13,7 +13,7 @@ from optsched.papers.panels import BAND
 from optsched.papers.robust.common import PAPER
 from optsched.papers.target import Outcome, Target
 from optsched.report.series import plot_series
-from optsched.simulate import execute
+from optsched.simulate import run
 from optsched.workloads import family
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ def _latencies(
     instance = Instance(
         drawn.prompts[:requests], drawn.outputs[:requests], _MEMORY, seconds_per_step=1.0
     )
-    reference = execute(instance, _REFERENCE, clock=_CLOCK).mean_latency
+    reference = run(instance, _REFERENCE, clock=_CLOCK).mean_latency
     return {
         known: {_REFERENCE: reference}
         | {
-            policy: execute(instance, policy, intervals=known, seed=seed, clock=_CLOCK).mean_latency
+            policy: run(instance, policy, intervals=known, seed=seed, clock=_CLOCK).mean_latency
             for policy in policies
         }
         for known in intervals

@@ -29,7 +29,7 @@ from optsched.papers.robust.common import (
 from optsched.papers.robust.competitive_ratio import CompetitiveRatio
 from optsched.papers.robust.latency_quotient import LatencyQuotient
 from optsched.papers.target import Outcome, Target
-from optsched.simulate import execute
+from optsched.simulate import run
 from optsched.workloads import family
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _instance_3_4(short: int, long: int, mix: float, batches: int, seed: int) ->
         end = heapq.heappop(free) + output
         total += end
         heapq.heappush(free, end)
-    hindsight = execute(instance, "h-sf").total_latency
+    hindsight = run(instance, "h-sf").total_latency
     return {
         "workers": total / hindsight,
         "a-max": ratio_to_hindsight(instance, "a-max", long, [seed]),

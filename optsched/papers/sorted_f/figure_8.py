@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from optsched.comparison.seconds import compare_on_clock
+from optsched.comparison import compare
 from optsched.papers.claims import Claim, shape
 from optsched.papers.estimates import Estimate, means, ratio
 from optsched.papers.panels import BAND, lines
@@ -33,9 +33,7 @@ LOWER, NEARLY = 1.1, 0.05
 def mean_latencies(requests: int, of: int, seed: int, policies: list[str]) -> dict[str, float]:
     """Serve the first of `of` requests that are drawn, and return mean latencies in seconds."""
     instance = family(WORKLOAD, n=of, seed=seed).take(np.arange(requests))
-    return {
-        run.policy: run.mean_latency for run in compare_on_clock(instance, CLOCK, policies).runs
-    }
+    return {run.policy: run.mean_latency for run in compare(instance, policies, clock=CLOCK)}
 
 
 def _latencies(study: Study, policies: Sequence[str]) -> tuple[pd.DataFrame, dict[str, Any]]:

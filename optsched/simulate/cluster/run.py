@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from optsched.simulate.cluster.state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
@@ -58,37 +58,11 @@ _METHODS = {
 _CELLS = 1 << 18  # loads recorded at a time
 
 
-def run_cluster(
-    instance: Instance,
-    cluster: Cluster,
-    policy: str | Routing = "bf-io",
-    *,
-    steps: int | None = None,
-    drain: bool = False,
-    reveal: int | None = REVEAL,
-    drift: int | npt.ArrayLike | Profiles = 1,
-    dispatch: Literal["pool", "instant"] = "pool",
-    record_loads: bool = False,
-    seed: int = 0,
-    on_steps: Callable[[int, int], None] | None = None,
-) -> ClusterRun:
-    r"""Run a routing policy on a cluster, step by step, in exact integers.
+class ClusterOptions(NamedTuple):
+    """How a cluster is run.
 
-    At every step requests are revealed in order of arrival until `reveal` of them wait; the policy
-    admits; the step takes :math:`C + t_\ell \max_g a_g L_g` seconds; every running request makes
-    one token and gains its drift; those with all tokens leave. A request admitted at step
-    :math:`x` runs in steps :math:`x, \dots, x + o_i - 1` with load :math:`s_i + j - 1` in its
-    j-th under drift 1.
-
-    Parameters
+    Attributes
     ----------
-    instance
-        The requests. Arrivals are steps; without them all form a backlog from step 0. The memory
-        of the instance is not looked at: that of the cluster is.
-    cluster
-        The workers.
-    policy
-        A name out of `ROUTINGS`, a `BalanceRouting` with its options, or a rule of your own.
     steps
         Run so many steps, or fewer where all requests are done. None runs until they are.
     drain
@@ -103,47 +77,47 @@ def run_cluster(
         of a worker as soon as it is revealed (BF-IO Section 7.3), and queues are served in order.
     record_loads
         Keep the load of every worker at every step.
-    seed
-        Of whatever is random: ties of "jsq", choices of "power-of-d", errors of a `Predictor`.
-    on_steps
-        Called now and then with the number of steps that ran and of requests that are done.
+    """
 
-    Returns
-    -------
-    ClusterRun
-        Arrays by request and step, and the metrics.
+    steps: int | None = None
+    drain: bool = False
+    reveal: int | None = REVEAL
+    drift: int | npt.ArrayLike | Profiles = 1
+    dispatch: Literal["pool", "instant"] = "pool"
+    record_loads: bool = False
 
-    Raises
-    ------
-    InstanceError
-        If the cluster cannot run these requests.
-    PolicyError
-        If there is no such policy, or a rule of your own answers what cannot be.
 
-    Examples
-    --------
-    >>> import optsched
-    >>> instance = optsched.Instance([4, 1, 3, 2], [2, 3, 1, 2], memory=99)
-    >>> run = run_cluster(instance, optsched.Cluster(workers=2, slots=2), "lpt")
-    >>> run.workers, run.starts
-    (array([0, 0, 1, 1]), array([0, 0, 0, 0]))
-    >>> run.imbalance
-    array([0, 4, 3])
+def run_cluster(
+    instance: Instance,
+    cluster: Cluster,
+    policy: str | Routing,
+    options: ClusterOptions,
+    seed: int = 0,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> ClusterRun:
+    r"""Run a routing policy on a cluster, step by step, in exact integers.
+
+    A request admitted at step :math:`x` runs in steps :math:`x, \dots, x + o_i - 1` with load
+    :math:`s_i + j - 1` in its j-th under drift 1. Arrivals are steps; without them all requests
+    form a backlog from step 0. The memory of the instance is not looked at, but the cluster's.
     """
     began = time.perf_counter()
     routing = get_routing(policy)
-    instant = dispatch == "instant"
-    _check(instance, cluster, routing, steps, reveal, dispatch)
+    steps, reveal = options.steps, options.reveal
+    instant = options.dispatch == "instant"
+    _check(instance, cluster, routing, options)
     lookahead = _window(routing)
-    gains = gains_of(instance, drift, lookahead)
+    gains = gains_of(instance, options.drift, lookahead)
     requests = _requests(instance, cluster, routing, gains, _stream(seed), instant)
     in_view = len(instance) if reveal is None else min(reveal, len(instance))
     state = _empty(instance, cluster, requests, in_view)
     settings = _settings(routing, cluster, lookahead, in_view, instant)
-    recorder = _Recorder(cluster, record_loads)
+    recorder = _Recorder(cluster, options.record_loads)
     for limit, revealing in ((steps, True), (None, False)):
-        if revealing or (drain and steps is not None):
-            _run(requests, state, settings, routing, recorder, limit, revealing, on_steps)
+        if revealing or (options.drain and steps is not None):
+            for _ in _parts(requests, state, settings, routing, recorder, limit, revealing):
+                if on_progress is not None:
+                    on_progress(int(state.counters[DONE]), len(instance))
     return ClusterRun(
         instance=instance,
         cluster=cluster,
@@ -158,21 +132,15 @@ def run_cluster(
 
 
 def _stream(seed: int) -> np.random.Generator:
-    """Make the source of all randomness, another one than a workload of the same seed has.
+    """Return the source of all randomness, another one than a workload of the same seed has.
 
     With the same one a predictor's errors would follow the prompts.
     """
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
 
 
-def _check(
-    instance: Instance,
-    cluster: Cluster,
-    routing: Routing,
-    steps: int | None,
-    reveal: int | None,
-    dispatch: str,
-) -> None:
+def _check(instance: Instance, cluster: Cluster, routing: Routing, options: ClusterOptions) -> None:
+    steps, reveal, dispatch = options.steps, options.reveal, options.dispatch
     if dispatch not in ("pool", "instant"):
         raise PolicyError(f"dispatch is {dispatch!r}, but must be 'pool' or 'instant'")
     if steps is not None and steps < 1:
@@ -192,7 +160,7 @@ def _check(
 
 
 def _window(routing: Routing) -> int:
-    """Give the longest window that the policy looks at."""
+    """Return the longest window that the policy looks at."""
     if isinstance(routing, RoutingRule):
         return 0
     if isinstance(routing, BalanceRouting):
@@ -212,7 +180,7 @@ def _information(routing: Routing) -> Information:
     return information
 
 
-def _run(
+def _parts(
     requests: Requests,
     state: State,
     settings: Settings,
@@ -220,8 +188,7 @@ def _run(
     recorder: _Recorder,
     limit: int | None,
     revealing: bool,
-    on_steps: Callable[[int, int], None] | None,
-) -> None:
+) -> Iterator[None]:
     """Run part by part, so that memory stays bounded and Ctrl-C is heard."""
     workers = len(state.slots)
     most = max(1, min(4096, _CELLS // workers))
@@ -236,8 +203,7 @@ def _run(
         else:
             ran = run_steps(requests, state, settings, loads, active, waiting, size, revealing)
         recorder.add(loads[:ran], active[:ran], waiting[:ran])
-        if on_steps is not None:
-            on_steps(recorder.steps, int(state.counters[DONE]))
+        yield
         if ran < size:
             return
 

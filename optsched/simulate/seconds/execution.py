@@ -11,7 +11,8 @@ import numpy as np
 from optsched._internal.views import draw
 from optsched.clock import BatchContent
 from optsched.errors import InstanceError, PolicyError
-from optsched.execution import write_log
+from optsched.execution import Run, write_log
+from optsched.schedule import Violation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.execution import Loop, Stall
     from optsched.instance import Instance
+    from optsched.schedule import ViolationKind
     from optsched.simulate.seconds.batches import BatchLog
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClockedRun:
+class ClockedRun(Run):
     """What a policy made of an instance on a clock.
 
     Times are in the unit of the clock, seconds for all but the unit clock.
@@ -38,7 +40,7 @@ class ClockedRun:
     instance
         The requests.
     policy
-        Who decided, for tables and plots.
+        Name of the policy, for tables and plots.
     clock
         How long batches take.
     first_batch, last_batch
@@ -46,24 +48,27 @@ class ClockedRun:
         the run ended, shape (n,).
     log
         All batches.
-    evictions
-        How often each request lost its KV cache before it was complete, shape (n,).
+    preempted
+        How often each request was preempted, shape (n,).
     lost_tokens
-        Tokens of each request that were in the KV cache and had to be computed again, shape (n,).
+        Tokens of each request that were in the KV cache when it was preempted, shape (n,).
     until
         Time from which no batch was formed; infinite where all requests were served.
     intervals
         What the policy knew of the outputs; None if it knew them or needed nothing.
     loop, stall
         Why the run did not complete all requests, if it was not stopped by `until`.
+    decisions
+        How the decisions of a rolling horizon came about (`optsched.rolling.Decisions`); None of
+        other policies.
 
     Examples
     --------
-    >>> from optsched import Instance, execute
-    >>> run = execute(Instance([62, 62], [2, 1], memory=64), "fcfs", clock="affine:0.01,0.001")
-    >>> run.completions
+    >>> from optsched import Instance, run
+    >>> timed = run(Instance([62, 62], [2, 1], memory=64), "fcfs", clock="affine:0.01,0.001")
+    >>> timed.completions
     array([0.147, 0.22 ])
-    >>> run.unfinished, round(run.metrics()["throughput"], 2)
+    >>> timed.unfinished, round(timed.metrics()["throughput"], 2)
     (0, 13.64)
     """
 
@@ -73,12 +78,13 @@ class ClockedRun:
     first_batch: IntArray
     last_batch: IntArray
     log: BatchLog
-    evictions: IntArray
+    preempted: IntArray
     lost_tokens: IntArray
     until: float = np.inf
     intervals: str | None = None
     loop: Loop | None = None
     stall: Stall | None = None
+    decisions: Any = None
 
     def __repr__(self) -> str:
         return f"<ClockedRun {self.policy!r}: {len(self.log.spans)} batches>"
@@ -124,9 +130,19 @@ class ClockedRun:
         return self.last_batch >= 0
 
     @property
+    def unit(self) -> str:
+        """Unit of all times, that of the clock: "steps" or "s"."""
+        return self.clock.unit
+
+    @property
     def unfinished(self) -> int:
         """Requests that were not completed."""
         return int((~self.completed).sum())
+
+    @property
+    def preemptions(self) -> int:
+        """How often a request was preempted."""
+        return int(self.preempted.sum())
 
     def in_system(self, times: npt.ArrayLike) -> IntArray:
         """Count the requests that have arrived and are not complete.
@@ -146,13 +162,18 @@ class ClockedRun:
         return np.asarray(arrived - np.searchsorted(done, times, side="right"), dtype=np.int64)
 
     @property
+    def total_latency(self) -> float:
+        """Sum of the latencies of the completed requests."""
+        return float(self.latencies[self.completed].sum())
+
+    @property
     def mean_latency(self) -> float:
         """Mean latency of the completed requests; NaN if there are none."""
         done = self.latencies[self.completed]
         return float(done.mean()) if len(done) else float("nan")
 
     @property
-    def end(self) -> float:
+    def makespan(self) -> float:
         """When the last batch ended, or the run was stopped."""
         last = float(self.log.spans[-1, 1]) if len(self.log.spans) else 0.0
         ran_dry = self.loop is not None or self.stall is not None
@@ -164,34 +185,44 @@ class ClockedRun:
         """Most tokens held at the end of any batch."""
         return int(self.log.usage.max(initial=0))
 
-    def check(self) -> list[str]:
-        """List what is wrong with the run, rebuilt from its batches alone.
+    def check(self) -> list[Violation]:
+        """Return what is wrong with the run, rebuilt from its batches alone.
 
         Returns
         -------
-        list of str
+        list of Violation
             Empty if the memory suffices at every batch, batches follow each other without overlap
-            and last as long as the clock says, and nobody has a token before arriving.
+            and last as long as the clock says, and no request has a token before it arrives.
         """
-        found = []
-        log, unit = self.log, self.clock.unit
-        for row in np.flatnonzero(log.usage > self.instance.memory).tolist():
-            found.append(
-                f"batch {row} ends with {log.usage[row]} tokens where {self.instance.memory} fit"
-            )
+        found: list[Violation] = []
+        log, memory = self.log, self.instance.memory
+
+        def batch(kind: ViolationKind, row: int, usage: float, limit: float, sentence: str) -> None:
+            found.append(Violation(kind, -1, "", row, usage, limit, row, sentence))
+
+        for row in np.flatnonzero(log.usage > memory).tolist():
+            held = int(log.usage[row])
+            sentence = f"batch {row} ends with {held} tokens where {memory} fit"
+            batch("memory", row, held, memory, sentence)
+        spans = log.spans.tolist()
         for row in np.flatnonzero(log.spans[1:, 0] < log.spans[:-1, 1]).tolist():
-            found.append(f"batch {row + 1} begins before batch {row} has ended")
-        for row, (begin, end) in enumerate(log.spans.tolist()):
+            sentence = f"batch {row + 1} begins before batch {row} has ended"
+            batch("overlap", row + 1, spans[row + 1][0], spans[row][1], sentence)
+        for row, (begin, end) in enumerate(spans):
             lasts = self.clock(BatchContent(*log.contents[row].tolist()))
             if not np.isclose(end - begin, lasts, rtol=1e-6, atol=1e-12 * max(end, 1)):
-                found.append(f"batch {row} lasts {end - begin:g} {unit}, not {lasts:g}")
+                sentence = f"batch {row} lasts {end - begin:g} {self.unit}, not {lasts:g}"
+                batch("duration", row, end - begin, lasts, sentence)
         served = np.append(log.spans[:, 0], np.inf)[self.first_batch]  # index -1: never
         for request in np.flatnonzero(served < self.arrivals).tolist():
-            found.append(f"request {self.instance.label(request)} is served before it arrives")
+            label, row = self.instance.label(request), int(self.first_batch[request])
+            times = (float(served[request]), float(self.arrivals[request]))
+            sentence = f"request {label} is served before it arrives"
+            found.append(Violation("arrival", request, label, row, *times, row, sentence))
         return found
 
     def metrics(self, warm_up: float = 0.0) -> dict[str, Any]:
-        """Give all metrics in one dictionary, ready for a table or for JSON.
+        """Return all metrics in one dictionary, ready for a table or for JSON.
 
         Parameters
         ----------
@@ -204,16 +235,17 @@ class ClockedRun:
         dict
             Latency, TTFT and TPOT of completed requests in the clock's unit (None where there are
             none), throughput in output tokens of completed requests and in requests per unit of
-            time, requests completed and unfinished, memory, batches, evictions and lost tokens.
+            time, requests completed and unfinished, memory, batches, preemptions (also under
+            "evictions") and the tokens lost by them.
 
         Raises
         ------
         PolicyError
             If nothing is left after the warm-up.
         """
-        if not (warm_up == 0 or 0 < warm_up < self.end):
+        if not (warm_up == 0 or 0 < warm_up < self.makespan):
             raise PolicyError(
-                f"warm-up is {warm_up:g} {self.clock.unit}, but the run lasts {self.end:g}; "
+                f"warm-up is {warm_up:g} {self.clock.unit}, but the run lasts {self.makespan:g}; "
                 "give less, or a longer trace"
             )
         counted = self.completed & (self.arrivals >= warm_up)
@@ -233,31 +265,32 @@ class ClockedRun:
         ):
             content |= _summary(name, values[counted])
         done = self.completed & (np.nan_to_num(self.completions) > warm_up)
-        span = self.end - warm_up or np.inf  # nothing was run in no time
+        span = self.makespan - warm_up or np.inf  # nothing was run in no time
         begins, ends = self.log.spans.T
         sizes = self.log.contents[:, BatchContent._fields.index("decode_requests")]
         return content | {
-            "makespan": self.end,
+            "makespan": self.makespan,
             "throughput": float(self.instance.outputs[done].sum()) / span,
             "request_throughput": float(done.sum()) / span,
             "peak_memory": self.peak_memory,
             "batches": len(self.log.spans),
             "mean_decodes": float(sizes.mean()) if len(sizes) else 0.0,
-            "busy": float((ends - begins).sum()) / (self.end or np.inf),
-            "evictions": int(self.evictions.sum()),
+            "busy": float((ends - begins).sum()) / (self.makespan or np.inf),
+            "preemptions": self.preemptions,
+            "evictions": self.preemptions,
             "lost_tokens": int(self.lost_tokens.sum()),
             "loop": None if self.loop is None else self.loop.to_dict(),
             "stall": None if self.stall is None else self.stall.to_dict(),
         }
 
     def to_pandas(self) -> pd.DataFrame:
-        """Give one row per request.
+        """Return one row per request.
 
         Returns
         -------
         pandas.DataFrame
             request, label, prompt, output, arrival, first_token, completion, latency, ttft, tpot,
-            evictions, lost_tokens; times in the clock's unit, NaN where there is none.
+            preemptions, lost_tokens; times in the clock's unit, NaN where there is none.
         """
         import pandas as pd
 
@@ -274,19 +307,19 @@ class ClockedRun:
                 "latency": self.latencies,
                 "ttft": self.first_token_latencies,
                 "tpot": self.times_per_token,
-                "evictions": self.evictions,
+                "preemptions": self.preempted,
                 "lost_tokens": self.lost_tokens,
             }
         )
 
     def batches(self) -> pd.DataFrame:
-        """Give one row per batch.
+        """Return one row per batch.
 
         Returns
         -------
         pandas.DataFrame
-            begin, end, the counts of `BatchContent`, and usage: tokens that everybody holds when
-            the batch ends.
+            begin, end, the counts of `BatchContent`, and usage: tokens held by all requests
+            when the batch ends.
         """
         import pandas as pd
 
@@ -334,9 +367,9 @@ class ClockedRun:
 
         known = f" ({self.intervals})" if self.intervals is not None else ""
         left = f", {self.unfinished:,} unfinished" if self.unfinished else ""
-        evicted = (
-            f"; {metrics['evictions']:,} evictions, {metrics['lost_tokens']:,} tokens lost"
-            if metrics["evictions"]
+        preempted = (
+            f"; {self.preemptions:,} preemptions, {metrics['lost_tokens']:,} tokens lost"
+            if self.preemptions
             else ""
         )
         why = self.loop or self.stall
@@ -348,33 +381,15 @@ class ClockedRun:
                 line("TTFT", "ttft"),
                 line("TPOT", "tpot"),
                 f"  output    {metrics['throughput']:,.4g} tokens per {per}, "
-                f"{metrics['batches']:,} batches until {self.end:,.4g} {unit}",
-                f"  memory    peak {self.peak_memory:,} of {memory:,} tokens{evicted}",
+                f"{metrics['batches']:,} batches until {self.makespan:,.4g} {unit}",
+                f"  memory    peak {self.peak_memory:,} of {memory:,} tokens{preempted}",
                 *given_up,
             ]
         )
 
 
 def arrival_times(instance: Instance, clock: Clock) -> FloatArray:
-    """Give the arrivals in the unit of a clock.
-
-    Parameters
-    ----------
-    instance
-        The requests, whose arrivals count steps.
-    clock
-        The clock.
-
-    Returns
-    -------
-    FloatArray
-        Ascending times, shape (n,): the steps themselves on the unit clock, else seconds.
-
-    Raises
-    ------
-    InstanceError
-        If the clock counts seconds and the instance does not know how long its steps are.
-    """
+    """Return the arrivals in the unit of a clock: steps on the unit clock, else seconds."""
     if clock.unit == "steps" or not instance.arrivals.any():
         return instance.arrivals.astype(np.float64)
     if instance.seconds_per_step is None:

@@ -9,7 +9,7 @@ Three ways to form a batch from requests in the decode phase and waiting prompts
 
 A prompt is admitted when it fits beside the tokens held now. As outputs are unknown the memory may
 run out: then the request admitted last gives up its KV cache and waits again; the tokens it has
-made are kept as part of its prompt, which is prefilled anew (vLLM's recomputation).
+made are kept as part of its prompt, which is prefilled again (vLLM's recomputation).
 """
 
 from __future__ import annotations
@@ -50,46 +50,27 @@ class Engine(NamedTuple):
     counters: IntArray
 
 
+class Limits(NamedTuple):
+    """Of memory in tokens, of requests admitted at a time, and of tokens of a batch."""
+
+    memory: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+
+
 def serve(
     prompts: IntArray,
     outputs: IntArray,
     arrivals: FloatArray,
-    memory: int,
     clock: Clock,
     how: int,
-    *,
-    requests_most: int,
-    tokens_most: int,
+    limits: Limits,
     until: float = np.inf,
 ) -> tuple[Engine, BatchLog]:
-    """Serve requests in order of arrival.
+    """Serve requests in order of arrival; return the state at the end, and the batches.
 
-    Parameters
-    ----------
-    prompts, outputs
-        Tokens of each request, shape (n,); outputs are looked at only to see who is complete.
-    arrivals
-        Ascending times of arrival in the clock's unit, shape (n,).
-    memory
-        Tokens that the worker holds at most.
-    clock
-        Gives the duration of a batch.
-    how
-        MIXED, PREFILL_FIRST or CHUNKED.
-    requests_most
-        Requests that are admitted at a time at most.
-    tokens_most
-        Tokens of a batch at most: those prefilled and one for each decode. A longer prompt is
-        the only one in its batch, except with CHUNKED.
-    until
-        Form no batch at or after this time.
-
-    Returns
-    -------
-    engine
-        What is known at the end; `first` and `last` are rows of the log, -1 where never.
-    log
-        The batches.
+    `how` is MIXED, PREFILL_FIRST or CHUNKED. Outputs are looked at only to see what is complete.
+    In the state `first` and `last` are rows of the log, -1 where there is none.
     """
     count = len(prompts)
 
@@ -113,7 +94,6 @@ def serve(
         counters=np.zeros(_USAGE + 1, dtype=np.int64),
     )
     timer = Timer(clock)
-    limits = (memory, requests_most, tokens_most)
     log = _run(engine, new_log(), timer.handle, how, limits, until)
     timer.reraise()
     return engine, log.finished()
@@ -125,11 +105,10 @@ def _run(
     log: BatchLog,
     timer: tuple[FloatArray, Any],
     how: int,
-    limits: tuple[int, int, int],
+    limits: Limits,
     until: float,
 ) -> BatchLog:
     counters, arrivals, waiting = engine.counters, engine.arrivals, engine.waiting
-    memory, requests_most, tokens_most = limits
     while True:
         released = counters[_RELEASED]
         while released < len(arrivals) and arrivals[released] <= log.now[0]:
@@ -143,7 +122,7 @@ def _run(
             continue
         if log.now[0] >= until:
             return log
-        _choose(engine, memory, how, requests_most, tokens_most)
+        _choose(engine, how, limits)
         row = log.state[0]
         if is_full(log):
             log = enlarged(log)
@@ -153,16 +132,16 @@ def _run(
 
 
 @compiled
-def _choose(engine: Engine, memory: int, how: int, requests_most: int, tokens_most: int) -> None:
-    """Decide what each running request does in the next batch, and who is admitted to it."""
+def _choose(engine: Engine, how: int, limits: Limits) -> None:
+    """Decide what each running request does in the next batch, and what is admitted to it."""
     counters, chunk = engine.counters, engine.chunk
     if how == PREFILL_FIRST:
         for position in range(counters[_RUNNING]):
             chunk[engine.running[position]] = 0
-        if _admit(engine, memory, requests_most, tokens_most, tokens_most, False) > 0:
+        if _admit(engine, limits, limits.max_num_batched_tokens, False) > 0:
             return
-    preempted = _make_room(engine, memory)
-    left = tokens_most
+    preempted = _make_room(engine, limits.memory)
+    left = limits.max_num_batched_tokens
     for position in range(counters[_RUNNING]):
         request = engine.running[position]
         if engine.held[request] >= engine.target[request]:
@@ -176,12 +155,12 @@ def _choose(engine: Engine, memory: int, how: int, requests_most: int, tokens_mo
             chunk[request] = max(0, min(left, engine.target[request] - engine.held[request]))
             left -= chunk[request]
     if not preempted:
-        _admit(engine, memory, requests_most, tokens_most, left, how == CHUNKED)
+        _admit(engine, limits, left, how == CHUNKED)
 
 
 @compiled
 def _promised(engine: Engine) -> int:
-    """Tokens held when the next batch ends if nobody is admitted; whole prompts count already."""
+    """Tokens held when the next batch ends if none is admitted; whole prompts count already."""
     total = 0
     for position in range(engine.counters[_RUNNING]):
         request = engine.running[position]
@@ -191,7 +170,7 @@ def _promised(engine: Engine) -> int:
 
 @compiled
 def _make_room(engine: Engine, memory: int) -> bool:
-    """Send requests back, the latest first, until everybody can make a token."""
+    """Preempt requests, the latest first, until all others can make a token."""
     promised = _promised(engine)
     before = engine.counters[_RUNNING]
     while promised > memory:
@@ -208,29 +187,22 @@ def _make_room(engine: Engine, memory: int) -> bool:
 
 
 @compiled
-def _admit(
-    engine: Engine,
-    memory: int,
-    requests_most: int,
-    tokens_most: int,
-    tokens: int,
-    in_chunks: bool,
-) -> int:
-    """Admit waiting requests in order of arrival while they fit; gives how many."""
+def _admit(engine: Engine, limits: Limits, tokens: int, in_chunks: bool) -> int:
+    """Admit waiting requests in order of arrival while they fit; return how many."""
     counters = engine.counters
     promised = _promised(engine)
     admitted = 0
-    while counters[_RUNNING] < requests_most:
+    while counters[_RUNNING] < limits.max_num_seqs:
         request = leftmost_below(engine.waiting, ABSENT)
         if request < 0:
             break
         target = engine.target[request]
-        if promised + target + 1 > memory:
+        if promised + target + 1 > limits.memory:
             break
         if in_chunks:
             if tokens <= 0:
                 break
-        elif target > tokens and (admitted > 0 or target <= tokens_most):
+        elif target > tokens and (admitted > 0 or target <= limits.max_num_batched_tokens):
             break
         put(engine.waiting, request, ABSENT)
         engine.running[counters[_RUNNING]] = request

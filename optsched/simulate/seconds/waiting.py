@@ -1,15 +1,15 @@
-"""Batches that wait for thresholds: WAIT and Nested WAIT (Ao et al., Alg. 1 and 2).
+"""Batches that wait for thresholds: WAIT and Nested WAIT (Fluid Alg. 1 and 2).
 
 Requests pass through segments, runs of consecutive stages. In front of a segment they queue, in
 front of a first one as prompts and in front of a later one with their KV cache kept. A segment
 takes part in a batch when at least as many requests queue as its threshold says, and the segment
-before it takes part too. Then it takes that many in, and everybody inside advances by one token.
+before it takes part too. Then it takes that many in, and all those inside advance by one token.
 So the requests inside move in convoys, and a segment is fully described by how often it has taken
 part: a request taken in at the t-th time leaves a known number of times later.
 
 WAIT has one segment per type of request; Nested WAIT has a chain of segments for all.
 
-The flush rule for finite traces: when no arrivals are left, every segment with anybody in it takes
+The flush rule for finite traces: when no arrivals are left, every segment with requests in it takes
 part, whatever its threshold.
 
 If a batch would need more memory than there is, fewer prompts are taken in; where that is not
@@ -28,16 +28,17 @@ from optsched.simulate.seconds.batches import BatchLog, Timer, add_batch, enlarg
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
+    from optsched.policies.wait import Queues
 
 _RELEASED, _USAGE, _ADMITTED, _FLUSHING = range(4)
-_NOBODY = _NEVER = -1
+_NONE = _NEVER = -1
 
 
-class Hall(NamedTuple):
+class Waiting(NamedTuple):
     """State between two batches: (n,) arrays per request, (m,) arrays per segment.
 
     Lists are linked through `following`: list i is the queue of segment i, and the lists from
-    `ring[i]` on hold who leaves segment i at which of its turns, modulo `turns[i]`.
+    `ring[i]` on hold what leaves segment i at which of its turns, modulo `turns[i]`.
     """
 
     arrivals: FloatArray
@@ -51,8 +52,8 @@ class Hall(NamedTuple):
     admitted: IntArray  # rank of its admission; -1 while it holds no KV cache
     first: IntArray
     last: IntArray
-    evicted: IntArray  # how often
-    wasted: IntArray  # tokens made in vain
+    preempted: IntArray  # how often
+    lost: IntArray  # tokens made in attempts that were preempted
     heads: IntArray
     tails: IntArray
     ring: IntArray
@@ -74,51 +75,20 @@ def serve_waiting(
     arrivals: FloatArray,
     memory: int,
     clock: Clock,
-    *,
-    entrance: IntArray,
-    before: IntArray,
-    length: IntArray,
-    changes: FloatArray,
-    thresholds: IntArray,
+    queues: Queues,
     until: float = np.inf,
-) -> tuple[Hall, BatchLog]:
-    """Serve requests when enough of them wait.
+) -> tuple[Waiting, BatchLog]:
+    """Serve requests when enough of them wait; return the state at the end, and the batches.
 
-    Parameters
-    ----------
-    prompts, outputs
-        Tokens of each request, shape (n,); outputs are looked at only to see who is complete.
-    arrivals
-        Ascending times of arrival in the clock's unit, shape (n,).
-    memory
-        Tokens that the worker holds at most.
-    clock
-        Gives the duration of a batch.
-    entrance
-        First segment of each request, shape (n,).
-    before
-        The segment before each one, which has a smaller index, or -1; shape (m,).
-    length
-        Tokens made in each segment before a request leaves it, shape (m,).
-    changes
-        Ascending times from which thresholds hold, the first one 0, shape (p,).
-    thresholds
-        Of each segment from each of these times on, at least 1, shape (p, m).
-    until
-        Form no batch at or after this time.
-
-    Returns
-    -------
-    hall
-        What is known at the end; `first` and `last` are rows of the log, -1 where never.
-    log
-        The batches.
+    In the state `first` and `last` are rows of the log, -1 where there is none. Segments of
+    `queues` come after the segments before them.
     """
+    before, length = queues.before, queues.length
     count, segments = len(prompts), len(before)
     length = np.minimum(length, outputs.max())
     turns = length + 1
     ring = segments + np.concatenate(([0], np.cumsum(turns)[:-1]))
-    after = np.full(segments, _NOBODY, dtype=np.int64)
+    after = np.full(segments, _NONE, dtype=np.int64)
     for segment in range(segments):
         if before[segment] >= 0:
             after[before[segment]] = segment
@@ -127,22 +97,22 @@ def serve_waiting(
         return np.full(size, value, dtype=np.int64)
 
     lists = segments + int(turns.sum())
-    hall = Hall(
+    state = Waiting(
         arrivals=arrivals,
         prompts=prompts,
         outputs=outputs,
-        entrance=entrance,
+        entrance=queues.entrance,
         made=filled(0, count),
         stay=filled(0, count),
-        place=filled(_NOBODY, count),
-        following=filled(_NOBODY, count),
+        place=filled(_NONE, count),
+        following=filled(_NONE, count),
         admitted=filled(_NEVER, count),
         first=filled(_NEVER, count),
         last=filled(_NEVER, count),
-        evicted=filled(0, count),
-        wasted=filled(0, count),
-        heads=filled(_NOBODY, lists),
-        tails=filled(_NOBODY, lists),
+        preempted=filled(0, count),
+        lost=filled(0, count),
+        heads=filled(_NONE, lists),
+        tails=filled(_NONE, lists),
         ring=ring,
         turns=turns,
         length=length,
@@ -156,212 +126,212 @@ def serve_waiting(
         counters=filled(0, _FLUSHING + 1),
     )
     timer = Timer(clock)
-    log = _run(hall, new_log(), timer.handle, memory, changes, thresholds, until)
+    log = _run(state, new_log(), timer.handle, memory, queues, until)
     timer.reraise()
-    return hall, log.finished()
+    return state, log.finished()
 
 
 @compiled
 def _run(
-    hall: Hall,
+    state: Waiting,
     log: BatchLog,
     timer: tuple[FloatArray, Any],
     memory: int,
-    changes: FloatArray,
-    thresholds: IntArray,
+    queues: Queues,
     until: float,
 ) -> BatchLog:
-    counters, arrivals = hall.counters, hall.arrivals
+    counters, arrivals = state.counters, state.arrivals
     while True:
         released = counters[_RELEASED]
         while released < len(arrivals) and arrivals[released] <= log.now[0]:
-            _append(hall, hall.entrance[released], released)
-            hall.queued[hall.entrance[released]] += 1
+            _append(state, state.entrance[released], released)
+            state.queued[state.entrance[released]] += 1
             released += 1
         counters[_RELEASED] = released
         counters[_FLUSHING] = released == len(arrivals)
         if log.now[0] >= until:
             return log
-        levels = thresholds[np.searchsorted(changes, log.now[0], side="right") - 1]
-        if not _invite(hall, levels):
+        period = np.searchsorted(queues.changes, log.now[0], side="right") - 1
+        levels = queues.thresholds[period]
+        if not _invite(state, levels):
             if counters[_FLUSHING]:
                 return log
             log.now[0] = arrivals[released]
             continue
-        while not _fit(hall, memory):
-            _evict_latest(hall)
-            _invite(hall, levels)
+        while not _fit(state, memory):
+            _preempt_latest(state)
+            _invite(state, levels)
         row = log.state[0]
         if is_full(log):
             log = enlarged(log)
-        if not _take_in(hall, log, timer):
+        if not _take_in(state, log, timer):
             return log
-        for segment in range(len(hall.takes)):
-            if hall.takes[segment] >= 0:
-                _let_leave(hall, segment, row)
+        for segment in range(len(state.takes)):
+            if state.takes[segment] >= 0:
+                _let_leave(state, segment, row)
 
 
 @compiled
-def _invite(hall: Hall, thresholds: IntArray) -> bool:
+def _invite(state: Waiting, thresholds: IntArray) -> bool:
     """Decide which segments take part, and how many each takes in."""
-    anybody = False
+    any_joins = False
     for segment in range(len(thresholds)):
-        queued, before = hall.queued[segment], hall.before[segment]
-        if hall.counters[_FLUSHING]:
-            joins = queued + hall.inside[segment] > 0
+        queued, before = state.queued[segment], state.before[segment]
+        if state.counters[_FLUSHING]:
+            joins = queued + state.inside[segment] > 0
         else:
-            joins = queued >= thresholds[segment] and (before < 0 or hall.takes[before] >= 0)
-        hall.takes[segment] = min(queued, thresholds[segment]) if joins else _NEVER
-        anybody = anybody or joins
-    return anybody
+            joins = queued >= thresholds[segment] and (before < 0 or state.takes[before] >= 0)
+        state.takes[segment] = min(queued, thresholds[segment]) if joins else _NEVER
+        any_joins = any_joins or joins
+    return any_joins
 
 
 @compiled
-def _fit(hall: Hall, memory: int) -> bool:
+def _fit(state: Waiting, memory: int) -> bool:
     """Take in only as many prompts as fit; tells whether the batch then fits and is not empty."""
-    room = memory - hall.counters[_USAGE]
+    room = memory - state.counters[_USAGE]
     moving = 0
-    for segment in range(len(hall.takes)):  # one token for everybody who has been prefilled
-        if hall.takes[segment] >= 0:
-            moving += hall.inside[segment]
-            if hall.before[segment] >= 0:
-                moving += hall.takes[segment]
+    for segment in range(len(state.takes)):  # one token for each that has been prefilled
+        if state.takes[segment] >= 0:
+            moving += state.inside[segment]
+            if state.before[segment] >= 0:
+                moving += state.takes[segment]
     room -= moving
-    for segment in range(len(hall.takes)):
-        if hall.takes[segment] > 0 and hall.before[segment] < 0:
+    for segment in range(len(state.takes)):
+        if state.takes[segment] > 0 and state.before[segment] < 0:
             taken = 0
-            request = hall.heads[segment]
-            while taken < hall.takes[segment] and hall.prompts[request] + 1 <= room:
-                room -= hall.prompts[request] + 1
-                request = hall.following[request]
+            request = state.heads[segment]
+            while taken < state.takes[segment] and state.prompts[request] + 1 <= room:
+                room -= state.prompts[request] + 1
+                request = state.following[request]
                 taken += 1
-            hall.takes[segment] = taken
+            state.takes[segment] = taken
             moving += taken
     return room >= 0 and moving > 0
 
 
 @compiled
-def _take_in(hall: Hall, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
+def _take_in(state: Waiting, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
     """Let those taken in enter their segments, and run the batch if the clock can time it."""
     prefill = entered = decodes = resident = squares = 0
-    for segment in range(len(hall.takes)):
-        takes = hall.takes[segment]
+    for segment in range(len(state.takes)):
+        takes = state.takes[segment]
         if takes < 0:
             continue
-        decodes += hall.inside[segment]
-        resident += hall.tokens[segment]
+        decodes += state.inside[segment]
+        resident += state.tokens[segment]
         for _ in range(takes):
-            request = hall.heads[segment]
-            _unlink(hall, request, _NOBODY)
-            hall.queued[segment] -= 1
-            held = hall.prompts[request] + hall.made[request]
-            if hall.admitted[request] < 0:
-                hall.counters[_ADMITTED] += 1
-                hall.admitted[request] = hall.counters[_ADMITTED]
-                hall.first[request] = log.state[0]
-                hall.counters[_USAGE] += held
-            if held > hall.prompts[request] or held == 0:
+            request = state.heads[segment]
+            _unlink(state, request, _NONE)
+            state.queued[segment] -= 1
+            held = state.prompts[request] + state.made[request]
+            if state.admitted[request] < 0:
+                state.counters[_ADMITTED] += 1
+                state.admitted[request] = state.counters[_ADMITTED]
+                state.first[request] = log.state[0]
+                state.counters[_USAGE] += held
+            if held > state.prompts[request] or held == 0:
                 decodes += 1
                 resident += held
             else:
                 entered += 1
                 prefill += held
                 squares += held * held
-            stay = min(hall.length[segment], hall.outputs[request] - hall.made[request])
-            hall.stay[request] = stay
-            leaves = (hall.turn[segment] + stay) % hall.turns[segment]
-            _append(hall, hall.ring[segment] + leaves, request)
-            hall.inside[segment] += 1
-            hall.tokens[segment] += held
-        # Everybody inside makes a token.
-        hall.turn[segment] += 1
-        hall.tokens[segment] += hall.inside[segment]
-        hall.counters[_USAGE] += hall.inside[segment]
+            stay = min(state.length[segment], state.outputs[request] - state.made[request])
+            state.stay[request] = stay
+            leaves = (state.turn[segment] + stay) % state.turns[segment]
+            _append(state, state.ring[segment] + leaves, request)
+            state.inside[segment] += 1
+            state.tokens[segment] += held
+        # All inside make a token.
+        state.turn[segment] += 1
+        state.tokens[segment] += state.inside[segment]
+        state.counters[_USAGE] += state.inside[segment]
     held = prefill + entered + resident + decodes
-    return add_batch(log, timer, prefill, decodes, resident, squares, held, hall.counters[_USAGE])
+    return add_batch(log, timer, prefill, decodes, resident, squares, held, state.counters[_USAGE])
 
 
 @compiled
-def _let_leave(hall: Hall, segment: int, row: int) -> None:
-    """After a batch: who has passed the segment is complete or queues for the next one."""
-    place = hall.ring[segment] + hall.turn[segment] % hall.turns[segment]
-    while hall.heads[place] >= 0:
-        request = hall.heads[place]
-        _unlink(hall, request, _NOBODY)
-        hall.made[request] += hall.stay[request]
-        hall.stay[request] = 0
-        held = hall.prompts[request] + hall.made[request]
-        hall.inside[segment] -= 1
-        hall.tokens[segment] -= held
-        if hall.made[request] == hall.outputs[request]:
-            hall.last[request] = row
-            hall.counters[_USAGE] -= held
+def _let_leave(state: Waiting, segment: int, row: int) -> None:
+    """After a batch: what has passed the segment is complete or queues for the next one."""
+    place = state.ring[segment] + state.turn[segment] % state.turns[segment]
+    while state.heads[place] >= 0:
+        request = state.heads[place]
+        _unlink(state, request, _NONE)
+        state.made[request] += state.stay[request]
+        state.stay[request] = 0
+        held = state.prompts[request] + state.made[request]
+        state.inside[segment] -= 1
+        state.tokens[segment] -= held
+        if state.made[request] == state.outputs[request]:
+            state.last[request] = row
+            state.counters[_USAGE] -= held
         else:
-            following = hall.after[segment]
-            _append(hall, following, request)
-            hall.queued[following] += 1
+            following = state.after[segment]
+            _append(state, following, request)
+            state.queued[following] += 1
 
 
 @compiled
-def _evict_latest(hall: Hall) -> None:
+def _preempt_latest(state: Waiting) -> None:
     """Let the request admitted last lose all its tokens; it queues again in front."""
-    latest = _NOBODY
-    for request in range(hall.counters[_RELEASED]):
-        holds = hall.admitted[request] >= 0 and hall.last[request] < 0
-        if holds and (latest < 0 or hall.admitted[request] > hall.admitted[latest]):
+    latest = _NONE
+    for request in range(state.counters[_RELEASED]):
+        holds = state.admitted[request] >= 0 and state.last[request] < 0
+        if holds and (latest < 0 or state.admitted[request] > state.admitted[latest]):
             latest = request
-    place, made = hall.place[latest], hall.made[latest]
-    segments = len(hall.takes)
+    place, made = state.place[latest], state.made[latest]
+    segments = len(state.takes)
     if place < segments:
-        hall.queued[place] -= 1
+        state.queued[place] -= 1
     else:
-        segment = np.searchsorted(hall.ring, place, side="right") - 1
+        segment = np.searchsorted(state.ring, place, side="right") - 1
         # Its place tells how many turns it has still to go.
-        turns = hall.turns[segment]
-        left = (place - hall.ring[segment] - hall.turn[segment]) % turns
-        made += hall.stay[latest] - left
-        hall.inside[segment] -= 1
-        hall.tokens[segment] -= hall.prompts[latest] + made
-    before = _NOBODY
-    request = hall.heads[place]
+        turns = state.turns[segment]
+        left = (place - state.ring[segment] - state.turn[segment]) % turns
+        made += state.stay[latest] - left
+        state.inside[segment] -= 1
+        state.tokens[segment] -= state.prompts[latest] + made
+    before = _NONE
+    request = state.heads[place]
     while request != latest:
         before = request
-        request = hall.following[request]
-    _unlink(hall, latest, before)
-    hall.counters[_USAGE] -= hall.prompts[latest] + made
-    hall.evicted[latest] += 1
-    hall.wasted[latest] += made
-    hall.made[latest] = hall.stay[latest] = 0
-    hall.admitted[latest] = _NEVER
-    entrance = hall.entrance[latest]
-    hall.following[latest] = hall.heads[entrance]
-    hall.heads[entrance] = latest
-    if hall.tails[entrance] < 0:
-        hall.tails[entrance] = latest
-    hall.place[latest] = entrance
-    hall.queued[entrance] += 1
+        request = state.following[request]
+    _unlink(state, latest, before)
+    state.counters[_USAGE] -= state.prompts[latest] + made
+    state.preempted[latest] += 1
+    state.lost[latest] += made
+    state.made[latest] = state.stay[latest] = 0
+    state.admitted[latest] = _NEVER
+    entrance = state.entrance[latest]
+    state.following[latest] = state.heads[entrance]
+    state.heads[entrance] = latest
+    if state.tails[entrance] < 0:
+        state.tails[entrance] = latest
+    state.place[latest] = entrance
+    state.queued[entrance] += 1
 
 
 @compiled
-def _append(hall: Hall, place: int, request: int) -> None:
+def _append(state: Waiting, place: int, request: int) -> None:
     """Add a request at the end of a list."""
-    if hall.heads[place] < 0:
-        hall.heads[place] = request
+    if state.heads[place] < 0:
+        state.heads[place] = request
     else:
-        hall.following[hall.tails[place]] = request
-    hall.tails[place] = request
-    hall.following[request] = _NOBODY
-    hall.place[request] = place
+        state.following[state.tails[place]] = request
+    state.tails[place] = request
+    state.following[request] = _NONE
+    state.place[request] = place
 
 
 @compiled
-def _unlink(hall: Hall, request: int, before: int) -> None:
+def _unlink(state: Waiting, request: int, before: int) -> None:
     """Take a request out of its list, given the one before it there."""
-    place, following = hall.place[request], hall.following[request]
+    place, following = state.place[request], state.following[request]
     if before < 0:
-        hall.heads[place] = following
+        state.heads[place] = following
     else:
-        hall.following[before] = following
+        state.following[before] = following
     if following < 0:
-        hall.tails[place] = before
-    hall.place[request] = _NOBODY
+        state.tails[place] = before
+    state.place[request] = _NONE

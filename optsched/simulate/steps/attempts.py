@@ -1,4 +1,4 @@
-"""Runs in which requests may be sent back, on any clock: every attempt to process a request."""
+"""Runs in which requests may be preempted, on any clock: every attempt to process a request."""
 
 from __future__ import annotations
 
@@ -8,36 +8,34 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched.execution import Loop, Stall
+from optsched.execution import Execution, Loop, Stall
 from optsched.forecasts import forecast
-from optsched.policies.decision import DecisionPolicy
-from optsched.policies.overflow import OverflowPolicy
 from optsched.simulate.seconds.batches import Timer, new_log
 from optsched.simulate.seconds.execution import arrival_times
-from optsched.simulate.steps import overflow
-from optsched.simulate.steps import preemption as eviction
+from optsched.simulate.steps import overflow, preemption
 from optsched.simulate.steps.decisions import run_decisions
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.clock import Clock
-    from optsched.instance import Instance
+    from optsched.policies.overflow import OverflowPolicy
     from optsched.policies.robust import IntervalPolicy
     from optsched.simulate.seconds.batches import BatchLog
+    from optsched.simulate.task import Task
 
 _ORDERS = {
-    "bound": eviction.BOUND,
-    "area": eviction.AREA,
-    "mean-area": eviction.MEAN_AREA,
-    "random": eviction.RANDOM,
+    "bound": preemption.BOUND,
+    "area": preemption.AREA,
+    "mean-area": preemption.MEAN_AREA,
+    "random": preemption.RANDOM,
 }
 _OUTLIVED = {
-    "ends-next": eviction.ENDS_NEXT,
-    "holds-nothing": eviction.HOLDS_NOTHING,
-    "restarts": eviction.RESTARTS,
-    "doubles": eviction.DOUBLES,
+    "ends-next": preemption.ENDS_NEXT,
+    "holds-nothing": preemption.HOLDS_NOTHING,
+    "restarts": preemption.RESTARTS,
+    "doubles": preemption.DOUBLES,
 }
-_CANCEL = {"bound": eviction.BY_BOUND, "tokens": eviction.BY_TOKENS}
+_PREEMPT = {"bound": preemption.BY_BOUND, "tokens": preemption.BY_TOKENS}
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,68 +64,39 @@ class Attempts:
     stall: Stall | None = None
 
 
-def run_attempts(
-    instance: Instance,
-    policy: IntervalPolicy | OverflowPolicy | DecisionPolicy,
-    clock: Clock,
-    *,
-    intervals: str | None,
-    patience: int | None,
-    seed: int,
-    until: float = np.inf,
-) -> Attempts:
-    """Run a policy that may send requests back.
+def in_steps(task: Task, attempts: Attempts) -> Execution:
+    """Return the attempts of a run whose batches take one step each as its execution."""
+    steps = attempts.log.spans[attempts.starts, 0].astype(np.int64)
+    return Execution(
+        task.instance,
+        task.policy.name,
+        attempts.requests,
+        steps,
+        attempts.tokens,
+        task.intervals,
+        attempts.loop,
+        attempts.stall,
+    )
 
-    Parameters
-    ----------
-    instance
-        The requests, with their true outputs.
-    policy
-        Who decides.
-    clock
-        How long batches take.
-    intervals
-        What the policy may know of the outputs.
-    patience
-        Batches without a completion or an arrival after which a run is given up; None: a hundred
-        times the largest output, at least 10,000.
-    seed
-        Of all randomness in the policy.
-    until
-        Form no batch at or after this time.
 
-    Returns
-    -------
-    Attempts
-        All that happened.
-    """
-    if patience is None:
-        patience = max(10_000, 100 * int(instance.outputs.max()))
-    if isinstance(policy, OverflowPolicy):
-        return _to_threshold(instance, policy, clock, patience, seed, until)
-    if isinstance(policy, DecisionPolicy):
-        known = forecast(instance, "exact" if intervals is None else intervals)
-        attempts, running, log, given_up = run_decisions(
-            instance, policy, known, patience, clock, until
-        )
-        stall = _stall(log.now[0].item(), patience, clock) if given_up else None
-        return Attempts(attempts[0], attempts[1], attempts[2], running, log, stall=stall)
+def run_decided(task: Task) -> Attempts:
+    """Run a policy that is a function."""
+    known = forecast(task.instance, "exact" if task.intervals is None else task.intervals)
+    attempts, running, log, given_up = run_decisions(
+        task.instance, task.policy, known, task.patience, task.clock, task.until
+    )
+    stall = _stall(log.now[0].item(), task.patience, task.clock) if given_up else None
+    return Attempts(attempts[0], attempts[1], attempts[2], running, log, stall=stall)
+
+
+def run_planned(task: Task) -> Attempts:
+    """Run a policy that plans with intervals of the outputs."""
+    instance, clock, intervals = task.instance, task.clock, task.intervals
     assert intervals is not None
-    return _planned(instance, policy, clock, intervals, seed, until)
-
-
-def _planned(
-    instance: Instance,
-    policy: IntervalPolicy,
-    clock: Clock,
-    intervals: str,
-    seed: int,
-    until: float,
-) -> Attempts:
     known = forecast(instance, intervals)
-    policy = policy.for_forecast(known)
+    policy: IntervalPolicy = task.policy.for_forecast(known)
     timer = Timer(clock)
-    attempts, running, log = eviction.run_planned(
+    attempts, running, log = preemption.run_planned(
         instance.prompts,
         arrival_times(instance, clock),
         instance.outputs,
@@ -136,25 +105,21 @@ def _planned(
         known.upper,
         _ORDERS[policy.order],
         _OUTLIVED[policy.outlived],
-        _CANCEL[policy.cancel],
+        _PREEMPT[policy.preempt],
         share_of(policy.slack, instance.memory),
-        seed,
+        task.seed,
         new_log(),
         timer.handle,
-        until,
+        task.until,
     )
     timer.reraise()
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
 
 
-def _to_threshold(
-    instance: Instance,
-    policy: OverflowPolicy,
-    clock: Clock,
-    patience: int,
-    seed: int,
-    until: float,
-) -> Attempts:
+def run_to_threshold(task: Task) -> Attempts:
+    """Run a policy that admits to a threshold and clears where the memory overflows."""
+    instance, clock = task.instance, task.clock
+    policy: OverflowPolicy = task.policy
     timer = Timer(clock)
     attempts, running, log, outcome, since, lasted, looping = overflow.run_to_threshold(
         instance.prompts,
@@ -163,17 +128,17 @@ def _to_threshold(
         instance.memory,
         share_of(1 - Fraction(str(policy.alpha)), instance.memory),
         1.0 if policy.beta is None else policy.beta,
-        patience,
-        seed,
+        task.patience,
+        task.seed,
         new_log(),
         timer.handle,
-        until,
+        task.until,
     )
     timer.reraise()
     loop = stall = None
     if outcome == overflow.LOOPS:
         members = tuple(looping.tolist())
-        if clock.unit == "steps":  # nobody is admitted: the same at every step
+        if clock.unit == "steps":  # none is admitted: the same at every step
             loop = Loop(int(since), max(1, int(lasted)), members)
         else:
             loop = Loop(since, lasted, members, clock.unit)
@@ -187,22 +152,8 @@ def _stall(time: float, idle: int, clock: Clock) -> Stall:
 
 
 def share_of(share: float | Fraction, memory: int) -> int:
-    """Give a share of the memory in whole tokens, rounded down from the number as it is written.
+    """Return a share of the memory in whole tokens, rounded down from the number as written.
 
-    Parameters
-    ----------
-    share
-        In [0, 1].
-    memory
-        Tokens.
-
-    Returns
-    -------
-    int
-        Tokens.
-
-    Examples
-    --------
     >>> share_of(0.29, 100), int(0.29 * 100)
     (29, 28)
     """

@@ -1,14 +1,14 @@
 r"""Admission beyond the prefix rule: go on past a request that does not fit, or plan around it.
 
-**skip.** At each step the waiting requests are walked in order, and whoever fits starts. A request
-that does not fit at a step has an earliest feasible start given who runs, and nobody's start makes
-it earlier. So it waits in a heap until then, behind the more urgent ones of the same step.
+**skip.** At each step the waiting requests are walked in order, and each that fits starts. A
+request that does not fit at a step has an earliest feasible start given what runs, and no other
+start makes it earlier. So it waits in a heap until then, behind the more urgent ones of the step.
 
-**backfill.** At each step the waiting requests are planned anew in order, each at its earliest
-feasible start given who runs and who was planned before; whoever is planned for this step starts.
-While nobody arrives the plan stays the same: what runs by then was part of it, and less room makes
-no start earlier. So a new one is made at arrivals only, and as far as it decides who starts before
-the next one. Offline the plan is made once, which is serial schedule generation.
+**backfill.** At each step the waiting requests are planned again in order, each at its earliest
+feasible start given what runs and what was planned before; what is planned for this step starts.
+While no request arrives the plan stays the same: what runs by then was part of it, and less room
+makes no start earlier. So a new one is made at arrivals only, and as far as it decides what starts
+before the next one. Offline the plan is made once, which is serial schedule generation.
 """
 
 from __future__ import annotations
@@ -27,51 +27,44 @@ from optsched.admission import (
     occupy,
     slide,
 )
-from optsched.policies.base import BatchPolicy, PriorityPolicy
+from optsched.execution import Execution, of_schedule
+from optsched.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched._internal.arrays import IntArray
     from optsched.instance import Instance
-    from optsched.policies.base import BatchSelector
+    from optsched.policies.base import BatchPolicy, BatchSelector, PriorityPolicy
+    from optsched.simulate.task import Task
 
 _NEVER = np.iinfo(np.int64).max
 
 
-def admit(instance: Instance, policy: PriorityPolicy | BatchPolicy) -> IntArray:
-    """Admit requests by a policy that knows the outputs, under its rule.
+def admit_in_order_of(task: Task) -> Execution:
+    """Run an order of requests under its rule."""
+    return _executed(task, _ordered(task.instance, task.policy))
 
-    Parameters
-    ----------
-    instance
-        The requests.
-    policy
-        The order, or the choice of batches. Under "skip" and "backfill" all waiting requests are
-        walked at each step, so their batches are chosen anew whenever somebody arrives.
 
-    Returns
-    -------
-    IntArray
-        Start steps, shape (n,).
+def admit_chosen(task: Task) -> Execution:
+    """Run a choice of batches under its rule.
 
-    Examples
-    --------
-    The second request does not fit beside the first; the third does, and fits before it.
-
-    >>> from optsched import Instance
-    >>> from optsched.policies import get_policy
-    >>> instance = Instance(prompts=[2, 4, 0], outputs=[3, 2, 3], memory=8)
-    >>> for name in ("fcfs", "fcfs+skip", "fcfs+backfill"):
-    ...     print(name, admit(instance, get_policy(name)))
-    fcfs [0 3 3]
-    fcfs+skip [0 3 0]
-    fcfs+backfill [0 3 0]
+    Under "skip" and "backfill" all waiting requests are walked at each step, so batches are chosen
+    again whenever requests have arrived.
     """
-    if isinstance(policy, BatchPolicy):
-        if policy.rule == "prefix":
-            return admit_batches(instance, policy.batches(instance))
-        return _admit_by_plan(instance, _batch_order(instance, policy), policy.rule == "skip")
+    instance, policy = task.instance, task.policy
+    if policy.rule == "prefix":
+        return _executed(task, admit_batches(instance, policy.batches(instance)))
+    order = _batch_order(instance, policy)
+    return _executed(task, _admit_by_plan(instance, order, policy.rule == "skip"))
+
+
+def _executed(task: Task, starts: IntArray) -> Execution:
+    """Return the run of a policy that preempts nothing."""
+    return of_schedule(Schedule(task.instance, starts, task.policy.name), task.intervals)
+
+
+def _ordered(instance: Instance, policy: PriorityPolicy) -> IntArray:
     priority = policy.order(instance)
     if policy.rule == "prefix":
         return admit_by_priority(instance, priority)
@@ -90,18 +83,6 @@ def admit_batches(instance: Instance, selector: BatchSelector) -> IntArray:
 
     Offline this is the order of all batches strung together. With arrivals a batch is chosen among
     the requests that wait at the step of the last admission, so nothing of the future is used.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    selector
-        Chooses the batches.
-
-    Returns
-    -------
-    IntArray
-        Start steps, shape (n,).
     """
     arrivals = instance.arrivals
     starts = np.zeros(len(instance), dtype=np.int64)
@@ -130,7 +111,7 @@ def _lengths(instance: Instance) -> tuple[IntArray, IntArray, int]:
 
 def _batch_order(instance: Instance, policy: BatchPolicy) -> Callable[[IntArray], IntArray]:
     def order(waiting: IntArray) -> IntArray:
-        # The selector sees nobody else.
+        # The selector sees no others.
         selector = policy.batches(instance.take(waiting))
         selector.release(np.arange(len(waiting)))
         batches: list[IntArray] = []
@@ -146,7 +127,7 @@ def _batch_order(instance: Instance, policy: BatchPolicy) -> Callable[[IntArray]
 def _admit_by_plan(
     instance: Instance, order: Callable[[IntArray], IntArray], skip: bool
 ) -> IntArray:
-    """Order the waiting requests whenever somebody arrives, and admit until the next arrival."""
+    """Order the waiting requests whenever some arrive, and admit until the next arrival."""
     starts = np.full(len(instance), -1)
     usage, window = new_usage(int(instance.outputs.max()))
     not_before = instance.arrivals.copy()
@@ -180,7 +161,7 @@ def _skip(
     usage: IntArray,
     window: IntArray,
 ) -> None:
-    """Start whoever can before a step; `not_before` keeps what is proven of the others."""
+    """Start what can before a step; `not_before` keeps what is proven of the others."""
     heap = [(not_before[request], rank[request], request) for request in waiting]
     heapq.heapify(heap)
     while heap and heap[0][0] < until:
@@ -207,7 +188,7 @@ def _backfill(
     usage: IntArray,
     window: IntArray,
 ) -> IntArray:
-    """Plan in order and start whoever is planned before a step; gives the usage, perhaps longer."""
+    """Plan in order and start what is planned before a step; return the usage, perhaps longer."""
     if clock - window[0] > len(usage) // 2:
         slide(usage, window, clock)
     base, running_end = window[0], window[1]

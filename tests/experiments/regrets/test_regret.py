@@ -26,7 +26,7 @@ def test_the_interval_holds_the_true_regret(seed):
     # With all there, a step at which none runs only costs; so this is late enough.
     horizon = int(instance.arrivals[-1] + instance.outputs.sum())
     optimum = min(cost(each, instance) for each in schedules(instance, horizon))
-    known = [run(instance, policy) for policy in ("mc-sf", "fcfs")]
+    known = [run(instance, policy).schedule for policy in ("mc-sf", "fcfs")]
     for time_limit in (0, 120):  # it ends when it has the proof
         best, proven = enclose(instance, known, time_limit)
         assert best.check() == []
@@ -39,7 +39,7 @@ def test_the_interval_holds_the_true_regret(seed):
 @pytest.mark.parametrize("load", [0.8, 1.3])
 def test_the_certificate_behind_a_bound_holds_in_exact_integers(load):
     instance = family("equal-prompts", n=5000, seed=2, load=load)
-    best, proven = enclose(instance, [run(instance, "mc-sf")])
+    best, proven = enclose(instance, [run(instance, "mc-sf").schedule])
     assert verify(proven.certificate, instance) >= Fraction(proven.value)
     assert proven.value <= best.total_latency
     first = bounds.bound(instance).value
@@ -63,7 +63,7 @@ def test_waves_of_equal_outputs_contradict_constant_regret():
     counts[0] = 100
     arrivals = np.repeat(np.arange(len(counts)), counts)
     instance = Instance([1] * len(arrivals), [9] * len(arrivals), 1000, arrivals)
-    waves = run(instance, "mc-sf")
+    waves = run(instance, "mc-sf").schedule
     order = np.arange(len(arrivals))
     steady = np.zeros(len(arrivals), dtype=int)
     for request in order:  # at most 18 starts per step

@@ -61,10 +61,10 @@ def test_rows_are_what_execute_gives(serial):
         how = json.loads(row.source)
         instance = optsched.family(how.pop("family"), seed=row.seed, **how)
         intervals = row.intervals if isinstance(row.intervals, str) else None
-        execution = optsched.execute(instance, row.policy, intervals=intervals, seed=row.seed)
+        execution = optsched.run(instance, row.policy, intervals=intervals, seed=row.seed)
         assert row.fingerprint == instance.fingerprint
         assert row.total_latency == execution.total_latency
-        assert row.wasted_tokens == execution.wasted_tokens
+        assert row.wasted_tokens == execution.preempted_tokens
         bound = optsched.bound(instance).value
         assert (row.bound, row.gap) == (bound, pytest.approx(1 - bound / row.total_latency))
     rules = serial.groupby("policy").rule.first()
@@ -135,7 +135,7 @@ def test_runs_on_a_clock_stand_beside_runs_in_steps(tmp_path):
     }
     steps, clocked = sweep(config, tmp_path, jobs=1).to_pandas().itertuples()
     instance = optsched.family("chat-and-summaries", n=20)
-    run = optsched.execute(instance, "area", clock="affine:0.01,0.0001")
+    run = optsched.run(instance, "area", clock="affine:0.01,0.0001")
     assert (clocked.unit, clocked.makespan) == ("s", run.metrics()["makespan"])
     assert steps.gap >= 0
     assert pd.isna(clocked.bound)  # which is in steps

@@ -16,7 +16,7 @@ from optsched import (
     Profiles,
     RoutingRule,
     family,
-    run_cluster,
+    run,
 )
 from optsched.errors import InstanceError, PolicyError
 
@@ -97,23 +97,23 @@ def test_every_policy_keeps_the_rules_of_the_cluster(policy):
     rng = np.random.default_rng(1)
     for case in range(1000 // len(POLICIES) + 1):
         instance, cluster, options = small_case(rng, equal=policy is POLICIES[EQUAL_ONLY])
-        run = run_cluster(instance, cluster, policy, record_loads=True, seed=case, **options)
-        twin = literal(instance, cluster, options, replay(run.starts, run.workers))
-        assert_same(run, twin)
+        result = run(instance, policy, cluster=cluster, record_loads=True, seed=case, **options)
+        twin = literal(instance, cluster, options, replay(result.starts, result.workers))
+        assert_same(result, twin)
         slowness = cluster.per_worker("slowness")
         work = np.array(twin.loads) * slowness
-        assert run.max_work.tolist() == work.max(axis=1).tolist()
-        assert run.imbalance.tolist() == (work.max(axis=1, keepdims=True) - work).sum(1).tolist()
-        assert run.total_load.sum() == run.loads.sum()
+        assert result.max_work.tolist() == work.max(axis=1).tolist()
+        assert result.imbalance.tolist() == (work.max(axis=1, keepdims=True) - work).sum(1).tolist()
+        assert result.total_load.sum() == result.loads.sum()
         if options["steps"] is None:
-            assert run.completed.all()
-            assert run.active.sum() == instance.outputs.sum()  # every token is made once
-        admitted = np.bincount(run.starts[run.starts >= 0], minlength=run.steps)
-        for step in range(run.steps):
-            running = (run.starts >= 0) & (run.starts < step)
-            running &= run.starts + instance.outputs > step
+            assert result.completed.all()
+            assert result.active.sum() == instance.outputs.sum()  # every token is made once
+        admitted = np.bincount(result.starts[result.starts >= 0], minlength=result.steps)
+        for step in range(result.steps):
+            running = (result.starts >= 0) & (result.starts < step)
+            running &= result.starts + instance.outputs > step
             free = cluster.per_worker("slots").sum() - running.sum()
-            there = admitted[step] + run.waiting[step]
+            there = admitted[step] + result.waiting[step]
             if cluster.memory is None:
                 assert admitted[step] == min(there, free)
             else:
@@ -130,8 +130,8 @@ def test_rules_equal_their_literal_twins(policy):
             "round-robin": round_robin(),
             "lpt": lpt(cluster.per_worker("slowness").tolist()),
         }
-        run = run_cluster(instance, cluster, policy, record_loads=True, **options)
-        assert_same(run, literal(instance, cluster, options, twins[policy]))
+        result = run(instance, policy, cluster=cluster, record_loads=True, **options)
+        assert_same(result, literal(instance, cluster, options, twins[policy]))
 
 
 @pytest.mark.parametrize("policy", ["jsq", RoutingRule("power-of-d", choices=9)])
@@ -139,18 +139,18 @@ def test_jsq_takes_a_worker_with_fewest_requests_and_so_does_power_of_all(policy
     rng = np.random.default_rng(3)
     for _ in range(100):
         instance, cluster, options = small_case(rng)
-        run = run_cluster(instance, cluster, policy, record_loads=True, **options)
+        result = run(instance, policy, cluster=cluster, record_loads=True, **options)
 
-        def choose(twin, run=run):
+        def choose(twin, result=result):
             for i in list(twin.waiting):
                 able = [g for g in range(len(twin.slots)) if twin.fits(i, g)]
                 if not able:
                     return
                 fewest = min(len(twin.active[g]) for g in able)
-                assert len(twin.active[run.workers[i]]) == fewest
-                twin.put(i, int(run.workers[i]))
+                assert len(twin.active[result.workers[i]]) == fewest
+                twin.put(i, int(result.workers[i]))
 
-        assert_same(run, literal(instance, cluster, options, choose))
+        assert_same(result, literal(instance, cluster, options, choose))
 
 
 class Recording:
@@ -188,10 +188,10 @@ def test_lookahead_shows_what_the_information_says(kind):
         if kind == "profiles":
             loads = [rng.integers(0, 20, o).tolist() for o in instance.outputs]
         policy = Recording(lookahead, information)
-        run = run_cluster(
+        result = run(
             instance,
-            Cluster(workers, 3),
             policy,
+            cluster=Cluster(workers, 3),
             reveal=6,
             seed=seed,
             drift=Profiles(loads) if kind == "profiles" else drift,
@@ -203,7 +203,7 @@ def test_lookahead_shows_what_the_information_says(kind):
         for step, seen in policy.seen.items():
             expected = np.zeros_like(seen)
             for i in range(n):
-                start, output = int(run.starts[i]), int(instance.outputs[i])
+                start, output = int(result.starts[i]), int(instance.outputs[i])
                 if not 0 <= start < step < start + output:
                     continue
                 lasts = output
@@ -217,7 +217,7 @@ def test_lookahead_shows_what_the_information_says(kind):
                             if kind == "profiles"
                             else int(instance.prompts[i]) + drift * age
                         )
-                        expected[run.workers[i], ahead] += load
+                        expected[result.workers[i], ahead] += load
             assert seen.tolist() == expected.tolist()
 
 
@@ -232,7 +232,7 @@ def test_errors_of_a_predictor_do_not_follow_the_prompts_of_the_same_seed(monkey
     monkeypatch.setattr(Predictor, "alarms", alarms)
     trace = family("lognormal", n=2000, seed=5)
     policy = BalanceRouting(lookahead=2, information=Predictor(2))
-    run_cluster(trace, Cluster(2, 4), policy, steps=1, seed=5)
+    run(trace, policy, cluster=Cluster(2, 4), steps=1, seed=5)
     assert abs(np.corrcoef(np.log(trace.prompts), drawn["noise"])[0, 1]) < 0.1
 
 
@@ -263,8 +263,8 @@ def test_a_rule_in_python_can_do_what_the_compiled_one_does():
             return assign_by_swap(state.loads, state.free, state.sizes, growth, ones, none, 100)
 
     instance, cluster = family("uniform", n=300, seed=1), Cluster(4, 6)
-    compiled = run_cluster(instance, cluster, BalanceRouting(lookahead=4, rounds=100))
-    python = run_cluster(instance, cluster, Twin())
+    compiled = run(instance, BalanceRouting(lookahead=4, rounds=100), cluster=cluster)
+    python = run(instance, Twin(), cluster=cluster)
     assert python.workers.tolist() == compiled.workers.tolist()
     assert python.starts.tolist() == compiled.starts.tolist()
 
@@ -277,45 +277,47 @@ def test_instant_dispatch_keeps_each_queue_in_order(policy):
         if cluster.memory is not None:
             memory = max(cluster.memory)
             cluster = Cluster(cluster.workers, cluster.slots, 1, 1, cluster.slowness, memory)
-        run = run_cluster(
-            instance, cluster, policy, record_loads=True, dispatch="instant", **options
+        result = run(
+            instance, policy, cluster=cluster, record_loads=True, dispatch="instant", **options
         )
-        assert_same(run, literal(instance, cluster, options, replay(run.starts, run.workers)))
+        assert_same(
+            result, literal(instance, cluster, options, replay(result.starts, result.workers))
+        )
         for worker in range(cluster.workers):
-            bound = np.flatnonzero(run.workers == worker)
-            order = np.lexsort((bound, run.revealed[bound]))
-            starts = run.starts[bound[order]]
+            bound = np.flatnonzero(result.workers == worker)
+            order = np.lexsort((bound, result.revealed[bound]))
+            starts = result.starts[bound[order]]
             assert (np.diff(starts) >= 0).all()
 
 
 def test_chunks_of_steps_do_not_show():
     instance = family("uniform", n=4000, seed=3)
-    whole = run_cluster(instance, Cluster(3, 7), "bf-io", record_loads=True)
+    whole = run(instance, "bf-io", cluster=Cluster(3, 7), record_loads=True)
     assert whole.steps > 4096
     assert whole.completed.all()
     assert whole.active.sum() == instance.outputs.sum()
-    part = run_cluster(instance, Cluster(3, 7), "bf-io", steps=4100, record_loads=True)
+    part = run(instance, "bf-io", cluster=Cluster(3, 7), steps=4100, record_loads=True)
     assert part.loads.tolist() == whole.loads[:4100].tolist()
 
 
 def test_draining_stops_revealing_and_finishes_what_was_revealed():
     instance = family("uniform", n=500, seed=3)
-    run = run_cluster(instance, Cluster(3, 7), "lpt", steps=50, drain=True, reveal=10)
-    assert run.steps > 50
-    assert run.revealed.max() < 50
-    assert (run.completed == (run.revealed >= 0)).all()
-    assert not run.completed.all()
+    result = run(instance, "lpt", cluster=Cluster(3, 7), steps=50, drain=True, reveal=10)
+    assert result.steps > 50
+    assert result.revealed.max() < 50
+    assert (result.completed == (result.revealed >= 0)).all()
+    assert not result.completed.all()
 
 
 def test_empty_steps_pass_until_the_next_arrival():
-    run = run_cluster(Instance([5, 5], [1, 1], 99, arrivals=[0, 4]), Cluster(2, 1), "fcfs")
-    assert run.max_work.tolist() == [5, 0, 0, 0, 5]
-    assert run.starts.tolist() == [0, 4]
+    result = run(Instance([5, 5], [1, 1], 99, arrivals=[0, 4]), "fcfs", cluster=Cluster(2, 1))
+    assert result.max_work.tolist() == [5, 0, 0, 0, 5]
+    assert result.starts.tolist() == [0, 4]
 
 
 def test_a_decreasing_drift_lowers_loads():
-    run = run_cluster(Instance([5], [4], 99), Cluster(1, 1), "fcfs", drift=[-2, -2, 0])
-    assert run.total_load.tolist() == [5, 3, 1, 1]
+    result = run(Instance([5], [4], 99), "fcfs", cluster=Cluster(1, 1), drift=[-2, -2, 0])
+    assert result.total_load.tolist() == [5, 3, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -332,15 +334,18 @@ def test_a_decreasing_drift_lowers_loads():
 )
 def test_bad_options_get_one_sentence(options, message):
     with pytest.raises(InstanceError, match=message):
-        run_cluster(Instance([9, 4], [1, 3], 99), Cluster(2, 2), "fcfs", **options)
+        run(Instance([9, 4], [1, 3], 99), "fcfs", cluster=Cluster(2, 2), **options)
 
 
 def test_a_request_that_no_worker_can_hold_is_named():
     with pytest.raises(InstanceError, match="request 1: it can come to hold 12 tokens, but no"):
-        run_cluster(Instance([1, 9], [1, 3], 99), Cluster(2, 2, memory=[11, 10]), "fcfs")
+        run(Instance([1, 9], [1, 3], 99), "fcfs", cluster=Cluster(2, 2, memory=[11, 10]))
     with pytest.raises(InstanceError, match="not every worker holds more than 10"):
-        run_cluster(
-            Instance([1, 8], [1, 3], 99), Cluster(2, 2, memory=[11, 10]), dispatch="instant"
+        run(
+            Instance([1, 8], [1, 3], 99),
+            "bf-io",
+            cluster=Cluster(2, 2, memory=[11, 10]),
+            dispatch="instant",
         )
 
 
@@ -368,4 +373,4 @@ class Wrong:
 )
 def test_a_wrong_rule_is_told_what_it_did(answer, message):
     with pytest.raises(PolicyError, match=message):
-        run_cluster(Instance([1, 9], [1, 3], 99), Cluster(2, 1), Wrong(answer))
+        run(Instance([1, 9], [1, 3], 99), Wrong(answer), cluster=Cluster(2, 1))

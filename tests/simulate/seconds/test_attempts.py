@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optsched import Instance, execute
+from optsched import Instance, run
 from optsched.clock import BatchContent, FunctionClock, LinearClock, get_clock
 from optsched.errors import ClockError, InstanceError, PolicyError
 from optsched.policies import DecisionPolicy
-from optsched.simulate.steps.attempts import run_attempts
+from optsched.simulate.steps.attempts import run_decided, run_planned, run_to_threshold
+from optsched.simulate.task import Task
 
 CLOCKS = [
     get_clock("unit"),
@@ -67,6 +68,15 @@ def rebuild(instance, attempts):
     return contents
 
 
+ATTEMPTS = {"plan": run_planned, "threshold": run_to_threshold, "decision": run_decided}
+
+
+def attempts_of(instance, policy, clock, intervals, seed):
+    patience = max(10_000, 100 * int(instance.outputs.max()))
+    task = Task(instance, policy, clock, intervals, seed, patience, np.inf)
+    return ATTEMPTS[policy.needs.kind](task)
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=named)
 def test_a_clock_only_moves_the_arrivals(policy):
     """With arrivals moved to the batches they fall before, the run in steps is the same."""
@@ -76,14 +86,13 @@ def test_a_clock_only_moves_the_arrivals(policy):
     for case in range(60):
         instance = draw(rng)
         clock = CLOCKS[case % len(CLOCKS)]
-        options = {"intervals": intervals, "patience": None, "seed": case}
-        attempts = run_attempts(instance, chosen, clock, **options)
+        attempts = attempts_of(instance, chosen, clock, intervals, case)
         assert attempts.log.contents.tolist() == rebuild(instance, attempts).tolist()
         unit = 1.0 if clock.unit == "steps" else instance.seconds_per_step
         begins = attempts.log.spans[:, 0]
         before = np.searchsorted(begins, instance.arrivals * unit, side="left")
         moved = Instance(instance.prompts, instance.outputs, instance.memory, before)
-        twin = run_attempts(moved, chosen, CLOCKS[0], **options)
+        twin = attempts_of(moved, chosen, CLOCKS[0], intervals, case)
         if attempts.loop is None and attempts.stall is None:
             assert np.array_equal(attempts.requests, twin.requests)
             assert np.array_equal(attempts.starts, twin.starts)
@@ -101,13 +110,13 @@ def test_runs_are_consistent_and_can_be_stopped(policy):
     for case in range(40):
         instance = draw(rng)
         clock = CLOCKS[1 + case % (len(CLOCKS) - 1)]
-        whole = execute(instance, chosen, clock=clock, intervals=intervals, seed=case)
+        whole = run(instance, chosen, clock=clock, intervals=intervals, seed=case)
         assert whole.check() == []
         if whole.loop is None and whole.stall is None:
             assert whole.unfinished == 0
             assert whole.metrics()["completed"] == len(instance)
-        until = float(rng.uniform(0, max(whole.end, 0.01)))
-        part = execute(instance, chosen, clock=clock, intervals=intervals, seed=case, until=until)
+        until = float(rng.uniform(0, max(whole.makespan, 0.01)))
+        part = run(instance, chosen, clock=clock, intervals=intervals, seed=case, until=until)
         rows = len(part.log.spans)
         assert part.check() == []
         assert np.array_equal(part.log.spans, whole.log.spans[:rows])
@@ -118,12 +127,12 @@ def test_runs_are_consistent_and_can_be_stopped(policy):
 
 
 def test_a_loop_on_a_clock_is_told_in_seconds():
-    run = execute(Instance([0, 0], [6, 6], 10), "alpha-greedy:0.2", clock="affine:0.5,0.1")
-    assert run.unfinished == 2
-    assert run.loop.requests == (0, 1)
-    assert "every 5.5 s" in str(run)  # five batches of 0.5 s that hold 2, 4, ... 10 tokens
-    assert run.metrics()["mean_latency"] is None
-    stuck = execute(Instance([9], [1], 10), "alpha-greedy:0.2", clock="affine:0.5,0.1")
+    result = run(Instance([0, 0], [6, 6], 10), "alpha-greedy:0.2", clock="affine:0.5,0.1")
+    assert result.unfinished == 2
+    assert result.loop.requests == (0, 1)
+    assert "every 5.5 s" in str(result)  # five batches of 0.5 s that hold 2, 4, ... 10 tokens
+    assert result.metrics()["mean_latency"] is None
+    stuck = run(Instance([9], [1], 10), "alpha-greedy:0.2", clock="affine:0.5,0.1")
     assert stuck.loop.period == 0
     assert stuck.metrics()["throughput"] == stuck.metrics()["busy"] == 0
     assert "1 unfinished" in str(stuck)
@@ -131,18 +140,18 @@ def test_a_loop_on_a_clock_is_told_in_seconds():
 
 def test_a_stopped_run_lasts_until_it_is_stopped_or_its_last_batch_has_ended():
     instance = Instance([1, 1], [3, 3], 8, arrivals=[0, 50], seconds_per_step=1.0)
-    idle = execute(instance, "fcfs", clock="affine:1,0", until=20)
-    assert (idle.unfinished, idle.end, idle.metrics()["throughput"]) == (1, 20, 3 / 20)
-    straddling = execute(instance, "fcfs", clock="affine:1,0", until=51.5)
-    assert (straddling.unfinished, straddling.end) == (1, 52)
-    nothing = execute(instance, "fcfs", clock="affine:1,0", until=0)
+    idle = run(instance, "fcfs", clock="affine:1,0", until=20)
+    assert (idle.unfinished, idle.makespan, idle.metrics()["throughput"]) == (1, 20, 3 / 20)
+    straddling = run(instance, "fcfs", clock="affine:1,0", until=51.5)
+    assert (straddling.unfinished, straddling.makespan) == (1, 52)
+    nothing = run(instance, "fcfs", clock="affine:1,0", until=0)
     assert (nothing.unfinished, nothing.metrics()["throughput"]) == (2, 0)
 
 
 def test_steps_of_unknown_length_are_refused():
     instance = Instance([1, 1], [1, 1], 4, arrivals=[0, 3])
     with pytest.raises(InstanceError, match="arrivals count steps, but the clock affine"):
-        execute(instance, "fcfs", clock="affine:1,1")
+        run(instance, "fcfs", clock="affine:1,1")
 
 
 def test_a_clock_that_fails_ends_the_run_with_its_own_error():
@@ -152,18 +161,18 @@ def test_a_clock_that_fails_ends_the_run_with_its_own_error():
     instance = Instance([3, 5], [2, 2], 20)
     for policy in ("fcfs", "mixed", "alpha-greedy"):
         with pytest.raises(ClockError, match="must take a finite time above 0"):
-            execute(instance, policy, clock=lambda batch: -1.0)
+            run(instance, policy, clock=lambda batch: -1.0)
         with pytest.raises(ZeroDivisionError):
-            execute(Instance([5], [2], 20), policy, clock=clock)
+            run(Instance([5], [2], 20), policy, clock=clock)
 
 
 def test_engines_need_a_clock_and_backfill_has_none():
     instance = Instance([1], [1], 4)
     with pytest.raises(PolicyError, match="give a clock"):
-        execute(instance, "vllm")
+        run(instance, "vllm")
     with pytest.raises(PolicyError, match="the rule 'backfill' is not offered"):
-        execute(instance, "area", rule="backfill", clock="unit")
+        run(instance, "area", rule="backfill", clock="unit")
     with pytest.raises(PolicyError, match="only runs on a clock can be stopped"):
-        execute(instance, "area", until=4)
+        run(instance, "area", until=4)
     with pytest.raises(PolicyError, match="warm-up is 9 steps"):
-        execute(instance, "area", clock="unit").metrics(warm_up=9)
+        run(instance, "area", clock="unit").metrics(warm_up=9)

@@ -9,8 +9,9 @@ from literal_clocked import admission, engine, requests_of, run, thresholds
 import optsched
 from optsched.clock import UNIT, FunctionClock, LinearClock, affine, get_clock
 from optsched.policies import get_policy
+from optsched.policies.wait import Queues
 from optsched.simulate.seconds.admission import run_batches, run_by_priority
-from optsched.simulate.seconds.serving import CHUNKED, MIXED, PREFILL_FIRST, serve
+from optsched.simulate.seconds.serving import CHUNKED, MIXED, PREFILL_FIRST, Limits, serve
 from optsched.simulate.seconds.waiting import serve_waiting
 
 CLOCKS = [
@@ -86,7 +87,7 @@ def test_the_unit_clock_gives_the_schedule_in_steps(policy):
             starts, log = run_batches(*arguments, chosen.selector(instance), UNIT)
         else:
             starts, log = run_by_priority(*arguments, chosen.order(instance), UNIT)
-        assert np.array_equal(log.spans[starts, 0], optsched.run(instance, policy).starts)
+        assert np.array_equal(log.spans[starts, 0], optsched.run(instance, policy).schedule.starts)
 
 
 @pytest.mark.parametrize(
@@ -100,16 +101,8 @@ def test_engines_agree_with_the_literal_simulator(how, name):
         clock = CLOCKS[case % len(CLOCKS)]
         most = int(rng.integers(1, 6))
         tokens = int(rng.integers(most, 30))
-        state, log = serve(
-            prompts,
-            outputs,
-            arrivals,
-            memory,
-            clock,
-            how,
-            requests_most=most,
-            tokens_most=tokens,
-        )
+        limits = Limits(memory, most, tokens)
+        state, log = serve(prompts, outputs, arrivals, clock, how, limits)
         requests = requests_of(prompts, outputs, arrivals)
         outcome = run(requests, clock, engine(requests, memory, name, most, tokens))
         assert_same_times(log, state.first, state.last, outcome)
@@ -145,18 +138,8 @@ def test_thresholds_agree_with_the_literal_simulator():
         if rng.random() < 0.7:
             levels[1] = levels[0]
         changes = np.array([0.0, float(arrivals.mean())])
-        state, log = serve_waiting(
-            prompts,
-            outputs,
-            arrivals,
-            memory,
-            clock,
-            entrance=entrance,
-            before=before,
-            length=length,
-            changes=changes,
-            thresholds=levels,
-        )
+        queues = Queues(entrance, before, length, changes, levels)
+        state, log = serve_waiting(prompts, outputs, arrivals, memory, clock, queues)
         requests = requests_of(prompts, outputs, arrivals)
         decide = thresholds(
             requests,
@@ -168,10 +151,10 @@ def test_thresholds_agree_with_the_literal_simulator():
         )
         outcome = run(requests, clock, decide)
         assert_same_times(log, state.first, state.last, outcome)
-        assert state.evicted.tolist() == [r.returns for r in requests]
-        assert state.wasted.tolist() == [r.lost for r in requests]
+        assert state.preempted.tolist() == [r.returns for r in requests]
+        assert state.lost.tolist() == [r.lost for r in requests]
         assert (state.last >= 0).all()
-        returned += int(state.evicted.sum())
+        returned += int(state.preempted.sum())
     assert returned > 20
 
 
@@ -180,19 +163,14 @@ def test_the_example_of_nested_wait():
     arrivals = np.array([0, 0, 1, 5, 5, 7, 7, 11, 14, 14], dtype=float)
     outputs = np.array([1, 1, 2, 1, 2, 3, 2, 2, 1, 2])
     prompts = np.ones(10, dtype=np.int64)
-    state, log = serve_waiting(
-        prompts,
-        outputs,
-        arrivals,
-        100,
-        UNIT,
+    queues = Queues(
         entrance=np.zeros(10, dtype=np.int64),
         before=np.array([-1, 0]),
         length=np.array([1, 3]),
         changes=np.zeros(1),
         thresholds=np.array([[3, 3]]),
-        until=15,
     )
+    state, log = serve_waiting(prompts, outputs, arrivals, 100, UNIT, queues, until=15)
     assert log.spans[:, 0].tolist() == [1, 7, 14]
     served = {row: (np.flatnonzero(state.last == row) + 1).tolist() for row in range(3)}
     assert served == {0: [1, 2], 1: [4], 2: [3, 5, 9]}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from literal_attempts import decided_run
 from strategies import instances
 
-from optsched import Forecast, Instance, PolicyError, execute, forecast, run
+from optsched import Forecast, Instance, PolicyError, forecast, run
 from optsched.policies import DecisionPolicy
 
 
@@ -33,7 +33,7 @@ def test_a_decision_policy_equals_the_literal_simulator(instance):
             if room >= 0:
                 yield i
 
-    execution = execute(instance, FILL)
+    execution = run(instance, FILL)
     literal = decided_run(instance, lambda worker: list(literal_fill(worker)))
     attempts = zip(execution.requests, execution.starts, execution.tokens, strict=True)
     assert sorted(attempts) == sorted(literal)
@@ -46,7 +46,7 @@ def test_whatever_is_chosen_the_memory_holds():
     for _ in range(200):
         outputs = rng.integers(1, 12, 15)
         instance = Instance(rng.integers(0, 20, 15), outputs, 31, np.sort(rng.integers(0, 40, 15)))
-        execution = execute(instance, everybody, intervals="common:1,20")
+        execution = run(instance, everybody, intervals="common:1,20")
         assert execution.check() == []
         assert execution.schedule.check() == []
 
@@ -58,7 +58,10 @@ def test_shortest_first_by_decisions_is_mc_sf_where_one_runs_at_a_time():
 
     instance = Instance([5, 5, 5], [3, 1, 2], memory=8)
     policy = DecisionPolicy("shortest", "", shortest)
-    assert run(instance, policy).starts.tolist() == run(instance, "mc-sf").starts.tolist()
+    assert (
+        run(instance, policy).schedule.starts.tolist()
+        == run(instance, "mc-sf").schedule.starts.tolist()
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,21 +80,21 @@ def test_a_bad_choice_is_named(choice, message):
     instance = Instance([1] * 3, [3] * 3, 20, [0, 0, 5], labels=["first", "second", "late"])
     policy = DecisionPolicy("mine", "", lambda state: choice)
     with pytest.raises(PolicyError, match=f"policy 'mine' {message}"):
-        execute(instance, policy)
+        run(instance, policy)
 
 
 def test_starting_one_that_runs_or_is_complete_is_named():
     instance = Instance([1, 1], [3, 1], 20)
     again = DecisionPolicy("mine", "", lambda state: [0])
     with pytest.raises(PolicyError, match="starts request 0 at step 1, which already runs"):
-        execute(instance, again)
+        run(instance, again)
     twice = DecisionPolicy("mine", "", lambda state: [[1], [1]][state.clock])
     with pytest.raises(PolicyError, match="starts request 1 at step 1, which is complete"):
-        execute(instance, twice)
+        run(instance, twice)
 
 
 def test_a_policy_that_never_starts_anybody_is_given_up():
-    execution = execute(Instance([1], [1], 5), DecisionPolicy("lazy", "", lambda state: []))
+    execution = run(Instance([1], [1], 5), DecisionPolicy("lazy", "", lambda state: []))
     assert execution.stall.idle_steps == 10_000
     assert not execution.all_complete
 
@@ -142,7 +145,7 @@ def test_nothing_that_a_policy_sees_leads_to_the_true_outputs():
             state.lower[0] = 3
         return fill(state)
 
-    execute(instance, DecisionPolicy("spy", "", spy), intervals="common:1,50")
+    run(instance, DecisionPolicy("spy", "", spy), intervals="common:1,50")
     assert len(seen) > 3
     known = forecast(instance, "common:1,50")
     for thing in reachable(known):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from literal_attempts import attempts_of, threshold_run
 from strategies import drawn_instance, instances
 
-from optsched import Instance, PolicyError, execute, run
+from optsched import Instance, PolicyError, run
 from optsched.policies.overflow import CLEARING, GREEDY
 from optsched.simulate.steps.attempts import share_of
 
@@ -26,7 +26,7 @@ def protected(alpha, memory):
 )
 @settings(max_examples=600)
 def test_greedy_equals_the_literal_simulator_and_loops_where_a_state_returns(instance, alpha):
-    execution = execute(instance, GREEDY.with_parameters(alpha))
+    execution = run(instance, GREEDY.with_parameters(alpha))
     threshold = protected(alpha, instance.memory)
     assert threshold == share_of(1 - Fraction(str(alpha)), instance.memory)
     literal, loop = threshold_run(instance, threshold, steps=600)
@@ -58,9 +58,9 @@ def test_clearing_equals_the_literal_simulator(instance, alpha, beta, seed):
     threshold = protected(alpha, instance.memory)
     policy = CLEARING.with_parameters(alpha, beta)
     if (instance.prompts + 1 > threshold).any():
-        assert execute(instance, policy, seed=seed).loop is not None
+        assert run(instance, policy, seed=seed).loop is not None
         return
-    execution = execute(instance, policy, seed=seed, patience=150)
+    execution = run(instance, policy, seed=seed, patience=150)
     end = 10**9 if execution.stall is None else execution.stall.step
     literal, _ = threshold_run(instance, threshold, beta, seed, steps=end)
     mine, expected = (
@@ -78,38 +78,38 @@ def test_every_overflow_policy_is_feasible_on_1000_random_instances():
     for _ in range(1000):
         instance = drawn_instance(rng)
         for name in ("alpha-greedy", "alpha-greedy:0.05", "alpha-beta-clearing"):
-            execution = execute(instance, name, seed=3)
+            execution = run(instance, name, seed=3)
             assert execution.check() == [], instance.to_json()
             assert execution.peak_memory <= instance.memory
-            assert attempts_of(execution) == attempts_of(execute(instance, name, seed=3))
+            assert attempts_of(execution) == attempts_of(run(instance, name, seed=3))
             loops += execution.loop is not None
     assert 0 < loops < 3000
 
 
 def test_a_loop_by_hand():
     """Two requests of six tokens each: after five steps both hold 5 of 10 tokens."""
-    execution = execute(Instance([0, 0], [6, 6], 10), "alpha-greedy:0.2")
+    execution = run(Instance([0, 0], [6, 6], 10), "alpha-greedy:0.2")
     assert (execution.loop.step, execution.loop.period, execution.loop.requests) == (0, 5, (0, 1))
-    assert (execution.evictions, execution.wasted_tokens) == (2, 10)
+    assert (execution.preemptions, execution.preempted_tokens) == (2, 10)
     assert execution.metrics()["total_latency"] is None
     with pytest.raises(PolicyError, match=r"completes 0 of 2 requests: its run repeats itself"):
-        run(Instance([0, 0], [6, 6], 10), "alpha-greedy:0.2")
+        _ = execution.schedule
 
 
 def test_a_loop_is_found_before_arrivals_that_are_far_away():
     instance = Instance([0, 0, 0], [6, 6, 1], 10, arrivals=[0, 0, 10**12])
-    assert execute(instance, "alpha-greedy:0.2").loop.requests == (0, 1)
+    assert run(instance, "alpha-greedy:0.2").loop.requests == (0, 1)
 
 
 def test_a_request_above_the_threshold_blocks_for_ever():
-    execution = execute(Instance([1, 9, 1], [2, 1, 1], 10, labels=["a", "b", "c"]), "alpha-greedy")
+    execution = run(Instance([1, 9, 1], [2, 1, 1], 10, labels=["a", "b", "c"]), "alpha-greedy")
     assert (execution.loop.period, execution.loop.requests) == (1, (1,))
     assert execution.completed.sum() == 1
 
 
 def test_clearing_that_hardly_clears_is_given_up_and_not_called_a_loop():
     instance = Instance([0, 0], [6, 6], 10)
-    execution = execute(instance, "alpha-beta-clearing:0.1,0.000001", patience=5000)
+    execution = run(instance, "alpha-beta-clearing:0.1,0.000001", patience=5000)
     assert execution.loop is None
     assert execution.stall.idle_steps > 5000
     with pytest.raises(PolicyError, match="was given up at step 5 after"):
@@ -132,7 +132,7 @@ def test_clearing_that_hardly_clears_is_given_up_and_not_called_a_loop():
 )
 def test_bad_parameters_get_one_sentence(name, message):
     with pytest.raises(PolicyError, match=message):
-        execute(Instance([1], [1], 10), name)
+        run(Instance([1], [1], 10), name)
 
 
 def test_parameters_keep_what_is_not_given():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from literal_attempts import attempts_of, planned_run, random_rank
 from strategies import drawn_instance, instances
 
-from optsched import Instance, execute, forecast, run
+from optsched import Instance, forecast, run
 from optsched.policies import IntervalPolicy, PriorityPolicy
 from optsched.policies.robust import ROBUST
 from optsched.simulate.steps.preemption import random_rank as compiled_rank
@@ -26,7 +26,7 @@ MAKERS = ["exact", "common:1,40", "classes:3", "relative:0.6"]
 )
 @settings(max_examples=250)
 def test_every_policy_equals_the_literal_simulator(policy, instance, intervals, seed):
-    execution = execute(instance, policy, intervals=intervals, seed=seed)
+    execution = run(instance, policy, intervals=intervals, seed=seed)
     known = forecast(instance, intervals)
     policy = policy.for_forecast(known)
     literal = planned_run(
@@ -35,7 +35,7 @@ def test_every_policy_equals_the_literal_simulator(policy, instance, intervals, 
         known.upper.tolist(),
         policy.order,
         policy.outlived,
-        policy.cancel,
+        policy.preempt,
         int(policy.slack * instance.memory),
         seed,
     )
@@ -51,19 +51,19 @@ def test_every_policy_is_feasible_on_1000_random_instances_and_repeats_itself():
         instance = drawn_instance(rng)
         intervals = MAKERS[int(rng.integers(len(MAKERS)))]
         for policy in POLICIES:
-            execution = execute(instance, policy, intervals=intervals, seed=3)
+            execution = run(instance, policy, intervals=intervals, seed=3)
             assert execution.check() == [], instance.to_json()
             assert execution.peak_memory == execution.memory_profile().max() <= instance.memory
             if number % 5 == 0:
-                again = execute(instance, policy, intervals=intervals, seed=3)
+                again = run(instance, policy, intervals=intervals, seed=3)
                 assert attempts_of(again) == attempts_of(execution)
 
 
 @given(instances(max_requests=9, max_memory=30, max_arrival=20, max_output=12))
 @settings(max_examples=100)
-def test_with_exact_intervals_nothing_is_cancelled(instance):
+def test_with_exact_intervals_nothing_is_preempted(instance):
     for policy in POLICIES:
-        assert execute(instance, policy, intervals="exact").evictions == 0
+        assert run(instance, policy, intervals="exact").preemptions == 0
 
 
 def test_with_exact_intervals_all_shortest_first_policies_are_one():
@@ -71,31 +71,36 @@ def test_with_exact_intervals_all_shortest_first_policies_are_one():
     for _ in range(100):
         outputs = rng.permutation(np.arange(1, 21))
         instance = Instance(rng.integers(0, 30, 20), outputs, 60, np.sort(rng.integers(0, 99, 20)))
-        expected = run(instance, "mc-sf").starts.tolist()
+        expected = run(instance, "mc-sf").schedule.starts.tolist()
         for name in ("h-sf", "a-max", "a-min", "a-min-overcommit", "a-l"):
-            assert run(instance, name, intervals="exact").starts.tolist() == expected, name
+            assert run(instance, name, intervals="exact").schedule.starts.tolist() == expected, name
 
 
 def test_a_random_is_any_order_planned_with_the_outputs():
     instance = Instance([1] * 30, list(range(1, 31)), 60)
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(30)
-        expected = run(instance, PriorityPolicy("shuffled", "", lambda _, order=order: order))
-        assert run(instance, "a-random", seed=seed).starts.tolist() == expected.starts.tolist()
-    skipping = execute(instance, "a-random", intervals="common:1,40", rule="skip", seed=1)
+        expected = run(
+            instance, PriorityPolicy("shuffled", "", lambda _, order=order: order)
+        ).schedule
+        assert (
+            run(instance, "a-random", seed=seed).schedule.starts.tolist()
+            == expected.starts.tolist()
+        )
+    skipping = run(instance, "a-random", intervals="common:1,40", rule="skip", seed=1)
     assert skipping.schedule.policy == "a-random+skip"
 
 
-def test_a_max_never_cancels_and_needs_no_seed_but_for_ties():
+def test_a_max_never_preempts_and_needs_no_seed_but_for_ties():
     rng = np.random.default_rng(4)
     for _ in range(200):
         instance = Instance(rng.integers(0, 9, 30), rng.integers(1, 20, 30), 40)
-        assert execute(instance, "a-max", intervals="common:1,60").evictions == 0
+        assert run(instance, "a-max", intervals="common:1,60").preemptions == 0
 
 
 def test_ties_depend_on_the_seed_alone():
     instance = Instance([1] * 30, list(range(1, 31)), 60)
-    first = [execute(instance, "a-min", intervals="common:1,40", seed=s) for s in range(5)]
+    first = [run(instance, "a-min", intervals="common:1,40", seed=s) for s in range(5)]
     assert len({execution.total_latency for execution in first}) > 1
 
 
@@ -115,7 +120,7 @@ def test_ranks_are_uniform():
 def test_far_apart_arrivals_cost_no_time():
     instance = Instance([1, 1, 1], [2, 2, 2], 3, arrivals=[0, 10**11, 10**12])
     for policy in POLICIES:
-        execution = execute(instance, policy, intervals="common:1,2")
+        execution = run(instance, policy, intervals="common:1,2")
         late = (
             1 if policy.outlived in ("restarts", "doubles") else 0
         )  # after the one token of the lower bound
@@ -130,13 +135,13 @@ def test_a_restart_keeps_what_was_learned():
     cancelled with 7 and starts again, planned with 7. Step 11: B, planned with 5, loses 6.
     """
     instance = Instance([0, 0, 0], [10, 10, 2], 10)
-    evicted = execute(instance, "a-min", intervals="common:1,10").to_pandas().query("not completed")
+    evicted = run(instance, "a-min", intervals="common:1,10").to_pandas().query("not completed")
     assert evicted[["start", "tokens"]].values.tolist()[:3] == [[0, 5], [0, 7], [5, 6]]
     assert evicted["request"].tolist()[1] != evicted["request"].tolist()[0]
-    guarded = IntervalPolicy("guarded", "cancels the fewest tokens", cancel="tokens")
-    kept = execute(instance, guarded, intervals="common:1,10")
+    guarded = IntervalPolicy("guarded", "preempts the fewest tokens", preempt="tokens")
+    kept = run(instance, guarded, intervals="common:1,10")
     assert (
         kept.schedule.completions.max()
-        < execute(instance, "a-min", intervals="common:1,10").schedule.completions.max()
+        < run(instance, "a-min", intervals="common:1,10").schedule.completions.max()
     )
     assert 0 in kept.starts[kept.completed & (kept.tokens == 10)]

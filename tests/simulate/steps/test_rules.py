@@ -24,7 +24,7 @@ def test_any_order_equals_the_literal_simulator(rule, instance, random):
     key = list(range(len(instance)))
     random.shuffle(key)
     policy = PriorityPolicy("shuffled", "", lambda _: np.array(key))
-    schedule = run(instance, policy, rule)
+    schedule = run(instance, policy, rule=rule).schedule
     assert schedule.starts.tolist() == SIMULATORS[rule](instance, by_key(key))
     assert schedule.check() == []
 
@@ -34,7 +34,7 @@ def test_any_order_equals_the_literal_simulator(rule, instance, random):
 @settings(max_examples=150)
 def test_batches_equal_the_literal_simulator(rule, instance):
     literal = Batches(instance, SortedF(instance).select)
-    schedule = run(instance, "sorted-f", rule)
+    schedule = run(instance, "sorted-f", rule=rule).schedule
     assert schedule.starts.tolist() == SIMULATORS[rule](instance, literal)
     assert schedule.check() == []
 
@@ -49,9 +49,9 @@ def test_long_runs_with_arrivals_are_feasible_and_see_nothing_of_the_future(rule
     half = instance.take(np.arange(count // 2))
     before = int(arrivals[count // 2])
     for name in ("fcfs", "area", "sorted-f"):
-        starts = run(instance, name, rule).starts
-        assert run(instance, name, rule).check() == []
-        alone = run(half, name, rule).starts
+        starts = run(instance, name, rule=rule).schedule.starts
+        assert run(instance, name, rule=rule).schedule.check() == []
+        alone = run(half, name, rule=rule).schedule.starts
         early = (alone < before) | (starts[: count // 2] < before)
         assert early.any()
         assert np.array_equal(alone[early], starts[: count // 2][early]), name
@@ -61,7 +61,7 @@ def test_far_apart_arrivals_cost_no_memory():
     instance = Instance([1, 1, 1], [2, 2, 2], 3, arrivals=[0, 10**11, 10**12])
     for rule in RULES:
         for name in BASIC:
-            assert run(instance, name, rule).starts.tolist() == [0, 10**11, 10**12]
+            assert run(instance, name, rule=rule).schedule.starts.tolist() == [0, 10**11, 10**12]
 
 
 def test_backfill_never_delays_the_most_urgent_request_and_skip_may_starve_it():
@@ -69,17 +69,17 @@ def test_backfill_never_delays_the_most_urgent_request_and_skip_may_starve_it():
     arrivals = [0, 1, *range(2, 40)]
     instance = Instance([0, 9, *[0] * 38], [4, 1, *[4] * 38], 10, arrivals)
     large_first = PriorityPolicy("large", "largest prompt first", lambda i: -i.prompts)
-    at = {rule: int(run(instance, large_first, rule).starts[1]) for rule in RULES}
+    at = {rule: int(run(instance, large_first, rule=rule).schedule.starts[1]) for rule in RULES}
     assert at["backfill"] == at["prefix"] == 4
     assert at["skip"] > 30
 
 
 def test_rules_by_name_and_by_argument_are_the_same():
     instance = family("uniform", n=40, seed=1)
-    named = run(instance, "area+backfill")
-    assert named == run(instance, "area", rule="backfill")
+    named = run(instance, "area+backfill").schedule
+    assert named == run(instance, "area", rule="backfill").schedule
     assert named.policy == "area+backfill"
-    assert run(instance, "area", "prefix").policy == "area"
+    assert run(instance, "area", rule="prefix").schedule.policy == "area"
     results = compare(instance, ["area", "area+skip", "area+backfill"]).schedules
     assert [schedule.policy for schedule in results] == ["area", "area+skip", "area+backfill"]
     # With room planned for the more urgent ones, nothing is lost here.

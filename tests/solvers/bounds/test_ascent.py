@@ -19,7 +19,7 @@ from optsched.solvers.bounds.lagrangian import held_by
 def test_better_prices_prove_no_less_and_never_more_than_the_optimum(instance, data):
     weight = st.sampled_from([0.25, 1, 2, 3])
     instance = instance.replace(weights=[data.draw(weight) for _ in range(len(instance))])
-    schedule = run(instance, data.draw(st.sampled_from(["fcfs", "area"])))
+    schedule = run(instance, data.draw(st.sampled_from(["fcfs", "area"]))).schedule
     for objective in ("total-latency", "weighted-latency"):
         first = bound(instance, "lagrangian", objective)
         found = improve_prices(schedule, first.certificate, work=1e6)
@@ -31,7 +31,7 @@ def test_better_prices_prove_no_less_and_never_more_than_the_optimum(instance, d
 
 @given(instances(), st.integers(1, 60))
 def test_tokens_held_are_those_of_the_schedule(instance, horizon):
-    schedule = run(instance, "area")
+    schedule = run(instance, "area").schedule
     profile = np.zeros(horizon, dtype=np.int64)
     known = schedule.memory_profile()[1 : horizon + 1]
     profile[: len(known)] = known
@@ -42,7 +42,7 @@ def test_tokens_held_are_those_of_the_schedule(instance, horizon):
 @pytest.mark.parametrize("name", ["chat-and-summaries", "exponential"])
 def test_with_arrivals_better_prices_gain_percents(name):
     instance = family(name, n=200, seed=1, load=1.1)
-    schedule = run(instance, "area")
+    schedule = run(instance, "area").schedule
     first = bound(instance, "lagrangian")
     once = improve_prices(schedule, first.certificate, work=2e8)
     assert once.value > 1.03 * first.value
@@ -57,10 +57,10 @@ def test_an_interrupt_keeps_the_best_so_far():
     def interrupt(value):
         raise KeyboardInterrupt
 
-    found = improve_prices(run(instance, "area"), first.certificate, on_progress=interrupt)
+    found = improve_prices(run(instance, "area").schedule, first.certificate, on_progress=interrupt)
     assert found.interrupted
     assert found.value >= first.value
-    late = improve_prices(run(instance, "area"), first.certificate, deadline=0.0)
+    late = improve_prices(run(instance, "area").schedule, first.certificate, deadline=0.0)
     assert late.value >= first.value
 
 

@@ -127,7 +127,7 @@ def test_what_the_search_cannot_do_is_refused():
     with pytest.raises(ScheduleError, match="infeasible or of another instance"):
         solve_exact(instance, upper=Schedule(instance, [0, 0]))
     with pytest.raises(ScheduleError, match="infeasible or of another instance"):
-        solve_exact(instance, upper=run(instance.replace(memory=4), "area"))
+        solve_exact(instance, upper=run(instance.replace(memory=4), "area").schedule)
     huge = ConfigurationCertificate(10**30, 1, (), (), (), instance.fingerprint)
     with pytest.raises(OptschedError, match="too large for 64-bit integers"):
         solve_exact(instance, certificate=huge)

@@ -24,7 +24,7 @@ def test_delays_are_feasible_and_never_worse_than_area(instance, seed, data):
     certificate = bound(instance, "lagrangian", "weighted-latency").certificate
     found = delay_large(instance, weights, certificate, work=1e6, seed=seed)
     assert found.check() == []
-    area = run(instance, PriorityPolicy("by area", "", lambda i: i.areas / weights))
+    area = run(instance, PriorityPolicy("by area", "", lambda i: i.areas / weights)).schedule
     assert found.weighted_latency <= area.weighted_latency
     again = delay_large(instance, weights, certificate, work=1e6, seed=seed)
     assert np.array_equal(again.starts, found.starts)

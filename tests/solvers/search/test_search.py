@@ -20,7 +20,7 @@ from optsched.solvers.search.shared_kernels import Leg, Requests
 def test_search_is_feasible_and_never_worse(instance, seed, data):
     weight = st.sampled_from([0.5, 1, 3])
     weights = np.array([data.draw(weight) for _ in range(len(instance))], dtype=float)
-    start = run(instance, data.draw(st.sampled_from(["fcfs", "area"])))
+    start = run(instance, data.draw(st.sampled_from(["fcfs", "area"]))).schedule
     found = search(start, weights, work=2e4, seed=seed)
     assert found.schedule.check() == []
     cost = float(weights @ found.schedule.latencies)
@@ -36,7 +36,7 @@ def test_search_reaches_most_optima_of_small_instances():
     for _ in range(40):
         outputs = rng.integers(1, 5, 5)
         instance = Instance(rng.integers(0, 9, 5), outputs, 13, np.sort(rng.integers(0, 4, 5)))
-        found = search(run(instance, "area"), np.ones(5), work=3e5)
+        found = search(run(instance, "area").schedule, np.ones(5), work=3e5)
         best = optimum(instance)
         assert found.schedule.total_latency >= best
         reached += found.schedule.total_latency == best
@@ -47,20 +47,20 @@ def test_delays_find_what_no_order_decodes_to():
     """The optimum 21 needs a request to wait although it would fit."""
     instance = Instance([4] * 4, [1, 1, 6, 6], memory=13)
     assert run(instance, "mc-sf").total_latency == 22
-    found = search(run(instance, "mc-sf"), np.ones(4), work=1e6)
+    found = search(run(instance, "mc-sf").schedule, np.ones(4), work=1e6)
     assert found.schedule.total_latency == 21
 
 
 def test_search_gains_at_real_scale():
     instance = family("chat-and-summaries", n=2000, seed=2)
-    start = run(instance, "area")
+    start = run(instance, "area").schedule
     found = search(start, np.ones(2000), work=1e8)
     assert found.schedule.total_latency < 0.98 * start.total_latency
     assert found.schedule.check() == []
 
 
 def test_interrupt_and_stop_keep_the_best():
-    start = run(family("uniform", n=30, seed=1), "fcfs")
+    start = run(family("uniform", n=30, seed=1), "fcfs").schedule
 
     def stop_with(error):
         def stop(cost):
@@ -86,7 +86,7 @@ def test_schedules_too_long_for_dense_usage_are_refused():
 @pytest.mark.parametrize("name", ["uniform", "exponential"])
 def test_same_seed_and_threads_give_the_same_answer(name, load):
     instance = family(name, n=40, seed=1, load=load)
-    start = run(instance, "area")
+    start = run(instance, "area").schedule
     once, again = (search(start, np.ones(40), work=3e7, seed=4, threads=3) for _ in range(2))
     assert np.array_equal(once.schedule.starts, again.schedule.starts)
     alone = search(start, np.ones(40), work=3e7, seed=4)
@@ -130,7 +130,7 @@ def test_moves_of_large_requests_are_feasible_and_never_worse(instance, seed):
     prompts, outputs = instance.prompts.copy(), instance.outputs.copy()
     prompts[::5], outputs[::5] = giant, instance.memory - giant
     instance = Instance(prompts, outputs, instance.memory, instance.arrivals)
-    start = run(instance, "fcfs")
+    start = run(instance, "fcfs").schedule
     ones = np.ones(len(instance))
     found = search(start, ones, work=5e4, seed=seed, plan="starts").schedule
     assert found.check() == []
@@ -140,7 +140,7 @@ def test_moves_of_large_requests_are_feasible_and_never_worse(instance, seed):
 
 
 def test_large_requests_moved_by_themselves_gain_at_real_scale(monkeypatch):
-    start = run(family("chat-and-summaries", n=2000, seed=0), "area")
+    start = run(family("chat-and-summaries", n=2000, seed=0), "area").schedule
     with_large = search(start, np.ones(2000), work=2e9).schedule.total_latency
     monkeypatch.setattr("optsched.solvers.search.search._MOVES_OF_LARGE", 0.0)
     without = search(start, np.ones(2000), work=2e9).schedule.total_latency

@@ -1,0 +1,113 @@
+"""What all comparisons have in common: runs by the name of their policy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from optsched._internal.views import html
+from optsched.errors import PolicyError, nearest
+from optsched.execution import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+AnyRun = TypeVar("AnyRun", bound=Run)
+
+
+class Comparison(ABC, Generic[AnyRun]):
+    """Runs of several policies side by side.
+
+    `comparison["area"]` is the run of a policy, iteration goes over all runs, and `best` is the
+    one with the fewest unfinished requests and then the least mean latency. In steps it also has a
+    proven `bound` and the `gap` of each policy; on a cluster there may be several traces.
+    """
+
+    _table: str  # the name of its table in `optsched.report`
+
+    @abstractmethod
+    def by_policy(self) -> dict[str, AnyRun]:
+        """Return the run of each policy, in the order in which they were asked for.
+
+        Returns
+        -------
+        dict
+            By the name of the policy; on a cluster the run on the first trace.
+        """
+
+    @property
+    def policies(self) -> list[str]:
+        """Names of the policies, in the order in which they were asked for."""
+        return list(self.by_policy())
+
+    @property
+    def best(self) -> AnyRun:
+        """The run with the fewest unfinished requests, then with the least mean latency."""
+        return min(self, key=lambda run: (run.unfinished, run.mean_latency))
+
+    def __getitem__(self, policy: str) -> AnyRun:
+        """Return the run of a policy by its name."""
+        runs = self.by_policy()
+        if policy not in runs:
+            raise PolicyError(f"policy {policy!r} did not run: {nearest(str(policy), runs)}")
+        return runs[policy]
+
+    def __iter__(self) -> Iterator[AnyRun]:
+        """Iterate over the runs."""
+        return iter(self.by_policy().values())
+
+    def __len__(self) -> int:
+        """Return the number of policies."""
+        return len(self.by_policy())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)} policies, best {self.best.policy!r}>"
+
+    def _repr_html_(self) -> str:
+        return html(self._table, self)
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the runs themselves as plain data, ready for JSON.
+
+        Returns
+        -------
+        dict
+            Among its keys "policies", a list with the metrics of each.
+        """
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per policy, indexed by its name.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns as the keys of the entries under "policies" in `to_dict`.
+
+        Examples
+        --------
+        >>> from optsched import Instance, compare
+        >>> compare(Instance([1], [2], memory=3), "area").to_pandas().loc["area", "makespan"]
+        np.int64(2)
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.to_dict()["policies"]).set_index("policy")
+
+    @abstractmethod
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the policies against each other.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn on.
+        """

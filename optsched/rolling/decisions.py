@@ -1,0 +1,116 @@
+"""How the decisions of a rolling horizon came about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.views import draw
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from optsched.policies.rolling import RollingPolicy
+    from optsched.rolling.driver import Counts
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Decisions:
+    """How the decisions of one run came about: `Execution.decisions` of a rolling horizon.
+
+    `seconds` is the time that the run took, without compilation; `interrupted` says whether
+    Ctrl-C ended the planning, after which the fallback decided all that was left.
+    """
+
+    policy: RollingPolicy
+    counts: Counts
+    seconds: float
+    interrupted: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Decisions of {self.policy.name!r}: {len(self)}, {self.fallbacks} by the fallback>"
+
+    def __len__(self) -> int:
+        """Return the number of reviews at which it was decided what starts next."""
+        return len(self.counts.seconds) + self.counts.interrupted
+
+    @property
+    def fallbacks(self) -> int:
+        """Decisions of the fallback, for whatever reason."""
+        return len(self) - self.counts.planned
+
+    @property
+    def over_budget(self) -> int:
+        """Decisions that took more than twice the budget."""
+        return int((np.array(self.counts.seconds) > 2 * self.policy.budget).sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return settings and counts as plain data; seconds are None where nothing was decided."""
+        policy, counts = self.policy, self.counts
+        seconds = np.array(counts.seconds)
+        some = len(seconds) > 0
+        return {
+            "model": policy.model if isinstance(policy.model, str) else "own",
+            "window": policy.window,
+            "horizon": policy.horizon,
+            "replan_interval": policy.replan_interval,
+            "budget": policy.budget,
+            "fallback": policy.order.name,
+            "length_estimate": policy.length_estimate,
+            "scenarios": policy.scenarios,
+            "decisions": len(self),
+            "planned": counts.planned,
+            "fallbacks": self.fallbacks,
+            "failed": counts.failed,
+            "late": counts.late,
+            "overruled": counts.overruled,
+            "without_budget": counts.without_budget,
+            "interrupted": self.interrupted,
+            "after_interruption": counts.interrupted,
+            "cut": counts.cut,
+            "over_budget": self.over_budget,
+            "reasons": dict(counts.reasons),
+            "median_seconds": float(np.median(seconds)) if some else None,
+            "p99_seconds": float(np.quantile(seconds, 0.99)) if some else None,
+            "max_seconds": float(seconds.max()) if some else None,
+            "seconds": self.seconds,
+        }
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the share of decisions that took at most so long, and the budget."""
+        return draw("plot_decision_times", self, ax)
+
+    def __str__(self) -> str:
+        facts = self.to_dict()
+        lines = [
+            f"{facts['decisions']:,} decisions on windows of up to {facts['window']} requests: "
+            f"{facts['planned']:,} planned by {facts['model']}, {facts['fallbacks']:,} by the "
+            f"fallback {facts['fallback']}"
+        ]
+        if facts["budget"] == 0:
+            lines.append("  the budget is zero, so nothing was planned")
+        elif facts["fallbacks"]:
+            lines.append(
+                f"  of these {facts['failed']:,} because no plan was found, {facts['late']:,} "
+                f"because it came too late, {facts['overruled']:,} because the fallback was better "
+                "in possible scenarios"
+            )
+        if self.interrupted:
+            lines.append(
+                f"  interrupted: no more planning; the fallback made the last "
+                f"{facts['after_interruption']:,} decisions"
+            )
+        lines += [f"  {count:,} times: {reason}" for reason, count in facts["reasons"].items()]
+        if facts["median_seconds"] is not None:
+            lines.append(
+                f"  a decision took {1e3 * facts['median_seconds']:.2g} ms in the median, "
+                f"{1e3 * facts['max_seconds']:.2g} ms at most; {facts['over_budget']:,} took more "
+                f"than twice the budget of {1e3 * facts['budget']:g} ms"
+            )
+        if facts["cut"]:
+            lines.append(
+                f"  the budget cut {facts['cut']:,} searches short: another run may differ"
+            )
+        return "\n".join(lines)
