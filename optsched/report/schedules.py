@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from optsched.optimum.gap import GapExplanation
     from optsched.optimum.result import Hindsight
     from optsched.report.style import LineStyle
-    from optsched.schedule import Schedule
     from optsched.rolling import Decisions
+    from optsched.schedule import Schedule
 
 # One curve may be as fine as print; several would hide each other.
 _BINS, _SHARED_BINS = 2000, 250
