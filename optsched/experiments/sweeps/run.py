@@ -58,7 +58,7 @@ class Run:
 
     source: Source
     policy: str  # the full name, rule and parameters included; or "hindsight"
-    options: Parameters  # of `optsched.execute`, or of `optsched.solve` for "hindsight"
+    options: Parameters  # of `optsched.run`, or of `optsched.solve` for "hindsight"
     seed: int
     bound: bool = False  # whether the row is to have the instance's lower bound
 
