@@ -14,7 +14,7 @@ import numpy as np
 from cluster_states import arrays, simulated_states
 from timing import fastest
 
-from optsched import BalanceProgram, solve_linear
+from optsched import BalanceProgram, SolveParams, solve
 from optsched.solvers.balance.kernels import assign_by_greedy, assign_by_swap, search_deficit
 
 
@@ -62,14 +62,19 @@ def measure_gap(proven=250):
             swap = assign_by_swap(*arrays(state), 1_000)
             start = program.write_point(swap)
             if lookahead:
-                solution = solve_linear(program.to_linear(), "cp-sat", start=start, time_limit=20)
+                solution = solve(
+                    program.to_linear(),
+                    method="cp-sat",
+                    time_limit=20,
+                    params=SolveParams(start=start),
+                )
                 best, certain = solution.objective, solution.proven_optimal
             else:
                 _, best, bound = search_deficit(*arrays(state)[:3])
                 certain = best == bound
             if not certain:
                 continue
-            relaxed = solve_linear(program.to_linear().relax()).objective
+            relaxed = solve(program.to_linear().relax()).objective
             values = {
                 "greedy": program.cost(assign_by_greedy(*arrays(state))),
                 "swap": program.cost(swap),
@@ -98,13 +103,15 @@ def measure_forms(states=5, limit=3.0):
             for form, with_start in (("literal", False), ("reduced", False), ("reduced", True)):
                 times, proven = [], 0
                 for state in steps:
-                    program = BalanceProgram(state)
+                    program = BalanceProgram(state, form=form)
                     began = time.perf_counter()
                     start = None
                     if with_start:
-                        start = program.write_point(assign_by_swap(*arrays(state), 1_000), form)
-                    model = program.to_linear(form)
-                    solution = solve_linear(model, solver, start=start, time_limit=limit)
+                        start = program.write_point(assign_by_swap(*arrays(state), 1_000))
+                    model = program.to_linear()
+                    solution = solve(
+                        model, method=solver, time_limit=limit, params=SolveParams(start=start)
+                    )
                     times.append(1e3 * (time.perf_counter() - began))
                     proven += solution.proven_optimal
                 cells.append(f"{form}{' + start' * with_start} {np.median(times):6.0f} ({proven})")

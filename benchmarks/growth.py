@@ -10,8 +10,9 @@ import numpy as np
 from alternatives.plain_python import admit
 from timing import measure, seconds
 
-from optsched import BalanceRouting, Cluster, Instance, bound, family, run, select
+from optsched import BalanceRouting, Cluster, Instance, bound, family, run
 from optsched.policies import BASIC
+from optsched.solvers import select_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -109,7 +110,7 @@ def by_memory(quick: bool, repeats: int) -> Iterator[Curve]:
         return partial(run, within(memory), name)
 
     def selected(memory: int) -> Callable[[], Any]:
-        return partial(select, within(memory, few), "dp")
+        return partial(select_batch, within(memory, few), "dp")
 
     yield _curve(
         f"best batch of {len(few)} by dynamic program",

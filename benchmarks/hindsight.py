@@ -12,7 +12,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from optsched import family, hindsight
+from optsched import SolveParams, family, solve
 
 #: Family, requests, seconds, load (None: offline); M = 16,492 for chat-and-summaries, else 100.
 SETS = (
@@ -48,7 +48,11 @@ def main(share: float, seeds: int, families: list[str]) -> None:
         if families and not {name, f"{name}-{n}", f"{name}-{n}-{load}"} & set(families):
             continue
         results = [
-            hindsight(family(name, n=n, seed=seed, load=load), seconds * share, seed=seed)
+            solve(
+                family(name, n=n, seed=seed, load=load),
+                time_limit=seconds * share,
+                params=SolveParams(seed=seed),
+            )
             for seed in range(seeds)
         ]
         gaps = [result.gap for result in results]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from optsched.errors import InfeasibleError, SolverError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from optsched._internal.arrays import FloatArray
 
 #: Relative distance of objective and bound below which they count as equal.
@@ -34,22 +36,25 @@ class Stopped(StrEnum):
     UNKNOWN = "unknown"
 
 
+_ALL_STOPPED = frozenset(Stopped)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution:
     r"""An answer and a bound, each of which may be missing; what is missing is None.
 
     Parameters
     ----------
-    stopped
-        Why the solver stopped.
+    status
+        Why the solver stopped: one of `Stopped`; for an instance also what else ended the work.
     solver
         Its name and version.
     seconds
         Wall time, with the hand-over of the model.
     values
-        The best answer found: one value per column, or per request for an event program.
+        The point of the best answer: one value per column, or per request for an event program.
     objective
-        What `values` cost, evaluated by us.
+        What the answer costs, evaluated anew.
     bound
         No answer is better than this. Already rounded to the next value the objective can take.
     sense
@@ -59,10 +64,12 @@ class Solution:
         all columns that cost are whole.
     duals
         For linear programs the price of each row: how the objective changes per unit of its bound.
-    words
+    raw_status
         The solver's own status, and what else is to be said about how it ended.
     model
         Name of the model.
+    answer
+        The answer in the terms of the problem; `values` where the problem is an array.
 
     Examples
     --------
@@ -76,7 +83,7 @@ class Solution:
       bound     22, proven optimal
     """
 
-    stopped: Stopped
+    status: str
     solver: str
     seconds: float
     values: FloatArray | None = None
@@ -85,17 +92,23 @@ class Solution:
     sense: Literal["min", "max"] = "min"
     step: float | None = None
     duals: FloatArray | None = None
-    words: str = ""
+    raw_status: str = ""
     model: str = "model"
+    answer: Any = None
+
+    tolerance: ClassVar[float] = TOLERANCE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stopped", Stopped(self.stopped))
+        if self.status in _ALL_STOPPED:
+            object.__setattr__(self, "status", Stopped(self.status))
         for name in ("values", "duals"):
             if (array := getattr(self, name)) is not None:
                 frozen = np.array(array, dtype=np.float64)
                 frozen.flags.writeable = False
                 object.__setattr__(self, name, frozen)
-        if self.values is None:
+        if self.answer is None:
+            object.__setattr__(self, "answer", self.values)
+        if not self.has_answer:
             object.__setattr__(self, "objective", None)
         for name in ("objective", "bound"):
             number = getattr(self, name)
@@ -110,28 +123,29 @@ class Solution:
         return all(
             np.array_equal(getattr(self, field.name), getattr(other, field.name))
             for field in fields(self)
+            if field.name != "answer"
         )
 
     __hash__ = None  # type: ignore[assignment]  # arrays inside
 
     def __repr__(self) -> str:
-        return f"<Solution of {self.model!r}: {self.stopped}, objective {self.objective}>"
+        return f"<Solution of {self.model!r}: {self.status}, objective {self.objective}>"
 
     def __str__(self) -> str:
-        lines = [f"{self.model}: {self.stopped} after {self.seconds:.2f} s ({self.solver})"]
+        lines = [f"{self.model}: {self.status} after {self.seconds:.2f} s ({self.solver})"]
         lines.append(f"  objective {_number(self.objective, 'none: there is no answer')}")
         verdict = ", proven optimal" if self.proven_optimal else ""
         if self.gap is not None and not self.proven_optimal:
             verdict = f", gap {self.gap:.2%}"
         lines.append(f"  bound     {_number(self.bound, 'none')}{verdict}")
-        if self.words and self.words.casefold() != str(self.stopped):
-            lines.append(f"  solver    {self.words}")
+        if self.raw_status and self.raw_status.casefold() != str(self.status):
+            lines.append(f"  solver    {self.raw_status}")
         return "\n".join(lines)
 
     @property
     def has_answer(self) -> bool:
         """Whether there is a feasible answer, proven optimal or not."""
-        return self.values is not None
+        return self.answer is not None
 
     @property
     def gap(self) -> float | None:
@@ -148,14 +162,18 @@ class Solution:
         """Whether the bound leaves no room for a better answer.
 
         It leaves none if it reaches the objective, rounded to the next value the objective can
-        take, or if the gap is at most `TOLERANCE` where such steps are not known. The solver's
-        word is not asked.
+        take, or if the gap is at most the tolerance where such steps are not known. The
+        solver's own claim does not count.
         """
         if self.objective is None or self.bound is None:
             return False
         if self.step is not None:
             return self._room() < self.step / 2
-        return self._room() <= TOLERANCE * max(1.0, abs(self.objective))
+        return self._room() <= self.tolerance * max(1.0, abs(self.objective))
+
+    def with_answer(self, read: Callable[[FloatArray], Any]) -> Self:
+        """Return the solution with its point read in the terms of the problem."""
+        return self if self.values is None else replace(self, answer=read(self.values))
 
     def _room(self) -> float:
         """How much better than the answer the bound would let another one be."""
@@ -163,7 +181,7 @@ class Solution:
         assert self.bound is not None
         return (self.objective - self.bound) * (1 if self.sense == "min" else -1)
 
-    def require(self, *, optimal: bool = False) -> Solution:
+    def require(self, *, optimal: bool = False) -> Self:
         """Insist on an answer: the one call to write after every solve.
 
         Parameters
@@ -192,7 +210,7 @@ class Solution:
           objective none: there is no answer
           bound     none
         """
-        if not self.has_answer and self.stopped is Stopped.INFEASIBLE:
+        if not self.has_answer and self.status is Stopped.INFEASIBLE:
             raise InfeasibleError(str(self))
         if not self.has_answer:
             raise SolverError(str(self))

@@ -13,7 +13,7 @@ from optsched.solution import round_bound
 
 def answer(**changes):
     parts = {
-        "stopped": Stopped.OPTIMAL,
+        "status": Stopped.OPTIMAL,
         "solver": "Fake 1.0",
         "seconds": 0.5,
         "values": [1.0, 2.0],
@@ -25,8 +25,8 @@ def answer(**changes):
 
 
 def test_an_answer_on_time_out_and_a_time_out_without_one_differ():
-    with_answer = answer(stopped=Stopped.TIME_LIMIT, bound=20.2)
-    without = answer(stopped=Stopped.TIME_LIMIT, values=None)
+    with_answer = answer(status=Stopped.TIME_LIMIT, bound=20.2)
+    without = answer(status=Stopped.TIME_LIMIT, values=None)
     assert with_answer.has_answer
     assert not without.has_answer
     assert without.objective is None
@@ -77,15 +77,15 @@ def test_gap_is_a_share_of_the_objective():
 def test_require_gives_the_solution_or_raises_the_whole_summary():
     assert answer().require() is not None
     with pytest.raises(InfeasibleError, match=r"model: infeasible after 0\.50 s \(Fake 1\.0\)"):
-        answer(stopped=Stopped.INFEASIBLE, values=None, bound=None).require()
+        answer(status=Stopped.INFEASIBLE, values=None, bound=None).require()
     with pytest.raises(SolverError, match="time limit after"):
-        answer(stopped=Stopped.TIME_LIMIT, values=None).require()
+        answer(status=Stopped.TIME_LIMIT, values=None).require()
     with pytest.raises(SolverError, match="not proven optimal; allow more time"):
         answer(bound=20).require(optimal=True)
 
 
 def test_arrays_are_read_only_and_survive_a_process_boundary():
-    solution = answer(duals=[0.5], words="Optimal")
+    solution = answer(duals=[0.5], raw_status="Optimal")
     assert pickle.loads(pickle.dumps(solution)) == solution
     assert solution != answer()
     with pytest.raises(ValueError, match="read-only"):
@@ -93,7 +93,7 @@ def test_arrays_are_read_only_and_survive_a_process_boundary():
 
 
 def test_it_prints_what_is_known_and_says_what_is_not():
-    assert str(answer(stopped="time limit", bound=11, words="Time limit reached")) == (
+    assert str(answer(status="time limit", bound=11, raw_status="Time limit reached")) == (
         "model: time limit after 0.50 s (Fake 1.0)\n"
         "  objective 22\n"
         "  bound     11, gap 50.00%\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cluster_states import simulated_states
 from timing import Row, measure
 
-from optsched import BalanceProgram, balance, solve_linear
+from optsched import BalanceProgram, solve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,17 +32,21 @@ def one_setting(workers: int, lookahead: int, count: int, setting: dict) -> Iter
     states = list(islice(simulated_states(workers, lookahead, every=7, **setting), count))
     theirs, solutions = measure(
         lambda: [
-            solve_linear(BalanceProgram(state).to_linear("literal"), "highs", time_limit=LIMIT)
+            solve(
+                BalanceProgram(state, form="literal").to_linear(), method="highs", time_limit=LIMIT
+            )
             for state in states
         ],
         1,
         warm_up=False,
     )
-    ours, found = measure(lambda: [balance(state, method="auto") for state in states], 3)
+    ours, found = measure(
+        lambda: [solve(BalanceProgram(state), time_limit=None) for state in states], 3
+    )
     for assignment, solution in zip(found, solutions, strict=True):
         assert assignment.proven_optimal
         if solution.proven_optimal:
-            assert abs(assignment.value - solution.objective) < 0.5
+            assert abs(assignment.objective - solution.objective) < 0.5
     proven = sum(solution.proven_optimal for solution in solutions)
     agreement = "same optimum" if proven == count else f"proves {proven} of {count}"
     size = f"{count} steps, G = {workers}, R = {len(states[0].waiting)}, H = {lookahead}"
@@ -50,10 +54,13 @@ def one_setting(workers: int, lookahead: int, count: int, setting: dict) -> Iter
     yield Row("route, proven", size, literal, ours, theirs, agreement, stopped)
     if lookahead:
         ours, quickly = measure(
-            lambda: [balance(state, method="swap", budget=1e-3) for state in states], 3
+            lambda: [
+                solve(BalanceProgram(state), method="swap", time_limit=1e-3) for state in states
+            ],
+            3,
         )
-        best = sum(assignment.value for assignment in found)
-        above = sum(assignment.value for assignment in quickly) / best - 1
+        best = sum(assignment.objective for assignment in found)
+        above = sum(assignment.objective for assignment in quickly) / best - 1
         assert above >= 0
         text = f"swap, {above:.2%} above the optimum"
         yield Row("route, not proven", size, literal, ours, theirs, text, stopped)

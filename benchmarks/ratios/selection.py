@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from alternatives.batches import least_ratio
 from timing import Row, measure
 
-from optsched import family, select
+from optsched import family
+from optsched.solvers import select_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,7 @@ def rows(quick: bool) -> Iterator[Row]:
     """The smallest memory has few requests in a batch, the largest many."""
     for name, count in (("uniform", 20),) if quick else (("uniform", 40), ("uniform", 200)):
         instance = family(name, n=count, seed=1)
-        ours, batch = measure(lambda i=instance: select(i, "dp"), 3)
+        ours, batch = measure(lambda i=instance: select_batch(i, "dp"), 3)
         theirs, ratio = measure(lambda i=instance: least_ratio(i), 1)
         assert ratio == batch.ratio
         size = f"n = {count}, M = {instance.memory}"

@@ -106,7 +106,7 @@ def draw_orders(path: Path) -> None:
 def draw_bound(path: Path) -> None:
     """Draw where the optimum lies between a bound and a schedule."""
     instance = optsched.family("uniform", n=60, seed=1)
-    found = optsched.hindsight(instance, 60)
+    found = optsched.solve(instance, time_limit=60)
     names = ("area", "mc-sf", "fcfs")
     latency = {name: optsched.run(instance, name).total_latency for name in names}
     bound, area = found.bound, latency["area"]
@@ -116,14 +116,14 @@ def draw_bound(path: Path) -> None:
     middle = (least + bound) / 2
     sentence = "proven:\nno schedule\nis here"
     ax.text(middle, 0.5, sentence, ha="center", va="center", fontsize=TEXT_SIZE)
-    ax.axvspan(bound, found.cost, color=SKY, alpha=0.6, linewidth=0)
+    ax.axvspan(bound, found.objective, color=SKY, alpha=0.6, linewidth=0)
     sentence = "the optimum\nis in here"
-    middle, right = (bound + found.cost) / 2, 1.03 * found.cost
+    middle, right = (bound + found.objective) / 2, 1.03 * found.objective
     arrow = {"arrowstyle": "->", "color": LIMIT}
     ax.annotate(
         sentence, (middle, 0.2), (right, 0.2), arrowprops=arrow, va="center", fontsize=TEXT_SIZE
     )
-    for name, value in {"bound": bound, "best\nfound": found.cost, **latency}.items():
+    for name, value in {"bound": bound, "best\nfound": found.objective, **latency}.items():
         ax.axvline(value, color=LIMIT if name == "bound" else VERMILLION, linewidth=1.5)
         side = {"bound": "right", "mc-sf": "left"}.get(name, "center")
         ax.text(value, 1.04, name, ha=side, va="bottom", fontsize=TEXT_SIZE)

@@ -125,11 +125,11 @@ def _certificate() -> str:
 
 def _solver(name: str, *, in_child: bool = False) -> str:
     from optsched.models import HindsightProgram
-    from optsched.solvers import solve_linear
+    from optsched.solvers import Options, solve_linear
 
     began = time.perf_counter()
     model = HindsightProgram(small()).to_linear()
-    solution = solve_linear(model, name, in_child=in_child, time_limit=60)
+    solution = solve_linear(model, name, Options(60), in_child=in_child)
     return _judged(solution.require(optimal=True).objective, time.perf_counter() - began)
 
 
@@ -139,7 +139,7 @@ def _optimum(method: Any) -> str:
     result = solve(small(), method=method, time_limit=600)  # the first time it is compiled
     if not result.proven_optimal:
         raise TimeoutError("five requests are not solved within ten minutes")
-    return _judged(result.cost, result.seconds)
+    return _judged(result.objective, result.seconds)
 
 
 def _judged(cost: float | None, seconds: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +22,7 @@ from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
+    from optsched.optimum.result import Optimum
 
 _TIME_LIMIT = click.option(
     "--time-limit",
@@ -41,6 +41,7 @@ _THREADS = click.option(
     epilog=examples(
         "solve family:uniform,n=6",
         "solve trace.csv --memory 16492 --limit 8 --time-limit 20 --json result.json",
+        "solve trace.csv --memory 16492 --time-limit 60 --certificate proof.json",
     )
 )
 @shared_options
@@ -72,27 +73,75 @@ _THREADS = click.option(
 @click.option(
     "--penalty", type=float, default=0.0, metavar="P", help="Penalty of a missed deadline."
 )
-def solve(instance: Instance, output: Output, time_limit: float, **options: Any) -> int:
-    """Find the best schedule and prove how good it is.
+@click.option("--certificate", type=click.Path(), help="Write the proof of the bound.")
+def solve(
+    instance: Instance,
+    output: Output,
+    time_limit: float,
+    objective: Any,
+    method: str,
+    certificate: str | None,
+    **options: Any,
+) -> int:
+    """Find the best schedule, prove how good it is and explain the gap that is left.
 
     Time limit and Ctrl-C end the search, and keep the best schedule and the best bound.
     """
+    if certificate is not None:
+        check_writable(certificate)
     seed = click.get_current_context().params["seed"]
     with output.progress("solving") as update:
         try:
             result = optsched.solve(
                 instance,
                 time_limit=time_limit,
-                seed=seed,
-                on_progress=lambda progress: update(str(progress)),
-                **options,
+                objective=objective,
+                method=method,
+                params=optsched.SolveParams(
+                    seed=seed,
+                    on_progress=lambda progress: update(str(progress)),
+                    **options,
+                ),
             )
         except InfeasibleError as error:
             update("looking for the smallest conflict")
             return _say_infeasible(instance, output, error, options["horizon"], time_limit)
     output.say(str(result))
-    output.result(result.to_dict())
+    if certificate is not None:
+        _write_certificate(result, certificate, output)
+    output.result({**result.to_dict(), "explanation": _explanation(result, output)})
     return INTERRUPTED if result.status == "interrupted" else DONE
+
+
+def _write_certificate(result: Optimum, path: str, output: Output) -> None:
+    """Write the proof of the bound, or the best one of a lower bound."""
+    proof = result.certificate or result.price_certificate
+    if proof is None:
+        output.note(f"no certificate was written: the bound is by {result.proof}")
+        return
+    proof.to_json(path)
+    if result.certificate is None:
+        output.note(
+            f"the bound is by {result.proof}, which leaves no certificate; the one "
+            f"written proves {float(proof.value):,.10g} by prices of memory"
+        )
+
+
+def _explanation(result: Optimum, output: Output) -> dict[str, Any] | None:
+    """Say where the gap comes from; the answer stands where that cannot be told."""
+    try:
+        explanation = result.explain()
+    except OptschedError as error:
+        output.note(str(error))
+        return None
+    output.say(str(explanation))
+    return {
+        "gap": explanation.gap,
+        "order_regret": explanation.order_regret,
+        "waste": explanation.wasted_memory,
+        "heaviest": explanation.to_pandas().head(LISTED).reset_index().to_dict("records"),
+        "sentence": str(explanation),
+    }
 
 
 def _say_infeasible(
@@ -120,64 +169,6 @@ def _say_infeasible(
             }
     output.result(content)
     return NO
-
-
-@command(
-    epilog=examples(
-        "hindsight trace.csv --memory 16492 --time-limit 20",
-    )
-)
-@shared_options
-@trace_options
-@_TIME_LIMIT
-@_THREADS
-@click.option("--certificate", type=click.Path(), help="Write the proof of the bound.")
-def hindsight(
-    instance: Instance, output: Output, time_limit: float, threads: int, certificate: str | None
-) -> int:
-    """Close in on the least total latency from both sides.
-
-    What is left of the gap is explained: the requests that carry most of it.
-    """
-    if certificate is not None:
-        check_writable(certificate)
-    seed = click.get_current_context().params["seed"]
-    with output.progress("solving") as update:
-        result = optsched.hindsight(
-            instance,
-            time_limit,
-            threads=threads,
-            seed=seed,
-            on_progress=lambda progress: update(str(progress)),
-        )
-    output.say(str(result))
-    if certificate is not None:
-        proof = result.certificate or result.prices
-        if proof is None:
-            output.note(f"no certificate was written: the bound is by {result.proof}")
-        else:
-            proof.to_json(certificate)
-            if result.certificate is None:
-                output.note(
-                    f"the bound is by {result.proof}, which leaves no certificate; the one "
-                    f"written proves {float(proof.value):,.10g} by prices of memory"
-                )
-    content = {**result.to_dict(), "explanation": None}
-    try:
-        explanation = result.explain()
-    except OptschedError as error:  # too many steps for prices; the answer stands
-        output.note(str(error))
-    else:
-        output.say(str(explanation))
-        content["explanation"] = {
-            "gap": explanation.gap,
-            "order_regret": explanation.order_regret,
-            "waste": explanation.wasted_memory,
-            "heaviest": explanation.to_pandas().head(LISTED).reset_index().to_dict("records"),
-            "sentence": str(explanation),
-        }
-    output.result(content)
-    return INTERRUPTED if result.status == "interrupted" else DONE
 
 
 @command(
@@ -210,22 +201,30 @@ def hindsight(
     help="Relative error that scaled-dp may make.",
 )
 @click.option("--time-limit", type=float, metavar="S", help="Seconds that mip may take.")
-def select(instance: Instance, output: Output, **options: Any) -> int:
+def select(
+    instance: Instance,
+    output: Output,
+    method: str,
+    fit: Any,
+    epsilon: float,
+    time_limit: float | None,
+) -> int:
     """Select the batch of least F that fits into the memory.
 
     F is the sum of outputs over the squared size of the batch, as in Sorted-F.
     """
     seed = click.get_current_context().params["seed"]
-    began = time.perf_counter()
+    selection = optsched.BatchSelection(instance.prompts, instance.outputs, instance.memory, fit)
+    params = optsched.SolveParams(seed=seed, epsilon=epsilon)
     with output.progress("selecting"):
-        batch = optsched.select(instance, seed=seed, **options)
-    seconds = time.perf_counter() - began
+        found = optsched.solve(selection, time_limit=time_limit, method=method, params=params)
+    batch = found.require().answer
     labels = [instance.label(request) for request in batch.requests.tolist()]
     ratio = float(batch.ratio)
     output.say(
-        f"F = {ratio:.6g} with {len(batch)} requests in {seconds:.3f} s: {', '.join(labels)}"
+        f"F = {ratio:.6g} with {len(batch)} requests in {found.seconds:.3f} s: {', '.join(labels)}"
     )
-    content = {"requests": batch.requests.tolist(), "F": ratio, "seconds": seconds}
+    content = {"requests": batch.requests.tolist(), "F": ratio, "seconds": found.seconds}
     output.result({**content, "factor": batch.factor})
     return DONE
 
@@ -278,7 +277,8 @@ def export(
     if name == "batch":
         if size is None:
             raise OptschedError("a batch is selected for a given size; add --size K")
-        model = BatchSelection(instance.prompts, instance.outputs, instance.memory).to_linear(size)
+        batch = BatchSelection(instance.prompts, instance.outputs, instance.memory, size=size)
+        model = batch.to_linear()
     else:
         end = proven_horizon(instance, objective) if horizon is None else horizon
         if name == "relaxation":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "Policies": ("compare", "simulate", "rolling", "regret", "sweep"),
-    "Optima and proofs": ("solve", "hindsight", "bound", "check", "check-certificate"),
+    "Optima and proofs": ("solve", "bound", "check", "check-certificate"),
     "Models": ("select", "export", "thresholds"),
     "Clusters": ("cluster",),
     "Papers and this installation": ("reproduce", "doctor"),

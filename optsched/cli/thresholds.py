@@ -194,19 +194,24 @@ def _one_prompt(types: RequestTypes, prompt: int | None, output: Output) -> Requ
 
 def _wait(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> WaitPlan:
     from optsched.models.fluid.wait import WaitThresholds
-    from optsched.solvers.backends.driver import solve_linear
+    from optsched.optimum.params import SolveParams
+    from optsched.optimum.solving import solve
 
     program = WaitThresholds(
-        types, clock, options["memory"], options["batch_limit"], options["minimum_slack"]
+        types,
+        clock,
+        options["memory"],
+        options["batch_limit"],
+        options["minimum_slack"],
+        options["objective"],
     )
     if options["thresholds"] is not None:
         return program.plan(options["thresholds"])
     least = program.least_fixed_point()
     if options["objective"] == "memory":
         return program.plan(least)
-    start = program.write_point(least, "slack")
-    solution = solve_linear(program.to_linear("slack"), start=start)
-    return program.plan(program.read(start if solution.values is None else solution.values))
+    found = solve(program, time_limit=None, params=SolveParams(start=least))
+    return program.plan(least if found.answer is None else found.answer)
 
 
 def _nested(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> NestedWaitPlan:

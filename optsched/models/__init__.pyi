@@ -16,6 +16,7 @@ from .linear.model import LinearModel as LinearModel
 from .linear.model import ModelError as ModelError
 from .linear.model import Rows as Rows
 from .linear.model import Variables as Variables
+from .program import Program as Program
 from .relaxation import LatencyRelaxation as LatencyRelaxation
 from .running import Running as Running
 from .running import latest_starts as latest_starts

@@ -2,9 +2,9 @@ r"""Which waiting requests to start together: the batch of least F (Sorted-F, Al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from optsched.models.linear.model import (
     Variables,
     whole_numbers,
 )
+from optsched.models.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,7 @@ FITS: tuple[Fit, ...] = ("peak", "profile")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BatchSelection:
+class BatchSelection(Program):
     r"""The batch :math:`X` with the least :math:`F(X) = \sum_{i \in X} o_i / |X|^2` that fits.
 
     For a given size :math:`k` that is a linear program over binary :math:`x_i`,
@@ -63,6 +64,9 @@ class BatchSelection:
         Tokens :math:`M` that the batch may hold.
     fit
         "profile" or "peak".
+    size
+        Number :math:`k` of members; None for the best of all sizes, for which there is no one
+        linear program.
 
     Raises
     ------
@@ -74,8 +78,8 @@ class BatchSelection:
     Examples
     --------
     >>> from optsched.models import BatchSelection
-    >>> selection = BatchSelection([1, 1, 5], [2, 4, 2], memory=8, fit="profile")
-    >>> print(selection.to_linear(2))
+    >>> selection = BatchSelection([1, 1, 5], [2, 4, 2], memory=8, size=2)
+    >>> print(selection.to_linear())
     batch of 2: min over 3 columns (3 integer), 3 rows, 7 nonzeros
       column  take[request]              3  integer, 0..1
       row     size                       1  3 nonzeros
@@ -88,6 +92,7 @@ class BatchSelection:
     outputs: IntArray
     memory: int
     fit: Fit = "profile"
+    size: int | None = None
 
     def __post_init__(self) -> None:
         if self.fit not in FITS:
@@ -95,28 +100,36 @@ class BatchSelection:
         checked = Instance(self.prompts, self.outputs, self.memory)
         for field in ("prompts", "outputs", "memory"):
             object.__setattr__(self, field, getattr(checked, field))
+        if self.size is not None and not 1 <= self.size <= len(self):
+            raise ModelError(f"size is {self.size}, but must be from 1 to {len(self)} requests")
 
     def __len__(self) -> int:
-        """Give the number of requests."""
+        """Return the number of requests."""
         return len(self.prompts)
 
     def __repr__(self) -> str:
         return f"<BatchSelection of {len(self)} requests, memory {self.memory}, {self.fit} fit>"
 
-    def to_linear(self, size: int) -> LinearModel:
-        """Write the program for one batch size as arrays.
-
-        Parameters
-        ----------
-        size
-            Number of members k.
+    def to_linear(self) -> LinearModel:
+        """Write the program for its batch size as arrays.
 
         Returns
         -------
         LinearModel
             Columns ``take[request]``; rows ``size`` and ``memory``, for the profile
             ``memory[output]``.
+
+        Raises
+        ------
+        ModelError
+            If there is no size.
         """
+        size = self.size
+        if size is None:
+            raise ModelError(
+                "the batch of least F is a linear program for one size only; "
+                "set BatchSelection(..., size=k)"
+            )
         take = Variables(
             Family.of("take", request=np.arange(len(self))), self.outputs, upper=1, integer=True
         )
@@ -131,7 +144,7 @@ class BatchSelection:
         memory = Rows(family, {"take": usage}, upper=self.memory)
         return LinearModel.build(f"batch of {size}", [take], [count, memory])
 
-    def read(self, values: npt.ArrayLike) -> IntArray:
+    def read(self, values: npt.ArrayLike, /) -> IntArray:
         """Turn a point of a linear model into a batch.
 
         Parameters
@@ -153,7 +166,7 @@ class BatchSelection:
         members = np.flatnonzero(whole_numbers(values, names))
         return members[np.argsort(self.outputs[members], kind="stable")]
 
-    def write_point(self, batch: npt.ArrayLike) -> FloatArray:
+    def write_point(self, batch: npt.ArrayLike, /) -> FloatArray:
         """Turn a batch into a point of the linear model.
 
         Parameters
@@ -169,21 +182,6 @@ class BatchSelection:
         point = np.zeros(len(self))
         point[_members(batch)] = 1
         return point
-
-    def to_pyomo(self, size: int) -> Any:
-        """Write the program for one batch size as a Pyomo model.
-
-        Parameters
-        ----------
-        size
-            Number of members k.
-
-        Returns
-        -------
-        pyomo.environ.ConcreteModel
-            With ``take[request]``, ``size``, ``memory`` and ``objective``.
-        """
-        return self.to_linear(size).to_pyomo()
 
     def fits(self, batch: npt.ArrayLike) -> bool:
         """Tell whether a batch fits, from the definition.
@@ -207,7 +205,7 @@ class BatchSelection:
         )
 
     def ratio(self, batch: npt.ArrayLike) -> Fraction:
-        """Give F of a batch, exactly."""
+        """Return F of a batch, exactly."""
         members = _members(batch)
         return Fraction(int(self.outputs[members].sum()), len(members) ** 2)
 
@@ -221,7 +219,7 @@ class BatchSelection:
         Parameters
         ----------
         solve
-            Gives an optimal point of a linear model, or None if it is infeasible.
+            Returns an optimal point of a linear model, or None if it is infeasible.
 
         Returns
         -------
@@ -251,7 +249,7 @@ class BatchSelection:
                 break
             if -negative > largest:
                 continue
-            point = solve(self.to_linear(-negative))
+            point = solve(replace(self, size=-negative).to_linear())
             if point is None:
                 largest = -negative - 1
                 continue

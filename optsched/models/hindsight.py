@@ -31,6 +31,7 @@ from optsched.models.objectives import (
     ScheduleObjective,
     schedule_cost,
 )
+from optsched.models.program import Program
 from optsched.models.running import NOTHING_RUNNING, Running, safe_horizon
 from optsched.schedule import Schedule
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HindsightProgram:
+class HindsightProgram(Program):
     r"""OPT-IP: when to start each request so that the memory suffices and the cost is least.
 
     Requests that agree in prompt, output, arrival and whatever else counts form a group :math:`g`
@@ -342,7 +343,7 @@ class HindsightProgram:
             cost += float(self._paid(self.memory_prices, everyone, schedule.starts).sum())
         return cost
 
-    def read(self, values: npt.ArrayLike) -> Schedule:
+    def read(self, values: npt.ArrayLike, /) -> Schedule:
         """Turn a point of the linear model into a schedule.
 
         Parameters
@@ -375,7 +376,7 @@ class HindsightProgram:
         starts[np.argsort(members, kind="stable")] = np.repeat(step, counts)
         return Schedule(self.instance, starts, policy=self.objective)
 
-    def write_point(self, schedule: Schedule) -> FloatArray:
+    def write_point(self, schedule: Schedule, /) -> FloatArray:
         """Turn a schedule into a point of the linear model, for instance to start a solver from.
 
         Parameters
@@ -412,23 +413,6 @@ class HindsightProgram:
             return point
         steps = np.arange(self.now + 1, self.horizon + 1)
         return np.concatenate([point, (steps <= schedule.makespan).astype(np.float64)])
-
-    def to_pyomo(self) -> Any:
-        """Write the program as a Pyomo model.
-
-        Returns
-        -------
-        pyomo.environ.ConcreteModel
-            With ``start[request, step]``, ``once[request]``, ``memory[step]`` and ``objective``.
-
-        Examples
-        --------
-        >>> from optsched import Instance
-        >>> m = HindsightProgram(Instance([63, 1, 1], [1, 2, 2], memory=64), horizon=4).to_pyomo()
-        >>> print(m.memory[1].expr)
-        64.0*start[0,0] + 2.0*start[1,0]  <=  64.0
-        """
-        return self.to_linear().to_pyomo()
 
     def _start_values(self, values: npt.ArrayLike) -> FloatArray:
         """Take the start columns out of a point."""

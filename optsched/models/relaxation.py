@@ -41,7 +41,7 @@ class LatencyRelaxation(HindsightProgram):
       column  start[request,step]        2  continuous, 0..inf
       row     once[request]              1  2 nonzeros
       row     memory[step]               2  2 nonzeros
-    >>> relaxation.mean_starts([1.5, 0.5])
+    >>> relaxation.read([1.5, 0.5])
     array([0.25, 0.25])
     """
 
@@ -58,7 +58,7 @@ class LatencyRelaxation(HindsightProgram):
         upper[model.columns_of("start")] = np.inf  # implied by (9)
         return dataclasses.replace(model.relax(), col_upper=upper, name=f"{model.name} relaxed")
 
-    def mean_starts(self, values: npt.ArrayLike) -> FloatArray:
+    def read(self, values: npt.ArrayLike, /) -> FloatArray:  # type: ignore[override]  # no schedule
         r"""Average the starts of a fractional point, :math:`\sum_k k \, x_{g,k} / n_g`.
 
         Sorted-LP (Alg. 6) admits requests in ascending order of these.

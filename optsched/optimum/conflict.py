@@ -10,6 +10,7 @@ filter takes out steps, that is, rows of memory.
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -330,11 +331,11 @@ class _Search:
         program = windows.program(members)
         if steps is None and len(members) <= _EVENTS:  # several times as fast as the other one
             events = EventProgram(program.instance, "makespan")
-            solution = solve_events(events, time_limit=limit, on_progress=_stop_at_an_answer)
+            solution = _first_answer(events, Options(limit))
         elif program.nonzeros <= _NONZEROS:
             limited = None if steps is None else np.array(steps, dtype=np.int64)
             model = windows.to_linear(members, steps=limited)
-            solution = solve_linear(model, "cp-sat", time_limit=limit)
+            solution = solve_linear(model, "cp-sat", Options(limit))
         else:
             return None
         self._heed(solution)
@@ -342,7 +343,7 @@ class _Search:
             self._feasible.append(chosen)
         if solution.has_answer:
             return True
-        return False if solution.stopped is Stopped.INFEASIBLE else None
+        return False if solution.status is Stopped.INFEASIBLE else None
 
     def grow(self, requests: list[int]) -> set[int] | None:
         """Add to requests that can complete as many others as possible; None if time is over."""
@@ -351,7 +352,7 @@ class _Search:
             return None
         model = windows.to_linear(everyone, optional=everyone[~np.isin(everyone, requests)])
         limit = _GROWING if left is None else min(_GROWING, left)
-        solution = solve_linear(model, "cp-sat", time_limit=limit)
+        solution = solve_linear(model, "cp-sat", Options(limit))
         self._heed(solution)
         if solution.values is None:
             return set(requests)
@@ -376,10 +377,16 @@ class _Search:
 
     def _heed(self, solution: Solution) -> None:
         """Let Ctrl-C end the whole search, not one of its solves."""
-        if solution.stopped is Stopped.INTERRUPTED and not solution.has_answer:
+        if solution.status is Stopped.INTERRUPTED and not solution.has_answer:
             self._interrupted = True
 
 
-def _stop_at_an_answer(progress: Progress) -> None:
-    if progress.values is not None:
-        raise StopIteration
+def _first_answer(program: EventProgram, options: Options) -> Solution:
+    """Solve until there is any answer."""
+    stop = threading.Event()
+
+    def look(progress: Progress) -> None:
+        if progress.values is not None:
+            stop.set()
+
+    return solve_events(program, options=options, on_progress=look, stop=stop)

@@ -2,56 +2,51 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from optsched._internal.views import draw
 from optsched.errors import OptschedError
 from optsched.optimum.gap import GapExplanation, explain_gap
+from optsched.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from optsched._internal.arrays import FloatArray
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.certificates.prices import Certificate
     from optsched.models.objectives import ScheduleObjective
     from optsched.schedule import Schedule
 
 
-@dataclass(frozen=True, eq=False)
-class Hindsight:
-    """The best schedule known and the best bound proven.
+@dataclass(frozen=True, eq=False, repr=False)
+class Optimum(Solution):
+    """The best schedule of an instance that is known, and the best bound proven.
+
+    A `Solution` whose `answer` is a schedule. `status` is "optimal", "time limit", "interrupted",
+    "search ended", or what else ended the work; `objective` and `bound` are always there.
 
     Attributes
     ----------
-    schedule
-        The best feasible schedule found.
-    objective
-        What is minimised: "total-latency", "weighted-latency" or "makespan".
-    cost
-        Its cost, evaluated from its start steps.
-    bound
-        No feasible schedule costs less.
-    proven_optimal
-        Whether no feasible schedule costs less than this one (within the horizon, if one was
-        given). Where weights or the penalty are fractions, up to 1e-9 of the cost.
+    minimised
+        What `objective` is: "total-latency", "weighted-latency" or "makespan".
     proof
-        Who proved the bound: "closed-form", "lagrangian", "configuration", "branch and bound" or
+        What proves the bound: "closed-form", "lagrangian", "configuration", "branch and bound" or
         a solver.
-    status
-        "optimal", "time limit", "interrupted", "search ended", or what else ended the work.
-    seconds
-        Wall time of everything.
     horizon
         If given by the user, schedules that complete later were not considered.
     history
-        (seconds, cost, bound) after each improvement; cost is None while there is no schedule.
+        (seconds, objective, bound) after each improvement; None while there is no schedule.
     steps
         One line for each thing that was done, and what it gained.
     certificate
         The proof of the bound in exact integers, for "lagrangian" and "configuration".
-    prices
-        The best certificate of prices of memory, which explains the gap; None where there is none.
+    price_certificate
+        The best bound by prices of memory alone, which explains the gap; None where there is none.
 
     Examples
     --------
@@ -61,24 +56,36 @@ class Hindsight:
       bound     21 by CP-SAT ...
     """
 
-    schedule: Schedule
-    objective: ScheduleObjective
-    cost: float
-    bound: float
-    proven_optimal: bool
-    proof: str
-    status: str
-    seconds: float
-    horizon: int | None
-    history: tuple[tuple[float, float | None, float], ...]
-    steps: tuple[str, ...]
+    objective: float = math.inf
+    bound: float = -math.inf
+    minimised: ScheduleObjective = "total-latency"
+    proof: str = ""
+    horizon: int | None = None
+    history: tuple[tuple[float, float | None, float], ...] = ()
+    steps: tuple[str, ...] = ()
     certificate: Certificate | ConfigurationCertificate | None = None
-    prices: Certificate | None = None
+    price_certificate: Certificate | None = None
+
+    tolerance: ClassVar[float] = 1e-9  # of costs that are sums of fractions
 
     @property
     def gap(self) -> float:
-        """Share of the cost that the bound does not account for."""
-        return max(0.0, (self.cost - self.bound) / self.cost)
+        """Share of the objective that the bound does not account for."""
+        return max(0.0, (self.objective - self.bound) / self.objective)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The best feasible schedule found: the answer."""
+        schedule: Schedule = self.answer
+        return schedule
+
+    @property
+    def prices(self) -> FloatArray | None:
+        """Price of a token at steps 1, 2, ...; None where the bound knows no prices."""
+        if self.price_certificate is None:
+            return None
+        certificate = self.price_certificate
+        return np.array(certificate.prices, dtype=np.float64) / certificate.denominator
 
     def explain(self) -> GapExplanation:
         """Take the gap to the best bound by prices of memory apart, by request and by step.
@@ -93,12 +100,12 @@ class Hindsight:
         OptschedError
             If there are no prices: for the makespan, and where there are too many steps.
         """
-        if self.prices is None:
+        if self.price_certificate is None:
             raise OptschedError(
                 "the gap cannot be explained without prices of memory, which there are not for the "
                 "makespan, nor for so many steps; use longer steps"
             )
-        return explain_gap(self.schedule, self.prices)
+        return explain_gap(self.schedule, self.price_certificate)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot how the interval between bound and best schedule closed over time.
@@ -116,10 +123,10 @@ class Hindsight:
         return draw("plot_history", self, ax)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give everything as plain data, ready for JSON; starts in the order of the instance."""
+        """Return everything as plain data, ready for JSON; starts in the order of the instance."""
         return {
             "status": self.status,
-            "objective": self.cost,
+            "objective": self.objective,
             "bound": self.bound,
             "gap": self.gap,
             "proven_optimal": self.proven_optimal,
@@ -131,13 +138,19 @@ class Hindsight:
             "starts": self.schedule.starts.tolist(),
         }
 
+    def __repr__(self) -> str:
+        return (
+            f"<Optimum of {self.model!r}: {self.minimised} {self.objective:,.10g}, "
+            f"bound {self.bound:,.10g}, {self.status}>"
+        )
+
     def __str__(self) -> str:
         within = f" within horizon {self.horizon}" if self.horizon is not None else ""
         verdict = (
             f"proven optimal{within}" if self.proven_optimal else f"gap {self.gap:.2%}{within}"
         )
         return (
-            f"{self.schedule.instance.name}: {self.objective} {self.cost:,.10g}, {verdict} "
+            f"{self.model}: {self.minimised} {self.objective:,.10g}, {verdict} "
             f"({self.status}, {self.seconds:.2f} s)\n"
             f"  bound     {self.bound:,.10g} by {self.proof}\n"
             + "\n".join(f"  {step}" for step in self.steps)

@@ -3,98 +3,148 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 from optsched.errors import OptschedError, nearest
-from optsched.models.objectives import LATENESS
-from optsched.optimum.stages import Method, Task
-from optsched.solvers import Options, Progress
+from optsched.instance import Instance
+from optsched.optimum.params import SolveParams
+from optsched.optimum.programs import kind_of
+from optsched.optimum.stages import Task
 from optsched.solvers.bounds.bound import OBJECTIVES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from optsched.models.objectives import ScheduleObjective
+    from optsched.optimum.result import Optimum
+    from optsched.solution import Solution
 
-    from optsched.instance import Instance
-    from optsched.models.objectives import Lateness, ScheduleObjective
-    from optsched.optimum.result import Hindsight
+METHODS = ("auto", "highs", "cp-sat", "search", "exact")
+PLAIN = SolveParams()
 
-METHODS: tuple[Method, ...] = ("auto", "highs", "cp-sat", "search", "exact")
+_USED = (
+    "threads",
+    "seed",
+    "memory_limit",
+    "horizon",
+    "lateness",
+    "penalty",
+    "on_progress",
+)
 
 _EXACT_MOST = 24  # requests up to which branch and bound is worth the time
 
 
+@overload
 def solve(
-    instance: Instance,
-    objective: ScheduleObjective = "total-latency",
-    method: Method = "auto",
-    time_limit: float = 60.0,
+    problem: Instance,
     *,
-    horizon: int | None = None,
-    lateness: Lateness = "forbidden",
-    penalty: float = 0.0,
-    threads: int = 1,
-    seed: int = 0,
-    memory_limit: int | None = None,
-    on_progress: Callable[[Progress], object] | None = None,
-) -> Hindsight:
-    """Find the best schedule in hindsight and prove how good it is.
+    time_limit: float | None = ...,
+    objective: ScheduleObjective = ...,
+    method: str = ...,
+    params: SolveParams = ...,
+) -> Optimum: ...
+@overload
+def solve(
+    problem: Any,
+    *,
+    time_limit: float | None = ...,
+    objective: ScheduleObjective = ...,
+    method: str = ...,
+    params: SolveParams = ...,
+) -> Solution: ...
+def solve(
+    problem: Any,
+    *,
+    time_limit: float | None = 60.0,
+    objective: ScheduleObjective = "total-latency",
+    method: str = "auto",
+    params: SolveParams = PLAIN,
+) -> Solution:
+    """Find the best answer to a problem and prove how good it is.
 
-    Whatever happens - time out, Ctrl-C, a solver that crashes - the best schedule and the best
+    Whatever happens - time out, Ctrl-C, a solver that crashes - the best answer and the best
     proven bound so far are returned.
 
     Parameters
     ----------
-    instance
-        The requests. Deadlines, if there are any, are hard unless `lateness` says otherwise.
-    objective
-        "total-latency", "weighted-latency" or "makespan".
-    method
-        "highs": the time-indexed program. "cp-sat": the event program, or the time-indexed one
-        for more requests. "exact": the configuration bound, then branch and bound. "search": no
-        proof beyond the bound, any size. "auto": what suits size and gap.
+    problem
+        An `Instance`: the best schedule, deadlines being hard unless `params.lateness` says
+        otherwise. Or a program of `optsched.models`, or whatever has its methods `to_linear`,
+        `read` and `write_point`; a `LinearModel`; or a Pyomo model, whose variables take the
+        values of the answer.
     time_limit
-        Seconds for everything.
-    horizon
-        Consider only schedules that complete by this step. None considers all: the steps that
-        have to be modelled are then proven, not guessed.
-    lateness, penalty
-        With "per-step" or "per-request" a deadline may be missed at this price.
-    threads, seed
-        For the solvers.
-    memory_limit
-        Bytes a solver's process may take.
-    on_progress
-        Called with what is known, now and then.
+        Seconds for everything; None for no limit.
+    objective
+        Of an instance: "total-latency", "weighted-latency" or "makespan". Programs have their own.
+    method
+        "auto": what suits the problem.
+
+        Instances: "highs", the time-indexed program; "cp-sat", the event program, or the
+        time-indexed one for more requests; "exact", the configuration bound, then branch and
+        bound; "search", no proof beyond the bound, any size.
+
+        Programs and models: "highs", "cp-sat", or what Pyomo calls one of its solvers, such as
+        "glpk" or "gurobi". `EventProgram`: "cp-sat".
+
+        `BalanceProgram`: "swap" and "greedy" (searches), "deficit" (exact without lookahead),
+        "highs" or "cp-sat".
+
+        `BatchSelection`: "dp" (Alg. 2, exact), "scaled-dp" (within 1 + epsilon), "swap" (Alg. 4),
+        "quantile" (Alg. 5) or "mip".
+    params
+        Everything else: threads, seed, start, limits, progress.
 
     Returns
     -------
-    Hindsight
-        Schedule, bound, and how they came about.
+    Solution
+        An `Optimum` for an instance. `answer` is in the terms of the problem: a `Schedule`, an
+        array, an `Assignment`, a `Batch`, a point, or the Pyomo model.
 
     Raises
     ------
     InfeasibleError
         If it is proven that no schedule meets the deadlines or the horizon.
     OptschedError
-        If an argument makes no sense, or no schedule was found in time.
+        If an argument is invalid, a solver is unknown, not installed or cannot represent the
+        model, the start is infeasible, or no schedule was found in time.
 
     Examples
     --------
-    >>> from optsched import Instance, solve
-    >>> result = solve(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
-    >>> result.cost, result.proven_optimal
+    >>> from optsched import Instance, HindsightProgram, solve
+    >>> instance = Instance([63] + 21 * [1], [1] + 21 * [2], memory=64)
+    >>> result = solve(instance)
+    >>> result.objective, result.proven_optimal
     (45.0, True)
+    >>> solve(HindsightProgram(instance), method="highs").answer == result.schedule
+    True
     """
-    for name, value, known in (
-        ("objective", objective, OBJECTIVES),
-        ("method", method, METHODS),
-        ("lateness", lateness, LATENESS),
-    ):
+    if not isinstance(params, SolveParams):
+        raise OptschedError(f"params is {params!r}, but must be SolveParams(...)")
+    if isinstance(problem, Instance):
+        params.check_used(_USED, "an Instance")
+        return _solve_instance(problem, objective, method, time_limit, params)
+    kind = kind_of(problem)
+    params.check_used(kind.used, kind.title)
+    if objective != "total-latency":
+        raise OptschedError(
+            f"objective is {objective!r}, but {kind.title} has its own; leave it out"
+        )
+    return kind.solve(problem, method, time_limit, params)
+
+
+def _solve_instance(
+    instance: Instance,
+    objective: ScheduleObjective,
+    method: str,
+    time_limit: float | None,
+    params: SolveParams,
+) -> Optimum:
+    """Go through the stages that suit the instance."""
+    for name, value, known in (("objective", objective, OBJECTIVES), ("method", method, METHODS)):
         if value not in known:
             raise OptschedError(f"unknown {name} {value!r}: {nearest(str(value), known)}")
-    if not penalty >= 0:
-        raise OptschedError(f"penalty is {penalty}, but cannot be negative")
-    Options(time_limit, threads, seed, memory_limit=memory_limit)  # refuses what makes no sense
+    options, horizon = params.options(time_limit), params.horizon
+    limit = math.inf if options.time_limit is None else options.time_limit
+    seed = params.seed
     plain = objective != "makespan" and instance.deadlines is None and horizon is None
     if method in ("search", "exact") and not plain:
         raise OptschedError(
@@ -102,8 +152,16 @@ def solve(
         )
     if method == "exact" and objective != "total-latency":
         raise OptschedError(f"exact minimises total latency, not {objective}; use highs or cp-sat")
-    task = Task(instance, objective, lateness, penalty, horizon, time_limit, threads, on_progress)
-    options = {"threads": threads, "seed": seed, "memory_limit": memory_limit}
+    task = Task(
+        instance,
+        objective,
+        params.lateness,
+        params.penalty,
+        horizon,
+        limit,
+        params.threads,
+        params.on_progress,
+    )
     try:
         task.begin()
         small = len(instance) <= _EXACT_MOST and objective == "total-latency"
@@ -118,7 +176,7 @@ def solve(
         # Where sizes gained on prices, a time-indexed program would not get as far.
         priced = task.sizes is not None
         if not task.proven and priced and (method == "exact" or len(instance) <= _EXACT_MOST):
-            task.branch_and_bound(memory_limit)
+            task.branch_and_bound(options.memory_limit)
         if not task.proven and not priced and method in ("auto", "highs", "cp-sat"):
             task.solve_exactly(method, options)
         if not task.proven and plain and method == "auto":
@@ -126,72 +184,6 @@ def solve(
     except KeyboardInterrupt:
         task.status = "interrupted"
     return task.result()
-
-
-def hindsight(
-    instance: Instance,
-    time_limit: float = 60.0,
-    objective: ScheduleObjective = "total-latency",
-    *,
-    threads: int = 1,
-    seed: int = 0,
-    memory_limit: int | None = None,
-    on_progress: Callable[[Progress], object] | None = None,
-) -> Hindsight:
-    """Close in on the hindsight optimum from both sides, at any size.
-
-    The interval is proven: what is known of the requests afterwards allows no schedule below its
-    bound. It starts from what takes milliseconds, then goes where the gap is.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    time_limit
-        Seconds for everything.
-    objective
-        "total-latency", "weighted-latency" or "makespan".
-    threads
-        Searches side by side, and beside the bound. The same seed and number of threads give the
-        same answer unless the time limit cuts a stage off.
-    seed
-        Of the searches.
-    memory_limit
-        Bytes that an exact search, or a solver's process, may take.
-    on_progress
-        Called with what is known, now and then.
-
-    Returns
-    -------
-    Hindsight
-        The interval with its `history`, which `plot` shows; `steps` says what was done and what it
-        gained, and `explain` which requests and steps the gap comes from.
-
-    Raises
-    ------
-    OptschedError
-        If an argument makes no sense.
-
-    Examples
-    --------
-    >>> import optsched
-    >>> instance = optsched.family("chat-and-summaries", n=300, seed=1)
-    >>> result = optsched.hindsight(instance, time_limit=2)
-    >>> result.bound <= result.cost <= optsched.run(instance, "area").total_latency
-    True
-    >>> abs(result.explain().gap - (result.cost - result.bound)) < 1
-    True
-    """
-    return solve(
-        instance,
-        objective,
-        "auto",
-        time_limit,
-        threads=threads,
-        seed=seed,
-        memory_limit=memory_limit,
-        on_progress=on_progress,
-    )
 
 
 def proven_horizon(instance: Instance, objective: ScheduleObjective = "total-latency") -> int:

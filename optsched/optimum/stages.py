@@ -6,19 +6,21 @@ import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._version import __version__
 from optsched.errors import InfeasibleError, OptschedError, SolverError
 from optsched.models import EventProgram, HindsightProgram, latest_starts
 from optsched.models.objectives import schedule_cost
-from optsched.optimum.result import Hindsight
+from optsched.optimum.result import Optimum
 from optsched.policies import BASIC, PriorityPolicy
 from optsched.simulate import run
-from optsched.solvers import Progress, solve_events, solve_linear
+from optsched.solvers.backends.base import Options, Progress
+from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.bound import Bound, bound
 from optsched.solvers.bounds.configurations import ConfigurationBound, configuration_bound
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from optsched.models.objectives import Lateness, ScheduleObjective
     from optsched.schedule import Schedule
     from optsched.solution import Solution
-
-Method = Literal["auto", "highs", "cp-sat", "search", "exact"]
 
 _EVENTS_MOST = 12  # requests up to which the event program is the faster one
 _SMALLEST, _SMALL = 30, 50  # requests up to which an exact stage gets to the end, or far
@@ -199,7 +199,7 @@ class Task:
         found = f"{self.cost:,.10g} ({self.best.policy})" if self.best is not None else "none"
         self.note(f"policies: {found}; bound {self.lowest:,.10g} ({self.bound.method})")
 
-    def prove_small(self, method: Method, seed: int, options: dict[str, Any]) -> None:
+    def prove_small(self, method: str, seed: int, options: Options) -> None:
         """Close the interval of a small instance by branch and bound, with growing effort."""
         instance = self.instance
         cells = len(instance) * int(instance.outputs.sum()) * instance.memory
@@ -219,7 +219,7 @@ class Task:
             self.search(seed, work=effort.search, threads=1)
             if not self.proven:
                 self.price_configurations(seed, effort)
-            self.branch_and_bound(options["memory_limit"], effort.nodes)
+            self.branch_and_bound(options.memory_limit, effort.nodes)
         self.sizes = None  # stronger ones are made where they pay
 
     def improve_prices(self, work: float | None = None) -> None:
@@ -280,12 +280,13 @@ class Task:
         if seconds <= 0:
             return
         before, began = self.cost, self.elapsed
+        stop = threading.Event()
 
         def improved(cost: float) -> None:
             if self.on_progress is not None:
                 self.on_progress(Progress(self.elapsed, "search", cost, self.lowest))
             if cost <= self.lowest:
-                raise StopIteration
+                stop.set()
 
         try:
             found = search(
@@ -296,6 +297,7 @@ class Task:
                 threads=self.threads if threads is None else threads,
                 deadline=self.began + self.time_limit,
                 on_progress=improved,
+                stop=stop,
             )
         except OptschedError as error:
             self.status = "too long to be searched"
@@ -396,7 +398,7 @@ class Task:
         if found.interrupted and not self.proven:
             raise KeyboardInterrupt
 
-    def solve_exactly(self, method: Method, options: dict[str, Any], share: float = 1.0) -> None:
+    def solve_exactly(self, method: str, options: Options, share: float = 1.0) -> None:
         """Hand the program to a solver, without the starts that are proven to be too dear."""
         if self.proven:
             return
@@ -426,18 +428,19 @@ class Task:
             solution, read = self._linear(program, solver, options)
         if solution.values is not None:
             self.offer(read(solution.values))
-        elif solution.stopped == "infeasible" and self.best is None:
+        elif solution.status == "infeasible" and self.best is None:
             raise InfeasibleError(self._infeasible())
         if solution.bound is not None:
             # Starts that were left out cost more than the best known before.
             self.raise_bound(Bound(solution.bound, solution.solver, solution.seconds))
-        self.status = str(solution.stopped)
-        words = f" ({solution.words})" if solution.words and solution.stopped == "error" else ""
+        self.status = str(solution.status)
+        said = solution.raw_status if solution.status == "error" else ""
+        words = f" ({said})" if said else ""
         self.note(
             f"{solution.solver}, {'events' if events else 'time-indexed'}: "
-            f"{solution.stopped}{words}, {self.cost:,.10g}, bound {self.lowest:,.10g}"
+            f"{solution.status}{words}, {self.cost:,.10g}, bound {self.lowest:,.10g}"
         )
-        if solution.stopped == "interrupted":
+        if solution.status == "interrupted":
             raise KeyboardInterrupt
 
     def latest_starts(self) -> IntArray:
@@ -465,7 +468,7 @@ class Task:
         )
 
     def _linear(
-        self, program: HindsightProgram, solver: str, options: dict[str, Any]
+        self, program: HindsightProgram, solver: str, options: Options
     ) -> tuple[Solution, Callable[[Any], Schedule]]:
         model = program.to_linear()
         if self.certificate is not None and self.best is not None:
@@ -477,26 +480,24 @@ class Task:
         solution = solve_linear(
             model,
             solver,
+            replace(options, time_limit=max(self.left, 1e-3)),
             start=None if self.best is None else program.write_point(self.best),
-            time_limit=max(self.left, 1e-3),
             on_progress=self.on_progress,
             in_child=True,
-            **options,
         )
         return solution, program.read
 
     def _events(
-        self, latest: IntArray, options: dict[str, Any], share: float
+        self, latest: IntArray, options: Options, share: float
     ) -> tuple[Solution, Callable[[Any], Schedule]]:
         program = EventProgram(self.instance, self.objective, latest)
         solution = solve_events(
             program,
+            options=replace(options, time_limit=max(share * self.left, 1e-3)),
             start=None if self.best is None else program.write_point(self.best),
             bound=self.lowest,
-            time_limit=max(share * self.left, 1e-3),
             on_progress=self.on_progress,
             in_child=True,
-            **options,
         )
         return solution, program.read
 
@@ -508,25 +509,28 @@ class Task:
             "optsched.explain_infeasibility names those in conflict"
         )
 
-    def result(self) -> Hindsight:
-        """Give what was found, and how."""
+    def result(self) -> Optimum:
+        """Return what was found, and how."""
         if self.best is None:
             raise OptschedError(
                 f"no schedule was found in {self.elapsed:.1f} s ({self.status}); allow more time"
             )
         within = f" within horizon {self.horizon}" if self.horizon is not None else ""
-        return Hindsight(
-            schedule=self.best,
-            objective=self.objective,
-            cost=self.cost,
-            bound=min(self.lowest, self.cost),
-            proven_optimal=self.proven,
-            proof=self.bound.method,
+        return Optimum(
             status=f"optimal{within}" if self.proven else self.status or "time limit",
+            solver=f"optsched {__version__}",
             seconds=self.elapsed,
+            values=self.best.starts.astype(np.float64),
+            objective=self.cost,
+            bound=min(self.lowest, self.cost),
+            step=1.0 if self.whole else None,
+            model=self.instance.name,
+            answer=self.best,
+            minimised=self.objective,
+            proof=self.bound.method,
             horizon=self.horizon,
             history=tuple(self.history),
             steps=tuple(self.steps),
             certificate=self.bound.certificate,
-            prices=self.certificate,
+            price_certificate=self.certificate,
         )

@@ -28,10 +28,10 @@ class Selected:
 
     def next_batch(self) -> IntArray:
         """Take the next batch out of those waiting, by ascending output."""
-        from optsched.solvers.selection.batch import select
+        from optsched.solvers.selection.batch import select_batch
 
         waiting = self._waiting
-        batch = select(self._instance.take(waiting), self._method, **self._options).requests
+        batch = select_batch(self._instance.take(waiting), self._method, **self._options).requests
         self._waiting = np.delete(waiting, batch)
         return waiting[batch]
 

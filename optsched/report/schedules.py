@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from optsched.comparison import StepComparison
     from optsched.optimum.gap import GapExplanation
-    from optsched.optimum.result import Hindsight
+    from optsched.optimum.result import Optimum
     from optsched.report.style import LineStyle
     from optsched.rolling import Decisions
     from optsched.schedule import Schedule
@@ -200,12 +200,12 @@ def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def plot_history(result: Hindsight, ax: Axes | None = None) -> Axes:
+def plot_history(result: Optimum, ax: Axes | None = None) -> Axes:
     """Plot how the interval between the bound and the best schedule closed."""
     ax = prepare(ax)
     known = [entry for entry in result.history if entry[1] is not None]
     seconds = np.array([entry[0] for entry in known] + [result.seconds])
-    costs = np.array([entry[1] for entry in known] + [result.cost], dtype=float)
+    costs = np.array([entry[1] for entry in known] + [result.objective], dtype=float)
     bounds = np.array([entry[2] for entry in known] + [result.bound], dtype=float)
     ax.fill_between(seconds, bounds, costs, step="post", color=UNAVOIDABLE, alpha=0.4, linewidth=0)
     ax.step(seconds, costs, where="post", color=BLUE, label="best schedule")
@@ -213,7 +213,7 @@ def plot_history(result: Hindsight, ax: Axes | None = None) -> Axes:
     ax.step(seconds, bounds, where="post", color="black", linestyle=DASHED, label=label)
     ax.set_xlim(0, seconds[-1])
     ax.set_xlabel("time (seconds)")
-    ax.set_ylabel(f"{result.objective.replace('-', ' ')} (steps)")
+    ax.set_ylabel(f"{result.minimised.replace('-', ' ')} (steps)")
     count_axis(ax.yaxis)
     legend_above(ax)
     return ax

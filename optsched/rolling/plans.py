@@ -13,6 +13,7 @@ from optsched.instance import Instance
 from optsched.policies import BASIC
 from optsched.schedule import Schedule
 from optsched.solution import Stopped
+from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import solve_linear
 from optsched.solvers.search.window import search_window
 from optsched.solvers.selection.expected_starts import averaged_starts
@@ -63,11 +64,10 @@ def by_program(window: Window) -> Plan:
     left = window.seconds - (time.perf_counter() - began)
     solution = solve_linear(
         program.to_linear(),
+        options=Options(max(left, 1e-3), seed=window.seed),
         start=program.write_point(Schedule(program.instance, found)),
-        time_limit=max(left, 1e-3),
-        seed=window.seed,
     )
-    if solution.stopped is Stopped.INTERRUPTED:
+    if solution.status is Stopped.INTERRUPTED:
         raise KeyboardInterrupt
     if solution.values is None:
         raise SolverError("HiGHS found no plan for a window in time")

@@ -11,12 +11,11 @@ from .backends.files import read_model as read_model
 from .backends.files import write_model as write_model
 from .backends.highs import dual_bound as dual_bound
 from .backends.pyomo import from_pyomo as from_pyomo
-from .backends.pyomo import solve_pyomo as solve_pyomo
 from .balance.balance import BALANCE_METHODS as BALANCE_METHODS
 from .balance.balance import Assignment as Assignment
-from .balance.balance import balance as balance
+from .balance.balance import assign_balanced as assign_balanced
 from .bounds.bound import Bound as Bound
 from .bounds.bound import bound as bound
 from .selection.batch import BATCH_METHODS as BATCH_METHODS
 from .selection.batch import Batch as Batch
-from .selection.batch import select as select
+from .selection.batch import select_batch as select_batch

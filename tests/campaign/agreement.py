@@ -12,6 +12,7 @@ import numpy as np
 
 from campaign.case import one_of, within
 from optsched import (
+    BalanceProgram,
     BatchSelection,
     EventProgram,
     Family,
@@ -20,15 +21,12 @@ from optsched import (
     Instance,
     LinearModel,
     RequestTypes,
+    SolveParams,
     Stopped,
     WaitThresholds,
-    balance,
     equilibrium,
     run,
-    select,
     solve,
-    solve_events,
-    solve_linear,
 )
 from optsched.clock import affine
 from optsched.models import Rows, Variables
@@ -67,15 +65,15 @@ def _schedules(rng, outcome):
     wanted, shown = least[objective], (instance.to_json(), objective)
     program = HindsightProgram(instance, objective=objective)
     for solver in ("highs", "cp-sat"):
-        solution = solve_linear(program.to_linear(), solver)
-        schedule = program.read(solution.values)
+        solution = solve(program, method=solver)
+        schedule = solution.answer
         good = solution.proven_optimal and abs(solution.objective - wanted) < 1e-6
         outcome.check(good, solver, solution, wanted, *shown)
         cost = schedule_cost(schedule, objective)
         outcome.check(abs(cost - wanted) < 1e-6 and not schedule.check(), solver, cost, *shown)
     events = EventProgram(instance, objective)
-    solution = solve_events(events)
-    cost = schedule_cost(events.read(solution.values), objective)
+    solution = solve(events)
+    cost = schedule_cost(solution.answer, objective)
     good = solution.proven_optimal and abs(cost - wanted) < 1e-6
     outcome.check(good, "events", cost, wanted, *shown)
     if objective == "total-latency":
@@ -107,7 +105,12 @@ def _deadlines(rng, outcome):
     method = ("auto", "highs", "cp-sat")[int(rng.integers(3))]
     shown = (method, lateness, penalty, objective, instance.to_json())
     try:
-        found = solve(instance, objective, method, lateness=lateness, penalty=penalty)
+        found = solve(
+            instance,
+            objective=objective,
+            method=method,
+            params=SolveParams(lateness=lateness, penalty=penalty),
+        )
     except InfeasibleError:
         outcome.check(not costs, "called infeasible:", *shown)
         return
@@ -128,11 +131,11 @@ def _batches(rng, outcome):
     selection = BatchSelection(instance.prompts, instance.outputs, instance.memory, fit)
     wanted = min(brute_force.ratio(batch, selection) for batch in brute_force.batches(selection))
     for method in ("dp", "mip") if fit == "peak" else ("mip",):
-        batch = select(instance, method, fit)
+        batch = solve(selection, method=method).answer
         good = batch.ratio == wanted and selection.fits(batch.requests)
         outcome.check(good, method, fit, batch, wanted, instance.to_json())
-    scaled = select(instance, "scaled-dp", epsilon=0.3)
     peak = BatchSelection(instance.prompts, instance.outputs, instance.memory, "peak")
+    scaled = solve(peak, method="scaled-dp", params=SolveParams(epsilon=0.3)).answer
     wanted = min(brute_force.ratio(batch, peak) for batch in brute_force.batches(peak))
     good = wanted <= scaled.ratio <= Fraction(scaled.factor) * wanted
     outcome.check(good and peak.fits(scaled.requests), "scaled", scaled, instance.to_json())
@@ -150,8 +153,8 @@ def _thresholds(rng, outcome):
     types = types.scaled(min(1.0, 60 / types.rates.sum()))
     program = WaitThresholds(types, clock)
     fixed = program.least_fixed_point()
-    solution = solve_linear(program.to_linear())
-    found = program.read(solution.values)
+    solution = solve(program)
+    found = solution.answer
     good = solution.proven_optimal and np.array_equal(found, fixed)
     outcome.check(good, "highs", found, fixed, types)
     d0, d1 = Fraction("0.01"), Fraction("0.00001")
@@ -176,14 +179,15 @@ def _balance_steps(rng, outcome):
     state = literal_balance.draw_state(rng, profiles=profiles, memory=memory)
     methods = ["auto", "swap", "greedy", ("highs", "cp-sat")[int(rng.integers(2))]]
     for method in methods:
-        found = balance(state, method=method)
-        least = literal_balance.least_imbalance(state, found.admitted)
-        good = found.bound <= least <= found.value
-        good = good and found.value == literal_balance.imbalance(state, found.worker)
-        good = good and literal_balance.allowed(state, found.worker, found.admitted)
+        found = solve(BalanceProgram(state), method=method)
+        value, worker, admitted = found.objective, found.answer.worker, found.answer.admitted
+        least = literal_balance.least_imbalance(state, admitted)
+        good = found.bound <= least <= value
+        good = good and value == literal_balance.imbalance(state, worker)
+        good = good and literal_balance.allowed(state, worker, admitted)
         if method in ("auto", "highs", "cp-sat"):
-            good = good and found.proven_optimal and found.value == least
-        outcome.check(good and (not found.proven_optimal or found.value == least), method, state)
+            good = good and found.proven_optimal and value == least
+        outcome.check(good and (not found.proven_optimal or value == least), method, state)
 
 
 def _linear_models(rng, outcome):
@@ -211,13 +215,13 @@ def _linear_models(rng, outcome):
             except AssertionError:  # its HiGHS may end in an error, too
                 continue
         else:
-            solution = solve_linear(model, name)
-            if solution.stopped is Stopped.ERROR:
+            solution = solve(model, method=name)
+            if solution.status is Stopped.ERROR:
                 outcome.note("solver reports an error of its own")
                 _check_interval(solution, wanted, sense, outcome)
                 continue
             found = solution.objective if solution.has_answer else None
-            told = solution.proven_optimal or solution.stopped is Stopped.INFEASIBLE
+            told = solution.proven_optimal or solution.status is Stopped.INFEASIBLE
             outcome.check(told, name, "no proof", solution)
             if solution.has_answer:
                 broken = model.violations(solution.values)

@@ -11,15 +11,7 @@ from brute_force import optima
 
 from campaign.agreement import draw
 from campaign.case import Outcome, one_sentence, within
-from optsched import (
-    Certificate,
-    CertificateError,
-    bound,
-    hindsight,
-    read_certificate,
-    run,
-    verify,
-)
+from optsched import Certificate, CertificateError, bound, read_certificate, run, solve, verify
 from optsched.certificates.configurations import items
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.configurations import configuration_bound
@@ -54,7 +46,7 @@ def _case(rng, instance, outcome):
         bound(instance, objective="weighted-latency").certificate,
     ]
     if rng.random() < 0.1:
-        made.append(hindsight(instance, 1).certificate)
+        made.append(solve(instance, time_limit=1).certificate)
     for certificate in made:
         if certificate is None:
             continue

@@ -21,7 +21,7 @@ from tiny_models import market_split
 
 import optsched
 from campaign.case import one_of
-from optsched import family, read_sweep, solve, solve_linear, sweep
+from optsched import SolveParams, family, read_sweep, solve, sweep
 from optsched.papers import reproduce_into
 from optsched.solvers import prepare
 
@@ -98,7 +98,7 @@ def _solver_child(rng, folder, outcome):
 
     with killer(rng, 0.4, chosen) as killed:
         solver = rng.choice(["highs", "cp-sat"])
-        solution = solve_linear(model, solver, time_limit=20, in_child=True)
+        solution = solve(model, method=solver, time_limit=20, params=SolveParams(in_child=True))
     outcome.faults += bool(killed)
     shown = (solver, solution)
     if solution.bound is not None:
@@ -106,8 +106,8 @@ def _solver_child(rng, folder, outcome):
     if solution.has_answer:
         broken = model.violations(solution.values)
         outcome.check(not broken and solution.objective >= wanted - 1e-6, wanted, broken, *shown)
-    outcome.check(solution.stopped.value != "infeasible", "called infeasible", *shown)
-    again = solve_linear(model, solver, in_child=True)
+    outcome.check(solution.status.value != "infeasible", "called infeasible", *shown)
+    again = solve(model, method=solver, params=SolveParams(in_child=True))
     good = again.proven_optimal and abs(again.objective - wanted) < 1e-6
     outcome.check(good, "the next solve:", again)
 
@@ -141,7 +141,7 @@ def _exact_solve(rng, folder, outcome):
             found = None
     outcome.faults += bool(killed)
     if found is not None:
-        good = found.bound <= wanted + 1e-6 and found.cost >= wanted - 1e-6
+        good = found.bound <= wanted + 1e-6 and found.objective >= wanted - 1e-6
         outcome.check(good and not found.schedule.check(), method, wanted, found)
 
 
@@ -154,7 +154,7 @@ def _cost(instance):
     if instance.fingerprint not in _costs():
         found = solve(instance, time_limit=100)
         assert found.proven_optimal, found
-        _costs()[instance.fingerprint] = found.cost
+        _costs()[instance.fingerprint] = found.objective
     return _costs()[instance.fingerprint]
 
 

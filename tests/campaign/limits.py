@@ -21,7 +21,7 @@ import optsched
 from campaign.agreement import draw
 from campaign.case import Outcome, one_of, within
 from campaign.kills import _optimum
-from optsched import Stopped, hindsight, solve, solve_linear, sweep
+from optsched import SolveParams, Stopped, solve, sweep
 from optsched.cli import main
 
 TITLE = "limits"
@@ -181,9 +181,11 @@ def _solver_memory(rng, folder, outcome):
     model = market_split(items=12, rows=2, seed=rng.randrange(5))
     limit = int(10 ** rng.uniform(5, 8.3))
     solver = rng.choice(["highs", "cp-sat"])
-    solution = solve_linear(model, solver, in_child=True, memory_limit=limit, time_limit=5)
+    solution = solve(
+        model, method=solver, time_limit=5, params=SolveParams(memory_limit=limit, in_child=True)
+    )
     outcome.faults += 1
-    outcome.note(f"memory limit: {solution.stopped.value}")
+    outcome.note(f"memory limit: {solution.status.value}")
     _check_solution(solution, model, outcome)
 
 
@@ -196,7 +198,7 @@ def _check_solution(solution, model, outcome):
         outcome.check(good, "answer", wanted, solution)
     if solution.proven_optimal:
         outcome.check(abs(solution.objective - wanted) < 1e-6, "optimum", wanted, solution)
-    outcome.check(solution.stopped is not Stopped.INFEASIBLE, "infeasible", solution)
+    outcome.check(solution.status is not Stopped.INFEASIBLE, "infeasible", solution)
 
 
 def _no_time(rng, folder, outcome):
@@ -208,21 +210,23 @@ def _no_time(rng, folder, outcome):
     if way == "linear":
         model = market_split(items=12, rows=2, seed=rng.randrange(5))
         solver = rng.choice(["highs", "cp-sat"])
-        solution = solve_linear(model, solver, time_limit=1e-3, in_child=rng.random() < 0.3)
+        solution = solve(
+            model, method=solver, time_limit=1e-3, params=SolveParams(in_child=rng.random() < 0.3)
+        )
         _check_solution(solution, model, outcome)
         return
     try:
         if way == "hindsight":
-            found = hindsight(instance, 1e-3)
+            found = solve(instance, time_limit=1e-3)
         else:
             found = solve(instance, method=way, time_limit=1e-3)
     except optsched.SolverError as error:
         outcome.note("no answer within a millisecond, said in a sentence")
         outcome.check("\n" not in str(error), error)
         return
-    good = found.bound <= least + 1e-6 and found.cost >= least - 1e-6
+    good = found.bound <= least + 1e-6 and found.objective >= least - 1e-6
     good = good and not found.schedule.check()
-    good = good and (not found.proven_optimal or abs(found.cost - least) < 1e-6)
+    good = good and (not found.proven_optimal or abs(found.objective - least) < 1e-6)
     outcome.check(good, way, least, found, instance.to_json())
 
 
@@ -237,7 +241,7 @@ def _clock_jumps(rng, folder, outcome):
     def results(name):
         found = solve(instance, time_limit=30)
         rows = sweep(config, folder / name, jobs=1).to_pandas()
-        return found.cost, found.bound, found.status, rows.drop(columns="seconds").to_json()
+        return found.objective, found.bound, found.status, rows.drop(columns="seconds").to_json()
 
     wanted = results("before")
     now = time.time

@@ -36,7 +36,7 @@ def test_what_is_missing_says_how_to_get_it():
 
 
 def test_the_optimum_is_right():
-    assert solve(small(), method="cp-sat").cost == OPTIMUM
+    assert solve(small(), method="cp-sat").objective == OPTIMUM
 
 
 def test_the_shell_completes_commands():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from brute_force import batches, ratio, solve
@@ -27,7 +29,7 @@ def test_rows_admit_exactly_the_batches_that_fit(selection):
     fitting = set(batches(selection))
     for number in range(1, 2 ** len(selection)):
         batch = tuple(i for i in range(len(selection)) if number >> i & 1)
-        model = selection.to_linear(len(batch))
+        model = replace(selection, size=len(batch)).to_linear()
         point = selection.write_point(batch)
         assert (batch in fitting) == (not model.violations(point)) == selection.fits(batch)
         assert model.objective(point) == selection.outputs[list(batch)].sum()
@@ -68,7 +70,7 @@ def test_the_profile_admits_more_than_the_sum_of_peaks():
 
 
 def test_pyomo_speaks_of_take_size_and_memory():
-    m = BatchSelection([1, 5], [1, 5], 10).to_pyomo(2)
+    m = BatchSelection([1, 5], [1, 5], 10, size=2).to_pyomo()
     assert str(m.memory[1].expr) == "2.0*take[0] + 6.0*take[1]  <=  10.0"
     assert str(m.size.expr) == "take[0] + take[1]  ==  2.0"
 
@@ -80,6 +82,10 @@ def test_what_is_wrong_is_refused_in_one_sentence():
         BatchSelection([1, 5], [1, 1], 5)
     with pytest.raises(ModelError, match=r"take\[1\] is 0.5"):
         BatchSelection([1, 1], [1, 1], 5).read([1, 0.5])
+    with pytest.raises(ModelError, match="size is 3, but must be from 1 to 2 requests"):
+        BatchSelection([1, 1], [1, 1], 5, size=3)
+    with pytest.raises(ModelError, match="a linear program for one size only"):
+        BatchSelection([1, 1], [1, 1], 5).to_linear()
     assert (
         repr(BatchSelection([1], [1], 5)) == "<BatchSelection of 1 requests, memory 5, profile fit>"
     )

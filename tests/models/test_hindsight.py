@@ -226,7 +226,7 @@ def test_the_relaxation_is_a_lower_bound_and_its_means_are_starts(relaxation):
     if best is None:
         return
     assert model.objective(point) <= best + 1e-6
-    means = relaxation.mean_starts(point)
+    means = relaxation.read(point)
     output = relaxation.instance.outputs
     assert (means >= relaxation.instance.arrivals - 1e-6).all()
     assert (means + output <= relaxation.horizon + 1e-6).all()

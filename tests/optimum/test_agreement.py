@@ -20,8 +20,7 @@ from optsched import (
     LatencyRelaxation,
     bound,
     run,
-    solve_events,
-    solve_linear,
+    solve,
     verify,
 )
 from optsched.models.objectives import schedule_cost
@@ -59,11 +58,11 @@ def answers(instance, objective):
     """Solve in four ways; give name, claimed optimum and schedule of each."""
     program = HindsightProgram(instance, objective=objective)
     for solver in ("highs", "cp-sat"):
-        solution = solve_linear(program.to_linear(), solver).require(optimal=True)
-        yield solver, solution, program.read(solution.values)
+        solution = solve(program, method=solver).require(optimal=True)
+        yield solver, solution, solution.answer
     events = EventProgram(instance, objective)
-    solution = solve_events(events).require(optimal=True)
-    yield "cp-sat events", solution, events.read(solution.values)
+    solution = solve(events).require(optimal=True)
+    yield "cp-sat events", solution, solution.answer
 
 
 def bounds(instance, objective, least):
@@ -71,7 +70,7 @@ def bounds(instance, objective, least):
     # The longest output more than is safe: else starts beyond the horizon may escape the prices.
     horizon = safe_horizon(instance) + int(instance.outputs.max())
     relaxation = LatencyRelaxation(instance, horizon, objective)
-    relaxed = solve_linear(relaxation.to_linear(), "highs").require(optimal=True)
+    relaxed = solve(relaxation).require(optimal=True)
     yield "relaxation", relaxed.bound
     yield "without prices", bound(instance, objective=objective).value
     if objective == "total-latency":

@@ -20,6 +20,7 @@ from optsched import (
     OptschedError,
     Schedule,
     Solution,
+    SolveParams,
     SolverError,
     bound,
     family,
@@ -54,12 +55,12 @@ def test_every_method_finds_and_proves_the_optimum():
         best = optimum(instance)
         for method in ("auto", "highs", "cp-sat", "exact"):
             result = solve(instance, method=method, time_limit=30)
-            assert (result.cost, result.bound, result.status) == (best, best, "optimal")
+            assert (result.objective, result.bound, result.status) == (best, best, "optimal")
             assert result.proven_optimal
             assert result.schedule.check() == []
             assert result.schedule.total_latency == best
         found = solve(instance, method="search", time_limit=0.02)
-        assert found.bound <= best <= found.cost
+        assert found.bound <= best <= found.objective
 
 
 @pytest.mark.parametrize("objective", ["weighted-latency", "makespan"])
@@ -68,10 +69,10 @@ def test_other_objectives(objective):
     for instance in random_instances(10, seed=2, **weights):
         best = min(schedule_cost(schedule, objective) for schedule in schedules(instance))
         for method in ("auto", "highs"):
-            result = solve(instance, objective, method, time_limit=30)
-            assert result.cost == pytest.approx(best)
+            result = solve(instance, objective=objective, method=method, time_limit=30)
+            assert result.objective == pytest.approx(best)
             assert result.proven_optimal
-            assert result.bound <= result.cost
+            assert result.bound <= result.objective
 
 
 def test_deadlines_hard_and_soft():
@@ -86,25 +87,27 @@ def test_deadlines_hard_and_soft():
                 solve(instance, time_limit=30)
         else:
             result = solve(instance, time_limit=30)
-            assert result.cost == min(schedule.total_latency for schedule in feasible)
+            assert result.objective == min(schedule.total_latency for schedule in feasible)
             assert result.schedule.check() == []
         for lateness in ("per-step", "per-request"):
-            soft = solve(instance, time_limit=30, lateness=lateness, penalty=3.0)
+            soft = solve(
+                instance, time_limit=30, params=SolveParams(lateness=lateness, penalty=3.0)
+            )
             costs = (schedule_cost(schedule, "total-latency", lateness, 3.0) for schedule in every)
-            assert soft.cost == min(costs)
+            assert soft.objective == min(costs)
             assert soft.proven_optimal
     assert 0 < infeasible < 16
 
 
 def test_horizon_is_said_and_may_be_too_short():
     instance = Instance([4] * 4, [1, 1, 6, 6], memory=13)
-    result = solve(instance, horizon=12, time_limit=30)
-    assert (result.cost, result.status) == (21, "optimal within horizon 12")
+    result = solve(instance, time_limit=30, params=SolveParams(horizon=12))
+    assert (result.objective, result.status) == (21, "optimal within horizon 12")
     assert "within horizon 12" in str(result)
     with pytest.raises(InfeasibleError, match="not all requests can complete by step 8"):
-        solve(instance, horizon=8, time_limit=30)
+        solve(instance, time_limit=30, params=SolveParams(horizon=8))
     with pytest.raises(InfeasibleError, match="by step 3"):
-        solve(instance, horizon=3, time_limit=30)
+        solve(instance, time_limit=30, params=SolveParams(horizon=3))
 
 
 @given(instances(max_requests=4, max_memory=12, max_arrival=5, max_output=4))
@@ -127,7 +130,7 @@ def test_a_time_limit_of_a_millisecond_gives_a_valid_interval():
     for method in METHODS:
         result = solve(instance, method=method, time_limit=0.001)
         assert result.schedule.check() == []
-        assert 0 < result.bound < result.cost
+        assert 0 < result.bound < result.objective
         assert result.status in ("time limit", "search ended")
 
 
@@ -140,9 +143,9 @@ def test_interrupts_keep_what_is_known():
             if next(calls) == after:
                 raise KeyboardInterrupt
 
-        result = solve(instance, time_limit=3, on_progress=interrupt)
+        result = solve(instance, time_limit=3, params=SolveParams(on_progress=interrupt))
         assert result.schedule.check() == []
-        assert result.bound <= result.cost
+        assert result.bound <= result.objective
 
 
 def test_an_interrupt_before_the_first_schedule_is_said(monkeypatch):
@@ -156,13 +159,13 @@ def test_an_interrupt_before_the_first_schedule_is_said(monkeypatch):
 
 def test_a_solver_that_crashes_costs_only_the_proof(monkeypatch):
     def crash(*arguments, **options):
-        return Solution("error", "HiGHS", 0.1, words="killed by signal 9")
+        return Solution("error", "HiGHS", 0.1, raw_status="killed by signal 9")
 
     monkeypatch.setattr(optsched.optimum.stages, "solve_linear", crash)
     result = solve(family("exponential", n=20, seed=1), method="highs", time_limit=5)
     assert result.status == "error"
     assert "killed by signal 9" in str(result)
-    assert result.bound < result.cost
+    assert result.bound < result.objective
 
 
 def test_infeasibility_on_the_solver_s_word_needs_no_schedule(monkeypatch):
@@ -182,7 +185,7 @@ def test_history_only_improves_and_result_survives_pickling():
     bounds = [value for _, _, value in result.history]
     assert costs == sorted(costs, reverse=True)
     assert bounds == sorted(bounds)
-    assert pickle.loads(pickle.dumps(result)).cost == result.cost
+    assert pickle.loads(pickle.dumps(result)).objective == result.objective
     assert replace(result, status="x").status == "x"
 
 
@@ -191,6 +194,9 @@ def test_large_instances_are_searched():
     assert 0 < result.gap < 0.08
     with pytest.raises(OptschedError, match="nonzeros"):
         solve(family("chat-and-summaries", n=2000, seed=1), method="highs", time_limit=1)
+
+
+PARAMS = ("lateness", "penalty", "threads", "gap_limit")
 
 
 @pytest.mark.parametrize(
@@ -206,11 +212,19 @@ def test_large_instances_are_searched():
         ({"lateness": "never"}, "unknown lateness 'never'"),
         ({"penalty": -1.0, "lateness": "per-step"}, "penalty is -1.0, but cannot be negative"),
         ({"threads": 0}, "threads is 0"),
+        ({"gap_limit": 0.1}, r"gap_limit is 0\.1, but does not apply to an Instance; leave it out"),
+        ({"params": 3}, r"params is 3, but must be SolveParams\(...\)"),
     ],
 )
 def test_bad_arguments(options, message):
+    own = {name: value for name, value in options.items() if name in PARAMS}
+    rest = {"time_limit": 1} | {name: options[name] for name in options.keys() - own.keys()}
+
+    def attempt():
+        return solve(family("uniform", n=14, seed=0), **{"params": SolveParams(**own)} | rest)
+
     with pytest.raises(OptschedError, match=message):
-        solve(family("uniform", n=14, seed=0), **({"time_limit": 1} | options))
+        attempt()
 
 
 def test_configurations_raise_the_bound_where_large_requests_do_not_pack():
@@ -221,10 +235,10 @@ def test_configurations_raise_the_bound_where_large_requests_do_not_pack():
         if progress.bound > enough:
             raise KeyboardInterrupt
 
-    result = solve(instance, time_limit=120, on_progress=stop)
+    result = solve(instance, time_limit=120, params=SolveParams(on_progress=stop))
     assert result.proof == "configuration"
     assert result.bound > enough
-    assert verify_configuration(result.certificate, instance) <= result.cost
+    assert verify_configuration(result.certificate, instance) <= result.objective
     assert result.schedule.check() == []
 
 
@@ -234,27 +248,30 @@ def test_what_a_stage_refuses_costs_no_answer(method):
     instance = Instance([4] * 14, [1, 1, 6, 6, 3] * 2 + [2] * 4, 13, [0] * 13 + [10**9])
     result = solve(instance, method=method, time_limit=2)
     assert result.schedule.check() == []
-    assert result.bound <= result.cost
+    assert result.bound <= result.objective
 
 
 @pytest.mark.parametrize("load", [None, 1.0])
 def test_same_seed_and_threads_give_the_same_interval(load):
     instance = family("uniform", n=6, seed=3, load=load)
-    once, again = (optsched.hindsight(instance, 30, threads=2, seed=5) for _ in range(2))
+    once, again = (
+        optsched.solve(instance, time_limit=30, params=optsched.SolveParams(threads=2, seed=5))
+        for _ in range(2)
+    )
     assert once.proven_optimal
     assert once.schedule.starts.tolist() == again.schedule.starts.tolist()
-    assert (once.cost, once.bound, once.proof) == (again.cost, again.bound, again.proof)
+    assert (once.objective, once.bound, once.proof) == (again.objective, again.bound, again.proof)
 
 
 @pytest.mark.parametrize("name", ["uniform", "chat-and-summaries"])
 def test_weights_and_arrivals_have_certified_intervals_that_are_explained(name):
     instance = family(name, n=60, seed=2, load=1.1)
     instance = instance.replace(weights=1 + np.arange(60) % 3)
-    result = optsched.hindsight(instance, 3, "weighted-latency")
+    result = optsched.solve(instance, objective="weighted-latency", time_limit=3)
     assert result.schedule.check() == []
-    assert result.cost == pytest.approx(result.schedule.weighted_latency)
-    assert result.bound <= result.cost < run(instance, "area").schedule.weighted_latency
-    assert optsched.verify(result.prices, instance) <= result.cost
+    assert result.objective == pytest.approx(result.schedule.weighted_latency)
+    assert result.bound <= result.objective < run(instance, "area").schedule.weighted_latency
+    assert optsched.verify(result.price_certificate, instance) <= result.objective
     explained = result.explain()
     assert explained.order_regret + explained.wasted_memory == pytest.approx(explained.gap)
     assert any("delays" in step for step in result.steps)
@@ -269,25 +286,25 @@ def test_small_instances_are_proven_in_this_process(monkeypatch):
     expected = {}
     for name, requests in (("uniform", 6), ("normal", 6), ("binomial", 6), ("exponential", 8)):
         instance = family(name, requests, seed=1)
-        expected[instance] = solve(instance, method="cp-sat", time_limit=60).cost
+        expected[instance] = solve(instance, method="cp-sat", time_limit=60).objective
     monkeypatch.setattr(optsched.optimum.stages, "solve_events", refuse)
     monkeypatch.setattr(optsched.optimum.stages, "solve_linear", refuse)
     for instance, cost in expected.items():
         result = solve(instance, time_limit=60)
-        assert (result.cost, result.bound, result.status) == (cost, cost, "optimal")
+        assert (result.objective, result.bound, result.status) == (cost, cost, "optimal")
         assert result.schedule.check() == []
-        assert optsched.verify(result.prices, instance) <= cost
+        assert optsched.verify(result.price_certificate, instance) <= cost
 
 
 def test_few_requests_of_different_size_go_to_the_event_program(monkeypatch):
     """Branch and bound would need a second for these, and the event program a tenth."""
     instance = family("uniform", n=7, seed=1)
     result = solve(instance, time_limit=60)
-    assert (result.cost, result.status) == (391, "optimal")
+    assert (result.objective, result.status) == (391, "optimal")
     assert result.proof.startswith("CP-SAT")
 
     def die(*arguments, **options):
-        return Solution("error", "CP-SAT", 0.1, words="killed by signal 9")
+        return Solution("error", "CP-SAT", 0.1, raw_status="killed by signal 9")
 
     def refuse(*arguments, **options):
         raise SolverError("its process cannot be started")
@@ -295,4 +312,8 @@ def test_few_requests_of_different_size_go_to_the_event_program(monkeypatch):
     for fault in (die, refuse):
         monkeypatch.setattr(optsched.optimum.stages, "solve_events", fault)
         result = solve(instance, time_limit=60)
-        assert (result.cost, result.status, result.proof) == (391, "optimal", "branch and bound")
+        assert (result.objective, result.status, result.proof) == (
+            391,
+            "optimal",
+            "branch and bound",
+        )

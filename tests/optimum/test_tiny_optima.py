@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from brute_force import optima
 
-from optsched import HindsightProgram, Instance, bound, hindsight, run, solve_linear, verify
+from optsched import HindsightProgram, Instance, SolveParams, bound, run, solve, verify
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.configurations import configuration_bound
 from optsched.solvers.exact.search import solve_exact
@@ -49,9 +49,9 @@ def test_all_agree_and_no_bound_is_above_the_optimum(batch):
         least = optima(instance)["total-latency"]
         if number % 5 == 0:
             program = HindsightProgram(instance)
-            solution = solve_linear(program.to_linear(), "highs").require(optimal=True)
+            solution = solve(program, method="highs").require(optimal=True)
             assert solution.objective == least, where
-            assert program.read(solution.values).total_latency == least, where
+            assert solution.answer.total_latency == least, where
         sizes = configuration_bound(instance, phases=2, iterations=24)
         found = solve_exact(instance, certificate=sizes.certificate)
         assert found.schedule.check() == [], where
@@ -80,10 +80,12 @@ def test_interrupted_at_any_moment_the_interval_holds(threads):
             if next(calls, None) is None:
                 raise KeyboardInterrupt
 
-        result = hindsight(instance, 5, threads=threads, on_progress=stop)
+        result = solve(
+            instance, time_limit=5, params=SolveParams(threads=threads, on_progress=stop)
+        )
         interrupted += result.status == "interrupted"
         assert result.schedule.check() == []
-        assert result.bound <= least <= result.cost
+        assert result.bound <= least <= result.objective
     assert interrupted
 
 
@@ -94,7 +96,7 @@ def test_hindsight_proves_the_optimum_of_tiny_instances_with_arrivals():
         instance = draw(rng)
         if not instance.arrivals.any():
             continue
-        result = hindsight(instance, 30)
+        result = solve(instance, time_limit=30)
         assert result.proven_optimal
-        assert result.cost == result.bound == optima(instance)["total-latency"]
+        assert result.objective == result.bound == optima(instance)["total-latency"]
         solved += 1

@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from plots_of_targets import drawn
 
 from optsched import (
+    BalanceProgram,
     BalanceRouting,
     BalanceState,
     Cluster,
     Instance,
     PowerLaw,
-    balance,
     family,
     run,
+    solve,
 )
 from optsched.models.linear.model import ModelError
 from optsched.papers import reproduce
@@ -282,7 +283,7 @@ def test_the_step_program_does_not_minimise_the_gap_as_lemma_2_says():
         slots=[1, 1, 2], worker=[1, 2], tokens=[0, 3], remaining=[9, 9], waiting=pool, lookahead=0
     )
     assert state.free.tolist() == free
-    assert balance(state).value == 6
+    assert solve(BalanceProgram(state)).objective == 6
 
 
 def test_the_exponent_in_lemma_3_is_alpha_not_twice_it():

@@ -111,7 +111,7 @@ def test_appendix_b_1_never_holds_the_last_token():
     printed = [sum(0 + (step - 0) for _ in range(6) if 0 <= step < 1) for step in range(3)]
     assert max(printed) == 0 <= many.memory  # all six at once
     assert run(many, "mc-sf").makespan == 6
-    assert solve(many).cost == 1 + 2 + 3 + 4 + 5 + 6
+    assert solve(many).objective == 1 + 2 + 3 + 4 + 5 + 6
 
 
 def test_the_tail_bound_of_lemma_5_5_bounds_nothing():

@@ -7,14 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optsched import (
-    EventProgram,
-    HindsightProgram,
-    InstanceError,
-    family,
-    solve_events,
-    solve_linear,
-)
+from optsched import EventProgram, HindsightProgram, InstanceError, family, solve
 from optsched.papers.sorted_f.reductions import partition, three_partition
 
 
@@ -39,7 +32,7 @@ def test_partition_is_decided_as_by_trying_all(numbers):
         return
     question = partition(numbers)
     assert question.decide() == splits(numbers, 2 * [sum(numbers) // 2])
-    solved = solve_events(EventProgram(question.instance, question.objective))
+    solved = solve(EventProgram(question.instance, question.objective))
     assert question.read(solved.require(optimal=True).objective) == question.decide()
 
 
@@ -52,7 +45,7 @@ def test_3_partition_is_decided_as_by_trying_all(seed):
     question = three_partition(numbers)
     assert question.decide() == splits(numbers.tolist(), 3 * [28])
     program = HindsightProgram(question.instance, objective=question.objective)
-    solved = solve_linear(program.to_linear(), "highs").require(optimal=True)
+    solved = solve(program.to_linear(), method="highs").require(optimal=True)
     assert question.read(solved.objective) == question.decide()
 
 

@@ -10,16 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from optsched import (
-    EventProgram,
-    HindsightProgram,
-    Instance,
-    Schedule,
-    family,
-    run,
-    solve_events,
-    solve_linear,
-)
+from optsched import EventProgram, HindsightProgram, Instance, Schedule, family, run, solve
 
 SOLVERS = ("highs", "cp-sat", "cp-sat events")
 
@@ -27,9 +18,9 @@ SOLVERS = ("highs", "cp-sat", "cp-sat events")
 def optimum(instance, solver, objective="total-latency"):
     """Solve to proven optimality."""
     if solver == "cp-sat events":
-        solution = solve_events(EventProgram(instance, objective))
+        solution = solve(EventProgram(instance, objective))
     else:
-        solution = solve_linear(HindsightProgram(instance, objective=objective).to_linear(), solver)
+        solution = solve(HindsightProgram(instance, objective=objective).to_linear(), method=solver)
     return solution.require(optimal=True).objective
 
 

@@ -11,21 +11,13 @@ from hypothesis import given, settings
 from plots_of_targets import drawn
 from strategies import instances
 
-from optsched import (
-    Instance,
-    bound,
-    compare,
-    family,
-    read_trace,
-    run,
-    select,
-    verify,
-)
+from optsched import Instance, bound, compare, family, read_trace, run, verify
 from optsched.papers import reproduce
 from optsched.papers.sorted_f import TARGETS
 from optsched.papers.sorted_f.figure_8 import mean_latencies
 from optsched.papers.sorted_f.hardness import optima
 from optsched.papers.sorted_f.table_ec_1 import PRINTED, requests_for
+from optsched.solvers import select_batch
 from optsched.workloads.adversarial import opposite_orders
 
 mpl.use("Agg")
@@ -175,7 +167,7 @@ def batches(instance):
     """Alg. 1, phase 1, with exact selection."""
     waiting = np.arange(len(instance))
     while len(waiting):
-        chosen = waiting[select(instance.take(waiting), "dp").requests]
+        chosen = waiting[select_batch(instance.take(waiting), "dp").requests]
         yield chosen
         waiting = np.setdiff1d(waiting, chosen)
 
@@ -237,10 +229,10 @@ def test_alg_3_loses_its_factor_with_peaks_rounded_up_as_well():
     epsilon, precision = 0.5, 3
     unit = epsilon * instance.memory / precision
     fitting = int(instance.memory / unit) // int(np.ceil(instance.peaks[0] / unit))
-    best = select(instance, "dp")
+    best = select_batch(instance, "dp")
     assert (len(best), fitting) == (5, 3)
     assert 3 / fitting > (1 + epsilon) * float(best.ratio)  # F of k equal requests is 3 / k
-    assert select(instance, "scaled-dp", epsilon=epsilon).ratio <= best.ratio * 3 / 2
+    assert select_batch(instance, "scaled-dp", epsilon=epsilon).ratio <= best.ratio * 3 / 2
 
 
 def test_the_moments_of_the_mix_are_weighted_means_and_not_those_of_a_sample():

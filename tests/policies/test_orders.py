@@ -20,9 +20,10 @@ from literal_orders import (
 )
 from strategies import instances
 
-from optsched import Instance, PolicyError, SolverError, compare, family, run, select
+from optsched import Instance, PolicyError, SolverError, compare, family, run
 from optsched.policies import BASIC, POLICIES, BatchPolicy, PriorityPolicy
 from optsched.policies.sorted_f import sorted_f
+from optsched.solvers import select_batch
 from optsched.solvers.selection.expected_starts import expected_starts
 
 KNOW_OUTPUTS = [
@@ -36,7 +37,7 @@ def selection(instance, method, **options):
     """Select by optsched what tests/solvers/selection/test_batch.py compares with all batches."""
 
     def choose(waiting):
-        batch = select(instance.take(waiting), method, **options)
+        batch = select_batch(instance.take(waiting), method, **options)
         return [waiting[place] for place in batch.requests]
 
     return choose
@@ -120,7 +121,7 @@ def test_the_fast_swap_gives_the_batches_of_algorithm_4(instance):
     policy = POLICIES["sorted-f"].selector(instance)
     policy.release(np.arange(len(instance)))
     assert policy.next_batch().tolist() == batch
-    assert select(instance, "swap").requests.tolist() == by_output(instance, batch)
+    assert select_batch(instance, "swap").requests.tolist() == by_output(instance, batch)
 
 
 @pytest.mark.no_cover  # the tests above reach every line that runs here

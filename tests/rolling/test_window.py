@@ -9,12 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import optsched.solvers.search.window
-from optsched import Instance, ModelError, Running
+from optsched import Instance, ModelError, Running, solve
 from optsched.models import HindsightProgram
 from optsched.rolling.plans import PLANS
 from optsched.rolling.window import Window, prices_of_rest
 from optsched.schedule import Schedule
-from optsched.solvers.backends.driver import solve_linear
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -93,7 +92,7 @@ def brute_optimum(window, horizon):
 def test_the_program_of_a_window_has_the_optimum_of_brute_force(window):
     horizon = window.program().horizon
     assume(horizon <= 16)
-    solution = solve_linear(window.program().to_linear())
+    solution = solve(window.program().to_linear())
     best = window.program().read(solution.values)
     assert solution.proven_optimal
     assert window.cost(best.starts) == pytest.approx(literal_cost(window, best.starts))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from optsched.errors import ScheduleError
-from optsched.optimum.solving import hindsight
+from optsched.optimum.solving import solve
 from optsched.simulate import run
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.bound import Bound
@@ -129,7 +129,7 @@ def enclose(
 def _look_further(
     instance: Instance, best: Schedule, proven: Bound, time_limit: float
 ) -> tuple[Schedule, Bound]:
-    found = hindsight(instance, time_limit)
+    found = solve(instance, time_limit=time_limit)
     if found.status == "interrupted":
         raise KeyboardInterrupt
     if found.schedule.total_latency < best.total_latency:

@@ -132,9 +132,12 @@ def _executed(planned: Run, instance: Instance) -> dict[str, Any]:
 
 
 def _solved(run: Run, instance: Instance) -> dict[str, Any]:
+    from optsched.optimum.params import SolveParams
     from optsched.optimum.solving import solve
 
-    result = solve(instance, seed=run.seed, **dict(run.options))
+    options = dict(run.options)
+    own = {name: options.pop(name) for name in ("method", "time_limit") if name in options}
+    result = solve(instance, params=SolveParams(seed=run.seed, **options), **own)
     return {
         "status": OK,
         "seconds": result.seconds,

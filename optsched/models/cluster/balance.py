@@ -17,6 +17,7 @@ from optsched.models.linear.model import (
     Variables,
     whole_numbers,
 )
+from optsched.models.program import Program
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,7 +31,7 @@ WAITING = -1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BalanceProgram:
+class BalanceProgram(Program):
     r"""Program (IO): the admissions with the least imbalance accumulated over a window.
 
     .. math::
@@ -64,6 +65,8 @@ class BalanceProgram:
         Steps :math:`H`; None takes all that are predicted.
     admitted
         Number :math:`U` of admissions; None means min(waiting, free slots), as in the paper.
+    form
+        "reduced", or "literal" as the paper prints it.
 
     Raises
     ------
@@ -95,8 +98,11 @@ class BalanceProgram:
     state: BalanceState
     lookahead: int | None = None
     admitted: int | None = None
+    form: Form = "reduced"
 
     def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise ModelError(f"unknown form {self.form!r}: {nearest(str(self.form), FORMS)}")
         if self.lookahead is not None:
             object.__setattr__(self, "state", self.state.window(self.lookahead))
         object.__setattr__(self, "lookahead", self.state.lookahead)
@@ -117,32 +123,28 @@ class BalanceProgram:
         """Number of requests that are admitted."""
         return int(self.admitted or 0)
 
-    def _open(self, form: Form) -> IntArray:
-        """Give the workers that have columns."""
-        if form not in FORMS:
-            raise ModelError(f"unknown form {form!r}: {nearest(str(form), FORMS)}")
+    @property
+    def _open(self) -> IntArray:
+        """Workers that have columns."""
         free = self.state.free
-        return np.arange(len(free)) if form == "literal" else np.flatnonzero(free)
+        return np.arange(len(free)) if self.form == "literal" else np.flatnonzero(free)
 
-    def _assign_family(self, form: Form) -> Family:
-        workers, requests = self._open(form), np.arange(len(self.state.waiting))
+    @property
+    def _assign_family(self) -> Family:
+        workers, requests = self._open, np.arange(len(self.state.waiting))
         return Family.of(
             "assign",
             request=np.tile(requests, len(workers)),
             worker=np.repeat(workers, len(requests)),
         )
 
-    def _sums_count(self, form: Form) -> bool:
-        """Tell whether loads are written by sums and counts."""
-        return form == "reduced" and self.state.drift.ndim == 1
+    @property
+    def _sums_count(self) -> bool:
+        """Whether loads are written by sums and counts."""
+        return self.form == "reduced" and self.state.drift.ndim == 1
 
-    def to_linear(self, form: Form = "reduced") -> LinearModel:
+    def to_linear(self) -> LinearModel:
         """Write the program as arrays.
-
-        Parameters
-        ----------
-        form
-            "reduced", or "literal" as the paper prints it.
 
         Returns
         -------
@@ -151,21 +153,21 @@ class BalanceProgram:
             ``admit``, ``reach`` and, where memory is limited, ``memory``. The reduced form adds
             columns ``tokens[worker]`` and ``count[worker]`` and rows ``sum``.
         """
-        state, workers = self.state, self._open(form)
-        added = self._added(form, workers)
-        variables = self._variables(form, workers, added)
-        groups = self._selection(form, workers) + self._reach(workers, added)
+        state, workers = self.state, self._open
+        added = self._added(workers)
+        variables = self._variables(workers, added)
+        groups = self._selection(workers) + self._reach(workers, added)
         offset = -float((state.slowness[:, None] * state.alive).sum())
         return LinearModel.build("balance", variables, groups, offset=offset)
 
-    def _variables(self, form: Form, workers: IntArray, added: dict[str, Any]) -> list[Variables]:
+    def _variables(self, workers: IntArray, added: dict[str, Any]) -> list[Variables]:
         state = self.state
         requests, steps = len(state.waiting), state.alive.shape[1]
         scale = np.repeat(state.slowness[workers], steps)
         costs = {name: -(scale @ block) for name, block in added.items()}
         worth = np.tile(state.bonus, len(workers))
         assign = Variables(
-            self._assign_family(form), costs.get("assign", 0) - worth, upper=1, integer=True
+            self._assign_family, costs.get("assign", 0) - worth, upper=1, integer=True
         )
         peak = Variables(
             Family.of("peak", step=np.arange(steps)),
@@ -174,7 +176,7 @@ class BalanceProgram:
             upper=self._heaviest(),
             integer=True,
         )
-        if not self._sums_count(form):
+        if not self._sums_count:
             return [assign, peak]
         free = state.free[workers]
         largest = _sums(np.sort(state.waiting)[::-1])[np.minimum(free, requests)]
@@ -187,18 +189,18 @@ class BalanceProgram:
             peak,
         ]
 
-    def _selection(self, form: Form, workers: IntArray) -> list[Rows]:
+    def _selection(self, workers: IntArray) -> list[Rows]:
         """Write which requests go where, and how many."""
         state, requests = self.state, len(self.state.waiting)
         admitted = self.admissions
         each = sparse.eye_array(len(workers), format="csr")
         apiece = sparse.kron(np.ones((1, len(workers))), sparse.eye_array(requests), format="csr")
         counts = sparse.kron(each, np.ones((1, requests)), format="csr")
-        all_admitted = form == "reduced" and admitted == requests
+        all_admitted = self.form == "reduced" and admitted == requests
         family = Family.of("once", request=np.arange(requests))
         once = Rows(family, {"assign": apiece}, lower=int(all_admitted), upper=1)
         slots, admit = Family.of("slots", worker=workers), Family.of("admit")
-        if not self._sums_count(form):
+        if not self._sums_count:
             all_of_them = {"assign": np.ones((1, requests * len(workers)))}
             return [
                 once,
@@ -233,10 +235,10 @@ class BalanceProgram:
             groups.append(Rows(Family.of("memory", **index), added, upper=left))
         return groups
 
-    def _added(self, form: Form, workers: IntArray) -> dict[str, Any]:
+    def _added(self, workers: IntArray) -> dict[str, Any]:
         """Write what is admitted to each worker at each step, in tokens, as blocks of columns."""
         state, each = self.state, sparse.eye_array(len(workers), format="csr")
-        if not self._sums_count(form):
+        if not self._sums_count:
             return {"assign": sparse.kron(each, state.tokens.T, format="csr")}
         steps = state.alive.shape[1]
         return {
@@ -258,7 +260,7 @@ class BalanceProgram:
         return np.asarray(loads.max(axis=0))
 
     def loads(self, worker: npt.ArrayLike) -> IntArray:
-        """Give the loads that an assignment leads to, weighted by slowness.
+        """Return the loads that an assignment leads to, weighted by slowness.
 
         Parameters
         ----------
@@ -293,15 +295,13 @@ class BalanceProgram:
         bonus = self.state.bonus[self._chosen(worker) != WAITING].sum()
         return int(len(loads) * loads.max(axis=0).sum() - loads.sum() - bonus)
 
-    def read(self, values: npt.ArrayLike, form: Form = "reduced") -> IntArray:
+    def read(self, values: npt.ArrayLike, /) -> IntArray:
         """Turn a point of the linear model into an assignment.
 
         Parameters
         ----------
         values
             One value per column, whole up to rounding.
-        form
-            The form of the linear model.
 
         Returns
         -------
@@ -313,9 +313,9 @@ class BalanceProgram:
         ModelError
             If the point has another length, is fractional, or assigns a request twice.
         """
-        family, workers = self._assign_family(form), self._open(form)
+        family, workers = self._assign_family, self._open
         point = np.asarray(values, dtype=np.float64)
-        sums = 2 * len(workers) if self._sums_count(form) else 0
+        sums = 2 * len(workers) if self._sums_count else 0
         columns = len(family) + sums + self.state.alive.shape[1]
         if point.shape != (columns,):
             raise ModelError(
@@ -332,15 +332,13 @@ class BalanceProgram:
         chosen[requests] = workers[rows]
         return chosen
 
-    def write_point(self, worker: npt.ArrayLike, form: Form = "reduced") -> FloatArray:
+    def write_point(self, worker: npt.ArrayLike, /) -> FloatArray:
         """Turn an assignment into a point of the linear model, for instance as a start.
 
         Parameters
         ----------
         worker
             Worker of each waiting request, -1 for those that stay, shape (R,).
-        form
-            The form of the linear model.
 
         Returns
         -------
@@ -352,7 +350,7 @@ class BalanceProgram:
         ModelError
             If a request goes to a worker that there is no column for.
         """
-        chosen, workers = self._chosen(worker), self._open(form)
+        chosen, workers = self._chosen(worker), self._open
         taken = (chosen == workers[:, None]).astype(np.float64)
         missing = (chosen != WAITING) & ~taken.any(axis=0)
         if missing.any():
@@ -361,25 +359,10 @@ class BalanceProgram:
                 f"request {request} goes to worker {chosen[request]}, which has no free slot"
             )
         parts = [taken.reshape(-1)]
-        if self._sums_count(form):
+        if self._sums_count:
             parts += [taken @ self.state.waiting, taken.sum(axis=1)]
         peaks = np.maximum(self.loads(chosen).max(axis=0), self._floor(workers))
         return np.concatenate([*parts, peaks.astype(np.float64)])
-
-    def to_pyomo(self, form: Form = "reduced") -> Any:
-        """Write the program as a Pyomo model.
-
-        Parameters
-        ----------
-        form
-            "reduced" or "literal".
-
-        Returns
-        -------
-        pyomo.environ.ConcreteModel
-            With the names of `to_linear`.
-        """
-        return self.to_linear(form).to_pyomo()
 
     def _chosen(self, worker: npt.ArrayLike) -> IntArray:
         chosen = np.asarray(worker, dtype=np.int64)

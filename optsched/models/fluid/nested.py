@@ -7,7 +7,7 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from optsched.models.fluid.nested_plan import NestedWaitPlan
 from optsched.models.fluid.queues import queue_decay
 from optsched.models.fluid.wait import check_limits, constant_of, exact_sum
 from optsched.models.linear.model import Family, LinearModel, Rows, Variables, whole_numbers
+from optsched.models.program import Program
 from optsched.workloads.request_types import decimal, stage_tokens, stage_work
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _MARGINS = np.geomspace(0.002, 0.6, 60)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NestedWaitThresholds:
+class NestedWaitThresholds(Program):
     r"""Thresholds :math:`n_i` of Nested WAIT, for outputs that are not known in advance.
 
     The stages are cut into segments. Segment :math:`i` has those from the one after border
@@ -239,7 +240,7 @@ class NestedWaitThresholds:
             rows.append(Rows(Family.of("memory"), {"threshold": use}, upper=self.memory))
         return LinearModel.build("Nested WAIT thresholds", [thresholds], rows)
 
-    def read(self, values: npt.ArrayLike) -> IntArray:
+    def read(self, values: npt.ArrayLike, /) -> IntArray:
         """Turn a point of the linear model into thresholds, shape (L,).
 
         Raises
@@ -251,13 +252,9 @@ class NestedWaitThresholds:
             values, Family.of("threshold", segment=np.arange(len(self.last_stages)))
         )
 
-    def write_point(self, thresholds: npt.ArrayLike) -> FloatArray:
+    def write_point(self, thresholds: npt.ArrayLike, /) -> FloatArray:
         """Turn thresholds into a point of the linear model."""
         return as_integers("thresholds", thresholds).astype(np.float64)
-
-    def to_pyomo(self) -> Any:
-        """Write the program as a Pyomo model, with the names of `to_linear`."""
-        return self.to_linear().to_pyomo()
 
     def least_fixed_point(self) -> IntArray:
         r"""Find the thresholds of least memory for this margin without a solver.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from optsched.models.fluid.nested import STRICT, NestedWaitThresholds
 from optsched.models.fluid.queues import queue_decay
 from optsched.models.fluid.wait import constant_of
 from optsched.models.linear.model import Family, LinearModel, Rows, Variables, whole_numbers
+from optsched.models.program import Program
 from optsched.workloads.request_types import stage_tokens
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _LARGEST_THRESHOLD = 10**6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SegmentDesign:
+class SegmentDesign(Program):
     r"""Number and borders of the segments that minimise the memory bound (12) of Nested WAIT.
 
     Few segments hold short requests at too many stages, many have many queues. With a border at
@@ -73,6 +74,8 @@ class SegmentDesign:
     candidates
         Borders to choose from, output lengths; None for all, or 150 spread over them if there are
         more.
+    segments
+        Number of segments :math:`L`, which the linear program needs; None for the best.
 
     Raises
     ------
@@ -95,6 +98,7 @@ class SegmentDesign:
     delta: float = 0.01
     iterations: int = 10_000
     candidates: IntArray | None = None
+    segments: int | None = None
 
     def __post_init__(self) -> None:
         outputs = np.unique(self.types.outputs)
@@ -308,30 +312,23 @@ class SegmentDesign:
             reached[end + 1] = (reached[: end + 1] + cost[: end + 1, end]).min()
         return float(reached[-1])
 
-    def to_linear(self, segments: int) -> LinearModel:
-        """Write the program for one number of segments as arrays.
-
-        Parameters
-        ----------
-        segments
-            How many.
-
-        Returns
-        -------
-        LinearModel
-            Columns ``segment[after,border]``, where `after` is the border before or -1; rows
-            ``flow[border]`` and ``count``.
-        """
+    def to_linear(self) -> LinearModel:
+        """Write the program for its number of segments as arrays."""
+        segments = self.segments
+        if segments is None:
+            raise ModelError(
+                "the best number of segments is a linear program for each number; "
+                "set SegmentDesign(..., segments=L)"
+            )
         plain, scaled = self._costs
-        cost = plain + self._logarithm(segments) * scaled
-        u, v = np.nonzero(np.isfinite(cost))
-        starts, count = np.append(-1, self._ends[:-1]), len(self._ends)
+        u, v = self._pairs
         columns = Variables(
-            Family.of("segment", after=starts[u], border=self._ends[v]),
-            cost[u, v],
+            self._segment_family,
+            (plain + self._logarithm(segments) * scaled)[u, v],
             upper=1,
             integer=True,
         )
+        count = len(self._ends)
         flow = np.zeros((count + 1, len(u)))
         flow[v + 1, np.arange(len(u))] += 1
         flow[u, np.arange(len(u))] -= 1
@@ -348,21 +345,30 @@ class SegmentDesign:
         ]
         return LinearModel.build(f"{segments} segments", [columns], rows)
 
-    def read(self, values: npt.ArrayLike, model: LinearModel) -> IntArray:
-        """Turn a point of a linear model into borders, shape (L,).
+    @property
+    def _pairs(self) -> tuple[IntArray, IntArray]:
+        """Which border each possible segment follows, and which it ends at, by position."""
+        u, v = np.nonzero(np.isfinite(self._costs[0]))
+        return u, v
 
-        Raises
-        ------
-        ModelError
-            If the point has another length or is fractional.
-        """
-        (family,) = model.variables
-        chosen = np.flatnonzero(whole_numbers(values, family))
-        return np.sort(family.keys[chosen, 1])
+    @property
+    def _segment_family(self) -> Family:
+        """Columns ``segment[after,border]``, where `after` is the border before, or -1."""
+        u, v = self._pairs
+        return Family.of("segment", after=np.append(-1, self._ends[:-1])[u], border=self._ends[v])
 
-    def to_pyomo(self, segments: int) -> Any:
-        """Write the program as a Pyomo model, with the names of `to_linear`."""
-        return self.to_linear(segments).to_pyomo()
+    def read(self, values: npt.ArrayLike, /) -> IntArray:
+        """Turn a point of the linear model into borders, shape (L,)."""
+        family = self._segment_family
+        return np.sort(family.keys[np.flatnonzero(whole_numbers(values, family)), 1])
+
+    def write_point(self, borders: npt.ArrayLike, /) -> FloatArray:
+        """Turn borders into a point of the linear model."""
+        ends = np.sort(as_integers("borders", borders))
+        taken = np.stack([np.append(-1, ends[:-1]), ends], axis=1)
+        keys = self._segment_family.keys
+        chosen = (keys[:, None] == taken).all(axis=2).any(axis=1)
+        return np.asarray(chosen, dtype=np.float64)
 
 
 def design_segments(

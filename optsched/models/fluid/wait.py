@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from optsched.clock import LinearClock, get_clock
 from optsched.errors import InfeasibleError, InstanceError, ModelError, nearest
 from optsched.models.fluid.equilibrium import Equilibrium, equilibrium
 from optsched.models.linear.model import Family, LinearModel, Rows, Variables, whole_numbers
+from optsched.models.program import Program
 from optsched.workloads.request_types import decimal
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ OBJECTIVES: tuple[Objective, ...] = ("memory", "slack")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WaitThresholds:
+class WaitThresholds(Program):
     r"""Thresholds :math:`n_j` of WAIT that keep up with the arrivals.
 
     A batch takes at most :math:`n_j` requests of type :math:`j` at each of its stages. It holds
@@ -69,6 +70,8 @@ class WaitThresholds:
         Requests :math:`B` in a batch, at all stages together; None for no limit.
     minimum_slack
         Seconds :math:`\underline\sigma \ge 0`.
+    objective
+        "memory": the least memory; "slack": the largest slack, which needs a limit.
 
     Raises
     ------
@@ -83,14 +86,14 @@ class WaitThresholds:
     --------
     The low-demand setting of the paper's Section 6.1:
 
-    >>> from optsched import RequestTypes, WaitThresholds, solve_linear
+    >>> from optsched import RequestTypes, WaitThresholds, solve
     >>> types = RequestTypes([10, 10], [10, 20], [1000, 1000])
     >>> program = WaitThresholds(types, "affine:0.0085,2.7e-7")
     >>> print(program.to_linear())
     WAIT thresholds: min over 2 columns (2 integer), 2 rows, 4 nonzeros
       column  threshold[type]          2  integer, 1..inf
       row     time[type]               2  4 nonzeros
-    >>> print(program.plan(program.read(solve_linear(program.to_linear()).values)))
+    >>> print(program.plan(solve(program).answer))
     a batch takes 0.0102375 s and holds 6,435 tokens in 352 requests
       type       threshold  tokens   slack (s)
       1                 11   1,815    0.000763
@@ -102,9 +105,13 @@ class WaitThresholds:
     memory: int | None = None
     batch_limit: int | None = None
     minimum_slack: float = 0.0
+    objective: Objective = "memory"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clock", get_clock(self.clock))
+        if self.objective not in OBJECTIVES:
+            known = nearest(str(self.objective), OBJECTIVES)
+            raise ModelError(f"unknown objective {self.objective!r}: {known}")
         check_limits(self.types, self.memory, self.batch_limit, self.minimum_slack)
         self.equilibrium.require_stable()
 
@@ -116,13 +123,8 @@ class WaitThresholds:
         """The fluid equilibrium that the thresholds round up."""
         return equilibrium(self.types, self.clock)
 
-    def to_linear(self, objective: Objective = "memory") -> LinearModel:
+    def to_linear(self) -> LinearModel:
         """Write the program as arrays.
-
-        Parameters
-        ----------
-        objective
-            "memory": the least memory; "slack": the largest slack, which needs a limit.
 
         Returns
         -------
@@ -133,13 +135,16 @@ class WaitThresholds:
         Raises
         ------
         ModelError
-            If the objective is unknown, or the slack has no limit.
+            If the slack has no limit.
         """
-        self._check_objective(objective)
+        kind = self.objective == "slack"
+        if kind and self.memory is None and self.batch_limit is None:
+            raise ModelError(
+                "the slack grows without end unless memory or batch limit is given; give one"
+            )
         types, count = self.types, len(self.types)
         index, rates = np.arange(count), types.rates
         work = np.eye(count) - np.outer(rates, types.work(self.clock))
-        kind = objective == "slack"
         thresholds = Variables(
             Family.of("threshold", type=index),
             0 if kind else types.held_tokens,
@@ -159,17 +164,7 @@ class WaitThresholds:
         columns = [thresholds, slack] if kind else [thresholds]
         return LinearModel.build("WAIT thresholds", columns, rows, sense="max" if kind else "min")
 
-    def _check_objective(self, objective: Objective) -> None:
-        if objective not in OBJECTIVES:
-            raise ModelError(
-                f"unknown objective {objective!r}: {nearest(str(objective), OBJECTIVES)}"
-            )
-        if objective == "slack" and self.memory is None and self.batch_limit is None:
-            raise ModelError(
-                "the slack grows without end unless memory or batch limit is given; give one"
-            )
-
-    def read(self, values: npt.ArrayLike) -> IntArray:
+    def read(self, values: npt.ArrayLike, /) -> IntArray:
         """Turn a point of a linear model into thresholds.
 
         Parameters
@@ -190,15 +185,13 @@ class WaitThresholds:
         names = Family.of("threshold", type=np.arange(len(self.types)))
         return whole_numbers(np.asarray(values)[: len(self.types)], names)
 
-    def write_point(self, thresholds: npt.ArrayLike, objective: Objective = "memory") -> FloatArray:
+    def write_point(self, thresholds: npt.ArrayLike, /) -> FloatArray:
         """Turn thresholds into a point of the linear model.
 
         Parameters
         ----------
         thresholds
             One per type.
-        objective
-            What the linear model minimises.
 
         Returns
         -------
@@ -206,12 +199,8 @@ class WaitThresholds:
             One value per column.
         """
         chosen = as_integers("thresholds", thresholds)
-        slack = [min(self._exact_slacks(chosen))] if objective == "slack" else []
+        slack = [min(self._exact_slacks(chosen))] if self.objective == "slack" else []
         return np.array([*chosen.tolist(), *slack], dtype=np.float64)
-
-    def to_pyomo(self, objective: Objective = "memory") -> Any:
-        """Write the program as a Pyomo model, with the names of `to_linear`."""
-        return self.to_linear(objective).to_pyomo()
 
     def least_fixed_point(self) -> IntArray:
         r"""Find the thresholds of least memory without a solver, in exact arithmetic.

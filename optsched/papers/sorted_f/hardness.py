@@ -10,12 +10,12 @@ import pandas as pd
 
 from optsched.instance import Instance
 from optsched.models.hindsight import HindsightProgram
+from optsched.optimum.solving import solve
 from optsched.papers.claims import number, shape
 from optsched.papers.sorted_f.orders import SOURCE
 from optsched.papers.sorted_f.reductions import partition, three_partition
 from optsched.papers.target import Outcome, Target
 from optsched.report.style import BLUE, LIMIT, TEXT_SIZE, VERMILLION, count_axis, legend_above
-from optsched.solvers.backends.driver import solve_linear
 from optsched.workloads import family
 
 if TYPE_CHECKING:
@@ -42,8 +42,11 @@ def optima(question: Question, numbers: list[int], printed: bool) -> dict[str, A
     instance = asked.instance
     if printed:
         instance = Instance(numbers, instance.outputs, instance.memory)
-    model = HindsightProgram(instance, objective=asked.objective).to_linear()
-    found = {name: solve_linear(model, name).require(optimal=True).objective for name in SOLVERS}
+    program = HindsightProgram(instance, objective=asked.objective)
+    found = {
+        name: solve(program, time_limit=None, method=name).require(optimal=True).objective
+        for name in SOLVERS
+    }
     return {"yes": asked.decide(), "least": asked.least, **found}
 
 

@@ -107,7 +107,7 @@ class Options:
     Raises
     ------
     SolverError
-        If a number makes no sense.
+        If a number is out of range.
 
     Examples
     --------
@@ -253,9 +253,9 @@ class Reporter:
 class Answer:
     """What a back end found, before anything of it is checked."""
 
-    stopped: Stopped
+    status: Stopped
     solver: str
-    words: str
+    raw_status: str
     values: FloatArray | None = None
     bound: float | None = None
     duals: FloatArray | None = None
@@ -266,7 +266,7 @@ def conclude(
 ) -> Solution:
     """Check what a solver says and make a `Solution` of it.
 
-    Whole columns are rounded, feasibility and objective are evaluated anew, and of all answers
+    Whole columns are rounded, feasibility and objective are evaluated again, and of all answers
     known the best is kept. What contradicts itself is reported as an error, without a bound.
 
     Parameters
@@ -285,8 +285,9 @@ def conclude(
     Solution
         With nothing in it that was not checked, except the bound and infeasibility.
     """
-    stopped, words, bound = answer.stopped, [answer.words] if answer.words else [], answer.bound
-    if stopped in (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED, Stopped.UNBOUNDED):
+    status, bound = answer.status, answer.bound
+    said = [answer.raw_status] if answer.raw_status else []
+    if status in (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED, Stopped.UNBOUNDED):
         bound = None
     best: FloatArray | None = None
     objective: float | None = None
@@ -297,17 +298,17 @@ def conclude(
         clean, breach = _clean(model, values)
         if clean is None:
             if position == 0:
-                stopped = Stopped.ERROR
-                words.append(f"its answer is infeasible: {breach}")
+                status = Stopped.ERROR
+                said.append(f"its answer is infeasible: {breach}")
             continue
         cost = model.objective(clean)
         if objective is None or sign * cost < sign * objective:
             best, objective = clean + 0.0, cost  # no negative zeros
-    if best is not None and stopped in (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED):
-        stopped = Stopped.ERROR
-        words.append("it denies that there is an answer, but one is known")
+    if best is not None and status in (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED):
+        status = Stopped.ERROR
+        said.append("it denies that there is an answer, but one is known")
     solution = Solution(
-        stopped=stopped,
+        status=status,
         solver=answer.solver,
         seconds=seconds,
         values=best,
@@ -316,17 +317,19 @@ def conclude(
         sense=model.sense,
         step=objective_step(model),
         duals=answer.duals,
-        words="; ".join(words),
+        raw_status="; ".join(said),
         model=model.name,
     )
     if solution.bound is not None and objective is not None:
         excess = sign * (solution.bound - objective)
         if excess > 10 * FEASIBILITY * max(1.0, abs(objective)):
-            words.append(f"its bound {solution.bound:.12g} is beyond the answer {objective:.12g}")
-            solution = replace(solution, stopped=Stopped.ERROR, bound=None, words="; ".join(words))
+            said.append(f"its bound {solution.bound:.12g} is beyond the answer {objective:.12g}")
+            solution = replace(
+                solution, status=Stopped.ERROR, bound=None, raw_status="; ".join(said)
+            )
     unproven = solution.bound is not None and not solution.proven_optimal
-    if solution.stopped is Stopped.OPTIMAL and unproven:
-        solution = replace(solution, stopped=Stopped.GAP_LIMIT)
+    if solution.status is Stopped.OPTIMAL and unproven:
+        solution = replace(solution, status=Stopped.GAP_LIMIT)
     return solution
 
 

@@ -196,11 +196,11 @@ class ChildLine(Line):
         if code < 0:
             how = f"signal {-code} ({signal.Signals(-code).name})"
         megabytes = kilobytes / 1024
-        words = f"its process ended by {how}, holding up to {megabytes:,.0f} MB"
+        raw_status = f"its process ended by {how}, holding up to {megabytes:,.0f} MB"
         # Solvers that cannot get memory abort; a process never holds all that it has reserved.
         near = self._limit is not None and kilobytes * 1024 > self._limit / 2
-        stopped = Stopped.MEMORY_LIMIT if near and code != 0 else Stopped.ERROR
-        return Answer(stopped, self._solver, words)
+        status = Stopped.MEMORY_LIMIT if near and code != 0 else Stopped.ERROR
+        return Answer(status, self._solver, raw_status)
 
 
 def serve(fd: int) -> None:

@@ -24,42 +24,27 @@ from optsched.solvers.backends.base import (
 from optsched.solvers.backends.child import GRACE, ChildLine, Job, Line, ThreadLine
 
 if TYPE_CHECKING:
+    import threading
+    from types import ModuleType
+
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray
     from optsched.models.events import EventProgram
     from optsched.models.linear.model import LinearModel
 
-BACK_ENDS: dict[str, Capabilities] = {
-    capabilities.name: capabilities for capabilities in (highs.CAPABILITIES, cpsat.CAPABILITIES)
-}
+PLAIN = Options()
+_LOOK_EVERY = 0.05  # seconds between two looks at a stop token
+
+#: Back ends by name: modules, with what each can do as `CAPABILITIES`.
+BACK_ENDS: dict[str, ModuleType] = {module.CAPABILITIES.name: module for module in (highs, cpsat)}
 
 
 def capabilities(solver: str) -> Capabilities:
-    """Say what a solver can do.
-
-    Parameters
-    ----------
-    solver
-        "highs", "cp-sat", or what Pyomo calls one of its solvers, such as "glpk" or "gurobi".
-
-    Returns
-    -------
-    Capabilities
-        What it can do and the line that installs it.
-
-    Raises
-    ------
-    SolverError
-        If Pyomo does not know it either.
-
-    Examples
-    --------
-    >>> capabilities("cp-sat").fractions
-    False
-    """
+    """Return what a back end, or a solver that Pyomo knows, can do and how it is installed."""
     if solver in BACK_ENDS:
-        return BACK_ENDS[solver]
+        able: Capabilities = BACK_ENDS[solver].CAPABILITIES
+        return able
     if (found := pyomo_models.capabilities(solver)) is not None:
         return found
     raise SolverError(f"unknown solver {solver!r}: {nearest(solver, BACK_ENDS)}, or any of Pyomo's")
@@ -68,76 +53,21 @@ def capabilities(solver: str) -> Capabilities:
 def solve_linear(
     model: LinearModel,
     solver: str = "highs",
+    options: Options = PLAIN,
     *,
     start: npt.ArrayLike | None = None,
-    time_limit: float | None = None,
-    threads: int = 1,
-    seed: int = 0,
-    gap_limit: float = 0.0,
-    memory_limit: int | None = None,
     on_progress: OnProgress | None = None,
+    stop: threading.Event | None = None,
     in_child: bool = False,
 ) -> Solution:
-    """Solve a linear model, mixed-integer where marked.
-
-    Ctrl-C stops the solver and returns what is known; so does raising StopIteration in
-    `on_progress`.
-
-    Parameters
-    ----------
-    model
-        The model.
-    solver
-        "highs", "cp-sat", or what Pyomo calls one of its solvers, such as "glpk" or "gurobi".
-    start
-        A feasible point to begin from, one value per column.
-    time_limit
-        Seconds of wall time; None for no limit.
-    threads
-        Number of threads.
-    seed
-        Seed of the solver's random numbers; one thread and one seed give one answer.
-    gap_limit
-        Gap at which to stop, as a share of the objective.
-    memory_limit
-        Bytes that the solver may take; needs `in_child`.
-    on_progress
-        Is called with a `Progress` now and then and for each new answer.
-    in_child
-        Whether to solve in a child process, which ends with the time limit whatever the solver is
-        doing, and whose death costs no more than the proof.
-
-    Returns
-    -------
-    Solution
-        What is known at the end, checked.
-
-    Raises
-    ------
-    SolverError
-        If an option makes no sense, the solver is unknown or not installed or cannot represent the
-        model, or the start is infeasible.
-
-    Examples
-    --------
-    >>> from optsched.models.linear.model import Family, LinearModel, Rows, Variables
-    >>> take = Variables(Family.of("take", item=[0, 1, 2]), [5, 4, 3], upper=1, integer=True)
-    >>> weight = Rows(Family.of("weight"), {"take": [[4, 3, 2]]}, upper=5)
-    >>> model = LinearModel.build("knapsack", [take], [weight], sense="max")
-    >>> solution = solve_linear(model)
-    >>> solution.values, solution.objective, solution.proven_optimal
-    (array([0., 1., 1.]), 7.0, True)
-    >>> solve_linear(model, start=[1, 1, 0])
-    Traceback (most recent call last):
-        ...
-    optsched.errors.SolverError: knapsack: the start is infeasible: weight is 7, but must be at most
-    5; correct it or solve without a start
-    """
+    """Solve a linear model, mixed-integer where marked, by a back end's or Pyomo's name."""
     began = time.perf_counter()
     able = capabilities(solver)
-    options = Options(time_limit, threads, seed, gap_limit, memory_limit)
-    if not able.fractions:
-        cpsat.refuse(model)
+    if not able.linear:
+        other = _alternatives(lambda other: other.linear)
+        raise SolverError(f"{able.title} does not take linear models; use {other}")
+    if (refuse := getattr(BACK_ENDS.get(solver), "refuse", None)) is not None:
+        refuse(model)
     if start is not None and not able.starts:
         raise SolverError(
             f"{able.title} cannot begin from a start; leave it out or use "
@@ -145,66 +75,28 @@ def solve_linear(
         )
     known = check_start(model, start)
     if solver in BACK_ENDS:
-        back_end = {"highs": highs, "cp-sat": cpsat}[solver].__name__
-        job = Job(back_end, able.title, model, options, known)
+        job = Job(BACK_ENDS[solver].__name__, able.title, model, options, known)
     else:
         pyomo_models.refuse(solver, options)
         task = pyomo_models.PyomoTask(model, solver)
         job = Job(pyomo_models.__name__, able.title, task, options, known)
-    return run(job, model, on_progress, in_child=in_child, began=began)
+    return run(job, model, on_progress, stop, in_child=in_child, began=began)
 
 
 def solve_events(
     program: EventProgram,
     solver: str = "cp-sat",
+    options: Options = PLAIN,
     *,
     start: npt.ArrayLike | None = None,
     bound: float | None = None,
-    time_limit: float | None = None,
-    threads: int = 1,
-    seed: int = 0,
-    gap_limit: float = 0.0,
-    memory_limit: int | None = None,
     on_progress: OnProgress | None = None,
+    stop: threading.Event | None = None,
     in_child: bool = False,
 ) -> Solution:
-    """Solve an event program, whose answer is the start step of each request.
-
-    Parameters
-    ----------
-    program
-        The program. "Optimal" means among the starts it allows.
-    solver
-        "cp-sat" is the only one that can.
-    start
-        Start steps of a feasible schedule to begin from; they may lie beyond `program.latest`.
-    bound
-        A proven lower bound on the objective, which saves the solver from proving it again.
-    time_limit, threads, seed, gap_limit, memory_limit, on_progress, in_child
-        As for `solve_linear`.
-
-    Returns
-    -------
-    Solution
-        With the start steps as values.
-
-    Raises
-    ------
-    SolverError
-        If an option makes no sense, the solver cannot take event programs, or the start is
-        infeasible.
-
-    Examples
-    --------
-    >>> from optsched import Instance
-    >>> from optsched.models import EventProgram
-    >>> solution = solve_events(EventProgram(Instance([63, 1, 1], [1, 2, 2], memory=64)))
-    >>> solution.values, solution.objective, solution.proven_optimal
-    (array([2., 0., 0.]), 7.0, True)
-    """
+    """Solve an event program from start steps; a proven bound need not be proven again."""
     began = time.perf_counter()
     able = capabilities(solver)
-    options = Options(time_limit, threads, seed, gap_limit, memory_limit)
     if not able.events:
         raise SolverError(
             f"{able.title} does not take event programs; use "
@@ -213,37 +105,19 @@ def solve_events(
     model = cpsat_events.EventModel(program, bound)
     known = check_start(model, start)
     job = Job(cpsat_events.__name__, able.title, model, options, known)
-    return run(job, model, on_progress, in_child=in_child, began=began)
+    return run(job, model, on_progress, stop, in_child=in_child, began=began)
 
 
 def run(
     job: Job,
     model: Model,
     on_progress: OnProgress | None = None,
+    stop: threading.Event | None = None,
     *,
     in_child: bool = False,
     began: float | None = None,
 ) -> Solution:
-    """Run a job, watch the clock and the keyboard, and keep whatever is found.
-
-    Parameters
-    ----------
-    job
-        What to solve.
-    model
-        What answers are checked against.
-    on_progress
-        Is called in this thread with each message.
-    in_child
-        Whether to solve in a child process.
-    began
-        When the solve began, on the clock of `time.perf_counter`; None for now.
-
-    Returns
-    -------
-    Solution
-        What is known at the end, checked.
-    """
+    """Run a job, watch clock, keyboard and stop token, and keep whatever is found."""
     began = time.perf_counter() if began is None else began
     if job.options.memory_limit is not None and not in_child:
         raise SolverError(
@@ -251,7 +125,7 @@ def run(
             "add in_child=True"
         )
     line: Line = ChildLine(job, began) if in_child else ThreadLine(job, began)
-    watch = _Watch(job, on_progress, began, deaf_is_final=in_child)
+    watch = _Watch(job, on_progress, stop, began, deaf_is_final=in_child)
     try:
         answer = watch.listen(line)
     finally:
@@ -266,9 +140,15 @@ class _Watch:
     """What happens while a job runs; it keeps the last answer and bound that came."""
 
     def __init__(
-        self, job: Job, on_progress: OnProgress | None, began: float, *, deaf_is_final: bool
+        self,
+        job: Job,
+        on_progress: OnProgress | None,
+        stop: threading.Event | None,
+        began: float,
+        *,
+        deaf_is_final: bool,
     ) -> None:
-        self._job, self._on_progress = job, on_progress
+        self._job, self._on_progress, self._stop = job, on_progress, stop
         self._deadline = math.inf
         if deaf_is_final and job.options.time_limit is not None:
             self._deadline = began + job.options.time_limit + GRACE
@@ -281,8 +161,9 @@ class _Watch:
         """Take messages until the answer comes or there is no more reason to wait."""
         while True:
             try:
-                left = self._deadline - time.perf_counter()
-                message = line.receive(None if left == math.inf else max(0.0, left))
+                message = line.receive(self._patience())
+                if isinstance(message, Progress):
+                    self._note(message)
             except KeyboardInterrupt:
                 if self._interrupted:
                     raise
@@ -292,14 +173,14 @@ class _Watch:
                 raise message
             if isinstance(message, Answer):
                 return self._final(message)
-            if message is not None:
-                self._note(message, line)
+            if self._stop is not None and self._stop.is_set() and not self._interrupted:
+                self._interrupt(line)
             # Beyond the deadline only what has arrived already is taken, and not for ever.
             late = time.perf_counter() - self._deadline
             if late >= (0 if message is None else GRACE):
-                stopped = Stopped.INTERRUPTED if self._interrupted else Stopped.TIME_LIMIT
-                words = f"did not stop when asked; its process was ended {GRACE} s later"
-                return Answer(stopped, self._job.solver, words)
+                status = Stopped.INTERRUPTED if self._interrupted else Stopped.TIME_LIMIT
+                raw_status = f"did not stop when asked; its process was ended {GRACE} s later"
+                return Answer(status, self._job.solver, raw_status)
 
     def _interrupt(self, line: Line) -> None:
         self._interrupted = True
@@ -307,24 +188,28 @@ class _Watch:
         if self._deaf_is_final:
             self._deadline = min(self._deadline, time.perf_counter() + GRACE)
 
-    def _note(self, progress: Progress, line: Line) -> None:
+    def _patience(self) -> float | None:
+        """Return the seconds to wait for a message; a stop token has to be looked at."""
+        left = self._deadline - time.perf_counter()
+        if self._stop is not None and not self._interrupted:
+            left = min(left, _LOOK_EVERY)
+        return None if left == math.inf else max(0.0, left)
+
+    def _note(self, progress: Progress) -> None:
         if progress.values is not None:
             self.values = progress.values
         if progress.bound is not None:
             self.bound = progress.bound
         if self._on_progress is not None and not self._interrupted:
-            try:
-                self._on_progress(progress)
-            except (KeyboardInterrupt, StopIteration):
-                self._interrupt(line)
+            self._on_progress(progress)
 
     def _final(self, answer: Answer) -> Answer:
         """Call an interrupt by its name, where the solver has one word for several causes."""
-        if self._interrupted and answer.stopped is Stopped.UNKNOWN:
-            return replace(answer, stopped=Stopped.INTERRUPTED)
+        if self._interrupted and answer.status is Stopped.UNKNOWN:
+            return replace(answer, status=Stopped.INTERRUPTED)
         return answer
 
 
 def _alternatives(able: Any) -> str:
-    names = [repr(name) for name, capabilities in BACK_ENDS.items() if able(capabilities)]
+    names = [repr(name) for name, module in BACK_ENDS.items() if able(module.CAPABILITIES)]
     return " or ".join(names)

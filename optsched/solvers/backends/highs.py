@@ -186,10 +186,10 @@ def _listen(highs: Any, reporter: Reporter, integers: bool) -> None:
 def _read(highs: Any, model: LinearModel, integers: bool, name: str) -> Answer:
     status = highs.getModelStatus()
     info, solution = highs.getInfo(), highs.getSolution()
-    words = highs.modelStatusToString(status)
+    raw_status = highs.modelStatusToString(status)
     stopped = STATUS.get(status.name, Stopped.UNKNOWN)
     if status.name == "kModelEmpty":  # without columns
-        return Answer(stopped, name, words, np.zeros(len(model.cost)), model.offset)
+        return Answer(stopped, name, raw_status, np.zeros(len(model.cost)), model.offset)
     values = duals = bound = None
     if solution.value_valid and info.primal_solution_status == _FEASIBLE_POINT:
         values = np.array(solution.col_value, dtype=np.float64)
@@ -198,7 +198,7 @@ def _read(highs: Any, model: LinearModel, integers: bool, name: str) -> Answer:
     elif solution.dual_valid and stopped is not Stopped.INFEASIBLE:
         duals = np.array(solution.row_dual, dtype=np.float64)
         bound = dual_bound(model, duals)
-    return Answer(stopped, name, words, values, bound, duals)
+    return Answer(stopped, name, raw_status, values, bound, duals)
 
 
 def dual_bound(model: LinearModel, duals: FloatArray) -> float:

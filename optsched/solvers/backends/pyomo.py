@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from optsched.errors import InfeasibleError, SolverError
-from optsched.solution import Solution, Stopped
+from optsched.solution import Stopped
 from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter
 from optsched.solvers.backends.files import assemble
 
@@ -188,10 +188,10 @@ def solve(
     bound = problem.lower_bound if task.model.sense == "min" else problem.upper_bound
     bound = float(bound) if isinstance(bound, int | float) else None
     stopped = STATUS.get(condition, Stopped.UNKNOWN)
-    words = condition
+    raw_status = condition
     if stopped is Stopped.OPTIMAL and bound is None and values is not None:
-        words = f"{condition}, by its own word: it gives no bound"
-    return Answer(stopped, f"Pyomo's {task.solver}", words, values, bound)
+        raw_status = f"{condition}, by its own word: it gives no bound"
+    return Answer(stopped, f"Pyomo's {task.solver}", raw_status, values, bound)
 
 
 def from_pyomo(native: Any) -> LinearModel:
@@ -227,53 +227,17 @@ def from_pyomo(native: Any) -> LinearModel:
       column  x[i]              2  integer, 0..1
       row     sum               1  2 nonzeros
     """
-    return _compile(native)[0]
+    return compile_pyomo(native)[0]
 
 
-def solve_pyomo(native: Any, solver: str = "highs", **options: Any) -> Solution:
-    """Solve a linear Pyomo model on the fast path and put the answer into its variables.
-
-    Parameters
-    ----------
-    native
-        A concrete model.
-    solver
-        "highs", "cp-sat", or one of Pyomo's.
-    **options
-        As for `solve_linear`.
-
-    Returns
-    -------
-    Solution
-        Of the model that `from_pyomo` makes.
-
-    Raises
-    ------
-    SolverError
-        As `from_pyomo` and `solve_linear` do.
-
-    Examples
-    --------
-    >>> import pyomo.environ as pyo
-    >>> m = pyo.ConcreteModel()
-    >>> m.x = pyo.Var(domain=pyo.Integers, bounds=(0, 9))
-    >>> m.row = pyo.Constraint(expr=2 * m.x >= 5)
-    >>> m.cost = pyo.Objective(expr=m.x)
-    >>> solve_pyomo(m).objective, m.x.value
-    (3.0, 3.0)
-    """
-    from optsched.solvers.backends.driver import solve_linear
-
-    model, variables = _compile(native)
-    solution = solve_linear(model, solver, **options)
-    if solution.values is not None:
-        for variable, value in zip(variables, solution.values.tolist(), strict=True):
-            variable.set_value(value, skip_validation=True)
-    return solution
+def write_values(variables: list[Any], values: FloatArray) -> None:
+    """Put an answer into the variables of a Pyomo model."""
+    for variable, value in zip(variables, values.tolist(), strict=True):
+        variable.set_value(value, skip_validation=True)
 
 
-def _compile(native: Any) -> tuple[LinearModel, list[Any]]:
-    """Give the arrays, and the variables behind their columns."""
+def compile_pyomo(native: Any) -> tuple[LinearModel, list[Any]]:
+    """Return a Pyomo model as arrays, and the variables behind their columns."""
     from pyomo.common.errors import InfeasibleConstraintException
     from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 

@@ -12,28 +12,25 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from optsched.errors import SolverError, nearest
 from optsched.solution import Solution, Stopped
+from optsched.solvers.backends.base import Options
+from optsched.solvers.backends.driver import PLAIN, solve_linear
 
 if TYPE_CHECKING:
+    import threading
+
     from optsched._internal.arrays import IntArray
     from optsched.models.cluster.balance import BalanceProgram
     from optsched.models.cluster.balance_state import BalanceState
+    from optsched.solvers.backends.base import OnProgress
 
-BalanceMethod = Literal["auto", "swap", "greedy", "deficit", "highs", "cp-sat"]
-BALANCE_METHODS: tuple[BalanceMethod, ...] = (
-    "auto",
-    "swap",
-    "greedy",
-    "deficit",
-    "highs",
-    "cp-sat",
-)
+BALANCE_METHODS = ("auto", "swap", "greedy", "deficit", "highs", "cp-sat")
 
 _ROUNDS = 1_000  # the search ends long before
 _WORTHWHILE = 0.02  # seconds below which no solver is started
@@ -42,38 +39,15 @@ _WAITING = -1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Assignment:
-    """Where each request goes, and what is proven about it.
+    """Which waiting request goes to which worker, and what found it.
 
-    Attributes
-    ----------
-    worker
-        Worker of each waiting request, -1 for those that stay waiting, shape (R,).
-    value
-        Imbalance accumulated over the window, less the bonus of those admitted; exact.
-    bound
-        No assignment of as many requests has a lower value.
-    seconds
-        Wall time.
-    method
-        The method that found it.
-    status
-        Why that ended.
-
-    Examples
-    --------
-    >>> from optsched import BalanceState, balance
-    >>> state = BalanceState(alive=[[9, 10], [4, 0]], free=[0, 1], waiting=[3, 7])
-    >>> assignment = balance(state)
-    >>> assignment.worker, assignment.value, assignment.bound, assignment.proven_optimal
-    (array([-1,  1]), 4, 4, True)
+    `worker` is the worker of each waiting request, -1 for those that stay waiting, shape (R,);
+    `value` the imbalance accumulated over the window, less the bonus of those admitted, exact.
     """
 
     worker: IntArray
     value: int
-    bound: int
-    seconds: float
     method: str
-    status: Stopped
 
     def __post_init__(self) -> None:
         frozen = np.array(self.worker, dtype=np.int64)
@@ -81,132 +55,104 @@ class Assignment:
         object.__setattr__(self, "worker", frozen)
 
     def __repr__(self) -> str:
-        return (
-            f"<Assignment of {self.admitted} requests by {self.method}: value {self.value:,}, "
-            f"bound {self.bound:,}, {self.status}>"
-        )
+        return f"<Assignment of {self.admitted} requests by {self.method}: value {self.value:,}>"
 
     @property
     def admitted(self) -> int:
         """Number of requests admitted."""
         return int((self.worker != _WAITING).sum())
 
+
+class _Found(NamedTuple):
+    """The best assignment so far, of the program it is an answer to, and what is proven."""
+
+    program: BalanceProgram
+    worker: IntArray | None
+    bound: int
+    method: str
+    status: str = Stopped.UNKNOWN
+    raw_status: str = ""
+
     @property
-    def proven_optimal(self) -> bool:
-        """Whether the bound leaves no room for a better assignment."""
+    def value(self) -> float:
+        """What the assignment costs."""
+        return math.inf if self.worker is None else self.program.cost(self.worker)
+
+    @property
+    def proven(self) -> bool:
+        """Whether the bound leaves no room for a better one."""
         return self.bound >= self.value
 
-    @property
-    def gap(self) -> float:
-        """Distance of value and bound as a share of the value."""
-        room = self.value - self.bound
-        return room / abs(self.value) if self.value else math.inf if room else 0.0
 
-
-def balance(
-    state: BalanceState,
-    lookahead: int | None = None,
-    method: BalanceMethod = "auto",
-    budget: float | None = None,
+def assign_balanced(
+    program: BalanceProgram,
+    method: str = "auto",
+    options: Options = PLAIN,
     *,
-    threads: int = 1,
-    seed: int = 0,
-) -> Assignment:
+    on_progress: OnProgress | None = None,
+    stop: threading.Event | None = None,
+) -> Solution:
     """Assign waiting requests to workers with the least imbalance over a window (BF-IO, IO).
 
-    Exactly min(waiting, free slots) are admitted. Where memory is limited it may be fewer: as many
-    of the smallest as find room, each put where most is left.
-
-    Parameters
-    ----------
-    state
-        The step.
-    lookahead
-        Steps to look ahead; None takes all that are predicted.
-    method
-        "swap" (local search) and "greedy" take microseconds; "deficit" is exact with a certificate
-        on nearly all steps, without lookahead and on equal workers; "highs" and "cp-sat" solve the
-        reduced program, starting from swap. "auto" begins with deficit where it can and with swap
-        elsewhere, and goes on to a proof by CP-SAT if the budget allows.
-    budget
-        Seconds after which the best so far is given; None waits for the end. Searches compute a
-        bound by linear programming only within the budget.
-    threads, seed
-        For "highs" and "cp-sat".
-
-    Returns
-    -------
-    Assignment
-        The best that was found, with a bound that is proven.
-
-    Raises
-    ------
-    SolverError
-        If the method is unknown or cannot take the state, or an option is invalid.
-    InstanceError
-        If the prediction is shorter than the lookahead.
-
-    Examples
-    --------
-    >>> from optsched import BalanceState, balance
-    >>> state = BalanceState(alive=[[30], [22], [13]], free=[0, 1, 2], waiting=[5, 8, 8, 11])
-    >>> balance(state, method="deficit")
-    <Assignment of 3 requests by deficit: value 1, bound 1, optimal>
-    >>> balance(state, lookahead=1)
-    Traceback (most recent call last):
-        ...
-    optsched.errors.InstanceError: lookahead is 1 steps, but the prediction reaches 0; predict
-    further or look less far ahead
+    "swap" (local search) and "greedy" take microseconds, and bound by linear programming if there
+    is time. "deficit" is exact with a certificate on nearly all steps, without lookahead and on
+    equal workers. "highs" and "cp-sat" solve the reduced program, starting from swap. "auto" begins
+    with deficit where it can and with swap elsewhere, and goes on to a proof by CP-SAT. Where
+    memory is limited, as many of the smallest requests are admitted as find room.
     """
-    from optsched.models.cluster.balance import BalanceProgram
-
     began = time.perf_counter()
     if method not in BALANCE_METHODS:
         raise SolverError(f"unknown method {method!r}: {nearest(str(method), BALANCE_METHODS)}")
-    if budget is not None and not budget > 0:
-        raise SolverError(
-            f"budget is {budget!r}, but must be a positive number of seconds (None for no limit)"
-        )
-    state = state if lookahead is None else state.window(lookahead)
+    found = _first(program, method)
+    left: float | None = None
+    if options.time_limit is not None:
+        left = options.time_limit - (time.perf_counter() - began)
+    if not found.proven and method != "deficit":
+        by_search = method in ("swap", "greedy")
+        if left is not None and left < _WORTHWHILE:
+            found = found if by_search else found._replace(status=Stopped.TIME_LIMIT)
+        elif by_search:
+            found = found._replace(bound=max(found.bound, _relaxed(found.program, left)))
+        else:
+            solver = "highs" if method == "highs" else "cp-sat"
+            found = _solve(found, solver, replace(options, time_limit=left), on_progress, stop)
+    seconds = time.perf_counter() - began
+    return Solution(
+        Stopped.OPTIMAL if found.proven else found.status,
+        found.method,
+        seconds,
+        objective=found.value,
+        bound=found.bound,
+        raw_status=found.raw_status,
+        step=1.0,
+        model="balance",
+        answer=None
+        if found.worker is None
+        else Assignment(found.worker, int(found.value), found.method),
+    )
+
+
+def _first(program: BalanceProgram, method: str) -> _Found:
+    """Return what the searches find at once; they admit all requests that find room."""
+    state = program.state
+    if program.admissions < min(len(state.waiting), int(state.free.sum())):
+        if method not in ("auto", "highs", "cp-sat"):
+            raise SolverError(
+                f"method {method!r} admits all requests that find room, not {program.admissions}; "
+                "use method='cp-sat', or leave admitted out"
+            )
+        return _Found(program, None, _filled(program), "none")
     obstacle = _not_for_deficit(state)
     if method == "deficit" and obstacle:
         raise SolverError(f"method 'deficit' cannot take {obstacle}; use 'auto' or 'cp-sat'")
-    by_deficit = method == "deficit" or (method == "auto" and not obstacle)
-    if by_deficit:
+    if method == "deficit" or (method == "auto" and not obstacle):
         worker, bound = _deficit(state)
-        program = BalanceProgram(state)
-    else:
-        worker = _search(state, 0 if method == "greedy" else _ROUNDS)
-        program = BalanceProgram(state, admitted=int((worker != _WAITING).sum()))
-        bound = _filled(program)
-    value = program.cost(worker)
-    name = "deficit" if by_deficit else "greedy" if method == "greedy" else "swap"
-    status = Stopped.OPTIMAL if bound >= value else Stopped.UNKNOWN
-
-    def left() -> float | None:
-        return None if budget is None else budget - (time.perf_counter() - began)
-
-    if status is not Stopped.OPTIMAL and _worthwhile(left()):
-        if method in ("swap", "greedy"):
-            bound = max(bound, _relaxed(program, left()))
-        elif method != "deficit":
-            solver = "highs" if method == "highs" else "cp-sat"
-            solution = _solve(program, solver, worker, left(), threads, seed)
-            name, status = solver, solution.stopped
-            if solution.values is not None:
-                worker = program.read(solution.values)
-                value = program.cost(worker)
-            if solution.bound is not None:
-                bound = max(bound, round(solution.bound))
-    elif method in ("auto", "highs", "cp-sat") and status is not Stopped.OPTIMAL:
-        status = Stopped.TIME_LIMIT
-    if bound >= value:
-        status = Stopped.OPTIMAL
-    return Assignment(worker, value, bound, time.perf_counter() - began, name, status)
-
-
-def _worthwhile(left: float | None) -> bool:
-    return left is None or left >= _WORTHWHILE
+        return _Found(program, worker, bound, "deficit")
+    worker = _search(state, 0 if method == "greedy" else _ROUNDS)
+    admitted = int((worker != _WAITING).sum())
+    if admitted < program.admissions:
+        program = replace(program, admitted=admitted)
+    return _Found(program, worker, _filled(program), "greedy" if method == "greedy" else "swap")
 
 
 def _not_for_deficit(state: BalanceState) -> str:
@@ -255,11 +201,10 @@ def _filled(program: BalanceProgram) -> int:
 
 def _relaxed(program: BalanceProgram, time_limit: float | None) -> int:
     """Bound the value from below by the linear relaxation of the reduced form."""
-    from optsched.solvers.backends.driver import solve_linear
     from optsched.solvers.backends.highs import dual_bound
 
     relaxation = program.to_linear().relax()
-    solution = solve_linear(relaxation, "highs", time_limit=time_limit)
+    solution = solve_linear(relaxation, "highs", Options(time_limit))
     if solution.duals is None:
         return _filled(program)
     bound = dual_bound(relaxation, solution.duals)
@@ -269,20 +214,27 @@ def _relaxed(program: BalanceProgram, time_limit: float | None) -> int:
 
 
 def _solve(
-    program: BalanceProgram,
+    found: _Found,
     solver: str,
-    start: IntArray,
-    time_limit: float | None,
-    threads: int,
-    seed: int,
-) -> Solution:
-    from optsched.solvers.backends.driver import solve_linear
-
-    return solve_linear(
+    options: Options,
+    on_progress: OnProgress | None,
+    stop: threading.Event | None,
+) -> _Found:
+    """Go on by a back end, which starts from what is known."""
+    program, worker = found.program, found.worker
+    solution = solve_linear(
         program.to_linear(),
         solver,
-        start=program.write_point(start),
-        time_limit=time_limit,
-        threads=threads,
-        seed=seed,
+        options,
+        start=None if worker is None else program.write_point(worker),
+        on_progress=on_progress,
+        stop=stop,
+    )
+    return _Found(
+        program,
+        worker if solution.values is None else program.read(solution.values),
+        found.bound if solution.bound is None else max(found.bound, round(solution.bound)),
+        solver,
+        solution.status,
+        solution.raw_status,
     )

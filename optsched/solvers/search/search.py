@@ -72,19 +72,20 @@ def search(
     plan: str | None = None,
     deadline: float = math.inf,
     on_progress: Callable[[float], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> Search:
-    """Improve a feasible schedule; never worse than the start, also where Ctrl-C ends it."""
+    """Improve a feasible schedule; never worse than the start, also where Ctrl-C or `stop` end it."""
     instance = start.instance
     if start.makespan > MAX_STEPS:
         raise OptschedError(
             f"a search would keep the usage of {start.makespan} steps (at most {MAX_STEPS}); "
             "use longer steps"
         )
-    stop = threading.Event()
+    ended = threading.Event()
     names = _choose(instance) if plan is None else [plan]
     plans = [PLANS[name] for name in names]
-    runs = [_Run(start, weights, seed + STRIDE * i, deadline, stop) for i in range(threads)]
-    runs[0].on_progress = on_progress
+    runs = [_Run(start, weights, seed + STRIDE * i, deadline, ended) for i in range(threads)]
+    runs[0].on_progress, runs[0].token = on_progress, stop
     interrupted = False
     with ThreadPoolExecutor(max(1, threads - 1)) as pool:
         others = [
@@ -98,7 +99,7 @@ def search(
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            stop.set()
+            ended.set()
     best = min(runs, key=lambda run: run.cost)  # the first of equal ones
     return Search(Schedule(instance, best.best, "search"), _merge(runs), interrupted)
 
@@ -146,6 +147,7 @@ class _Run:
         self._random = new_random(seed)
         self._deadline, self._stop = deadline, stop
         self.on_progress: Callable[[float], None] | None = None
+        self.token: threading.Event | None = None
         self._began = time.perf_counter()
         self._offset = float(weights @ (instance.outputs - instance.arrivals))
         self._scale = float(np.mean(weights)) * float(np.mean(instance.outputs))
@@ -191,10 +193,9 @@ class _Run:
             self.best, self.cost = starts.copy(), float(cost)
             self.history.append((time.perf_counter() - self._began, self.cost + self._offset))
         if self.on_progress is not None:
-            try:
-                self.on_progress(self.cost + self._offset)
-            except StopIteration:
-                self._stop.set()
+            self.on_progress(self.cost + self._offset)
+        if self.token is not None and self.token.is_set():
+            self._stop.set()
         return self._stop.is_set() or time.perf_counter() >= self._deadline
 
     def _anneal_orders(self, budget: Budget, backfill: bool) -> bool:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 BatchMethod = Literal["dp", "scaled-dp", "swap", "quantile", "mip"]
 BATCH_METHODS: tuple[BatchMethod, ...] = ("dp", "scaled-dp", "swap", "quantile", "mip")
 Fit = Literal["peak", "profile"]
+FITS: tuple[Fit, ...] = ("peak", "profile")
 Bits = npt.NDArray[np.uint8]
 
 _TABLE_BYTES = 2**30
@@ -56,17 +57,9 @@ _SAMPLE, _QUANTILE = 0.5, 0.3  # of Alg. 5
 class Batch:
     """A batch and what is known of it.
 
-    Attributes
-    ----------
-    requests
-        Indices of its members by ascending output, which is the order of Alg. 1.
-    ratio
-        Its F, exactly.
-    method
-        The method that selected it.
-    factor
-        No batch that fits has an F below `ratio` divided by this: 1 where it is proven best, None
-        where nothing is proven.
+    `requests` are the members by ascending output, the order of Alg. 1, and `ratio` is their F,
+    exactly. No batch that fits has an F below `ratio` divided by `factor`: 1 where it is proven
+    best, None where nothing is proven.
     """
 
     requests: IntArray
@@ -79,7 +72,7 @@ class Batch:
         return len(self.requests)
 
 
-def select(
+def select_batch(
     instance: Instance,
     method: BatchMethod = "dp",
     fit: Fit = "peak",
@@ -89,52 +82,15 @@ def select(
     solver: str = "highs",
     time_limit: float | None = None,
 ) -> Batch:
-    """Select the batch of least F, or one that is nearly so.
+    """Select the batch of least F, or one that is nearly so; arrivals do not count.
 
-    Parameters
-    ----------
-    instance
-        The requests to select from; their arrivals do not count.
-    method
-        "dp" (Alg. 2, exact), "scaled-dp" (within a factor of 1 + epsilon), "swap" (Alg. 4),
-        "quantile" (Alg. 5), or "mip" (`BatchSelection`, exact).
-    fit
-        "peak": the peaks together fit. "profile": at no step too much is held, which only "mip"
-        can do.
-    epsilon
-        For "scaled-dp".
-    seed
-        For the sample of "quantile".
-    solver
-        For "mip".
-    time_limit
-        For "mip": seconds after which the best so far is given.
-
-    Returns
-    -------
-    Batch
-        Not empty, because every request fits alone.
-
-    Raises
-    ------
-    SolverError
-        If the method is unknown or cannot do the fit, or a table would not fit into 1 GB.
-
-    Examples
-    --------
-    >>> from optsched import Instance
-    >>> instance = Instance(prompts=[1, 1, 5], outputs=[2, 4, 2], memory=8)
-    >>> select(instance).requests, select(instance).ratio
-    (array([0, 1]), Fraction(3, 2))
-    >>> select(instance, "swap", fit="profile")
-    Traceback (most recent call last):
-        ...
-    optsched.errors.SolverError: method 'swap' knows only fit='peak'; use method='mip' for 'profile'
+    "dp" (Alg. 2, exact), "scaled-dp" (within a factor of 1 + epsilon), "swap" (Alg. 4), "quantile"
+    (Alg. 5, of a random sample), or "mip" (`BatchSelection` by a solver, exact if time allows).
     """
     if method not in BATCH_METHODS:
         raise SolverError(f"unknown method {method!r}: {nearest(str(method), BATCH_METHODS)}")
-    if fit not in ("peak", "profile"):
-        raise SolverError(f"unknown fit {fit!r}: {nearest(str(fit), ('peak', 'profile'))}")
+    if fit not in FITS:
+        raise SolverError(f"unknown fit {fit!r}: {nearest(str(fit), FITS)}")
     if fit != "peak" and method != "mip":
         raise SolverError(f"method {method!r} knows only fit='peak'; use method='mip' for {fit!r}")
     factor: float | None = None
@@ -250,6 +206,7 @@ def _by_mip(
     instance: Instance, fit: Fit, solver: str, time_limit: float | None
 ) -> tuple[IntArray, float | None]:
     from optsched.models.batch import BatchSelection
+    from optsched.solvers.backends.base import Options
     from optsched.solvers.backends.driver import solve_linear
 
     began = time.perf_counter()
@@ -260,9 +217,9 @@ def _by_mip(
         left = None
         if time_limit is not None:
             left = max(1e-3, time_limit - (time.perf_counter() - began))
-        solution = solve_linear(model, solver, time_limit=left)
-        proven &= solution.proven_optimal or solution.stopped is Stopped.INFEASIBLE
-        if solution.stopped is Stopped.ERROR:
+        solution = solve_linear(model, solver, Options(left))
+        proven &= solution.proven_optimal or solution.status is Stopped.INFEASIBLE
+        if solution.status is Stopped.ERROR:
             solution.require(optimal=True)
         return solution.values
 

@@ -55,10 +55,10 @@ def expected_starts(instance: Instance) -> FloatArray:
     program = LatencyRelaxation(instance, horizon=2 * busy + int(instance.outputs.max()))
     if program.nonzeros <= _FITS:
         solution = solve_linear(program.to_linear())
-        if solution.stopped is Stopped.INTERRUPTED:
+        if solution.status is Stopped.INTERRUPTED:
             raise KeyboardInterrupt
         if solution.values is not None:
-            return np.round(program.mean_starts(solution.values), _DECIMALS)
+            return np.round(program.read(solution.values), _DECIMALS)
     return averaged_starts(instance)
 
 

@@ -101,7 +101,7 @@ def test_traces_and_hindsight(tmp_path):
         best = optsched.solve(instance)
         assert best.proven_optimal
         assert rows.total_latency.iloc[0] == optsched.run(instance, "mc-sf").total_latency
-        assert rows.total_latency.iloc[1] == best.cost
+        assert rows.total_latency.iloc[1] == best.objective
         assert rows.iloc[1].proven_optimal
         assert rows.iloc[1].gap == 0
 

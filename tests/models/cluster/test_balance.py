@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from literal_balance import allowed, draw_state, imbalance, least_imbalance
 
+from optsched import solve
 from optsched.errors import InstanceError, ModelError
 from optsched.models import BalanceProgram, BalanceState
-from optsched.solvers import solve_linear
+from optsched.models.cluster.balance import FORMS
 
 KINDS = [(False, False), (True, False), (False, True), (True, True)]
 
@@ -20,20 +22,20 @@ def test_points_of_both_forms_are_feasible_exactly_where_assignments_are(profile
     generator = np.random.default_rng(1)
     for _ in range(12):
         state = draw_state(generator, profiles=profiles, memory=memory, requests=3)
-        program = BalanceProgram(state)
-        models = {form: program.to_linear(form) for form in ("literal", "reduced")}
+        programs = [BalanceProgram(state, form=form) for form in FORMS]
+        models = [program.to_linear() for program in programs]
         for chosen in itertools.product(range(-1, len(state.free)), repeat=len(state.waiting)):
-            cost = program.cost(chosen)
+            cost = programs[0].cost(chosen)
             assert cost == imbalance(state, chosen)
-            for form, model in models.items():
-                if form == "reduced" and any(g >= 0 and not state.free[g] for g in chosen):
+            for program, model in zip(programs, models, strict=True):
+                if program.form == "reduced" and any(g >= 0 and not state.free[g] for g in chosen):
                     continue
-                point = program.write_point(chosen, form)
+                point = program.write_point(chosen)
                 good = allowed(state, chosen, program.admissions)
                 assert (not model.violations(point)) == good
                 if good:
                     assert model.objective(point) == cost
-                assert program.read(point, form).tolist() == list(chosen)
+                assert program.read(point).tolist() == list(chosen)
 
 
 @pytest.mark.parametrize(("profiles", "memory"), KINDS)
@@ -44,22 +46,22 @@ def test_literal_equals_reduced_equals_enumeration_with_both_solvers(profiles, m
         state = draw_state(generator, profiles=profiles, memory=memory)
         least = least_imbalance(state)
         feasible += least is not None
-        program = BalanceProgram(state)
-        for form, solver in itertools.product(("literal", "reduced"), ("highs", "cp-sat")):
-            solution = solve_linear(program.to_linear(form), solver)
+        for form, solver in itertools.product(FORMS, ("highs", "cp-sat")):
+            program = BalanceProgram(state, form=form)
+            solution = solve(program.to_linear(), method=solver)
             if least is None:
                 assert not solution.has_answer
                 continue
             solution.require(optimal=True)
             assert solution.objective == least
-            assert program.cost(program.read(solution.values, form)) == least
+            assert program.cost(program.read(solution.values)) == least
     assert feasible >= 3
 
 
 def test_fewer_admissions_are_another_program():
     state = BalanceState(alive=[[9], [4], [6]], free=[1, 1, 1], waiting=[3, 7, 1])
     for admitted in range(4):
-        solution = solve_linear(BalanceProgram(state, admitted=admitted).to_linear()).require()
+        solution = solve(BalanceProgram(state, admitted=admitted).to_linear()).require()
         assert solution.objective == least_imbalance(state, admitted)
     with pytest.raises(ModelError, match="admitted is 4, but with 3 waiting and 3 free slots"):
         BalanceProgram(state, admitted=4)
@@ -70,7 +72,7 @@ def test_reach_rows_of_the_reduced_form_do_not_grow_with_the_requests():
     program = BalanceProgram(state)
     reach = program.to_linear().rows_of("reach")
     assert np.diff(program.to_linear().matrix.indptr)[reach].max() <= 3
-    literal = program.to_linear("literal")
+    literal = replace(program, form="literal").to_linear()
     assert np.diff(literal.matrix.indptr)[literal.rows_of("reach")].min() >= 127
 
 
@@ -171,9 +173,9 @@ def test_bad_points_and_assignments_are_refused_in_one_sentence():
     with pytest.raises(ModelError, match="the point has shape"):
         program.read([0, 1])
     with pytest.raises(ModelError, match="unknown form 'literally': did you mean 'literal'"):
-        program.to_linear("literally")
-    twice = BalanceProgram(BalanceState([[9], [4]], [1, 1], [3, 7]))
-    point = twice.write_point([0, 1], "literal")
+        BalanceProgram(program.state, form="literally")
+    twice = BalanceProgram(BalanceState([[9], [4]], [1, 1], [3, 7]), form="literal")
+    point = twice.write_point([0, 1])
     point[2] = 1
     with pytest.raises(ModelError, match="the point assigns request 0 to more than one worker"):
-        twice.read(point, "literal")
+        twice.read(point)

@@ -17,7 +17,7 @@ from optsched import (
     NestedWaitThresholds,
     RequestTypes,
     equilibrium,
-    solve_linear,
+    solve,
 )
 from optsched.clock import affine
 from optsched.models import queue_decay
@@ -66,11 +66,11 @@ def test_the_integer_program_is_the_least_fixed_point():
         try:
             fixed = program.least_fixed_point()
         except InfeasibleError:
-            assert solve_linear(program.to_linear()).values is None
+            assert solve(program.to_linear()).values is None
             continue
         solved += 1
         model = program.to_linear()
-        solution = solve_linear(model)
+        solution = solve(model)
         assert solution.proven_optimal
         assert np.array_equal(program.read(solution.values), fixed)
         assert not model.violations(program.write_point(fixed))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from optsched import (
     SegmentDesign,
     design_segments,
     equilibrium,
-    solve_linear,
+    solve,
 )
 
 #: One request or more of each length from 1 to 500, fewer of the longer ones, as in chats.
@@ -98,11 +99,12 @@ def test_the_integer_program_agrees():
         for count, least in enumerate(design.bounds(range(1, len(design.candidates) + 1)), 1):
             if least is None:
                 continue
-            model = design.to_linear(count)
-            solution = solve_linear(model)
+            program = replace(design, segments=count)
+            solution = solve(program)
             assert solution.proven_optimal
             assert abs(solution.objective - least) <= 1
-            borders = design.read(solution.values, model)
+            borders = solution.answer
+            assert program.write_point(borders).tolist() == solution.values.tolist()
             assert len(borders) == count
             assert abs(design.cost(borders) - least) <= 1
 

@@ -18,7 +18,7 @@ from optsched import (
     Stopped,
     WaitThresholds,
     equilibrium,
-    solve_linear,
+    solve,
 )
 from optsched.clock import affine
 
@@ -69,9 +69,9 @@ def test_the_integer_program_is_the_least_fixed_point_on_500_type_sets():
         program = WaitThresholds(types, clock)
         fixed = program.least_fixed_point()
         model = program.to_linear()
-        solution = solve_linear(model)
+        solution = solve(program)
         assert solution.proven_optimal
-        assert np.array_equal(program.read(solution.values), fixed)
+        assert np.array_equal(solution.answer, fixed)
         plan = program.plan(fixed)
         assert plan.memory == round(solution.objective) == literal_memory(types, fixed)
         assert math.isclose(plan.iteration_time, literal_time(types, clock, fixed))
@@ -123,13 +123,13 @@ def test_the_largest_slack_is_found_by_bisection_too():
         free = WaitThresholds(types, clock)
         limit = int(free.plan(free.least_fixed_point()).memory * rng.uniform(1, 3))
         limit = max(limit, int((types.prompts + types.outputs).max()))
-        program = WaitThresholds(types, clock, memory=limit)
-        model = program.to_linear("slack")
-        solution = solve_linear(model)
+        program = WaitThresholds(types, clock, memory=limit, objective="slack")
+        model = program.to_linear()
+        solution = solve(program)
         assert solution.proven_optimal
-        plan = program.plan(program.read(solution.values))
+        plan = program.plan(solution.answer)
         assert math.isclose(plan.slacks.min(), solution.objective, rel_tol=1e-5, abs_tol=1e-6)
-        assert not model.violations(program.write_point(plan.thresholds, "slack"))
+        assert not model.violations(program.write_point(plan.thresholds))
         low, high = 0.0, 2 * float(plan.slacks.min()) + 1
         while high - low > 1e-9 * high:
             middle = (low + high) / 2
@@ -150,7 +150,7 @@ def test_infeasible_sets_are_infeasible_for_the_solver_and_named():
             if limits.get("batch_limit", 1) < 1:
                 continue
             program = WaitThresholds(types, clock, **limits)
-            assert solve_linear(program.to_linear()).stopped is Stopped.INFEASIBLE
+            assert solve(program).status is Stopped.INFEASIBLE
             share = plan.memories if "memory" in limits else types.stages * plan.thresholds
             name = types.names[int(np.argmax(share))]
             with pytest.raises(InfeasibleError, match=f"type {name} needs most"):
@@ -166,7 +166,7 @@ def test_any_weighted_sum_is_a_clock():
 
 
 def test_pyomo_speaks_of_thresholds_and_time():
-    m = WaitThresholds(LOW_DEMAND, CLOCK, memory=9000).to_pyomo("slack")
+    m = WaitThresholds(LOW_DEMAND, CLOCK, memory=9000, objective="slack").to_pyomo()
     assert str(m.memory.expr) == "165.0*threshold[0] + 420.0*threshold[1]  <=  9000.0"
     assert str(m.objective.expr) == "slack"
 
@@ -199,6 +199,6 @@ def test_bad_thresholds_are_refused_in_one_sentence():
     with pytest.raises(ModelError, match=r"threshold\[1\] is 0.5"):
         program.read([1, 0.5])
     with pytest.raises(ModelError, match="unknown objective 'speed': known: memory, slack"):
-        program.to_linear("speed")
+        WaitThresholds(LOW_DEMAND, CLOCK, objective="speed")
     with pytest.raises(ModelError, match="the slack grows without end"):
-        WaitThresholds(LOW_DEMAND, CLOCK).to_linear("slack")
+        WaitThresholds(LOW_DEMAND, CLOCK, objective="slack").to_linear()

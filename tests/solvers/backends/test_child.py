@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from tiny_models import knapsack, market_split
 
-from optsched import SolverError, Stopped, solve_linear
+from optsched import SolveParams, SolverError, Stopped, solve
 from optsched.solvers import Options, prepare
 from optsched.solvers.backends import child
 from optsched.solvers.backends.child import GRACE, Job
@@ -29,7 +29,7 @@ from optsched.solvers.backends.driver import run
 def _warm():
     """Let the first child's imports not count."""
     prepare()
-    assert solve_linear(knapsack(), in_child=True).objective == 7
+    assert solve(knapsack(), params=SolveParams(in_child=True)).objective == 7
 
 
 def run_fake(behaviour, *, in_child=True, on_progress=None, start=None, **options):
@@ -48,9 +48,9 @@ def assert_nothing_is_lost(solution):
 @pytest.mark.parametrize("in_child", [False, True])
 def test_a_good_back_end(in_child):
     solution = run_fake("good", in_child=in_child)
-    assert solution.stopped is Stopped.OPTIMAL
+    assert solution.status is Stopped.OPTIMAL
     assert solution.proven_optimal
-    assert solution.words == "fine"
+    assert solution.raw_status == "fine"
 
 
 def test_children_find_what_jobs_consist_of_imported():
@@ -64,16 +64,16 @@ def test_children_find_what_jobs_consist_of_imported():
 
 def test_a_deaf_solver_is_ended_at_the_time_limit():
     solution = run_fake("deaf", time_limit=0.2)
-    assert solution.stopped is Stopped.TIME_LIMIT
+    assert solution.status is Stopped.TIME_LIMIT
     assert 0.2 <= solution.seconds < 0.2 + GRACE + 1
-    assert "did not stop when asked" in solution.words
+    assert "did not stop when asked" in solution.raw_status
     assert_nothing_is_lost(solution)
 
 
 def test_a_killed_child_is_a_reported_event():
     solution = run_fake("killed")
-    assert solution.stopped is Stopped.ERROR
-    assert "signal 9 (SIGKILL)" in solution.words
+    assert solution.status is Stopped.ERROR
+    assert "signal 9 (SIGKILL)" in solution.raw_status
     assert_nothing_is_lost(solution)
 
 
@@ -96,36 +96,38 @@ def test_a_child_killed_from_outside_in_the_middle_of_a_solve(monkeypatch):
     for solver in ("highs", "cp-sat"):
         lines.clear()
         pids.clear()
-        solution = solve_linear(market_split(), solver, on_progress=kill, in_child=True)
-        assert solution.stopped is Stopped.ERROR
-        assert "SIGKILL" in solution.words
+        solution = solve(
+            market_split(), method=solver, params=SolveParams(in_child=True, on_progress=kill)
+        )
+        assert solution.status is Stopped.ERROR
+        assert "SIGKILL" in solution.raw_status
         assert solution.has_answer
 
 
 def test_running_out_of_memory_is_reported():
     solution = run_fake("greedy", memory_limit=300 * 2**20)
-    assert solution.stopped is Stopped.MEMORY_LIMIT
+    assert solution.status is Stopped.MEMORY_LIMIT
     assert_nothing_is_lost(solution)
 
 
 def test_no_memory_for_a_thread_is_no_traceback():
     """Of 16 solves with little memory two raised RuntimeError."""
     solution = run_fake("threading")
-    assert solution.stopped is Stopped.MEMORY_LIMIT
+    assert solution.status is Stopped.MEMORY_LIMIT
     assert_nothing_is_lost(solution)
 
 
 def test_a_solver_that_aborts_near_its_limit_ran_out_of_memory():
     solution = run_fake("aborting", memory_limit=150 * 2**20)
-    assert solution.stopped is Stopped.MEMORY_LIMIT
-    assert "SIGABRT" in solution.words
-    assert run_fake("aborting").stopped is Stopped.ERROR
+    assert solution.status is Stopped.MEMORY_LIMIT
+    assert "SIGABRT" in solution.raw_status
+    assert run_fake("aborting").status is Stopped.ERROR
 
 
 def test_other_ends_are_reported_or_raised():
     solution = run_fake("leaving")
-    assert solution.stopped is Stopped.ERROR
-    assert "exit code 3" in solution.words
+    assert solution.status is Stopped.ERROR
+    assert "exit code 3" in solution.raw_status
     with pytest.raises(SolverError, match="not with me"):
         run_fake("refusing")
     with pytest.raises(SolverError, match="Unpicklable"):
@@ -135,22 +137,24 @@ def test_other_ends_are_reported_or_raised():
 @pytest.mark.parametrize("in_child", [False, True])
 def test_false_claims_are_found_out(in_child):
     lying = run_fake("lying", in_child=in_child)
-    assert lying.stopped is Stopped.ERROR
-    assert "its answer is infeasible: weight is 9, but must be at most 5" in lying.words
+    assert lying.status is Stopped.ERROR
+    assert "its answer is infeasible: weight is 9, but must be at most 5" in lying.raw_status
     assert lying.objective == 5  # what it had reported before was right
     contradicting = run_fake("contradicting", in_child=in_child)
-    assert contradicting.stopped is Stopped.ERROR
+    assert contradicting.status is Stopped.ERROR
     assert contradicting.bound is None
-    assert "its bound 3 is beyond the answer 5" in contradicting.words
+    assert "its bound 3 is beyond the answer 5" in contradicting.raw_status
     denying = run_fake("denying", in_child=in_child)
-    assert denying.stopped is Stopped.ERROR
-    assert "one is known" in denying.words
+    assert denying.status is Stopped.ERROR
+    assert "one is known" in denying.raw_status
 
 
 def test_a_time_limit_of_a_millisecond():
     for solver in ("highs", "cp-sat"):
-        solution = solve_linear(market_split(), solver, time_limit=1e-3, in_child=True)
-        assert solution.stopped is Stopped.TIME_LIMIT
+        solution = solve(
+            market_split(), method=solver, time_limit=1e-3, params=SolveParams(in_child=True)
+        )
+        assert solution.status is Stopped.TIME_LIMIT
         assert solution.seconds < 1e-3 + GRACE + 1
 
 
@@ -178,8 +182,8 @@ def interrupt_after(seconds):
 @pytest.mark.parametrize("solver", ["highs", "cp-sat"])
 def test_ctrl_c_returns_what_is_known(solver, in_child):
     with interrupt_after(1.0):
-        solution = solve_linear(market_split(), solver, in_child=in_child)
-    assert solution.stopped is Stopped.INTERRUPTED
+        solution = solve(market_split(), method=solver, params=SolveParams(in_child=in_child))
+    assert solution.status is Stopped.INTERRUPTED
     assert solution.has_answer
     assert solution.seconds < 60  # 10.3 on a machine with eight processes to two cores
 
@@ -187,7 +191,7 @@ def test_ctrl_c_returns_what_is_known(solver, in_child):
 def test_ctrl_c_ends_a_deaf_child():
     with interrupt_after(0.3):
         solution = run_fake("deaf")
-    assert solution.stopped is Stopped.INTERRUPTED
+    assert solution.status is Stopped.INTERRUPTED
     assert solution.seconds < 0.3 + GRACE + 1
     assert_nothing_is_lost(solution)
 
@@ -197,7 +201,7 @@ def test_children_end_with_the_process_that_started_them(tmp_path):
         f"""
         import os, sys, threading, time
         sys.path[:0] = {sys.path!r}
-        from optsched.solvers import solve_linear
+        from optsched import SolveParams, solve
         from tiny_models import market_split
 
         # A script without a main guard must not run twice.
@@ -210,7 +214,7 @@ def test_children_end_with_the_process_that_started_them(tmp_path):
             print(self.pid, child._fork_server._process.pid, flush=True)
         child.ChildLine.__init__ = note
         threading.Timer(1.0, os._exit, (0,)).start()
-        solve_linear(market_split(), in_child=True)
+        solve(market_split(), params=SolveParams(in_child=True))
         """
     )
     (tmp_path / "script.py").write_text(script)
@@ -238,12 +242,12 @@ def alive(pid):
 
 
 def test_a_killed_fork_server_is_started_again():
-    assert solve_linear(knapsack(), in_child=True).objective == 7
+    assert solve(knapsack(), params=SolveParams(in_child=True)).objective == 7
     server = child._fork_server._process  # noqa: SLF001
     server.kill()
     server.wait()
     for _ in range(2):
-        assert solve_linear(knapsack(), in_child=True).objective == 7
+        assert solve(knapsack(), params=SolveParams(in_child=True)).objective == 7
     assert child._fork_server._process.pid != server.pid  # noqa: SLF001
 
 

@@ -11,7 +11,7 @@ import pytest
 from ortools.sat import cp_model_pb2
 from tiny_models import knapsack, market_split
 
-from optsched import Family, LinearModel, SolverError, Stopped, solve_linear
+from optsched import Family, LinearModel, SolverError, Stopped, solve
 from optsched.models import Rows, Variables
 from optsched.solvers import Options
 from optsched.solvers.backends import cpsat
@@ -37,12 +37,12 @@ def test_every_native_status_has_a_meaning():
 def test_what_cannot_be_represented_is_refused_with_its_place(changes, message):
     changes = {key: np.array(value) for key, value in changes.items()}
     with pytest.raises(SolverError, match=message):
-        solve_linear(dataclasses.replace(knapsack(), **changes), "cp-sat")
+        solve(dataclasses.replace(knapsack(), **changes), method="cp-sat")
 
 
 def test_costs_with_decimals_offset_and_sense_come_back_in_our_units():
     model = knapsack(offset=0.25).with_objective([0.5, 0.4, 0.35], offset=0.25)
-    solution = solve_linear(model, "cp-sat").require(optimal=True)
+    solution = solve(model, method="cp-sat").require(optimal=True)
     assert solution.objective == pytest.approx(1.0)
     assert solution.bound == pytest.approx(1.0)
     assert solution.step == pytest.approx(0.05)
@@ -51,7 +51,7 @@ def test_costs_with_decimals_offset_and_sense_come_back_in_our_units():
 def test_fractional_bounds_are_tightened_to_whole_ones():
     x = Variables(Family.of("x"), cost=1, lower=0.5, upper=9.5, integer=True)
     row = Rows(Family.of("row"), {"x": [[2]]}, lower=6.5)
-    assert solve_linear(LinearModel.build("one", [x], [row]), "cp-sat").objective == 4
+    assert solve(LinearModel.build("one", [x], [row]), method="cp-sat").objective == 4
 
 
 @pytest.mark.parametrize("place", ["column x", "row row"])
@@ -63,9 +63,9 @@ def test_bounds_without_a_whole_number_between_them_are_infeasible(place):
         x = dataclasses.replace(x, **at)
     else:
         row = dataclasses.replace(row, **at)
-    solution = solve_linear(LinearModel.build("one", [x], [row]), "cp-sat")
-    assert solution.stopped is Stopped.INFEASIBLE
-    assert place in solution.words
+    solution = solve(LinearModel.build("one", [x], [row]), method="cp-sat")
+    assert solution.status is Stopped.INFEASIBLE
+    assert place in solution.raw_status
 
 
 def test_no_bound_is_claimed_where_none_is_known():
@@ -75,17 +75,17 @@ def test_no_bound_is_claimed_where_none_is_known():
     use = rng.integers(0, 20, (800, 3000)) * (rng.random((800, 3000)) < 0.1)
     rows = Rows(Family.of("row", i=range(800)), {"x": use}, upper=500)
     model = LinearModel.build("wide", [x], [rows])
-    solution = solve_linear(model, "cp-sat", time_limit=0.05)
-    assert solution.stopped is Stopped.TIME_LIMIT
+    solution = solve(model, method="cp-sat", time_limit=0.05)
+    assert solution.status is Stopped.TIME_LIMIT
     assert solution.bound is None
 
 
 def test_sums_that_would_overflow_are_an_error_in_its_own_words():
     x = Variables(Family.of("x", i=[0, 1]), upper=2**61, integer=True)
     row = Rows(Family.of("row"), {"x": [[2**40, 2**40]]}, upper=5)
-    solution = solve_linear(LinearModel.build("huge", [x], [row]), "cp-sat")
-    assert solution.stopped is Stopped.ERROR
-    assert "overflow" in solution.words
+    solution = solve(LinearModel.build("huge", [x], [row]), method="cp-sat")
+    assert solution.status is Stopped.ERROR
+    assert "overflow" in solution.raw_status
 
 
 def test_it_stops_when_asked():
@@ -93,5 +93,5 @@ def test_it_stops_when_asked():
     reporter = Reporter("CP-SAT", lambda progress: None, stop, time.perf_counter())
     threading.Timer(0.3, stop.set).start()
     answer = cpsat.solve(market_split(), Options(), None, reporter)
-    assert answer.stopped is Stopped.INTERRUPTED
+    assert answer.status is Stopped.INTERRUPTED
     assert reporter.seconds < 10

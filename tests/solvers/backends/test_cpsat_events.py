@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import EventProgram, Instance, Schedule, SolverError, Stopped, solve_events
+from optsched import EventProgram, Instance, Schedule, SolveParams, SolverError, Stopped, solve
 from optsched.models import HindsightProgram, ModelError, Running
-from optsched.solvers import solve_linear
 
 OBJECTIVES = ["total-latency", "weighted-latency", "makespan"]
 
@@ -27,23 +26,23 @@ def test_it_finds_the_least_cost_of_all_schedules(objective, instance, data):
     weights = data.draw(st.lists(st.sampled_from([0.5, 1.0, 2.5]), min_size=4, max_size=4))
     instance = instance.replace(weights=weights[: len(instance)])
     program = EventProgram(instance, objective)
-    solution = solve_events(program).require(optimal=True)
+    solution = solve(program).require(optimal=True)
     horizon = int(instance.arrivals.max() + instance.outputs.sum())  # no idling, one by one
     costs = (
         brute_force.cost(starts, instance, objective)
         for starts in brute_force.schedules(instance, horizon)
     )
     assert solution.objective == pytest.approx(min(costs))
-    assert program.read(solution.values).check() == []
+    assert solution.answer.check() == []
 
 
 @settings(max_examples=40)
 @given(instance=instances(max_requests=5, max_memory=12, max_arrival=4, max_output=5))
 def test_it_agrees_with_the_time_indexed_program_on_all_solvers(instance):
-    events = solve_events(EventProgram(instance)).require(optimal=True)
+    events = solve(EventProgram(instance)).require(optimal=True)
     model = HindsightProgram(instance).to_linear()
     for solver in ("highs", "cp-sat"):
-        assert solve_linear(model, solver).require(optimal=True).objective == events.objective
+        assert solve(model, method=solver).require(optimal=True).objective == events.objective
 
 
 @settings(max_examples=40)
@@ -55,8 +54,8 @@ def test_hard_deadlines(instance, data):
     deadlines = instance.arrivals + instance.outputs + slack[: len(instance)]
     instance = instance.replace(deadlines=deadlines)
     feasible = list(brute_force.schedules(instance, 9, deadlines=deadlines.tolist()))
-    solution = solve_events(EventProgram(instance))
-    assert (solution.stopped is Stopped.INFEASIBLE) is (not feasible)
+    solution = solve(EventProgram(instance))
+    assert (solution.status is Stopped.INFEASIBLE) is (not feasible)
     if feasible:
         least = min(brute_force.cost(starts, instance) for starts in feasible)
         assert solution.require(optimal=True).objective == least
@@ -83,16 +82,16 @@ def test_beside_running_requests_it_agrees_with_all_schedules(
             EventProgram(instance, objective, **beside)
         return
     program = EventProgram(instance, objective, **beside)
-    solution = solve_events(program).require(optimal=True)
+    solution = solve(program).require(optimal=True)
     costs = (
         brute_force.cost(starts, instance, objective)
         for starts in brute_force.schedules(instance, indexed.horizon, now=now, running=running)
     )
     assert solution.objective == pytest.approx(min(costs))
-    assert program.violations(program.read(solution.values)) == []
-    best = solve_linear(indexed.to_linear(), "highs").require(optimal=True)
+    assert program.violations(solution.answer) == []
+    best = solve(indexed, method="highs").require(optimal=True)
     assert best.objective == pytest.approx(solution.objective)
-    assert program.violations(indexed.read(best.values)) == []
+    assert program.violations(best.answer) == []
 
 
 def test_a_start_that_overfills_the_memory_beside_running_requests_is_refused():
@@ -100,45 +99,49 @@ def test_a_start_that_overfills_the_memory_beside_running_requests_is_refused():
     program = EventProgram(instance, now=1, running=Running([2], [3]))
     message = r"steps 3\.\.3: 10 tokens at the first of them where 9 fit"
     with pytest.raises(SolverError, match=message):
-        solve_events(program, start=[1])
-    assert solve_events(program, start=[6]).values.tolist() == [4]
+        solve(program, params=SolveParams(start=Schedule(program.instance, [1])))
+    assert solve(
+        program, params=SolveParams(start=Schedule(program.instance, [6]))
+    ).values.tolist() == [4]
     with pytest.raises(SolverError, match="request a starts at step 0 but arrives at 1"):
-        solve_events(program, start=[0])
+        solve(program, params=SolveParams(start=Schedule(program.instance, [0])))
 
 
 def test_jaillets_counterexample_for_equal_prompts():
     # MC-SF gives 22; the optimum is 21 with completions 1, 2, 6, 12.
     instance = Instance([4] * 4, [1, 1, 6, 6], memory=13)
-    assert solve_events(EventProgram(instance)).require(optimal=True).objective == 21
+    assert solve(EventProgram(instance)).require(optimal=True).objective == 21
 
 
 def test_a_start_beyond_the_latest_starts_is_kept_as_an_answer():
     program = EventProgram(Instance([63, 1, 1], [1, 2, 2], memory=64))
     far = [1000, 0, 0]
-    solution = solve_events(program, start=far, time_limit=1e-9, in_child=False)
+    solution = solve(
+        program, time_limit=1e-9, params=SolveParams(start=Schedule(program.instance, far))
+    )
     assert solution.has_answer
     assert solution.objective <= 1005
-    assert solve_events(program, start=far).objective == 7
+    assert solve(program, params=SolveParams(start=Schedule(program.instance, far))).objective == 7
 
 
 def test_an_infeasible_start_is_refused():
     program = EventProgram(Instance([63, 1, 1], [1, 2, 2], memory=64))
     with pytest.raises(SolverError, match=r"the start is infeasible: steps 1\.\.1: 68 tokens"):
-        solve_events(program, start=[0, 0, 0])
+        solve(program, params=SolveParams(start=Schedule(program.instance, [0, 0, 0])))
 
 
 def test_a_given_bound_is_proven_from_the_outset():
     program = EventProgram(Instance([63, 1, 1], [1, 2, 2], memory=64))
-    assert solve_events(program, bound=6.5).bound == 7
+    assert solve(program, params=SolveParams(bound=6.5)).bound == 7
     # a false one leaves nothing
-    assert solve_events(program, bound=8).objective != 7
+    assert solve(program, params=SolveParams(bound=8)).objective != 7
 
 
 def test_equal_requests_share_their_schedules_with_unequal_ones():
     rng = np.random.default_rng(3)
     instance = Instance(np.repeat(rng.integers(1, 20, 3), 3), np.repeat([4, 7, 2], 3), memory=40)
     program = EventProgram(instance)
-    solution = solve_events(program).require(optimal=True)
+    solution = solve(program).require(optimal=True)
     for group in program.equals:
         assert (np.diff(solution.values[group]) >= 0).all()
     assert Schedule(instance, solution.values).check() == []
@@ -147,7 +150,7 @@ def test_equal_requests_share_their_schedules_with_unequal_ones():
 def test_weights_that_cp_sat_cannot_represent_are_refused():
     instance = Instance([1, 1], [2, 2], memory=3, weights=[1 / 3, 1])
     with pytest.raises(SolverError, match="a weight has more than six decimals"):
-        solve_events(EventProgram(instance, "weighted-latency"))
+        solve(EventProgram(instance, "weighted-latency"))
 
 
 def test_an_impossible_deadline_is_found_before_solving():

@@ -1,9 +1,10 @@
-"""Every solver on every tiny model, and what `solve_linear` refuses."""
+"""Every solver on every tiny model, and what `solve` refuses."""
 
 from __future__ import annotations
 
 import itertools
 import sys
+import threading
 
 import brute_force
 import numpy as np
@@ -17,10 +18,10 @@ from optsched import (
     Family,
     Instance,
     LinearModel,
+    SolveParams,
     SolverError,
     Stopped,
-    solve_events,
-    solve_linear,
+    solve,
 )
 from optsched.models import Rows, Variables
 from optsched.solvers import BACK_ENDS, capabilities
@@ -54,9 +55,9 @@ def by_scipy(model):
 
 
 def check(model, solver, optimum):
-    solution = solve_linear(model, solver)
+    solution = solve(model, method=solver)
     if optimum is None:
-        assert solution.stopped in (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED)
+        assert solution.status in (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED)
         assert not solution.has_answer
         return
     # A whole column of HiGHS may be off by 1e-6, which continuous ones then make use of.
@@ -64,7 +65,7 @@ def check(model, solver, optimum):
     assert model.violations(solution.values) == []
     assert solution.objective == model.objective(solution.values)
     if solver in BACK_ENDS:
-        assert solution.stopped is Stopped.OPTIMAL
+        assert solution.status is Stopped.OPTIMAL
         assert solution.proven_optimal
         assert solution.bound == pytest.approx(optimum, abs=1e-5)
 
@@ -87,7 +88,7 @@ def test_highs_agrees_with_scipy_on_mixed_models(model):
 def test_highs_agrees_with_scipy_on_relaxations(model):
     relaxed = model.relax()
     check(relaxed, "highs", by_scipy(relaxed))
-    solution = solve_linear(relaxed, "highs")
+    solution = solve(relaxed, method="highs")
     if solution.has_answer:
         assert len(solution.duals) == len(model.row_lower)
 
@@ -100,27 +101,30 @@ def test_a_pyomo_solver_finds_the_best_of_all_points(model):
 
 
 def test_a_known_optimum(solver):
-    solution = solve_linear(knapsack(), solver).require()
+    solution = solve(knapsack(), method=solver).require()
     assert solution.values.tolist() == [0, 1, 1]
     assert solution.objective == 7
 
 
 def test_a_child_process_gives_the_same(solver):
-    here, there = (solve_linear(knapsack(), solver, in_child=child) for child in (False, True))
+    here, there = (
+        solve(knapsack(), method=solver, params=SolveParams(in_child=child))
+        for child in (False, True)
+    )
     assert here.values.tolist() == there.values.tolist()
-    assert (here.stopped, here.bound) == (there.stopped, there.bound)
+    assert (here.status, here.bound) == (there.status, there.bound)
 
 
 def test_infeasible_and_unbounded_models_are_told_apart(solver):
     model = knapsack().with_rows(Family.of("many"), [[1, 1, 1]], lower=3)
-    solution = solve_linear(model, solver)
-    assert solution.stopped is Stopped.INFEASIBLE
+    solution = solve(model, method=solver)
+    assert solution.status is Stopped.INFEASIBLE
     assert solution.bound is None
     if solver == "cp-sat":
         return
     x = Variables(Family.of("x"), cost=-1)
     endless = LinearModel.build("endless", [x], [Rows(Family.of("row"), {"x": [[1]]}, lower=1)])
-    assert solve_linear(endless, solver).stopped is Stopped.UNBOUNDED
+    assert solve(endless, method=solver).status is Stopped.UNBOUNDED
 
 
 @pytest.mark.parametrize("solver", ["highs", "cp-sat"])
@@ -128,9 +132,9 @@ def test_an_infeasible_start_is_refused_with_the_row(solver):
     with pytest.raises(
         SolverError, match="start is infeasible: weight is 7, but must be at most 5"
     ):
-        solve_linear(knapsack(), solver, start=[1, 1, 0])
+        solve(knapsack(), method=solver, params=SolveParams(start=[1, 1, 0]))
     with pytest.raises(SolverError, match=r"take\[1\] is 0\.5, but must be a whole number"):
-        solve_linear(knapsack(), solver, start=[0, 0.5, 0])
+        solve(knapsack(), method=solver, params=SolveParams(start=[0, 0.5, 0]))
 
 
 @pytest.mark.parametrize("solver", ["highs", "cp-sat"])
@@ -139,32 +143,36 @@ def test_a_start_is_never_lost(solver, in_child):
     model = market_split()
     start = np.zeros(len(model.cost))
     start[-4:] = model.row_lower
-    solution = solve_linear(model, solver, start=start, time_limit=1e-3, in_child=in_child)
-    assert solution.stopped is Stopped.TIME_LIMIT
+    solution = solve(
+        model, method=solver, time_limit=1e-3, params=SolveParams(start=start, in_child=in_child)
+    )
+    assert solution.status is Stopped.TIME_LIMIT
     assert solution.objective <= model.objective(start)
     assert solution.bound is None or solution.bound <= solution.objective
 
 
 @pytest.mark.parametrize("solver", ["highs", "cp-sat"])
 def test_two_solves_in_a_row_do_not_share_a_start(solver):
-    first = solve_linear(knapsack(), solver, start=[1, 0, 0])
+    first = solve(knapsack(), method=solver, params=SolveParams(start=[1, 0, 0]))
     assert first.objective == 7
     smaller = knapsack(sense="min")
-    assert solve_linear(smaller, solver).values.tolist() == [0, 0, 0]
-    assert solve_linear(smaller.fix(0, 1), solver).values.tolist() == [1, 0, 0]
+    assert solve(smaller, method=solver).values.tolist() == [0, 0, 0]
+    assert solve(smaller.fix(0, 1), method=solver).values.tolist() == [1, 0, 0]
 
 
 @pytest.mark.parametrize("solver", ["highs", "cp-sat"])
 def test_one_thread_and_one_seed_give_one_answer(solver):
     model = market_split(items=12, rows=2)
-    first, second = (solve_linear(model, solver, seed=7) for _ in range(2))
+    first, second = (solve(model, method=solver, params=SolveParams(seed=7)) for _ in range(2))
     assert first.values.tolist() == second.values.tolist()
     assert first.proven_optimal
 
 
 def test_progress_brings_answers_and_bounds_that_hold(solver):
     messages = []
-    solution = solve_linear(market_split(12, 2), solver, on_progress=messages.append)
+    solution = solve(
+        market_split(12, 2), method=solver, params=SolveParams(on_progress=messages.append)
+    )
     if not capabilities(solver).interrupts:
         return
     assert any(message.values is not None for message in messages)
@@ -178,13 +186,16 @@ def test_progress_brings_answers_and_bounds_that_hold(solver):
 
 @pytest.mark.parametrize("solver", ["highs", "cp-sat"])
 @pytest.mark.parametrize("in_child", [False, True])
-def test_raising_stop_iteration_keeps_the_answer(solver, in_child):
-    def stop(progress):
-        if progress.values is not None:
-            raise StopIteration
+def test_a_stop_token_ends_the_solve_and_keeps_the_answer(solver, in_child):
+    stop = threading.Event()
 
-    solution = solve_linear(market_split(), solver, on_progress=stop, in_child=in_child)
-    assert solution.stopped is Stopped.INTERRUPTED
+    def look(progress):
+        if progress.values is not None:
+            stop.set()
+
+    params = SolveParams(in_child=in_child, on_progress=look, stop=stop)
+    solution = solve(market_split(), method=solver, params=params)
+    assert solution.status is Stopped.INTERRUPTED
     assert solution.has_answer
     assert solution.seconds < 20
 
@@ -195,19 +206,19 @@ def test_an_error_in_the_callback_is_the_callers(in_child):
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        solve_linear(market_split(), on_progress=fail, in_child=in_child)
+        solve(market_split(), params=SolveParams(in_child=in_child, on_progress=fail))
 
 
 def test_a_gap_limit_is_no_proof():
     model = market_split(items=20, rows=1, seed=3).with_objective(
         np.r_[np.arange(1, 21), [100.0, 100.0]]
     )
-    exact = solve_linear(model, "cp-sat").require(optimal=True)
+    exact = solve(model, method="cp-sat").require(optimal=True)
     for solver in ("highs", "cp-sat"):
-        loose = solve_linear(model, solver, gap_limit=0.5)
+        loose = solve(model, method=solver, params=SolveParams(gap_limit=0.5))
         assert loose.bound <= exact.objective <= loose.objective
         assert loose.proven_optimal is (loose.bound == loose.objective)
-        assert (loose.stopped is Stopped.OPTIMAL) is loose.proven_optimal
+        assert (loose.status is Stopped.OPTIMAL) is loose.proven_optimal
 
 
 @pytest.mark.parametrize(
@@ -223,15 +234,17 @@ def test_a_gap_limit_is_no_proof():
         ({"gap_limit": -0.1}, "gap_limit is -0.1"),
         ({"memory_limit": 0, "in_child": True}, "memory_limit is 0"),
         ({"memory_limit": 10**9}, "only a child process can be limited; add in_child=True"),
-        ({"solver": "highz"}, "unknown solver 'highz': did you mean 'highs'"),
-        ({"solver": "glpk"}, "glpk is not installed: conda install -c conda-forge glpk"),
-        ({"solver": "glpk", "start": [0, 0, 0]}, "cannot begin from a start"),
-        ({"solver": "appsi_highs", "seed": 3}, "seed is 3, but does not reach Pyomo's appsi_highs"),
+        ({"method": "highz"}, "unknown solver 'highz': did you mean 'highs'"),
+        ({"method": "glpk"}, "glpk is not installed: conda install -c conda-forge glpk"),
+        ({"method": "glpk", "start": [0, 0, 0]}, "cannot begin from a start"),
+        ({"method": "appsi_highs", "seed": 3}, "seed is 3, but does not reach Pyomo's appsi_highs"),
     ],
 )
 def test_bad_options_are_refused_in_one_sentence(options, message):
+    own = {name: value for name, value in options.items() if name in ("method", "time_limit")}
+    rest = {name: value for name, value in options.items() if name not in own}
     with pytest.raises(SolverError) as caught:
-        solve_linear(knapsack(), **options)
+        solve(knapsack(), params=SolveParams(**rest), **own)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -239,7 +252,7 @@ def test_bad_options_are_refused_in_one_sentence(options, message):
 def test_event_programs_are_refused_by_solvers_that_cannot():
     program = EventProgram(Instance([1], [1], memory=2))
     with pytest.raises(SolverError, match="HiGHS does not take event programs; use 'cp-sat'"):
-        solve_events(program, "highs")
+        solve(program, method="highs")
 
 
 @pytest.mark.parametrize("first", ["highspy", "ortools.sat.python.cp_model"])
@@ -259,4 +272,4 @@ def test_a_solver_that_cannot_be_imported_names_the_pin(monkeypatch, module, sol
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SolverError, match=r"pip install .*highspy>=1\.12,<1\.15"):
-        solve_linear(knapsack(), solver)
+        solve(knapsack(), method=solver)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from tiny_models import knapsack, models
 
-from optsched import Family, HindsightProgram, Instance, LinearModel, SolverError, solve_linear
+from optsched import Family, HindsightProgram, Instance, LinearModel, SolverError, solve
 from optsched.models import Rows, Variables
 from optsched.solvers import read_model, write_model
 
@@ -59,7 +59,7 @@ def test_the_hindsight_program_survives_and_keeps_its_optimum(ending, tmp_path):
     again = read_model(tmp_path / f"h{ending}")
     assert again.same_as(model)
     assert again.column_names() == model.column_names()
-    assert solve_linear(again).objective == solve_linear(model).objective
+    assert solve(again).objective == solve(model).objective
 
 
 def test_foreign_names_are_replaced_by_numbers(tmp_path):
@@ -69,7 +69,7 @@ def test_foreign_names_are_replaced_by_numbers(tmp_path):
     again = read_model(tmp_path / "k.mps")
     assert again.column_names() == ["column[0]", "column[1]", "column[2]"]
     assert again.row_names() == ["weight"]
-    assert solve_linear(again).objective == 7
+    assert solve(again).objective == 7
 
 
 def test_indices_beyond_64_bits_are_foreign_names(tmp_path):

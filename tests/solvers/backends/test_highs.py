@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tiny_models import knapsack, models
 
-from optsched import Family, LinearModel, SolverError, Stopped, solve_linear
+from optsched import Family, LinearModel, SolverError, Stopped, solve
 from optsched.models import Rows, Variables
 from optsched.solvers import dual_bound
 from optsched.solvers.backends import highs
@@ -38,22 +38,22 @@ def test_why_it_stopped_and_whether_there_is_an_answer_are_two_facts(name):
     for point in (None, [0.0, 1.0, 1.0]):
         fake = fake_highs(name, point=point, bound=8.0)
         answer = highs._read(fake, knapsack(), True, "Fake")  # noqa: SLF001
-        assert answer.stopped is highs.STATUS[name]
+        assert answer.status is highs.STATUS[name]
         assert (answer.values is not None) is (point is not None or name == "kModelEmpty")
-        assert answer.words == f"words for {name}"
+        assert answer.raw_status == f"words for {name}"
 
 
 def test_an_infeasible_point_and_an_unknown_status_are_not_trusted():
     fake = fake_highs("kFuture", point=[1.0, 1.0, 1.0], feasible=False)
     answer = highs._read(fake, knapsack(), True, "Fake")  # noqa: SLF001
-    assert answer.stopped is Stopped.UNKNOWN
+    assert answer.status is Stopped.UNKNOWN
     assert answer.values is None
 
 
 @settings(max_examples=100)
 @given(model=models(), data=st.data())
 def test_any_prices_prove_a_bound(model, data):
-    solution = solve_linear(model)
+    solution = solve(model)
     assume(solution.has_answer)
     prices = data.draw(
         st.lists(st.floats(-3, 3), min_size=len(model.row_lower), max_size=len(model.row_lower))
@@ -69,7 +69,7 @@ def test_duals_are_the_change_of_the_optimum_per_unit():
 
     def solve(hours):
         rows = Rows(Family.of("hours", shop=[0, 1]), {"make": use}, upper=hours)
-        return solve_linear(LinearModel.build("shops", [make], [rows], sense="max"))
+        return solve(LinearModel.build("shops", [make], [rows], sense="max"))
 
     solution = solve([10, 6])
     assert solution.proven_optimal
@@ -81,8 +81,8 @@ def test_duals_are_the_change_of_the_optimum_per_unit():
 
 
 def test_duals_are_given_for_linear_programs_only():
-    assert solve_linear(knapsack()).duals is None
-    assert solve_linear(knapsack().relax()).duals is not None
+    assert solve(knapsack()).duals is None
+    assert solve(knapsack().relax()).duals is not None
 
 
 def test_a_model_that_highs_does_not_take_is_an_error():
@@ -96,10 +96,10 @@ def test_mixed_models_are_solved_right_by_highs_1_14():
     x = Variables(Family.of("x"), cost=2, upper=1, integer=True)
     y = Variables(Family.of("y"), cost=-1, upper=1)
     row = Rows(Family.of("row"), {"x": [[-1]], "y": [[1]]}, upper=0)
-    assert solve_linear(LinearModel.build("mixed", [x, y], [row])).objective == 0
+    assert solve(LinearModel.build("mixed", [x, y], [row])).objective == 0
 
 
 def test_a_model_without_columns_has_the_offset_as_its_optimum():
     model = LinearModel.build("nothing", [], [], offset=3.0)
     for solver in ("highs", "cp-sat"):
-        assert solve_linear(model, solver).require(optimal=True).objective == 3
+        assert solve(model, method=solver).require(optimal=True).objective == 3

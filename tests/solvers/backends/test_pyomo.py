@@ -9,15 +9,8 @@ from hypothesis import assume, given, settings
 from pyomo.opt import TerminationCondition
 from tiny_models import knapsack, models
 
-from optsched import (
-    Family,
-    HindsightProgram,
-    InfeasibleError,
-    Instance,
-    SolverError,
-    solve_linear,
-)
-from optsched.solvers import from_pyomo, solve_pyomo
+from optsched import Family, HindsightProgram, InfeasibleError, Instance, SolverError, solve
+from optsched.solvers import from_pyomo
 from optsched.solvers.backends import pyomo as pyomo_models
 
 
@@ -39,15 +32,15 @@ def test_a_constraint_added_in_pyomo_counts_on_the_fast_path():
     instance = Instance([5, 9, 2, 2], [3, 2, 6, 6], memory=14)
     program = HindsightProgram(instance, horizon=20)
     m = program.to_pyomo()
-    free = solve_pyomo(m).require(optimal=True)
+    free = solve(m).require(optimal=True)
     waits = sum(step * m.start[i, step] for i, step in m.start if i == 0)
     m.fair = pyo.Constraint(expr=waits <= 1)
-    tied = solve_pyomo(m).require(optimal=True)
+    tied = solve(m).require(optimal=True)
     model = program.to_linear()
     row = np.zeros((1, len(model.cost)))
     columns = model.columns_of("start", request=0)
     row[0, columns] = np.arange(len(columns))
-    native = solve_linear(model.with_rows(Family.of("fair"), row, upper=1))
+    native = solve(model.with_rows(Family.of("fair"), row, upper=1))
     assert tied.objective == native.objective == 29
     assert free.objective == 25
     started = sum(step * m.start[i, step].value for i, step in m.start if i == 0)
@@ -100,12 +93,12 @@ def test_fixed_variables_blocks_ranges_and_sense():
     model = from_pyomo(m)
     assert model.matrix.shape == (1, 2)
     assert (model.row_lower[0], model.row_upper[0]) == (-1, 2.5)
-    assert solve_pyomo(m).objective == pytest.approx(8.5)
+    assert solve(m).objective == pytest.approx(8.5)
     assert (m.b.y.value, m.x[0].value, m.x[1].value) == pytest.approx((2, 0.5, 2))
 
 
 def test_solvers_that_are_not_installed_name_the_line():
     with pytest.raises(SolverError, match="Pyomo's gurobi is not installed: pip install gurobipy"):
-        solve_linear(knapsack(), "gurobi")
+        solve(knapsack(), method="gurobi")
     with pytest.raises(SolverError, match="Pyomo's cbc is not installed: conda install"):
-        solve_linear(knapsack(), "cbc")
+        solve(knapsack(), method="cbc")

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 from literal_balance import allowed, draw_state, imbalance, least_imbalance
 
-from optsched import BalanceState, Stopped, balance
-from optsched.errors import SolverError
+from optsched import BalanceProgram, SolveParams, solve
+from optsched.errors import OptschedError, SolverError
+from optsched.models import BalanceState
+from optsched.solution import Stopped
+
+
+def balance(state, **arguments):
+    """Solve the program of a state; the search of a bound has all the time it needs."""
+    return solve(BalanceProgram(state), **({"time_limit": None} | arguments))
+
 
 KINDS = [(False, False), (True, False), (False, True), (True, True)]
 
@@ -21,16 +29,16 @@ def test_no_method_claims_more_than_enumeration_allows(profiles, memory):
         greedy = balance(state, method="greedy")
         for method in ("swap", "greedy"):
             found = balance(state, method=method)
-            assert allowed(state, found.worker, found.admitted)
+            assert allowed(state, found.answer.worker, found.answer.admitted)
             if not memory:
-                assert found.admitted == min(len(state.waiting), state.free.sum())
-            least = least_imbalance(state, found.admitted)
-            assert found.value == imbalance(state, found.worker)
-            assert found.bound <= least <= found.value
+                assert found.answer.admitted == min(len(state.waiting), state.free.sum())
+            least = least_imbalance(state, found.answer.admitted)
+            assert found.answer.value == imbalance(state, found.answer.worker)
+            assert found.bound <= least <= found.answer.value
             if method == "swap":
-                assert found.value <= greedy.value
+                assert found.answer.value <= greedy.answer.value
                 tried += 1
-                optimal += found.value == least
+                optimal += found.answer.value == least
     assert optimal >= 0.85 * tried
 
 
@@ -40,8 +48,8 @@ def test_exact_methods_prove_the_optimum(method):
     for kind in range(12):
         state = draw_state(generator, profiles=kind % 2 == 1, memory=kind % 3 == 2)
         found = balance(state, method=method)
-        least = least_imbalance(state, found.admitted)
-        assert (found.value, found.bound) == (least, least)
+        least = least_imbalance(state, found.answer.admitted)
+        assert (found.answer.value, found.bound) == (least, least)
         assert found.proven_optimal
         assert (found.status, found.gap) == (Stopped.OPTIMAL, 0.0)
 
@@ -58,19 +66,19 @@ def large(lookahead=20, workers=16, requests=128, seed=0, **arguments):
 def test_solvers_begin_from_swap_and_improve_on_it():
     state = large()
     swap = balance(state, method="swap")
-    exact = balance(state, method="highs", budget=20)
-    assert swap.bound <= exact.bound <= exact.value <= swap.value
+    exact = balance(state, method="highs", time_limit=20)
+    assert swap.bound <= exact.bound <= exact.answer.value <= swap.answer.value
     assert exact.proven_optimal
     assert swap.bound > 0
 
 
 @pytest.mark.parametrize("method", ["auto", "swap", "highs", "cp-sat"])
-def test_past_the_budget_the_best_so_far_is_given(method):
+def test_past_the_time_limit_the_best_so_far_is_given(method):
     state = large(workers=64, lookahead=40)
-    balance(state, method="swap", budget=1e-9)  # compiled
-    found = balance(state, method=method, budget=1e-9)
-    assert found.value == balance(state, method="swap", budget=1e-9).value
-    assert found.bound <= found.value
+    balance(state, method="swap", time_limit=1e-9)  # compiled
+    found = balance(state, method=method, time_limit=1e-9)
+    assert found.answer.value == balance(state, method="swap", time_limit=1e-9).answer.value
+    assert found.bound <= found.answer.value
     assert not found.proven_optimal
     assert found.status is (Stopped.UNKNOWN if method == "swap" else Stopped.TIME_LIMIT)
 
@@ -85,37 +93,37 @@ def test_without_lookahead_the_deficit_search_proves_nearly_all_steps():
 def test_deficit_values_count_the_slowness_that_all_share():
     state = BalanceState([[30], [22], [13]], [0, 1, 2], [5, 8, 8, 11], slowness=3)
     found = balance(state, method="deficit")
-    assert (found.value, found.bound) == (3, 3)
-    assert imbalance(state, found.worker) == 3
+    assert (found.answer.value, found.bound) == (3, 3)
+    assert imbalance(state, found.answer.worker) == 3
 
 
 def test_the_number_of_workers_does_not_change_what_a_bonus_buys():
     state = BalanceState([[50], [40]], [0, 1], [10, 2], bonus=[0, 1000])
-    assert balance(state).worker.tolist() == [-1, 1]
-    assert balance(state).value == 2 * 50 - 50 - 42 - 1000
+    assert balance(state).answer.worker.tolist() == [-1, 1]
+    assert balance(state).objective == 2 * 50 - 50 - 42 - 1000
 
 
 def test_memory_may_leave_requests_waiting_and_the_rest_is_solved():
     state = BalanceState([[50], [40]], [2, 2], [10, 9, 8, 7], memory=[58, 50])
     found = balance(state)
-    assert found.admitted == 2
-    assert allowed(state, found.worker, 2)
+    assert found.answer.admitted == 2
+    assert allowed(state, found.answer.worker, 2)
     assert found.proven_optimal
-    assert found.value == least_imbalance(state, 2)
+    assert found.answer.value == least_imbalance(state, 2)
 
 
 def test_steps_with_nothing_to_decide():
     for state in (BalanceState([[5], [3]], [0, 0], [4]), BalanceState([[5], [3]], [1, 0], [])):
         for method in ("auto", "swap", "highs", "cp-sat"):
             found = balance(state, method=method)
-            assert (found.admitted, found.value, found.bound) == (0, 2, 2)
+            assert (found.answer.admitted, found.answer.value, found.bound) == (0, 2, 2)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"method": "swop"}, "unknown method 'swop': did you mean 'swap'"),
-        ({"budget": 0}, "budget is 0, but must be a positive number of seconds"),
+        ({"time_limit": 0}, "time_limit is 0, but must be a positive number of seconds"),
         ({"method": "deficit"}, "cannot take a lookahead of 1 steps; use 'auto' or 'cp-sat'"),
     ],
 )
@@ -138,3 +146,22 @@ def test_the_deficit_search_says_what_it_does_not_know(arguments, message):
     with pytest.raises(SolverError, match=message):
         balance(state, method="deficit")
     assert balance(state).proven_optimal
+
+
+def test_a_given_number_of_admissions_is_left_to_a_solver():
+    state = BalanceState([[9], [4], [6]], [1, 1, 1], [3, 7, 1])
+    program = BalanceProgram(state, admitted=2)
+    found = solve(program).require(optimal=True)
+    assert found.answer.admitted == 2
+    assert found.objective == found.answer.value == least_imbalance(state, 2)
+    with pytest.raises(SolverError, match="method 'swap' admits all requests that find room"):
+        solve(program, method="swap")
+
+
+def test_an_assignment_and_its_solution_are_one_line_each():
+    found = balance(BalanceState([[9, 10], [4, 0]], [0, 1], [3, 7]))
+    assert found.objective == found.answer.value == 4
+    assert repr(found.answer) == "<Assignment of 1 requests by cp-sat: value 4>"
+    assert repr(found) == "<Solution of 'balance': optimal, objective 4.0>"
+    with pytest.raises(OptschedError, match=r"gap_limit is 0\.5, but does not apply to a Balance"):
+        solve(BalanceProgram(BalanceState([[1]], [1], [1])), params=SolveParams(gap_limit=0.5))

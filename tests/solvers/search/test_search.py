@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -62,14 +64,13 @@ def test_search_gains_at_real_scale():
 def test_interrupt_and_stop_keep_the_best():
     start = run(family("uniform", n=30, seed=1), "fcfs").schedule
 
-    def stop_with(error):
-        def stop(cost):
-            raise error
+    def interrupt(cost):
+        raise KeyboardInterrupt
 
-        return search(start, np.ones(30), work=1e12, on_progress=stop)
-
-    for error, interrupted in ((KeyboardInterrupt, True), (StopIteration, False)):
-        found = stop_with(error)
+    stop = threading.Event()
+    ways = ({"on_progress": interrupt}, {"on_progress": lambda _: stop.set(), "stop": stop})
+    for way, interrupted in zip(ways, (True, False), strict=True):
+        found = search(start, np.ones(30), work=1e12, **way)
         assert found.interrupted is interrupted
         assert found.schedule.total_latency < start.total_latency
     late = search(start, np.ones(30), work=1e12, deadline=0.0)

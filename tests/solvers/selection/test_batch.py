@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import BatchSelection, Instance, SolverError, select
-from optsched.solvers import BATCH_METHODS
+from optsched import BatchSelection, Instance, SolverError
+from optsched.solvers import BATCH_METHODS, select_batch
 from optsched.solvers.selection.batch import _least_sums
 
 
@@ -33,7 +33,7 @@ tiny = instances(max_requests=7, max_memory=25, max_output=9)
 @settings(max_examples=300)
 @given(instance=tiny)
 def test_the_table_finds_the_best_of_all_batches(instance):
-    batch = select(instance, "dp")
+    batch = select_batch(instance, "dp")
     assert (batch.ratio, -len(batch)) == best(instance)
     assert batch.factor == 1
     assert selection_of(instance).fits(batch.requests)
@@ -44,7 +44,7 @@ def test_the_table_finds_the_best_of_all_batches(instance):
 @settings(max_examples=100)
 @given(instance=tiny)
 def test_mip_finds_the_best_of_all_batches_in_both_fits(fit, instance):
-    batch = select(instance, "mip", fit)
+    batch = select_batch(instance, "mip", fit)
     assert (batch.ratio, -len(batch)) == best(instance, fit)
     assert batch.factor == 1
     assert selection_of(instance, fit).fits(batch.requests)
@@ -54,7 +54,7 @@ def test_mip_finds_the_best_of_all_batches_in_both_fits(fit, instance):
 @given(instance=instances(max_requests=8, max_memory=60, max_output=50), data=st.data())
 def test_the_scaled_table_keeps_its_factor_and_fits(instance, data):
     epsilon = data.draw(st.sampled_from([0.01, 0.1, 0.5, 1.0, 5.0]))
-    batch = select(instance, "scaled-dp", epsilon=epsilon)
+    batch = select_batch(instance, "scaled-dp", epsilon=epsilon)
     least, _ = best(instance)
     assert selection_of(instance).fits(batch.requests)
     assert batch.factor in (1.0, 1.0 + epsilon)
@@ -68,7 +68,10 @@ def test_the_scaled_table_keeps_its_factor_where_it_rounds(epsilon):
     for _ in range(30):
         outputs = rng.integers(2000, 9000, 40)
         instance = Instance(rng.integers(1, 3000, 40), outputs, memory=30_000)
-        exact, batch = select(instance, "dp"), select(instance, "scaled-dp", epsilon=epsilon)
+        exact, batch = (
+            select_batch(instance, "dp"),
+            select_batch(instance, "scaled-dp", epsilon=epsilon),
+        )
         assert batch.ratio <= Fraction(batch.factor) * exact.ratio
         assert selection_of(instance).fits(batch.requests)
         rounded += batch.factor > 1
@@ -95,7 +98,7 @@ def test_the_papers_alg_3_returns_batches_that_do_not_fit():
     printed = literal_alg_3(instance, epsilon=1.0, precision=6)
     assert len(printed) == 3  # 87 tokens, counted as 2 tens each
     assert not selection_of(instance).fits(printed)
-    assert len(select(instance, "scaled-dp", epsilon=1.0)) == 2
+    assert len(select_batch(instance, "scaled-dp", epsilon=1.0)) == 2
 
 
 @settings(max_examples=100)
@@ -134,7 +137,7 @@ def literal_alg_4(instance):
 @settings(max_examples=200)
 @given(instance=instances(max_requests=12, max_memory=40, max_output=15))
 def test_swap_is_algorithm_4(instance):
-    assert set(select(instance, "swap").requests.tolist()) == literal_alg_4(instance)
+    assert set(select_batch(instance, "swap").requests.tolist()) == literal_alg_4(instance)
 
 
 def literal_alg_5(instance, sample):
@@ -161,7 +164,7 @@ def test_quantile_greedy_is_algorithm_5(instance, seed):
     generator = np.random.default_rng(seed)
     count = len(instance)
     sample = generator.choice(count, max(1, count // 2), replace=False)
-    found = select(instance, "quantile", seed=seed)
+    found = select_batch(instance, "quantile", seed=seed)
     assert set(found.requests.tolist()) == literal_alg_5(instance, sample)
 
 
@@ -169,7 +172,7 @@ def test_quantile_greedy_is_algorithm_5(instance, seed):
 @settings(max_examples=30)
 @given(instance=tiny)
 def test_every_method_gives_a_batch_that_fits_and_is_not_empty(method, instance):
-    batch = select(instance, method)
+    batch = select_batch(instance, method)
     assert len(batch) > 0
     assert selection_of(instance).fits(batch.requests)
     assert batch.ratio >= best(instance)[0]
@@ -177,7 +180,7 @@ def test_every_method_gives_a_batch_that_fits_and_is_not_empty(method, instance)
 
 def test_a_known_optimum():
     # One request of output 1 has F = 1, two have 2/4, three do not fit.
-    batch = select(Instance([1, 1, 1], [1, 1, 1], memory=5))
+    batch = select_batch(Instance([1, 1, 1], [1, 1, 1], memory=5))
     assert (len(batch), batch.ratio) == (2, Fraction(1, 2))
 
 
@@ -192,10 +195,10 @@ def test_a_known_optimum():
 )
 def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(SolverError, match=message):
-        select(Instance([1], [1], memory=2), **arguments)
+        select_batch(Instance([1], [1], memory=2), **arguments)
 
 
 def test_a_table_that_would_be_too_large_is_refused_before_it_is_made():
     many = Instance(np.ones(20_000), np.ones(20_000), memory=40_000)
     with pytest.raises(SolverError, match=r"would take .* GB; use 'scaled-dp', 'swap' or 'mip'"):
-        select(many, "dp")
+        select_batch(many, "dp")

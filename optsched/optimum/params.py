@@ -1,0 +1,167 @@
+"""How `optsched.solve` works: what a caller may set beyond problem, time and method."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from optsched.errors import OptschedError, SolverError, nearest
+from optsched.models.objectives import LATENESS
+from optsched.solvers.backends.base import Options
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterable
+
+    from optsched.models.objectives import Lateness
+    from optsched.solvers.backends.base import OnProgress
+
+
+class Effort(NamedTuple):
+    """How far the stages go that prove most small instances, in work and not in seconds."""
+
+    search: float  # work
+    phases: int  # of the configuration bound
+    iterations: int
+    nodes: int  # of branch and bound
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """When the stages for an `Instance` are worth their time (docs/research.md has figures)."""
+
+    events: int = 12  # requests up to which the event program is the faster one
+    smallest: int = 30  # requests up to which an exact stage gets to the end
+    small: int = 50  # requests up to which it gets far
+    exact: int = 24  # requests up to which branch and bound is worth the time
+    large_gap: float = 0.04  # above which large requests do not pack, and the bound is too low
+    nonzeros: int = 20_000_000  # up to which a time-indexed program is built
+    priced: int = 1000  # requests up to which prices are improved offline
+    prices_offline: float = 0.05  # shares of the time left
+    prices_arrivals: float = 0.15
+    delays: float = 0.4
+    delays_few: float = 0.2
+    few: int = 400  # requests that are better searched than delayed
+    # Each takes several times as long as the one before: little is lost where it is not enough.
+    efforts: tuple[Effort, ...] = (
+        Effort(search=4e5, phases=1, iterations=0, nodes=1_500),
+        Effort(search=4e6, phases=4, iterations=50, nodes=80_000),
+        Effort(search=2e7, phases=8, iterations=200, nodes=300_000),
+    )
+    first_prices: float = 2e5  # work that takes milliseconds and gives most of what prices can
+    tables: int = 2_000_000  # output tokens x requests x memory up to which sizes take milliseconds
+    tiny: int = 8  # requests up to which all efforts are worth it, and events take tenths of a
+    varied: float = 0.45  # second if they vary as much in memory-time (deviation over mean)
+    hopeless: float = 0.1  # gap above which more requests are left to stages that take their time
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name != "efforts" and not 0 <= value < math.inf:
+                raise OptschedError(f"tuning: {each.name} is {value!r}, but must be from 0")
+
+
+@dataclass(frozen=True, eq=False)
+class SolveParams:
+    """What `solve` may be told beyond problem, time limit, objective and method.
+
+    A parameter that the problem has no use for is refused.
+
+    Parameters
+    ----------
+    threads
+        Number of threads. The same seed and number give the same answer unless time runs out.
+    seed
+        Seed of all random numbers.
+    memory_limit
+        Bytes that an exact search, or a solver in a child process, may take; None for no limit.
+    gap_limit
+        Gap at which to stop, as a share of the objective; 0 goes on to the proof. Programs only.
+    start
+        An answer to begin from, in the terms of the problem: a `Schedule` for an instance, a point
+        for a `LinearModel`.
+    bound
+        A proven lower bound on the objective of an `EventProgram`.
+    horizon
+        Instances: consider only schedules that complete by this step. None considers all: the
+        steps that have to be modelled are then proven, not guessed.
+    lateness, penalty
+        Instances: with "per-step" or "per-request" a deadline may be missed at this price.
+    epsilon
+        Relative error that the method "scaled-dp" may make.
+    solver
+        What solves the programs of the method "mip".
+    in_child
+        Whether to solve a program in a child process, which ends with the time limit whatever the
+        solver is doing, and whose death costs no more than the proof.
+    on_progress
+        Called with a `Progress` now and then, and for each better answer.
+    stop
+        Set it, from `on_progress` or from another thread, to end the solve as Ctrl-C does: with
+        the best that is known.
+    tuning
+        Thresholds of the stages for an instance.
+
+    Raises
+    ------
+    OptschedError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> SolveParams(threads=0)
+    Traceback (most recent call last):
+        ...
+    optsched.errors.SolverError: threads is 0, but must be a whole number from 1
+    """
+
+    threads: int = 1
+    seed: int = 0
+    memory_limit: int | None = None
+    gap_limit: float = 0.0
+    start: Any = None
+    bound: float | None = None
+    horizon: int | None = None
+    lateness: Lateness = "forbidden"
+    penalty: float = 0.0
+    epsilon: float = 0.1
+    solver: str = "highs"
+    in_child: bool = False
+    on_progress: OnProgress | None = None
+    stop: threading.Event | None = None
+    tuning: Tuning = field(default_factory=Tuning)
+
+    def __post_init__(self) -> None:
+        self.options(None)
+        if self.lateness not in LATENESS:
+            known = nearest(str(self.lateness), LATENESS)
+            raise OptschedError(f"unknown lateness {self.lateness!r}: {known}")
+        if not self.penalty >= 0:
+            raise OptschedError(f"penalty is {self.penalty}, but cannot be negative")
+        if not 0 < self.epsilon < math.inf:
+            raise SolverError(f"epsilon is {self.epsilon!r}, but must be a positive number")
+        for name, good, wish in (
+            ("on_progress", callable(self.on_progress), "be a function of one Progress"),
+            ("stop", hasattr(self.stop, "is_set"), "be a threading.Event"),
+            ("tuning", isinstance(self.tuning, Tuning), "be a Tuning"),
+        ):
+            if (value := getattr(self, name)) is not None and not good:
+                raise OptschedError(f"{name} is {value!r}, but must {wish}")
+
+    def options(self, time_limit: float | None) -> Options:
+        """Return what a back end is asked for."""
+        return Options(time_limit, self.threads, self.seed, self.gap_limit, self.memory_limit)
+
+    def check_used(self, used: Iterable[str], problem: str) -> None:
+        """Refuse parameters that are set but that a kind of problem has no use for."""
+        plain = SolveParams()
+        for name in (each.name for each in fields(self)):
+            value, default = getattr(self, name), getattr(plain, name)
+            unset = value is default or (
+                isinstance(default, int | float | str) and value == default
+            )
+            if name not in used and not unset and name != "tuning":
+                raise OptschedError(
+                    f"{name} is {value!r}, but does not apply to {problem}; leave it out"
+                )

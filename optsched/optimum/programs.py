@@ -1,0 +1,175 @@
+"""How `solve` goes about each kind of problem that is no instance."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from optsched.errors import OptschedError, SolverError
+from optsched.instance import Instance
+from optsched.models.batch import BatchSelection
+from optsched.models.cluster.balance import BalanceProgram
+from optsched.models.events import EventProgram
+from optsched.models.linear.model import LinearModel
+from optsched.solution import Solution, Stopped
+from optsched.solvers.backends.driver import solve_events, solve_linear
+from optsched.solvers.backends.pyomo import compile_pyomo, write_values
+from optsched.solvers.balance.balance import assign_balanced
+from optsched.solvers.selection.batch import Batch, select_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from optsched._internal.arrays import FloatArray
+    from optsched.models.program import Program
+    from optsched.optimum.params import SolveParams
+
+_WATCHED = ("on_progress", "stop")
+_BACK_END = ("threads", "seed", "memory_limit", "gap_limit", "start", "in_child", *_WATCHED)
+
+
+class Kind(NamedTuple):
+    """A kind of problem: what to call it, which parameters it uses, and what solves it."""
+
+    title: str
+    used: tuple[str, ...]
+    solve: Callable[[Any, str, float | None, SolveParams], Solution]
+
+
+def kind_of(problem: object) -> Kind:
+    """Return the kind of a problem, by what it is or by the methods that it has."""
+    for known, kind in _KINDS.items():
+        if isinstance(problem, known):
+            return kind
+    if all(hasattr(problem, method) for method in ("to_linear", "read", "write_point")):
+        return _PROGRAM
+    if "pyomo" in sys.modules and hasattr(problem, "component_data_objects"):
+        return _PYOMO
+    raise OptschedError(
+        f"cannot solve a {type(problem).__name__}; give an Instance, a program of optsched.models, "
+        "a LinearModel or a Pyomo model"
+    )
+
+
+def _solve_model(
+    model: LinearModel, method: str, time_limit: float | None, params: SolveParams
+) -> Solution:
+    return solve_linear(
+        model,
+        "highs" if method == "auto" else method,
+        params.options(time_limit),
+        start=params.start,
+        on_progress=params.on_progress,
+        stop=params.stop,
+        in_child=params.in_child,
+    )
+
+
+def _solve_program(
+    program: Program, method: str, time_limit: float | None, params: SolveParams
+) -> Solution:
+    if params.start is not None:
+        params = replace(params, start=program.write_point(params.start))
+    found = _solve_model(program.to_linear(), method, time_limit, params)
+    return found.with_answer(program.read)
+
+
+def _solve_pyomo(
+    native: Any, method: str, time_limit: float | None, params: SolveParams
+) -> Solution:
+    """Solve a Pyomo model and put the answer into its variables."""
+    model, variables = compile_pyomo(native)
+    found = _solve_model(model, method, time_limit, params)
+
+    def write(values: FloatArray) -> Any:
+        write_values(variables, values)
+        return native
+
+    return found.with_answer(write)
+
+
+def _solve_events(
+    program: EventProgram, method: str, time_limit: float | None, params: SolveParams
+) -> Solution:
+    start = params.start
+    found = solve_events(
+        program,
+        "cp-sat" if method == "auto" else method,
+        params.options(time_limit),
+        start=None if start is None else program.write_point(start),
+        bound=params.bound,
+        on_progress=params.on_progress,
+        stop=params.stop,
+        in_child=params.in_child,
+    )
+    return found.with_answer(program.read)
+
+
+def _solve_balance(
+    program: BalanceProgram, method: str, time_limit: float | None, params: SolveParams
+) -> Solution:
+    return assign_balanced(
+        program,
+        method,
+        params.options(time_limit),
+        on_progress=params.on_progress,
+        stop=params.stop,
+    )
+
+
+def _solve_batch(
+    program: BatchSelection, method: Any, time_limit: float | None, params: SolveParams
+) -> Solution:
+    if method == "auto":
+        method = "dp" if program.fit == "peak" and program.size is None else "mip"
+    if program.size is not None:
+        return _solve_batch_of_size(program, method, time_limit, params)
+    began = time.perf_counter()
+    batch = select_batch(
+        Instance(program.prompts, program.outputs, program.memory),
+        method,
+        program.fit,
+        epsilon=params.epsilon,
+        seed=params.seed,
+        solver=params.solver,
+        time_limit=params.options(time_limit).time_limit,
+    )
+    ratio = float(batch.ratio)
+    return Solution(
+        Stopped.OPTIMAL if batch.factor == 1 else Stopped.UNKNOWN,
+        batch.method,
+        time.perf_counter() - began,
+        objective=ratio,
+        bound=None if batch.factor is None else ratio / batch.factor,
+        model="batch",
+        answer=batch,
+    )
+
+
+def _solve_batch_of_size(
+    program: BatchSelection, method: str, time_limit: float | None, params: SolveParams
+) -> Solution:
+    """Solve the linear program of one size, whose objective is the sum of outputs."""
+    if method != "mip":
+        raise SolverError(f"method {method!r} finds the best size itself; leave size out")
+    found = _solve_model(
+        program.to_linear(), params.solver, time_limit, replace(params, start=None)
+    )
+
+    def read(values: FloatArray) -> Batch:
+        members = program.read(values)
+        return Batch(members, program.ratio(members), "mip", None)
+
+    return found.with_answer(read)
+
+
+_PROGRAM = Kind("a program", _BACK_END, _solve_program)
+_PYOMO = Kind("a Pyomo model", tuple(n for n in _BACK_END if n != "start"), _solve_pyomo)
+_KINDS: dict[type, Kind] = {
+    LinearModel: Kind("a LinearModel", _BACK_END, _solve_model),
+    EventProgram: Kind("an EventProgram", (*_BACK_END, "bound"), _solve_events),
+    BalanceProgram: Kind("a BalanceProgram", ("threads", "seed", *_WATCHED), _solve_balance),
+    BatchSelection: Kind("a BatchSelection", ("seed", "epsilon", "solver"), _solve_batch),
+}
