@@ -1,3 +1,4 @@
+from .backends.base import Answer as Answer
 from .backends.base import Capabilities as Capabilities
 from .backends.base import Options as Options
 from .backends.base import Progress as Progress

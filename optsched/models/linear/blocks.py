@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +10,14 @@ import numpy as np
 from scipy import sparse
 
 from optsched.errors import ModelError
-from optsched.models.linear.families import read_only
+from optsched.models.linear.families import Family, read_only
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray
-    from optsched.models.linear.families import Family
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ def join_blocks(group: Rows, families: tuple[Family, ...]) -> sparse.csr_array[n
             raise ModelError(
                 f"rows {group.family!r}: there are no variables {name!r}, only {', '.join(known)}"
             )
-        part = sparse.csr_array(block, dtype=np.float64)
+        part = as_block(group.family.name, block)
         expected = (len(group.family), len(families[known.index(name)]))
         if part.shape != expected:
             raise ModelError(
@@ -120,6 +120,43 @@ def join_blocks(group: Rows, families: tuple[Family, ...]) -> sparse.csr_array[n
         )
         joined = shifted if joined.nnz == 0 else joined + shifted
     return joined
+
+
+def as_block(name: str, coefficients: Any) -> sparse.csr_array[np.float64]:
+    """Return coefficients, dense or sparse, as a matrix; one row may be written as a list."""
+    try:
+        rows = coefficients if sparse.issparse(coefficients) else np.atleast_2d(coefficients)
+        return sparse.csr_array(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ModelError(
+            f"rows {name!r}: the coefficients are no table of numbers with one row per row and "
+            "one column per column of the model"
+        ) from None
+
+
+def named_rows(
+    name: Family | str, coefficients: Any, variables: tuple[Family, ...]
+) -> tuple[Family, sparse.csr_array[np.float64]]:
+    """Return a family of rows and its coefficients, given as a matrix or by family of columns."""
+    if not isinstance(name, Family | str):
+        raise ModelError(f"rows are called {name!r}, but need a name or a Family")
+    label = name if isinstance(name, str) else name.name
+    by_family = isinstance(coefficients, Mapping)
+    blocks = coefficients.values() if by_family else [coefficients]
+    parts = [as_block(label, block) for block in blocks]
+    count = parts[0].shape[0] if parts else 0
+    family = name
+    if isinstance(family, str):
+        family = Family.of(label) if count == 1 else Family.of(label, row=range(count))
+    if by_family:
+        return family, join_blocks(Rows(family, coefficients), variables)
+    width = sum(map(len, variables))
+    if parts[0].shape != (len(family), width):
+        raise ModelError(
+            f"rows {family!r}: the matrix has shape {parts[0].shape}, but there are "
+            f"{len(family)} rows and {width} columns"
+        )
+    return family, parts[0]
 
 
 def stack(parts: Sequence[Any], width: int) -> sparse.csr_array[np.float64]:

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy import sparse
 
 from optsched.errors import ModelError as ModelError
 from optsched.models.linear.blocks import Rows as Rows
 from optsched.models.linear.blocks import Variables as Variables
-from optsched.models.linear.blocks import canonical, join_blocks, spread, stack
+from optsched.models.linear.blocks import canonical, join_blocks, named_rows, spread, stack
 from optsched.models.linear.checks import check_families, check_length, check_numbers
 from optsched.models.linear.comparison import identical, same_by_name
 from optsched.models.linear.families import Family as Family
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+    from scipy import sparse
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
 
@@ -290,19 +290,19 @@ class LinearModel:
 
     def with_rows(
         self,
-        family: Family,
-        matrix: Any,
+        name: Family | str,
+        coefficients: Any,
         lower: npt.ArrayLike = -np.inf,
         upper: npt.ArrayLike = np.inf,
     ) -> LinearModel:
-        """Add a family of rows.
+        """Add rows.
 
         Parameters
         ----------
-        family
-            Their names.
-        matrix
-            Coefficients, dense or sparse, shape (rows, n).
+        name
+            What to call them, or a `Family` that says what tells them apart.
+        coefficients
+            Dense or sparse, shape (rows, n); or by family of columns, as in `Rows`.
         lower, upper
             Bounds; numbers hold for every row.
 
@@ -314,24 +314,18 @@ class LinearModel:
         Raises
         ------
         ModelError
-            If the matrix has another shape or there are rows of that name already.
+            If the coefficients have another shape or there are rows of that name already.
 
         Examples
         --------
         >>> take = Variables(Family.of("take", item=[0, 1]), cost=[2, 1], upper=1, integer=True)
         >>> model = LinearModel.build("any", [take], [], sense="max")
-        >>> print(model.with_rows(Family.of("one"), [[1, 1]], upper=1))
+        >>> print(model.with_rows("one", [1, 1], upper=1))
         any: max over 2 columns (2 integer), 1 row, 2 nonzeros
           column  take[item]        2  integer, 0..1
           row     one               1  2 nonzeros
         """
-        rows: Any = matrix if sparse.issparse(matrix) else np.atleast_2d(matrix)
-        block = sparse.csr_array(rows, dtype=np.float64)
-        if block.shape != (len(family), len(self.cost)):
-            raise ModelError(
-                f"rows {family!r}: the matrix has shape {block.shape}, but there are "
-                f"{len(family)} rows and {len(self.cost)} columns"
-            )
+        family, block = named_rows(name, coefficients, self.variables)
         return dataclasses.replace(
             self,
             matrix=stack([self.matrix, block], len(self.cost)),

@@ -74,7 +74,7 @@ def search(
     on_progress: Callable[[float], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Search:
-    """Improve a feasible schedule; never worse than the start, also where Ctrl-C or `stop` end it."""
+    """Improve a feasible schedule; never worse than the start, also where Ctrl-C ends it."""
     instance = start.instance
     if start.makespan > MAX_STEPS:
         raise OptschedError(

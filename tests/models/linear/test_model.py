@@ -158,6 +158,17 @@ def test_each_change_moves_the_optimum_as_it_should():
     assert optimum(model.with_objective(-1, sense="min")) == -2
 
 
+def test_rows_need_no_more_than_a_name():
+    model = knapsack()
+    one = model.with_rows("not_both", [0, 1, 1], upper=1)
+    assert optimum(one) == 6
+    assert one.row_names()[-1] == "not_both"
+    two = model.with_rows("pairs", [[1, 1, 0], [0, 1, 1]], upper=[2, 1])
+    assert two.row_names()[-2:] == ["pairs[0]", "pairs[1]"]
+    by_family = model.with_rows("not_both", {"take": [[0, 1, 1]]}, upper=1)
+    assert by_family == one
+
+
 def test_tolerance_is_relative_for_large_bounds_and_absolute_for_whole_numbers():
     x = Variables(Family.of("x"), lower=0, upper=1e6, integer=True)
     model = LinearModel.build("scale", [x], [])
@@ -202,6 +213,13 @@ REFUSED = [
     ),
     (lambda: knapsack().fix([1], np.nan), r"column take\[1\]: no number lies between"),
     (lambda: knapsack().with_rows(Family.of("r"), [[1, 2]]), r"shape \(1, 2\), but there are 1"),
+    (lambda: knapsack().with_rows("r", [1, 2]), r"rows r: the matrix has shape \(1, 2\)"),
+    (
+        lambda: knapsack().with_rows("r", "one"),
+        "rows 'r': the coefficients are no table of numbers",
+    ),
+    (lambda: knapsack().with_rows([1, 1, 1], "r"), "but need a name or a Family"),
+    (lambda: knapsack().with_rows("r", {"x": [1]}), "there are no variables 'x', only take"),
     (
         lambda: knapsack().with_rows(Family.of("weight"), [[1, 2, 3]]),
         "two families of rows are called 'weight'",

@@ -9,6 +9,7 @@ import threading
 import brute_force
 import numpy as np
 import pytest
+import scipy_back_end
 from fresh import imports, printed
 from hypothesis import assume, given, reject, settings
 from tiny_models import knapsack, market_split, models
@@ -247,6 +248,16 @@ def test_bad_options_are_refused_in_one_sentence(options, message):
         solve(knapsack(), params=SolveParams(**rest), **own)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("in_child", [False, True])
+def test_a_new_back_end_is_one_file_and_its_name(monkeypatch, in_child):
+    monkeypatch.setitem(BACK_ENDS, "scipy", scipy_back_end)
+    params = SolveParams(in_child=in_child)
+    solution = solve(knapsack(), method="scipy", params=params).require(optimal=True)
+    assert (solution.objective, solution.solver) == (7, "SciPy")
+    with pytest.raises(SolverError, match="SciPy cannot begin from a start; leave it out or use"):
+        solve(knapsack(), method="scipy", params=SolveParams(start=[1, 0, 0]))
 
 
 def test_event_programs_are_refused_by_solvers_that_cannot():
