@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, overload
 
 from optsched.errors import OptschedError, nearest
 from optsched.instance import Instance
 from optsched.optimum.params import SolveParams
 from optsched.optimum.programs import kind_of
-from optsched.optimum.stages import Task
+from optsched.optimum.stages.plan import go_through
+from optsched.optimum.stages.policies import run_policies
+from optsched.optimum.state import State
+from optsched.schedule import Schedule
+from optsched.solvers.backends.base import Options
 from optsched.solvers.bounds.bound import OBJECTIVES
 
 if TYPE_CHECKING:
@@ -24,13 +27,13 @@ _USED = (
     "threads",
     "seed",
     "memory_limit",
+    "start",
     "horizon",
     "lateness",
     "penalty",
     "on_progress",
+    "stop",
 )
-
-_EXACT_MOST = 24  # requests up to which branch and bound is worth the time
 
 
 @overload
@@ -142,71 +145,40 @@ def _solve_instance(
     for name, value, known in (("objective", objective, OBJECTIVES), ("method", method, METHODS)):
         if value not in known:
             raise OptschedError(f"unknown {name} {value!r}: {nearest(str(value), known)}")
-    options, horizon = params.options(time_limit), params.horizon
-    limit = math.inf if options.time_limit is None else options.time_limit
-    seed = params.seed
-    plain = objective != "makespan" and instance.deadlines is None and horizon is None
-    if method in ("search", "exact") and not plain:
+    state = State(instance, objective, method, params.options(time_limit), params)
+    if method in ("search", "exact") and not state.plain:
         raise OptschedError(
             f"{method} minimises latency without deadlines or a horizon; use highs or cp-sat"
         )
     if method == "exact" and objective != "total-latency":
         raise OptschedError(f"exact minimises total latency, not {objective}; use highs or cp-sat")
-    task = Task(
-        instance,
-        objective,
-        params.lateness,
-        params.penalty,
-        horizon,
-        limit,
-        params.threads,
-        params.on_progress,
-    )
-    try:
-        task.begin()
-        small = len(instance) <= _EXACT_MOST and objective == "total-latency"
-        if small and plain and method in ("auto", "exact"):
-            task.prove_small(method, seed, options)
-        if not task.proven and plain and method in ("auto", "search", "exact"):
-            task.improve_prices()
-            task.delay_large(seed)
-            task.search(seed, share=1.0 if method == "search" else 0.1)
-        if not task.proven and plain and (method == "exact" or (method == "auto" and task.large)):
-            task.price_configurations(seed + 2)
-        # Where sizes gained on prices, a time-indexed program would not get as far.
-        priced = task.sizes is not None
-        if not task.proven and priced and (method == "exact" or len(instance) <= _EXACT_MOST):
-            task.branch_and_bound(options.memory_limit)
-        if not task.proven and not priced and method in ("auto", "highs", "cp-sat"):
-            task.solve_exactly(method, options)
-        if not task.proven and plain and method == "auto":
-            task.search(seed + 1, share=1.0)
-    except KeyboardInterrupt:
-        task.status = "interrupted"
-    return task.result()
+    if params.start is not None:
+        _offer(state, params.start)
+    go_through(state)
+    return state.result()
+
+
+def _offer(state: State, start: object) -> None:
+    """Begin from a schedule."""
+    if not isinstance(start, Schedule) or start.instance != state.instance:
+        raise OptschedError(
+            f"start is {start!r}, but must be a Schedule of the instance that is solved"
+        )
+    state.offer(start)
+    if state.best is None:
+        broken = start.check()
+        why = str(broken[0]) if broken else "it completes after the horizon"
+        raise OptschedError(f"the start is infeasible: {why}; correct it or solve without a start")
 
 
 def proven_horizon(instance: Instance, objective: ScheduleObjective = "total-latency") -> int:
-    """Find a step within which some optimal schedule completes, from a schedule and a bound.
+    """Return a step within which some optimal schedule completes, from a schedule and a bound.
 
-    Parameters
-    ----------
-    instance
-        The requests.
-    objective
-        What is minimised.
+    It is usually much less than `optsched.models.safe_horizon`, which needs no schedule.
 
-    Returns
-    -------
-    int
-        Usually much smaller than `optsched.models.safe_horizon`, which needs no schedule.
-
-    Examples
-    --------
-    >>> from optsched import Instance
     >>> proven_horizon(Instance([63, 1, 1], [1, 2, 2], memory=64))
     3
     """
-    task = Task(instance, objective, "forbidden", 0.0, None, math.inf, 1, None)
-    task.begin()
-    return int((task.latest_starts() + instance.outputs).max())
+    state = State(instance, objective, "auto", Options())
+    run_policies(state)
+    return int((state.latest_starts() + instance.outputs).max())

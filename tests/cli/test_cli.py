@@ -153,12 +153,12 @@ def test_solve_says_no_to_impossible_deadlines(optsched_command, tmp_path):
 
 
 def test_interrupted_solve_keeps_what_it_has(optsched_command, trace, monkeypatch):
-    from optsched.optimum import stages
+    from optsched.optimum.stages import exact
 
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stages, "solve_events", interrupted)
+    monkeypatch.setattr(exact, "solve_events", interrupted)
     code, out, _ = optsched_command(
         *("solve", "family:uniform,n=11", "--method", "cp-sat", "--json", "-")
     )
@@ -392,10 +392,10 @@ def test_python_and_command_line_agree(optsched_command, trace):
     assert from_cli == comparison.to_pandas()["total_latency"].to_dict()
 
 
-def test_hindsight_explains_the_gap_or_says_why_not(optsched_command, tmp_path):
+def test_solve_explains_the_gap_or_says_why_not(optsched_command, tmp_path):
     proof = tmp_path / "proof.json"
     code, out, _ = optsched_command(
-        *("hindsight", "family:uniform,n=8", "--time-limit", 120),
+        *("solve", "family:uniform,n=8", "--time-limit", 120),
         *("--certificate", proof, "--json", "-"),
     )
     content = json.loads(out)
@@ -408,19 +408,19 @@ def test_hindsight_explains_the_gap_or_says_why_not(optsched_command, tmp_path):
     path = tmp_path / "far.csv"
     path.write_text("prompt_tokens,output_tokens,arrival\n4,6,0\n4,6,0\n4,6,1000000000\n")
     code, out, err = optsched_command(
-        *("hindsight", path, "--memory", 13, "--time-limit", 2, "--json", "-")
+        *("solve", path, "--memory", 13, "--time-limit", 2, "--json", "-")
     )
     assert (code, json.loads(out)["explanation"]) == (0, None)
     assert "use longer steps" in err
 
 
-def test_hindsight_writes_the_proof_of_its_bound_or_says_that_there_is_none(
+def test_solve_writes_the_proof_of_its_bound_or_says_that_there_is_none(
     optsched_command, tmp_path
 ):
     proof = tmp_path / "proof.json"
     trace = "family:uniform,n=30"
     code, out, err = optsched_command(
-        *("hindsight", trace, "--time-limit", 12, "--certificate", proof, "--json", "-")
+        *("solve", trace, "--time-limit", 12, "--certificate", proof, "--json", "-")
     )
     content = json.loads(out)
     assert (code, content["proof"], err) == (0, "configuration", "")
@@ -429,7 +429,7 @@ def test_hindsight_writes_the_proof_of_its_bound_or_says_that_there_is_none(
     code, _, err = optsched_command("check-certificate", "family:uniform,n=31", proof)
     assert (code, "belongs to another instance" in err) == (2, True)
     code, out, err = optsched_command(
-        *("hindsight", "family:uniform,n=7", "--time-limit", 9, "--certificate", proof)
+        *("solve", "family:uniform,n=7", "--time-limit", 9, "--certificate", proof)
     )
     assert ("by configuration" in out) or "leaves no certificate" in err
     assert optsched_command("check-certificate", "family:uniform,n=7", proof)[0] == 0

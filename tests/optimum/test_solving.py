@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from literal import optimum
 from strategies import instances
 
-import optsched.optimum.stages
+import optsched.optimum.stages.exact
+import optsched.optimum.stages.policies
 from optsched import (
     InfeasibleError,
     Instance,
@@ -152,7 +153,7 @@ def test_an_interrupt_before_the_first_schedule_is_said(monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(optsched.optimum.stages, "run", interrupt)
+    monkeypatch.setattr(optsched.optimum.stages.policies, "run", interrupt)
     with pytest.raises(OptschedError, match="no schedule was found"):
         solve(family("uniform", n=14, seed=1))
 
@@ -161,7 +162,7 @@ def test_a_solver_that_crashes_costs_only_the_proof(monkeypatch):
     def crash(*arguments, **options):
         return Solution("error", "HiGHS", 0.1, raw_status="killed by signal 9")
 
-    monkeypatch.setattr(optsched.optimum.stages, "solve_linear", crash)
+    monkeypatch.setattr(optsched.optimum.stages.exact, "solve_linear", crash)
     result = solve(family("exponential", n=20, seed=1), method="highs", time_limit=5)
     assert result.status == "error"
     assert "killed by signal 9" in str(result)
@@ -174,7 +175,7 @@ def test_infeasibility_on_the_solver_s_word_needs_no_schedule(monkeypatch):
     def deny(*arguments, **options):
         return Solution("infeasible", "HiGHS", 0.1)
 
-    monkeypatch.setattr(optsched.optimum.stages, "solve_linear", deny)
+    monkeypatch.setattr(optsched.optimum.stages.exact, "solve_linear", deny)
     result = solve(family("exponential", n=20, seed=1), method="highs", time_limit=5)
     assert not result.proven_optimal
 
@@ -287,8 +288,8 @@ def test_small_instances_are_proven_in_this_process(monkeypatch):
     for name, requests in (("uniform", 6), ("normal", 6), ("binomial", 6), ("exponential", 8)):
         instance = family(name, requests, seed=1)
         expected[instance] = solve(instance, method="cp-sat", time_limit=60).objective
-    monkeypatch.setattr(optsched.optimum.stages, "solve_events", refuse)
-    monkeypatch.setattr(optsched.optimum.stages, "solve_linear", refuse)
+    monkeypatch.setattr(optsched.optimum.stages.exact, "solve_events", refuse)
+    monkeypatch.setattr(optsched.optimum.stages.exact, "solve_linear", refuse)
     for instance, cost in expected.items():
         result = solve(instance, time_limit=60)
         assert (result.objective, result.bound, result.status) == (cost, cost, "optimal")
@@ -310,7 +311,7 @@ def test_few_requests_of_different_size_go_to_the_event_program(monkeypatch):
         raise SolverError("its process cannot be started")
 
     for fault in (die, refuse):
-        monkeypatch.setattr(optsched.optimum.stages, "solve_events", fault)
+        monkeypatch.setattr(optsched.optimum.stages.exact, "solve_events", fault)
         result = solve(instance, time_limit=60)
         assert (result.objective, result.status, result.proof) == (
             391,

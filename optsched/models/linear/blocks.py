@@ -125,7 +125,7 @@ def join_blocks(group: Rows, families: tuple[Family, ...]) -> sparse.csr_array[n
 def as_block(name: str, coefficients: Any) -> sparse.csr_array[np.float64]:
     """Return coefficients, dense or sparse, as a matrix; one row may be written as a list."""
     try:
-        rows = coefficients if sparse.issparse(coefficients) else np.atleast_2d(coefficients)
+        rows: Any = coefficients if sparse.issparse(coefficients) else np.atleast_2d(coefficients)
         return sparse.csr_array(rows, dtype=np.float64)
     except (TypeError, ValueError):
         raise ModelError(

@@ -26,6 +26,7 @@ from optsched.solvers.bounds.lagrangian import (
 )
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray
@@ -47,6 +48,7 @@ def improve_prices(
     work: float = 1e10,
     deadline: float = float("inf"),
     on_progress: Callable[[float], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> Bound:
     """Raise a certified bound by better prices, from its own or the backlog of a schedule."""
     began = time.perf_counter()
@@ -62,6 +64,8 @@ def improve_prices(
             ascent.step()
             if on_progress is not None and done % 16 == 0:
                 on_progress(ascent.best)
+            if stop is not None and stop.is_set():
+                break
     except KeyboardInterrupt:
         interrupted = True
     found = certify(schedule.instance, ascent.best_prices, ascent.guesses, objective)

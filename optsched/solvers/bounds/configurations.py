@@ -37,6 +37,7 @@ from optsched.solvers.bounds.configuration_kernels import (
 )
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
@@ -70,6 +71,7 @@ def configuration_bound(
     time_limit: float | None = None,
     start: Certificate | ConfigurationCertificate | None = None,
     on_progress: Callable[[float, float], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> ConfigurationBound:
     """Bound the total latency of every feasible schedule by sizes of running requests."""
     began = time.perf_counter()
@@ -95,6 +97,8 @@ def configuration_bound(
             if on_progress is not None:
                 on_progress(seconds, best)
             if time_limit is not None and seconds >= time_limit:
+                break
+            if stop is not None and stop.is_set():
                 break
     except KeyboardInterrupt:
         interrupted = True

@@ -37,6 +37,7 @@ from optsched.solvers.bounds.configurations import configuration_bound
 from optsched.solvers.exact.kernels import Layer, Search, grow, undominated
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from optsched.certificates.configurations import ConfigurationCertificate
@@ -75,6 +76,7 @@ def solve_exact(
     node_limit: int | None = None,
     memory_limit: int = 2**30,
     on_progress: Callable[[float, int, int], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> ExactResult:
     """Find a schedule of least total latency, or an interval around it."""
     began = time.perf_counter()
@@ -105,7 +107,7 @@ def solve_exact(
     elif certificate.fingerprint != instance.fingerprint:
         raise CertificateError("the certificate belongs to another instance")
     search = _LayeredSearch(instance, upper, certificate, began, time_limit, node_limit)
-    search.on_progress = on_progress
+    search.on_progress, search.token = on_progress, stop
     stopped = search.widen(memory_limit // needed)
     schedule = upper
     if search.best < upper.total_latency:
@@ -129,6 +131,7 @@ class _LayeredSearch:
         self.kernel = Search.of(instance, certificate)
         self.began, self.time_limit, self.node_limit = began, time_limit, node_limit
         self.on_progress: Callable[[float, int, int], None] | None = None
+        self.token: threading.Event | None = None
         self.longest = int(instance.outputs.max())
         self.first_step = int(instance.arrivals[0])
         self.constant = int(instance.outputs.sum()) - int(instance.arrivals.sum())
@@ -223,6 +226,8 @@ class _LayeredSearch:
         seconds = time.perf_counter() - self.began
         if self.on_progress is not None:
             self.on_progress(seconds, self.lower, self.best)
+        if self.token is not None and self.token.is_set():
+            return Stopped.INTERRUPTED
         if self.time_limit is not None and seconds >= self.time_limit:
             return Stopped.TIME_LIMIT
         if self.node_limit is not None and self.nodes >= self.node_limit:

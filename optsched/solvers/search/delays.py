@@ -29,6 +29,7 @@ from optsched.solvers.search.delays_kernels import Releases, anneal_releases
 from optsched.solvers.search.shared_kernels import Requests, new_random
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
@@ -50,6 +51,7 @@ def delay_large(
     seed: int = 0,
     deadline: float = math.inf,
     on_progress: Callable[[float], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> Schedule:
     """Find delays of large requests with which `area` does best; deadlines are not respected."""
     priced = PricedStarts(instance, certificate)
@@ -72,7 +74,7 @@ def delay_large(
     def anneal(begin: Anneal, number: int, share: float, until: float) -> Anneal:
         run = Anneal(instance, weights, priced, rank, begin.best_releases, begin.best)
         end = now + (deadline - now) * until
-        run.follow(share * work, seed + STRIDE * number, end, on_progress)
+        run.follow(share * work, seed + STRIDE * number, end, on_progress, stop)
         return run
 
     begin = Anneal(instance, weights, priced, rank, releases, starts)
@@ -141,15 +143,16 @@ class Anneal:
         seed: int,
         deadline: float = math.inf,
         on_progress: Callable[[float], None] | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
-        """Anneal until the work is done or the time is up."""
+        """Anneal until the work is done, the time is up or the token is set."""
         state, everything = self._state, np.arange(len(self._instance))
         # Those of equal keys are in the order of a fresh start, whatever was annealed before.
         state.by_release[:] = np.argsort(state.releases, kind="stable")
         state.order[:] = np.argsort(state.starts, kind="stable")
         random, cooling = new_random(seed), Cooling(self._scale, _HOT, _COLD)
         budget = Budget(work, deadline - time.perf_counter())
-        while budget.goes_on():
+        while budget.goes_on() and not (stop is not None and stop.is_set()):
             if on_progress is not None:
                 on_progress(self.cost + self._offset)
             regrets = self._priced.regrets(everything, state.starts)

@@ -1,0 +1,103 @@
+"""Stages that raise the bound: better prices, and sizes of requests that run together."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from optsched.errors import OptschedError
+from optsched.optimum.stages.searches import search_schedules
+from optsched.solvers.bounds.ascent import improve_prices
+from optsched.solvers.bounds.configurations import ConfigurationBound, configuration_bound
+from optsched.solvers.search.annealing import WORK_PER_SECOND
+
+if TYPE_CHECKING:
+    from optsched.optimum.params import Effort
+    from optsched.optimum.state import State
+
+_SHARE = 0.5  # of the time left, for the configuration bound
+
+
+def raise_prices(state: State, work: float | None = None) -> None:
+    """Raise the bound by better prices: with arrivals it pays, offline a little."""
+    if state.prices is None or state.best is None or state.left <= 0 or state.finished:
+        return
+    tuning = state.tuning
+    before, arrivals = state.lowest, bool(state.instance.arrivals.any())
+    if not arrivals and len(state.instance) > tuning.priced:
+        return  # the relaxation's prices are as good (docs/research.md)
+    seconds = state.share(tuning.prices_arrivals if arrivals else tuning.prices_offline)
+    found = improve_prices(
+        state.best,
+        state.prices,
+        work=seconds * WORK_PER_SECOND if work is None else work,
+        deadline=state.until(1.5 * seconds),
+        on_progress=lambda value: state.report("prices", state.cost, max(value, state.lowest)),
+        stop=state.stop,
+    )
+    state.prices = found.certificate
+    state.raise_bound(found)
+    if found.interrupted:
+        state.stop.set()
+    state.note(f"prices: bound {state.lowest:,.10g}, gained {state.lowest - before:,.10g}")
+
+
+def large_requests(state: State) -> bool:
+    """Tell whether the gap suggests that large requests leave memory empty."""
+    if state.objective != "total-latency" or state.best is None:
+        return False
+    priced = state.lowest if state.prices is None else float(state.prices.value)
+    return (state.cost - priced) / state.cost >= state.tuning.large_gap
+
+
+def price_configurations(state: State, seed: int, effort: Effort | None = None) -> None:
+    """Raise the bound where large requests leave memory empty that nothing could use.
+
+    With more than one thread the others search meanwhile, unless an effort is given.
+    """
+    if state.left <= 0 or state.finished:
+        return
+    before, stop = state.lowest, threading.Event()
+    try:
+        if state.params.threads > 1 and effort is None:
+            found = _beside_a_search(state, seed, stop)
+        else:
+            found = _price(state, stop, effort)
+    except OptschedError as error:
+        state.note(f"configurations: left out, {error}")
+        return
+    state.sizes = found.certificate
+    state.raise_bound(found)
+    if found.interrupted and not state.proven:
+        state.stop.set()
+    state.note(f"configurations: bound {state.lowest:,.10g}, gained {state.lowest - before:,.10g}")
+
+
+def _beside_a_search(state: State, seed: int, stop: threading.Event) -> ConfigurationBound:
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(_price, state, stop, None)
+        try:
+            search_schedules(state, seed, _SHARE, state.params.threads - 1)
+            if state.finished:
+                stop.set()
+            return future.result()
+        finally:
+            stop.set()
+
+
+def _price(state: State, stop: threading.Event, effort: Effort | None) -> ConfigurationBound:
+    def watch(_: float, value: float) -> None:
+        state.report("configurations", state.cost, max(value, state.lowest))
+        if state.stop.is_set():
+            stop.set()
+
+    work = {} if effort is None else {"phases": effort.phases, "iterations": effort.iterations}
+    return configuration_bound(
+        state.instance,
+        time_limit=_SHARE * state.left,
+        start=state.prices,
+        on_progress=watch,
+        stop=stop,
+        **work,
+    )

@@ -1,0 +1,165 @@
+"""Stages that prove an optimum: branch and bound, and solvers of integer programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched.errors import InfeasibleError, OptschedError, SolverError
+from optsched.models.events import EventProgram
+from optsched.models.hindsight import HindsightProgram
+from optsched.optimum.stages.bounds import price_configurations, raise_prices
+from optsched.optimum.stages.searches import search_schedules
+from optsched.solvers.backends.driver import solve_events, solve_linear
+from optsched.solvers.bounds.bound import Bound
+from optsched.solvers.bounds.lagrangian import PricedStarts
+from optsched.solvers.exact.search import solve_exact
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import IntArray
+    from optsched.optimum.state import State
+    from optsched.solution import Solution
+
+_BYTES = 2**30  # that layers of nodes may take
+
+
+def prove_small(state: State) -> None:
+    """Close the interval of a small instance by branch and bound, with growing effort."""
+    instance, tuning = state.instance, state.tuning
+    cells = len(instance) * int(instance.outputs.sum()) * instance.memory
+    if state.prices is None or cells > tuning.tables:
+        return
+    tiny = len(instance) <= tuning.tiny
+    varied = instance.areas.std() >= tuning.varied * instance.areas.mean()
+    raise_prices(state, tuning.first_prices)
+    for effort in tuning.efforts:
+        if effort is not tuning.efforts[0] and not tiny and state.gap > tuning.hopeless:
+            break
+        if effort is tuning.efforts[-1] and tiny and varied and state.method == "auto":
+            try:
+                solve_program(state, "cp-sat", share=0.2)
+            except SolverError as error:  # branch and bound needs no solver
+                state.note(f"events: left out, {error}")
+        search_schedules(state, state.params.seed, threads=1, work=effort.search)
+        price_configurations(state, state.params.seed, effort)
+        branch_and_bound(state, effort.nodes)
+    state.sizes = None  # stronger ones are made where they pay
+
+
+def branch_and_bound(state: State, nodes: int | None = None) -> None:
+    """Search in time order; stopped early it still narrows the interval."""
+    if state.left <= 0 or state.finished or state.sizes is None:
+        return
+    limit = state.params.memory_limit
+    try:
+        found = solve_exact(
+            state.instance,
+            upper=state.best,
+            certificate=state.sizes,
+            # Its last layer takes a while to put away; other stages follow limited nodes.
+            time_limit=(0.9 if nodes is None else 0.3) * state.left,
+            node_limit=nodes,
+            memory_limit=_BYTES if limit is None else limit,
+            on_progress=lambda _, lower, upper: state.report("branch and bound", upper, lower),
+            stop=state.stop,
+        )
+    except OptschedError as error:
+        state.note(f"branch and bound: left out, {error}")
+        return
+    state.offer(found.schedule)
+    state.raise_bound(Bound(float(found.lower), "branch and bound", found.seconds))
+    state.status = str(found.stopped)
+    if found.stopped == "interrupted":
+        state.stop.set()
+    state.note(
+        f"branch and bound: {found.stopped}, {state.cost:,.10g}, bound {state.lowest:,.10g}, "
+        f"{found.nodes:,} nodes"
+    )
+
+
+def solve_program(state: State, method: str, share: float = 1.0) -> None:
+    """Hand the program to a solver, without the starts that are proven to be priced out."""
+    if state.finished:
+        return
+    if state.left <= 0:
+        state.status = "time limit"
+        return
+    latest = state.latest_starts()
+    form = _form(state, method, latest)
+    if form is None:
+        state.status = "too large to be solved exactly"
+        return
+    if isinstance(form, EventProgram):
+        solution = _solve_events(state, form, share)
+    else:
+        solution = _solve_linear(state, form, "cp-sat" if method == "cp-sat" else "highs")
+    if solution.values is not None:
+        state.offer(form.read(solution.values))
+    elif solution.status == "infeasible" and state.best is None:
+        raise InfeasibleError(state.infeasible())
+    if solution.bound is not None:
+        # Starts that were left out cost more than the best known before.
+        state.raise_bound(Bound(solution.bound, solution.solver, solution.seconds))
+    state.status = str(solution.status)
+    if solution.status == "interrupted":
+        state.stop.set()
+    said = f" ({solution.raw_status})" if solution.raw_status else ""
+    state.note(
+        f"{solution.solver}, {'events' if isinstance(form, EventProgram) else 'time-indexed'}: "
+        f"{solution.status}{said if solution.status == 'error' else ''}, {state.cost:,.10g}, "
+        f"bound {state.lowest:,.10g}"
+    )
+
+
+def _form(state: State, method: str, latest: IntArray) -> EventProgram | HindsightProgram | None:
+    """Choose the event program or the time-indexed one; None where both are too large."""
+    instance, params = state.instance, state.params
+    if state.hard and method != "highs" and len(instance) <= state.tuning.events:
+        return EventProgram(instance, state.objective, latest)
+    end = int((latest + instance.outputs).max())
+    program = HindsightProgram(
+        instance, end, state.objective, lateness=params.lateness, penalty=params.penalty
+    )
+    if program.nonzeros <= state.tuning.nonzeros:
+        return program
+    if method == "auto":
+        return None
+    if method == "highs" or not state.hard:
+        raise OptschedError(
+            f"the time-indexed program would have {program.nonzeros:,} nonzeros (at most "
+            f"{state.tuning.nonzeros:,}); use the method search, or fewer requests"
+        )
+    return EventProgram(instance, state.objective, latest)
+
+
+def _solve_linear(state: State, program: HindsightProgram, solver: str) -> Solution:
+    model = program.to_linear()
+    if state.prices is not None and state.best is not None:
+        priced = PricedStarts(state.instance, state.prices)
+        starts = model.variables[0].keys
+        regrets = priced.regrets(starts[:, 0], starts[:, 1])
+        excluded = np.flatnonzero(regrets > priced.room(state.cost))
+        model = model.fix(excluded, np.zeros(len(excluded)))
+    return solve_linear(
+        model,
+        solver,
+        replace(state.options, time_limit=max(state.left, 1e-3)),
+        start=None if state.best is None else program.write_point(state.best),
+        on_progress=state.params.on_progress,
+        stop=state.params.stop,
+        in_child=True,
+    )
+
+
+def _solve_events(state: State, program: EventProgram, share: float) -> Solution:
+    return solve_events(
+        program,
+        options=replace(state.options, time_limit=max(share * state.left, 1e-3)),
+        start=None if state.best is None else program.write_point(state.best),
+        bound=state.lowest,
+        on_progress=state.params.on_progress,
+        stop=state.params.stop,
+        in_child=True,
+    )

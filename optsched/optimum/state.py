@@ -1,0 +1,235 @@
+"""What the stages of `optsched.solve` share: the problem, what is known of it, and when to stop."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._version import __version__
+from optsched.errors import InfeasibleError, OptschedError
+from optsched.models.objectives import schedule_cost
+from optsched.models.running import latest_starts
+from optsched.optimum.params import SolveParams
+from optsched.optimum.result import Optimum
+from optsched.solvers.backends.base import Options, Progress
+from optsched.solvers.bounds.bound import Bound
+from optsched.solvers.bounds.lagrangian import PricedStarts, weights_of
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.certificates.prices import Certificate
+    from optsched.instance import Instance
+    from optsched.models.objectives import ScheduleObjective
+    from optsched.optimum.params import Tuning
+    from optsched.schedule import Schedule
+    from optsched.solvers.bounds.configurations import ConfigurationBound
+
+_ROUNDING = 1e-9  # by which costs may differ, relatively, that are sums of fractions
+
+
+@dataclass
+class State:
+    """What is asked, what is known so far, and a token that ends the work when it is set."""
+
+    instance: Instance
+    objective: ScheduleObjective
+    method: str
+    options: Options
+    params: SolveParams = field(default_factory=SolveParams)
+    status: str = ""
+    best: Schedule | None = None
+    cost: float = math.inf
+    bound: Bound | ConfigurationBound = field(
+        default_factory=lambda: Bound(-math.inf, "nothing", 0.0)
+    )
+    history: list[tuple[float, float | None, float]] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+    prices: Certificate | None = None  # the best prices, and what they prove
+    sizes: ConfigurationCertificate | None = None  # of the configuration bound
+    stop: threading.Event = field(default_factory=threading.Event)
+    began: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        self.stop = self.params.stop or self.stop
+
+    # What is asked.
+
+    @property
+    def tuning(self) -> Tuning:
+        """When stages are worth their time."""
+        return self.params.tuning
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is latency that is minimised, without deadlines or a horizon."""
+        free = self.instance.deadlines is None and self.params.horizon is None
+        return free and self.objective != "makespan"
+
+    @property
+    def hard(self) -> bool:
+        """Whether no deadline may be missed."""
+        return self.params.lateness == "forbidden" or self.instance.deadlines is None
+
+    @property
+    def weights(self) -> FloatArray:
+        """Cost of a step of latency of each request, shape (n,)."""
+        return weights_of(self.instance, self.objective)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every schedule costs a whole number."""
+        numbers: list[float] = []
+        if self.objective == "weighted-latency" and self.instance.weights is not None:
+            numbers += self.instance.weights.tolist()
+        if self.instance.deadlines is not None and self.params.lateness != "forbidden":
+            numbers.append(self.params.penalty)
+        return all(float(number).is_integer() for number in numbers)
+
+    # When to stop.
+
+    @property
+    def time_limit(self) -> float:
+        """Seconds for everything."""
+        return math.inf if self.options.time_limit is None else self.options.time_limit
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return time.perf_counter() - self.began
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return self.time_limit - self.elapsed
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing more to do: the optimum is proven, or the token is set."""
+        return self.proven or self.stop.is_set()
+
+    def share(self, share: float) -> float:
+        """Return the seconds of a stage; few, where the instance is small enough for exact ones."""
+        seconds, requests, tuning = self.left * share, len(self.instance), self.tuning
+        if requests <= tuning.small:
+            # A better schedule leaves a time-indexed program fewer starts; a small one needs none.
+            most = 0.3 if requests <= tuning.smallest else 2.0
+            if requests <= tuning.events and self.objective != "total-latency":
+                most = 0.05  # the event program comes next, whatever the gap
+            return min(seconds, most)
+        return seconds
+
+    def until(self, seconds: float) -> float:
+        """Return the moment so many seconds from now, or the end of all."""
+        return min(time.perf_counter() + seconds, self.began + self.time_limit)
+
+    # What is known.
+
+    @property
+    def lowest(self) -> float:
+        """The bound, moved to the next cost that a schedule can have."""
+        value = self.bound.value
+        return float(math.ceil(value)) if self.whole and math.isfinite(value) else value
+
+    @property
+    def proven(self) -> bool:
+        """Whether the best schedule is proven to be optimal."""
+        return self.lowest >= self.cost * (1 if self.whole else 1 - _ROUNDING)
+
+    @property
+    def gap(self) -> float:
+        """Share of the best cost that the bound does not account for."""
+        return (self.cost - self.lowest) / self.cost if self.best is not None else math.inf
+
+    def latest_starts(self) -> IntArray:
+        """Bound the start of every request in some schedule that is optimal."""
+        instance, horizon = self.instance, self.params.horizon
+        latest = latest_starts(instance)
+        if horizon is not None:
+            latest = np.minimum(latest, horizon - instance.outputs)
+        if instance.deadlines is not None and self.params.lateness == "forbidden":
+            latest = np.minimum(latest, instance.deadlines - instance.outputs)
+        if (latest < instance.arrivals).any():
+            raise InfeasibleError(self.infeasible())
+        if self.best is None:
+            return latest
+        if self.objective == "makespan":
+            return np.minimum(latest, int(self.cost) - instance.outputs)
+        if self.prices is not None:
+            return np.minimum(latest, PricedStarts(instance, self.prices).latest(self.cost))
+        return latest
+
+    def infeasible(self) -> str:
+        """Return the sentence for a problem without any schedule."""
+        horizon = self.params.horizon
+        limit = f" by step {horizon}" if horizon is not None else ""
+        due = " within their deadlines" if self.instance.deadlines is not None else ""
+        return (
+            f"{self.instance.name}: not all requests can complete{limit}{due}; "
+            "optsched.explain_infeasibility names those in conflict"
+        )
+
+    # What stages report.
+
+    def offer(self, schedule: Schedule) -> None:
+        """Keep a schedule if it is feasible and better."""
+        params = self.params
+        cost = schedule_cost(schedule, self.objective, params.lateness, params.penalty)
+        late = params.horizon is not None and schedule.makespan > params.horizon
+        if cost >= self.cost or late:
+            return
+        soft = params.lateness != "forbidden"
+        if [v for v in schedule.check() if not (soft and v.kind == "deadline")]:
+            return
+        self.best, self.cost = schedule, cost
+
+    def raise_bound(self, proven: Bound | ConfigurationBound) -> None:
+        """Keep a bound if it is better."""
+        if proven.value > self.bound.value:
+            self.bound = proven
+
+    def report(self, stage: str, cost: float | None, bound: float) -> None:
+        """Pass on where a stage stands."""
+        if self.params.on_progress is not None:
+            self.params.on_progress(Progress(self.elapsed, stage, cost, bound))
+
+    def note(self, step: str) -> None:
+        """Record where things stand after a step."""
+        cost = self.cost if self.best is not None else None
+        self.history.append((self.elapsed, cost, self.lowest))
+        self.steps.append(f"{self.elapsed:7.2f} s  {step}")
+        self.report(step.split(":")[0], cost, self.lowest)
+
+    def result(self) -> Optimum:
+        """Return what was found, and how."""
+        interrupted = self.stop.is_set()
+        status = "interrupted" if interrupted else self.status or "time limit"
+        if self.best is None:
+            raise OptschedError(
+                f"no schedule was found in {self.elapsed:.1f} s ({status}); allow more time"
+            )
+        horizon = self.params.horizon
+        within = f" within horizon {horizon}" if horizon is not None else ""
+        return Optimum(
+            status=f"optimal{within}" if self.proven else status,
+            solver=f"optsched {__version__}",
+            seconds=self.elapsed,
+            values=self.best.starts.astype(np.float64),
+            objective=self.cost,
+            bound=min(self.lowest, self.cost),
+            step=1.0 if self.whole else None,
+            model=self.instance.name,
+            answer=self.best,
+            minimised=self.objective,
+            proof=self.bound.method,
+            horizon=horizon,
+            history=tuple(self.history),
+            steps=tuple(self.steps),
+            certificate=self.bound.certificate,
+            price_certificate=self.prices,
+        )
