@@ -414,9 +414,7 @@ def test_solve_explains_the_gap_or_says_why_not(optsched_command, tmp_path):
     assert "use longer steps" in err
 
 
-def test_solve_writes_the_proof_of_its_bound_or_says_that_there_is_none(
-    optsched_command, tmp_path
-):
+def test_solve_writes_the_proof_of_its_bound_or_says_that_there_is_none(optsched_command, tmp_path):
     proof = tmp_path / "proof.json"
     trace = "family:uniform,n=30"
     code, out, err = optsched_command(
