@@ -33,10 +33,11 @@ class PriceSums(NamedTuple):
     @classmethod
     def of(cls, prices: npt.NDArray[Any]) -> PriceSums:
         """Add up the prices of steps 1 to T; later steps are free."""
-        sums = np.zeros((2, len(prices) + 1), dtype=prices.dtype)
-        np.cumsum(prices, out=sums[0, 1:])
-        np.cumsum(prices * np.arange(1, len(prices) + 1), out=sums[1, 1:])
-        return cls(*sums)
+        total = np.zeros(len(prices) + 1, dtype=prices.dtype)
+        moment = np.zeros(len(prices) + 1, dtype=prices.dtype)
+        np.cumsum(prices, out=total[1:])
+        np.cumsum(prices * np.arange(1, len(prices) + 1), out=moment[1:])
+        return cls(total, moment)
 
 
 @compiled

@@ -41,7 +41,7 @@ def assign_by_swap(
     growth: IntArray,
     slowness: IntArray,
     bonus: IntArray,
-    rounds: int,
+    rounds: int | np.int64,
 ) -> IntArray:
     """Admit exactly min(waiting, free slots) requests: greedy, then local search."""
     memory = np.full(len(free), UNLIMITED)
@@ -72,7 +72,7 @@ def assign(
     slowness: IntArray,
     bonus: IntArray,
     memory: IntArray,
-    rounds: int,
+    rounds: int | np.int64,
 ) -> IntArray:
     """Assign as `assign_by_swap` does, where workers hold at most so many tokens, shape (G,)."""
     chosen = np.full(len(sizes), NONE)
@@ -105,7 +105,9 @@ def assign(
 
 
 @compiled
-def _search(step: Step, pool: Pool, room: IntArray, count: int, rounds: int, valued: bool) -> None:
+def _search(
+    step: Step, pool: Pool, room: IntArray, count: int, rounds: int | np.int64, valued: bool
+) -> None:
     """Improve an assignment until no replacement, exchange or move does, or rounds are over."""
     waiting = len(pool.size) > count
     spare = np.empty(step.load.shape[1], dtype=np.int64)

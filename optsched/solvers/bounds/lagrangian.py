@@ -75,13 +75,15 @@ def cheapest_starts(
             return cheapest_by_kind(*requests, int(weights[0]), order, *sums)
     # With the least price of the next steps in place of each price, the cost of a start bounds
     # that of a whole block of starts.
-    lowest = np.concatenate([prices, np.zeros(_FAR, dtype=np.int64)])
+    lowest = prices.copy()
     reach = 1
     while reach < _FAR:
-        lowest[:-reach] = np.minimum(lowest[:-reach], lowest[reach:])
+        inside = max(len(lowest) - reach, 0)
+        lowest[:inside] = np.minimum(lowest[:inside], lowest[reach:])
+        lowest[inside:] = 0  # steps after the last price are free
         reach *= 2
         if reach in (_NEAR, _FAR):
-            sums.append(PriceSums.of(lowest[: len(prices)]))
+            sums.append(PriceSums.of(lowest))
     return _cheapest_starts(
         instance.prompts, instance.outputs, instance.arrivals, weights, guesses, *sums
     )
