@@ -20,7 +20,7 @@ from optsched.papers.study import Study
 from optsched.papers.targets import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("numpy", "scipy", "numba", "highspy", "ortools")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reproduction:
     """Our own version of a paper's table or figure."""
 
@@ -84,6 +84,14 @@ class Reproduction:
             },
         }
 
+    def __repr__(self) -> str:
+        return f"<Reproduction {self.target.name!r}: {self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        from optsched.report.tables import claims_table, to_html
+
+        return to_html(claims_table(self.to_dict()))
+
     def __str__(self) -> str:
         return describe(self.to_dict())
 
@@ -132,7 +140,7 @@ def reproduce(
 
 
 def reproduce_into(
-    names: list[str],
+    names: str | Sequence[str],
     out: str | Path,
     *,
     quick: bool = False,
@@ -148,6 +156,7 @@ def reproduce_into(
     stopped, unless `overwrite`. `on_result` is called with the JSON of each target.
     """
     Places(jobs)
+    names = [names] if isinstance(names, str) else list(names)
     for name in names:
         get_target(name)
     path = open_folder(out, quick=quick, seed=seed, overwrite=overwrite)

@@ -302,7 +302,7 @@ def test_the_limit_of_requests_does_not_bind_where_thresholds_are_solved():
         figure = serving.FIGURES[name]
         held = figure.types.rates @ figure.types.held_tokens
         active = figure.types.rates @ figure.types.stages
-        assert serving.A100 / (held / active) < figure.rows[0].requests_most
+        assert serving.A100 / (held / active) < figure.rows[0].max_num_seqs
 
 
 def test_algorithm_1_pauses_those_inside():

@@ -86,6 +86,8 @@ def test_a_quick_form_says_what_it_lacks(squares):
     found = reproduce(squares, quick=True)
     assert found.verdict.startswith("not reproduced: last is 4 (paper 25), below the least")
     assert "not reproduced" in str(found)
+    assert repr(found).startswith("<Reproduction 'test-squares': not reproduced: last is 4")
+    assert "last" in found._repr_html_()
 
 
 def test_results_of_another_kind_are_kept_unless_overwritten(squares, tmp_path):
@@ -110,6 +112,10 @@ def test_bad_names_and_jobs_are_refused_before_anything_is_made(tmp_path):
     assert not (tmp_path / "out").exists()
     with pytest.raises(OptschedError, match="jobs is 0, but must be a whole number from 1"):
         reproduce("sorted-f-example-1", jobs=0)
+
+
+def test_one_name_needs_no_list(squares, tmp_path):
+    assert reproduce_into(squares, tmp_path, jobs=1) == reproduce_into([squares], tmp_path, jobs=1)
 
 
 def test_parallel_cells_equal_serial_ones():

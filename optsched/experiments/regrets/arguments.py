@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,11 +24,23 @@ def policies_of(policies: str | Policy | Sequence[str | Policy]) -> Sequence[str
     return policies
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is a finite number."""
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+
+
+def check_least(name: str, value: float, least: float, *, above: bool = False) -> None:
+    """Check that a number is at least, or above, another."""
+    if not is_number(value) or value < least or (above and value == least):
+        limit = f"a number above {least:g}" if above else f"a number from {least:g}"
+        raise OptschedError(f"{name} is {value!r}, but must be {limit}")
+
+
 def numbers_of(name: str, values: Number | Sequence[Number]) -> list[Number]:
     """Return numbers as a list that is not empty and has none of them twice."""
     found = list(values) if isinstance(values, Iterable) else [values]
     for value in found:
-        if isinstance(value, bool) or not isinstance(value, Real):
+        if not is_number(value):
             raise OptschedError(f"{name} has {value!r}, but must be numbers")
     if not found:
         raise OptschedError(f"{name} is empty; name at least one")

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from optsched.comparison.steps import load_kernels
-from optsched.errors import OptschedError
 from optsched.experiments.cells import INTERRUPTED, Memory, Places, finish
-from optsched.experiments.regrets.arguments import numbers_of, policies_of, seeds_of
+from optsched.experiments.regrets.arguments import (
+    check_least,
+    numbers_of,
+    policies_of,
+    seeds_of,
+)
 from optsched.experiments.regrets.cell import Cell, Task, perform
 from optsched.experiments.regrets.result import Regret
 from optsched.experiments.regrets.source import read_source
@@ -103,12 +107,10 @@ def regret(
     if horizons is None:
         horizons = drawn.horizons(drawn.rate(loads[0]))
     horizons = sorted(numbers_of("horizons", horizons))
-    if not time_limit >= 0:
-        raise OptschedError(f"time_limit is {time_limit}, but cannot be negative")
+    check_least("time_limit", time_limit, 0)
     if tolerance is None:
         tolerance = _TOLERANCE * drawn.mean_output
-    elif not tolerance > 0:
-        raise OptschedError(f"tolerance is {tolerance}, but must be positive")
+    check_least("tolerance", tolerance, 0, above=True)
     tasks = {
         f"{horizon}, {seed}, {load}": Task(
             drawn, chosen, load, drawn.rate(load), horizon, seed, time_limit

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.views import draw, text, write
+from optsched._internal.views import draw, html, text, write
 from optsched.errors import OptschedError
 from optsched.experiments.regrets.growth import Growth, growth_of
 
@@ -46,7 +46,7 @@ class Band:
     worst_ratio: float  # the competitive ratio (Jaillet Def. 6.1) is at least this
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Regret:
     """Regret of policies as intervals that are proven, instance by instance.
 
@@ -321,6 +321,13 @@ class Regret:
             Where to write it.
         """
         write("write_regret_report", self, path)
+
+    def __repr__(self) -> str:
+        what = f"{', '.join(self.policies)}; {len(self.cells)} instances"
+        return f"<Regret {self.source!r}: {what}, {self.status}>"
+
+    def _repr_html_(self) -> str:
+        return html("regret_table", self)
 
     def __str__(self) -> str:
         return text("regret_text", self)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched.errors import InstanceError
+from optsched.experiments.regrets.arguments import is_number
 from optsched.instance import Instance
 from optsched.workloads import family
 from optsched.workloads.arrivals import poisson
@@ -48,7 +49,7 @@ class Source:
 
     def rate(self, load: float) -> float:
         """Return the requests per step that bring this share of the memory-time that passes."""
-        if not 0 < load < np.inf:
+        if not is_number(load) or load <= 0:
             raise InstanceError(f"load is {load}, but must be positive")
         return load * self._sample.memory / float(self._sample.areas.mean())
 
@@ -72,8 +73,8 @@ class Source:
 
     def check(self, rate: float, horizon: int) -> None:
         """Refuse a horizon that is not one, or brings hardly any request."""
-        if horizon < 1 or horizon != int(horizon):
-            raise InstanceError(f"a horizon is {horizon}, but must be a whole number from 1")
+        if not is_number(horizon) or horizon < 1 or horizon != int(horizon):
+            raise InstanceError(f"a horizon is {horizon!r}, but must be a whole number from 1")
         if rate * horizon < _FEWEST:
             raise InstanceError(
                 f"{horizon} steps bring {rate * horizon:.3g} requests in the mean, but a horizon "

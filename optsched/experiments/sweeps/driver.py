@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from optsched._internal.views import html
 from optsched.errors import OptschedError, nearest
 from optsched.experiments.cells import Places, finish
 from optsched.experiments.executors import check_scheduler
@@ -28,7 +29,7 @@ EXECUTORS: tuple[Executor, ...] = ("local", "dask")
 _LISTED = 3  # reasons of failure that are printed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """What a sweep did; the results themselves are in its folder."""
 
@@ -61,6 +62,13 @@ class Sweep:
             "failures": self.failures,
             "seconds": self.seconds,
         }
+
+    def __repr__(self) -> str:
+        done = f"{self.done:,} of {self.runs:,} runs, {self.failed:,} failed"
+        return f"<Sweep {str(self.folder)!r}: {done}, {self.status}>"
+
+    def _repr_html_(self) -> str:
+        return html("facts_table", self)
 
     def __str__(self) -> str:
         lines = [

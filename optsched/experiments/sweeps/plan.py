@@ -8,6 +8,7 @@ import itertools
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> Plan:
     bound = content.get("bound", False)
     if not isinstance(name, str) or not isinstance(bound, bool):
         raise OptschedError(f"{where}: name must be a text in quotes, and bound true or false")
+    if type(seed) is not int:
+        raise OptschedError(f"seed is {seed!r}, but must be a whole number")
     seeds = [each + seed for each in _seeds(content.get("seeds", 1), where)]
     sources = [
         source
@@ -71,6 +74,8 @@ def _opened(config: str | Path | Mapping[str, Any]) -> tuple[str, Path, Mapping[
     """Return what to call the sweep in messages, where its traces are, and its content."""
     if isinstance(config, Mapping):
         return "sweep", Path(), config
+    if not isinstance(config, (str, PathLike)):
+        raise OptschedError(f"the sweep is {config!r}, but must be a TOML file or a mapping")
     path = Path(config)
     try:
         return path.name, path.parent, tomllib.loads(path.read_text(encoding="utf-8"))
@@ -103,15 +108,15 @@ def _tables(content: Mapping[str, Any], key: str, where: str) -> Iterator[tuple[
 
 
 def _sources(table: Mapping[str, Any], at: str, base: Path, seed: int) -> Iterator[Source]:
-    """Make every instance once, so that what cannot be is refused before anything is run."""
+    """Make every instance once, so that what cannot be made is rejected before anything is run."""
     kinds = [kind for kind in ("family", "trace") if kind in table]
     if len(kinds) != 1:
         _check_keys(table, {"family", "trace", *_keywords_of_traces(), *_all_of_families()}, at)
-        raise OptschedError(f"{at}: give either a family or a trace")
+        raise OptschedError(f"{at}: name either a family or a trace")
     for kind in _listed(table[kinds[0]]):
         known = _keywords_of_traces() if kinds[0] == "trace" else _keywords_of_family(kind, at)
         _check_keys(table, [kinds[0], *known], at)
-    for parameters in _product(table, kinds[0]):
+    for parameters in _product(table, kinds[0], at):
         source = Source(tuple(parameters.items()))
         try:
             if kinds[0] == "trace":
@@ -151,7 +156,7 @@ def _policies(table: Mapping[str, Any], at: str) -> Iterator[tuple[str, Paramete
     unknown = ("instance", "policy", "seed", "cluster", "on_progress", "options")
     known = HINDSIGHT_OPTIONS if hindsight else _keywords(run, *unknown)
     _check_keys(table, ["name", *known], at)
-    for options in _product(table, "name"):
+    for options in _product(table, "name", at):
         name = str(options.pop("name"))
         try:
             if hindsight:
@@ -211,9 +216,12 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _product(table: Mapping[str, Any], first: str) -> Iterator[dict[str, Any]]:
+def _product(table: Mapping[str, Any], first: str, at: str) -> Iterator[dict[str, Any]]:
     """Yield every choice of one value per key, the named key before the others."""
     keys = [first, *(key for key in table if key != first)]
+    for key in keys:
+        if table[key] == []:
+            raise OptschedError(f"{at}: {key} is an empty list; name at least one value")
     for values in itertools.product(*(_listed(table[key]) for key in keys)):
         yield dict(zip(keys, values, strict=True))
 

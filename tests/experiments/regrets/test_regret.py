@@ -196,8 +196,11 @@ def test_hindsight_narrows_an_interval():
         ({"seeds": 2.5}, r"seeds is 2\.5, but must be"),
         ({"seeds": [0, -1]}, "-1 is among the seeds, but must be a whole number from 0"),
         ({"seeds": [3, 3]}, "one of the seeds is there twice"),
-        ({"time_limit": -1}, "time_limit is -1"),
-        ({"tolerance": 0}, "tolerance is 0"),
+        ({"horizons": [float("inf")]}, "horizons has inf, but must be numbers"),
+        ({"time_limit": -1}, "time_limit is -1, but must be a number from 0"),
+        ({"time_limit": None}, "time_limit is None, but must be a number from 0"),
+        ({"tolerance": 0}, "tolerance is 0, but must be a number above 0"),
+        ({"tolerance": "x"}, "tolerance is 'x', but must be a number above 0"),
         ({"jobs": 0}, "jobs is 0"),
         ({"policies": ["mcsf"]}, "mc-sf"),
         ({"source": "family:equal-prompt"}, "equal-prompts"),
@@ -214,6 +217,8 @@ def test_one_policy_load_horizon_and_named_seeds_need_no_lists():
     short = regret("family:equal-prompts", "mc-sf", 0.8, 50, [2, 5])
     long = regret("family:equal-prompts", ["mc-sf"], [0.8], [50], 6)
     assert [cell.seed for cell in short.cells] == [2, 5]
+    assert repr(short) == "<Regret 'equal-prompts': mc-sf; 2 instances, complete>"
+    assert "mc-sf" in short._repr_html_()
     for cell in short.cells:
         (same,) = (each for each in long.cells if each.seed == cell.seed)
         assert cell.to_dict() | {"seconds": 0} == same.to_dict() | {"seconds": 0}

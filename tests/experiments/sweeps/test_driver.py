@@ -76,6 +76,8 @@ def test_processes_give_the_same(serial, tmp_path):
     seen = []
     result = sweep(CONFIG, tmp_path, jobs=2, on_progress=seen.append)
     assert (result.done, result.carried_out, result.failed) == (RUNS, RUNS, 0)
+    assert repr(result) == f"<Sweep {str(tmp_path)!r}: {RUNS} of {RUNS} runs, 0 failed, complete>"
+    assert f">{RUNS}</td>" in result._repr_html_()
     assert [progress.done for progress in seen] == list(range(1, RUNS + 1))
     assert seen[-1].seconds_left == 0
     assert str(seen[-1]) == f"{RUNS} of {RUNS} runs, about 0:00:00 left"
@@ -188,6 +190,8 @@ def test_a_changed_trace_is_another_sweep(tmp_path):
 
 def test_executors_that_are_refused(tmp_path):
     for options, words in (
+        ({"config": None}, "the sweep is None, but must be a TOML file or a mapping"),
+        ({"seed": "x"}, "seed is 'x', but must be a whole number"),
         ({"executor": "dusk"}, "unknown executor 'dusk': did you mean 'dask'?"),
         ({"executor": "dask"}, "needs the address of a scheduler"),
         ({"address": "tcp://127.0.0.1:1"}, "only that executor takes one"),
@@ -195,7 +199,7 @@ def test_executors_that_are_refused(tmp_path):
         ({"executor": "dask", "address": "nonsense"}, "no Dask scheduler answers at nonsense"),
     ):
         with pytest.raises(OptschedError) as caught:
-            sweep(CONFIG, tmp_path / "out", **options)
+            sweep(**{"config": CONFIG, "out": tmp_path / "out", **options})
         assert words in str(caught.value)
         assert not (tmp_path / "out").exists()
 

@@ -81,7 +81,7 @@ def test_what_a_policy_may_know_is_part_of_a_trace(file):
 BAD_INSTANCES = {
     "instances 1: unknown key 'lod'; did you mean 'load'?": {"family": "uniform", "lod": 1},
     "unknown key 'memry'; did you mean 'memory'?": {"trace": "x.csv", "memry": 1},
-    "instances 1: give either a family or a trace": {"n": 3},
+    "instances 1: name either a family or a trace": {"n": 3},
     "no family 'unifrom'; did you mean 'uniform'?": {"family": "unifrom"},
     "(family = 'uniform', n = 0): n is 0, but must": {"family": "uniform", "n": [3, 0]},
     "n = 9223372036854775808): n is": {"family": "uniform", "n": 2**63},
@@ -89,6 +89,7 @@ BAD_INSTANCES = {
     "there is no file none.csv; check its name": {"trace": "none.csv", "memory": 9},
     'write a family as family = "uniform"': {"trace": "family:uniform"},
     "'uniform' is no table; write it under [[instances]]": "uniform",
+    "instances 1: n is an empty list; name at least one": {"family": "uniform", "n": []},
 }
 BAD_POLICIES = {
     "policies 1: unknown policy 'aera': did you mean 'area'?": {"name": "aera"},
@@ -103,6 +104,7 @@ BAD_POLICIES = {
     "policies 1: time_limit is 0, but must": {"name": "hindsight", "time_limit": 0},
     "policies 1: unknown clock 'unitt': did you": {"name": "area", "clock": "unitt"},
     "policies 1: the key 'name' is missing": {"rule": "skip"},
+    "policies 1: name is an empty list; name at least one": {"name": []},
 }
 BAD_SWEEPS = {
     "unknown key 'polices'; did you mean 'policies'?": {"polices": []},
