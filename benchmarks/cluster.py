@@ -47,6 +47,12 @@ def traces(seeds=SEEDS, n=24_000, **parameters):
     return [family("lognormal", n=n, seed=seed, **parameters) for seed in range(seeds)]
 
 
+def compared(instances, policies, workers=16, slots=72, steps=WARM_UP + STEPS, **settings):
+    """Compare on a cluster, without the steps of the warm-up."""
+    settings = {"warm_up": WARM_UP} | settings
+    return compare(instances, policies, cluster=Cluster(workers, slots), steps=steps, **settings)
+
+
 def show(title, comparison, baseline="fcfs"):
     table = Table(title=title, title_justify="left")
     for column in (
@@ -103,27 +109,14 @@ def large():
     """G = 64, with the windows around the best and more requests in view."""
     policies = ["fcfs", "lpt", *(bf_io(h) for h in (0, 20, 25, 30, 35))]
     for reveal in (128, 256, 512):
-        comparison = compare(
-            traces(min(SEEDS, 5), n=90_000),
-            policies,
-            cluster=Cluster(64, 72),
-            steps=WARM_UP + STEPS,
-            warm_up=WARM_UP,
-            reveal=reveal,
-        )
+        comparison = compared(traces(min(SEEDS, 5), n=90_000), policies, workers=64, reveal=reveal)
         show(f"G = 64, B = 72, R = {reveal}", comparison)
 
 
 def lookahead():
     """Figure 4: imbalance against H."""
     policies = ["fcfs", *(bf_io(h) for h in (0, 1, 2, 5, 10, 15, 20, 30, 40, 60, 80, 160))]
-    comparison = compare(
-        traces(min(SEEDS, 5)),
-        policies,
-        cluster=Cluster(16, 72),
-        steps=WARM_UP + STEPS,
-        warm_up=WARM_UP,
-    )
+    comparison = compared(traces(min(SEEDS, 5)), policies)
     show("imbalance against H, G = 16, B = 72", comparison)
 
 
@@ -135,9 +128,7 @@ def fair():
         bf_io(20),
         *(bf_io(20, patience=p, name=f"patience {p}") for p in (100, 200, 300, 400, 500)),
     ]
-    comparison = compare(
-        traces(), policies, cluster=Cluster(16, 72), steps=WARM_UP + STEPS, warm_up=WARM_UP
-    )
+    comparison = compared(traces(), policies)
     show("fairness, G = 16, B = 72, H = 20", comparison)
 
 
@@ -152,13 +143,7 @@ def classes():
         for trace in traces(min(SEEDS, 5)):
             urgent = np.random.default_rng(1).random(len(trace)) < 0.25
             given = patience if isinstance(patience, int) else np.where(urgent, *patience)
-            comparison = compare(
-                trace,
-                ["fcfs", bf_io(20, patience=given)],
-                cluster=Cluster(16, 72),
-                steps=WARM_UP + STEPS,
-                warm_up=WARM_UP,
-            )
+            comparison = compared(trace, ["fcfs", bf_io(20, patience=given)])
             ratios.append(comparison.ratio("imbalance_tokens", "fcfs", "bf-io H=20").mean)
             run = comparison.runs["bf-io H=20"][0]
             for place, mask in enumerate((urgent, ~urgent)):
@@ -198,12 +183,8 @@ def adaptive():
         n = int(1.15 * 16 * slots * (1 + steps / mean)) + 500
         policies = [bf_io(h) for h in windows]
         policies += [bf_io("adaptive", window_scale=c, name=f"{c:g}") for c in scales]
-        comparison = compare(
-            traces(min(SEEDS, 3), n=n, **parameters),
-            policies,
-            cluster=Cluster(16, slots),
-            steps=steps,
-            warm_up=WARM_UP,
+        comparison = compared(
+            traces(min(SEEDS, 3), n=n, **parameters), policies, slots=slots, steps=steps
         )
         ms = {p: comparison.mean("imbalance_ms", p).mean for p in comparison.policies}
         best = min(windows, key=lambda h: ms[f"bf-io H={h}"])
@@ -244,13 +225,7 @@ def signal():
             bf_io(20, information=Predictor(20, noise=noise), name=f"noise {noise} steps")
         )
     policies.append(bf_io(20, information=Predictor(20, 0.3, 0.3, 5), name="30 %, 30 %, 5 steps"))
-    comparison = compare(
-        traces(min(SEEDS, 5)),
-        policies,
-        cluster=Cluster(16, 72),
-        steps=WARM_UP + STEPS,
-        warm_up=WARM_UP,
-    )
+    comparison = compared(traces(min(SEEDS, 5)), policies)
     show("how good the signal must be, G = 16, H = 20", comparison)
 
 
@@ -258,14 +233,7 @@ def dispatch():
     """Binding requests on arrival (Section 7.3)."""
     policies = ["fcfs", "jsq", "lpt", bf_io(0), bf_io(20)]
     for dispatch in ("pool", "instant"):
-        comparison = compare(
-            traces(min(SEEDS, 5)),
-            policies,
-            cluster=Cluster(16, 72),
-            steps=WARM_UP + STEPS,
-            warm_up=WARM_UP,
-            dispatch=dispatch,
-        )
+        comparison = compared(traces(min(SEEDS, 5)), policies, dispatch=dispatch)
         show(f"dispatch: {dispatch}", comparison)
 
 
@@ -322,11 +290,12 @@ def theory():
                 n = int(workers * slots * (steps / outputs + 3) * 1.1)
                 # Overloaded (Definition 1): even where all end together, there are enough.
                 reveal = 2 * workers * slots if homogeneous else max(128, workers * slots // 8)
-                comparison = compare(
+                comparison = compared(
                     drawn(rng, n, outputs, homogeneous),
                     ["fcfs", bf_io(0)],
-                    cluster=Cluster(workers, slots),
-                    steps=steps,
+                    workers,
+                    slots,
+                    steps,
                     warm_up=4 * outputs,
                     drift=drift,
                     reveal=reveal,
