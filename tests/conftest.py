@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -20,3 +21,18 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("no folder of real traces; set OPTSCHED_DATA to one")
     return folder
+
+
+@pytest.fixture
+def optsched_command(capsys, monkeypatch):
+    """Run the command line in this process: exit code, standard output, standard error."""
+    from optsched.cli import main
+
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["optsched", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return command

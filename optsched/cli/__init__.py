@@ -12,6 +12,7 @@ import optsched
 from optsched.cli import (
     cluster,
     doctor,
+    listing,
     optima,
     policies,
     regret,
@@ -59,6 +60,7 @@ for module in (
     regret,
     reproduce,
     doctor,
+    listing,
 ):
     for command in vars(module).values():
         if isinstance(command, click.Command):

@@ -18,6 +18,7 @@ COMMANDS = {
     "Optima and proofs": ("solve", "bound", "check", "check-certificate"),
     "Models": ("select", "export", "thresholds"),
     "Clusters": ("cluster",),
+    "What there is": ("policies", "families"),
     "Papers and this installation": ("reproduce", "doctor"),
 }
 OPTIONS = {

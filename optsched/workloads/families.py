@@ -41,8 +41,8 @@ class WorkloadFamily:
         Tokens that the worker holds unless told otherwise.
     requests
         Number of requests unless told otherwise; None where it follows from the memory.
-    description
-        What the requests are like, with the place in the paper.
+    description, source
+        What the requests are like, and the place in the paper.
     arrive
         Draws arrivals from the number of requests, their rate and a random generator.
     """
@@ -51,6 +51,7 @@ class WorkloadFamily:
     memory: int
     requests: int | None
     description: str
+    source: str
     arrive: Callable[[int, float, np.random.Generator], IntArray] = poisson
 
     @property
@@ -110,7 +111,7 @@ def family(
     >>> optsched.family("mixed", n=4, seed=1).outputs
     array([1, 4, 1, 5])
     >>> print(FAMILIES["sorted-f-example-1"].description)
-    one request of M - 1 and 1 tokens before many of 1 and 2 (Sorted-F Example 1)
+    one request of M - 1 and 1 tokens before many of 1 and 2
     """
     if name not in FAMILIES:
         raise InstanceError(f"there is no family {name!r}; {nearest(name, FAMILIES)}")
@@ -338,143 +339,156 @@ def _lognormal(
 
 #: The families by name.
 FAMILIES = {
-    "uniform": WorkloadFamily(_uniform, 100, 100, "s and o uniform on 1 .. 50 (Sorted-F EC.4.2)"),
+    "uniform": WorkloadFamily(_uniform, 100, 100, "s and o uniform on 1 .. 50", "Sorted-F EC.4.2"),
     "normal": WorkloadFamily(
-        _normal, 100, 100, "s and o N(25, 8.33^2) in [1, 50] (Sorted-F EC.4.2)"
+        _normal, 100, 100, "s and o N(25, 8.33^2) in [1, 50]", "Sorted-F EC.4.2"
     ),
     "binomial": WorkloadFamily(
-        _binomial, 100, 100, "s and o 1 + binomial with 49 fair trials (Sorted-F EC.4.2)"
+        _binomial, 100, 100, "s and o 1 + binomial with 49 fair trials", "Sorted-F EC.4.2"
     ),
     "exponential": WorkloadFamily(
-        _exponential, 100, 100, "s and o exponential of mean 5 in [1, 50] (Sorted-F EC.4.2)"
+        _exponential, 100, 100, "s and o exponential of mean 5 in [1, 50]", "Sorted-F EC.4.2"
     ),
     "mixed": WorkloadFamily(
         _mixed,
         100,
         200,
-        "s 80 % exponential of mean 10 and 20 % lognormal about 40, o exponential of mean 5, all "
-        "in [1, 50] (Sorted-F EC.4.2)",
+        "s 80 % exponential of mean 10 and 20 % lognormal about 40, o exponential of mean 5, "
+        "all in [1, 50]",
+        "Sorted-F EC.4.2",
     ),
     "chat-and-summaries": WorkloadFamily(
         _chat_and_summaries,
         16492,
         2000,
-        "80 % short chats and 20 % long summaries with the means and medians of the papers' data "
-        "(Sorted-F Section 7)",
+        "80 % short chats and 20 % long summaries",
+        "means and medians of the data of Sorted-F Section 7",
     ),
     "equal-prompts": WorkloadFamily(
         _equal_prompts,
         200,
         1000,
-        "s the same for all and small against M, o uniform, and a bounded number of arrivals per "
-        "step: 1 and 1 .. 10 unless told otherwise (Jaillet Sections 3 and 5)",
-        bounded,
+        "s the same for all and small against M, o uniform, and a bounded number of arrivals "
+        "per step: 1 and 1 .. 10 unless told otherwise",
+        "Jaillet Sections 3 and 5",
+        arrive=bounded,
     ),
     "chat": WorkloadFamily(
         chat,
         16492,
         10_000,
-        "s lognormal below 500, o gamma below 600: short conversations with the means and medians "
-        "of Jaillet Section 7",
+        "s lognormal below 500, o gamma below 600: short conversations",
+        "means and medians of Jaillet Section 7",
     ),
     "lognormal": WorkloadFamily(
         _lognormal,
         20480,
         24000,
-        "s lognormal of mean 900 and cv 1.4, o lognormal of mean 300 and cv 0.9, clipped: the "
+        "s lognormal of mean 900 and cv 1.4, o lognormal of mean 300 and cv 0.9, clipped",
         "figures of BF-IO Table 1 on 16 workers of 72 slots",
     ),
     "sorted-f-theorem-1": WorkloadFamily(
         adversarial.theorem_1,
         64,
         None,
-        "M requests of sqrt(M) - 1 and 1 tokens, M^1.5 of 1 and 2: shortest output first fails "
-        "(Sorted-F Theorem 1)",
+        "M requests of sqrt(M) - 1 and 1 tokens, M^1.5 of 1 and 2: shortest output first fails",
+        "Sorted-F Theorem 1",
     ),
     "sorted-f-theorem-ec-1": WorkloadFamily(
         adversarial.theorem_ec_1,
         64,
         None,
         "M requests of 1 and sqrt(M) - 1 tokens, M^1.5 of sqrt(M) and 1: smallest total first "
-        "fails (Sorted-F Theorem EC.1)",
+        "fails",
+        "Sorted-F Theorem EC.1",
     ),
     "sorted-f-theorem-1-balanced": WorkloadFamily(
         adversarial.theorem_1_balanced,
         64,
         None,
-        "the requests of Sorted-F Theorem 1 in the numbers for which shortest output first is "
+        "the requests of sorted-f-theorem-1 in the numbers for which shortest output first is "
         "worst: its ratio to the other order grows like M^0.25",
+        "after Sorted-F Theorem 1",
     ),
     "sorted-f-theorem-1-long": WorkloadFamily(
         adversarial.theorem_1_long,
         64,
         None,
         "the same with prompts of M - 1 in place of sqrt(M) - 1: the ratio grows like M^0.5",
+        "after Sorted-F Theorem 1",
     ),
     "sorted-f-theorem-ec-1-balanced": WorkloadFamily(
         adversarial.theorem_ec_1_balanced,
         64,
         None,
-        "the requests of Sorted-F Theorem EC.1 in the numbers for which smallest total first is "
+        "the requests of sorted-f-theorem-ec-1 in the numbers for which smallest total first is "
         "worst: its ratio to the other order grows like M^0.25",
+        "after Sorted-F Theorem EC.1",
     ),
     "sorted-f-theorem-ec-1-long": WorkloadFamily(
         adversarial.theorem_ec_1_long,
         64,
         None,
-        "the same with peaks of M - 1 and M in place of sqrt(M) and sqrt(M) + 1: the ratio grows "
-        "like M^0.5",
+        "the same with peaks of M - 1 and M in place of sqrt(M) and sqrt(M) + 1: the ratio "
+        "grows like M^0.5",
+        "after Sorted-F Theorem EC.1",
     ),
     "sorted-f-example-1": WorkloadFamily(
         adversarial.example_1,
         64,
         None,
-        "one request of M - 1 and 1 tokens before many of 1 and 2 (Sorted-F Example 1)",
+        "one request of M - 1 and 1 tokens before many of 1 and 2",
+        "Sorted-F Example 1",
     ),
     "jaillet-theorem-6-2": WorkloadFamily(
         adversarial.jaillet,
         64,
         None,
-        "one request that fills the memory, and short ones that come shortly before it ends "
-        "(Jaillet Theorem 6.2)",
+        "one request that fills the memory, and short ones that come shortly before it ends",
+        "Jaillet Theorem 6.2",
     ),
     "robust-two-point": WorkloadFamily(
         adversarial.robust_two_point,
         400,
         None,
-        "no prompts, outputs short or long: A_min is bounded by (3 - short / long) / 2, where the "
-        "share of short ones is long / (short + long) (Robust Theorem 5.1)",
+        "no prompts, outputs short or long: A_min is bounded by (3 - short / long) / 2, where "
+        "the share of short ones is long / (short + long)",
+        "Robust Theorem 5.1",
     ),
     "robust-theorem-3-4": WorkloadFamily(
         adversarial.robust_theorem_3_4,
         64,
         None,
-        "no prompts, outputs short and M / short in so many batches: reserving the longest output "
-        "for each costs 3 times H-SF here, not the printed 6 (Robust Theorem 3.4)",
+        "no prompts, outputs short and M / short in so many batches: reserving the longest "
+        "output for each costs 3 times H-SF here, not the printed 6",
+        "Robust Theorem 3.4",
     ),
     "partition": WorkloadFamily(
         adversarial.partition,
         100,
         20,
-        "2 batches can hold all requests, makespan 2 (Partition, Sorted-F Theorem EC.2)",
+        "2 batches can hold all requests, makespan 2",
+        "Partition, Sorted-F Theorem EC.2",
     ),
     "partition-no": WorkloadFamily(
         adversarial.partition_no,
         101,
         20,
-        "2 batches cannot hold all requests by parity, makespan 3 or more (Partition, Sorted-F "
-        "Theorem EC.2)",
+        "2 batches cannot hold all requests by parity, makespan 3 or more",
+        "Partition, Sorted-F Theorem EC.2",
     ),
     "3-partition": WorkloadFamily(
         adversarial.three_partition,
         100,
         30,
-        "n / 3 batches of three requests each fill the memory (3-Partition, Sorted-F Theorem 2)",
+        "n / 3 batches of three requests each fill the memory",
+        "3-Partition, Sorted-F Theorem 2",
     ),
     "3-partition-no": WorkloadFamily(
         adversarial.three_partition_no,
         99,
         30,
-        "n / 3 batches cannot hold all requests by divisibility (3-Partition, Sorted-F Theorem 2)",
+        "n / 3 batches cannot hold all requests by divisibility",
+        "3-Partition, Sorted-F Theorem 2",
     ),
 }

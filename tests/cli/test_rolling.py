@@ -54,11 +54,13 @@ def test_it_says_how_it_came_about(command):
 
 
 def test_it_runs_with_intervals(command):
-    code, out, _ = command(FAMILY, "--intervals", "classes:10", "--reading", "upper", "--json", "-")
+    code, out, _ = command(
+        FAMILY, "--intervals", "classes:10", "--length-estimate", "upper", "--json", "-"
+    )
     content = json.loads(out)
     assert code == 0
     assert content["intervals"] == "classes:10"
-    assert content["policies"][0]["evictions"] == 0
+    assert content["policies"][0]["preemptions"] == content["policies"][0]["evictions"] == 0
 
 
 BAD = {
@@ -69,7 +71,7 @@ BAD = {
     "a window of 3 steps is shorter than one output: request ": ("--horizon", 3),
     "the budget of a decision is -1.0 seconds, but must be a number from 0 on": ("--budget", -1),
     "unknown fallback 'aera': did you mean 'area'?": ("--fallback", "aera"),
-    "unknown reading 'middle'": ("--reading", "middle"),
+    "unknown length estimate 'middle'": ("--length-estimate", "middle"),
     "unknown policy 'best'": ("--policies", "best"),
 }
 
@@ -95,7 +97,7 @@ def test_the_command_writes_everything_and_ends_with_130(command, tmp_path, monk
     monkeypatch.setitem(driver.PLANS, "hindsight", searched)
     json_path, html, log = tmp_path / "a.json", tmp_path / "a.html", tmp_path / "a.csv"
     code, out, err = command(
-        *("family:uniform,n=60,load=1.2,seed=1", "--futures", 0, "--budget", 60),
+        *("family:uniform,n=60,load=1.2,seed=1", "--scenarios", 0, "--budget", 60),
         *("--json", json_path, "--html", html, "--log", log),
     )
     assert code == 130

@@ -1,0 +1,71 @@
+"""The verb compare: one family of results on steps, clocks and clusters."""
+
+from __future__ import annotations
+
+import pytest
+
+from optsched import Cluster, Comparison, compare, family
+from optsched.errors import OptschedError
+
+REQUESTS = family("uniform", n=30, seed=1, load=0.9, seconds_per_step=0.1)
+WHERE = {
+    "steps": ({}, ["area", "mc-sf"]),
+    "clock": ({"clock": "affine:0.01,0.001"}, ["area", "mixed"]),
+    "cluster": ({"cluster": Cluster(2, 4), "steps": 30}, ["fcfs", "lpt"]),
+}
+
+
+@pytest.mark.parametrize("kind", WHERE)
+def test_all_comparisons_are_used_alike(kind):
+    options, names = WHERE[kind]
+    seen = []
+    found = compare(REQUESTS, names, on_result=lambda *each: seen.append(each), **options)
+    assert isinstance(found, Comparison)
+    assert (
+        found.policies == names == [run.policy for run in found] == [run.policy for run, _ in seen]
+    )
+    assert all(seconds >= 0 for _, seconds in seen)
+    assert len(found) == 2
+    assert found[names[0]].policy == names[0]
+    assert found.best in list(found)
+    assert [entry["policy"] for entry in found.to_dict()["policies"]] == names
+    assert list(found.to_pandas().index) == names
+    assert found._repr_html_().startswith("<table>")
+    assert found.plot().get_xlabel()
+    assert "\n" not in repr(found)
+    with pytest.raises(OptschedError, match="policy 'nothing' did not run: "):
+        _ = found["nothing"]
+
+
+@pytest.mark.parametrize("kind", WHERE)
+def test_one_policy_needs_no_list(kind):
+    options, names = WHERE[kind]
+    assert compare(REQUESTS, names[0], **options).policies == names[:1]
+
+
+def test_gaps_are_shares_by_name_run_or_schedule():
+    found = compare(REQUESTS, ["area", "mc-sf"])
+    latency = found["area"].total_latency
+    gap = (latency - found.bound.value) / latency
+    assert found.gap("area") == found.gap(found["area"]) == gap
+    assert found.gap(found["area"].schedule) == gap
+
+
+WRONG = {
+    "compare has no option 'until' in steps": {"until": 3},
+    "compare has no option 'reveal' on a clock": {"clock": "unit", "reveal": 3},
+    "intervals is for one worker; leave it out": {"cluster": Cluster(1, 1), "intervals": "exact"},
+    "rule is for one worker": {"cluster": Cluster(1, 1), "rule": "skip"},
+}
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+def test_what_cannot_be_compared_is_one_sentence(sentence):
+    with pytest.raises(OptschedError) as error:
+        compare(REQUESTS, **WRONG[sentence])
+    assert sentence in str(error.value)
+
+
+def test_only_a_cluster_compares_on_several_traces():
+    with pytest.raises(OptschedError, match="compare takes one Instance, but got a list"):
+        compare([REQUESTS, REQUESTS], "area")
