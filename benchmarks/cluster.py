@@ -14,16 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from timing import fastest
 
-from optsched import (
-    BalanceRouting,
-    Cluster,
-    Instance,
-    NoInformation,
-    Predictor,
-    compare,
-    family,
-    run,
-)
+from optsched import Cluster, Instance, compare, family, run
+from optsched.cluster import BalanceRouting, NoInformation, Predictor
 
 CONSOLE = Console(width=150)
 QUICK = "--quick" in sys.argv

@@ -10,7 +10,8 @@ import numpy as np
 from alternatives.plain_python import admit
 from timing import measure, seconds
 
-from optsched import BalanceRouting, Cluster, Instance, bound, family, run
+from optsched import Cluster, Instance, bound, family, run
+from optsched.cluster import BalanceRouting
 from optsched.policies import BASIC
 from optsched.solvers import select_batch
 

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from timing import seconds
 
-from optsched import SolverError, family, run
+from optsched import family, run
+from optsched.errors import SolverError
 from optsched.policies import BASIC, POLICIES, RULES, OrderPolicy
 
 FAMILY = "chat-and-summaries"

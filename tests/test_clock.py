@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import BatchContent, ClockError, FunctionClock, LinearClock, get_clock
-from optsched.clock import affine
+from optsched import get_clock
+from optsched.clock import BatchContent, FunctionClock, LinearClock, affine
+from optsched.errors import ClockError
 
 counts = st.integers(0, 10**6)
 contents = st.builds(BatchContent, counts, counts, counts, counts, counts)

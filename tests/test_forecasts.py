@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import Forecast, Instance, InstanceError, OptschedError, PolicyError, forecast, run
+from optsched import Forecast, Instance, OptschedError, forecast, run
+from optsched.errors import InstanceError, PolicyError
 from optsched.forecasts import check_intervals
 
 INSTANCE = Instance(

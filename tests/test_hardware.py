@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from optsched import InstanceError
+from optsched.errors import InstanceError
 from optsched.hardware import GPU_BYTES, MODELS, PAPER_MEMORY, ModelFacts, memory_tokens
 
 #: Hidden size, feed-forward size, vocabulary.

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from strategies import instances
 
-from optsched import Instance, InstanceError
+from optsched import Instance
+from optsched.errors import InstanceError
 
 
 def test_arrays_are_frozen_copies():

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from literal import usage_at
 from strategies import instances
 
-from optsched import Instance, Schedule, ScheduleError, compare
+from optsched import Instance, Schedule, compare
+from optsched.errors import ScheduleError
 
 
 @st.composite

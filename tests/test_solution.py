@@ -7,7 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from optsched import InfeasibleError, Solution, SolverError, Stopped
+from optsched import InfeasibleError, Solution, Stopped
+from optsched.errors import SolverError
 from optsched.solution import round_bound
 
 

@@ -93,7 +93,7 @@ class BalanceRouting:
 
     Examples
     --------
-    >>> from optsched import Predictor
+    >>> from optsched.cluster import Predictor
     >>> BalanceRouting(lookahead=40, information=Predictor(horizon=20))
     Traceback (most recent call last):
         ...

@@ -2,5 +2,6 @@
 
 from optsched.simulate.dispatch import run
 from optsched.simulate.runners import RUNNERS
+from optsched.simulate.seconds.execution import ClockedRun
 
-__all__ = ["RUNNERS", "run"]
+__all__ = ["RUNNERS", "ClockedRun", "run"]

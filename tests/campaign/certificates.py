@@ -11,8 +11,9 @@ from brute_force import optima
 
 from campaign.agreement import draw
 from campaign.case import Outcome, one_sentence, within
-from optsched import Certificate, CertificateError, bound, read_certificate, run, solve, verify
+from optsched import Certificate, bound, read_certificate, run, solve, verify
 from optsched.certificates.configurations import items
+from optsched.errors import CertificateError
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.configurations import configuration_bound
 

@@ -135,7 +135,7 @@ def _exact_solve(rng, folder, outcome):
     with killer(rng, 0.5, _is_fork_server) as killed:
         try:
             found = solve(instance, method=method, time_limit=10)
-        except optsched.SolverError as error:
+        except optsched.errors.SolverError as error:
             outcome.note("solve says that its solver died")
             outcome.check("\n" not in str(error), error)
             found = None

@@ -220,7 +220,7 @@ def _no_time(rng, folder, outcome):
             found = solve(instance, time_limit=1e-3)
         else:
             found = solve(instance, method=way, time_limit=1e-3)
-    except optsched.SolverError as error:
+    except optsched.errors.SolverError as error:
         outcome.note("no answer within a millisecond, said in a sentence")
         outcome.check("\n" not in str(error), error)
         return

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from optsched import Cluster, Instance, PowerLaw, run
+from optsched import Cluster, Instance, run
+from optsched.cluster import PowerLaw
 from optsched.errors import InstanceError
 
 

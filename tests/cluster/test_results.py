@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from optsched import Cluster, ClusterRun, Instance, family, run
+from optsched import Cluster, Instance, family, run
 from optsched.errors import InstanceError
 
 CLUSTER = Cluster(2, 1, overhead_s=1.0, seconds_per_token=0.1)
 
 
 @pytest.fixture
-def by_hand() -> ClusterRun:
+def by_hand():
     """Request 0 on worker 0 in steps 0 and 1, 1 on worker 1 in step 0, 2 after it in step 1."""
     return run(Instance([4, 2, 9], [2, 1, 1], 99), "fcfs", cluster=CLUSTER, record_loads=True)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optsched import BalanceRouting, Cluster, NoInformation, Predictor, RoutingRule, family, run
-from optsched.cluster import get_routing
+from optsched import Cluster, family, run
+from optsched.cluster import BalanceRouting, NoInformation, Predictor, RoutingRule, get_routing
 from optsched.cluster.information import NEVER
 from optsched.errors import PolicyError
 

@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 from literal import usage_at
 from strategies import instances
 
-from optsched import (
-    Instance,
-    ModelError,
-    Solution,
-    SolverError,
-    Stopped,
-    explain_infeasibility,
-    family,
-)
+from optsched import Instance, ModelError, Solution, Stopped, explain_infeasibility, family
+from optsched.errors import SolverError
 from optsched.models.conflict import Windows
 from optsched.models.running import Running
 from optsched.optimum import conflict as conflicts

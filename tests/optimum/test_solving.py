@@ -22,13 +22,13 @@ from optsched import (
     Schedule,
     Solution,
     SolveParams,
-    SolverError,
     bound,
     family,
     run,
     solve,
 )
 from optsched.certificates.configurations import verify_configuration
+from optsched.errors import SolverError
 from optsched.models.objectives import schedule_cost
 from optsched.optimum.solving import METHODS, proven_horizon
 from optsched.solvers.bounds.lagrangian import PricedStarts

@@ -14,17 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plots_of_targets import drawn
 
-from optsched import (
-    BalanceProgram,
-    BalanceRouting,
-    BalanceState,
-    Cluster,
-    Instance,
-    PowerLaw,
-    family,
-    run,
-    solve,
-)
+from optsched import BalanceProgram, BalanceState, Cluster, Instance, family, run, solve
+from optsched.cluster import BalanceRouting, PowerLaw
 from optsched.models.linear.model import ModelError
 from optsched.papers import reproduce
 from optsched.papers.bf_io.imbalance import (

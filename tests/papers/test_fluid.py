@@ -17,7 +17,6 @@ from optsched import (
     RequestTypes,
     WaitThresholds,
     equilibrium,
-    poisson_requests,
     run,
 )
 from optsched.models import queue_decay
@@ -25,6 +24,7 @@ from optsched.papers import TARGETS, reproduce
 from optsched.papers.fluid import memory, serving, theory
 from optsched.policies import NestedWaitPolicy, WaitPolicy
 from optsched.report.series import plot_stack
+from optsched.workloads import poisson_requests
 
 LOW = RequestTypes([10, 10], [10, 20], [1000, 1000])
 HIGH = RequestTypes([20] * 3, [100, 200, 300], [6000, 4000, 2000])

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optsched import EventProgram, HindsightProgram, InstanceError, family, solve
+from optsched import EventProgram, HindsightProgram, family, solve
+from optsched.errors import InstanceError
 from optsched.papers.sorted_f.reductions import partition, three_partition
 
 

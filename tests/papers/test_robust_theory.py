@@ -13,7 +13,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from optsched import Instance, InstanceError, family, run
+from optsched import Instance, family, run
+from optsched.errors import InstanceError
 from optsched.papers import CompetitiveRatio
 from optsched.papers.robust.common import requests_of
 

@@ -20,7 +20,8 @@ from literal_orders import (
 )
 from strategies import instances
 
-from optsched import Instance, PolicyError, SolverError, compare, family, run
+from optsched import Instance, compare, family, run
+from optsched.errors import PolicyError, SolverError
 from optsched.policies import BASIC, POLICIES, BatchPolicy, PriorityPolicy
 from optsched.policies.sorted_f import sorted_f
 from optsched.solvers import select_batch

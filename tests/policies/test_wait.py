@@ -8,14 +8,13 @@ import pytest
 from optsched import (
     Instance,
     NestedWaitThresholds,
-    PolicyError,
     RequestTypes,
     WaitThresholds,
     equilibrium,
     get_clock,
     run,
 )
-from optsched.errors import ClockError
+from optsched.errors import ClockError, PolicyError
 from optsched.policies.wait import WAITING, NestedWaitPolicy, WaitPolicy
 from optsched.simulate.seconds.waiting import serve_waiting
 

@@ -8,13 +8,13 @@ import pytest
 from optsched import (
     Instance,
     NestedWaitThresholds,
-    PolicyError,
     RequestTypes,
     SegmentDesign,
     WaitThresholds,
     equilibrium,
     run,
 )
+from optsched.errors import PolicyError
 from optsched.report import (
     plot_backlogs,
     plot_equilibrium,

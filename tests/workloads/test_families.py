@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optsched import Instance, InstanceError, family, read_trace, run
+from optsched import Instance, family, read_trace, run
+from optsched.errors import InstanceError
 from optsched.workloads import FAMILIES
 from optsched.workloads.arrivals import bounded, poisson
 

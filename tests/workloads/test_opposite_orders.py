@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import Instance, InstanceError, family, run
+from optsched import Instance, family, run
+from optsched.errors import InstanceError
 from optsched.workloads.adversarial import opposite_orders
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optsched import InstanceError, RequestTypes, run
+from optsched import RequestTypes, run
+from optsched.errors import InstanceError
 from optsched.workloads.poisson import poisson_requests
 
 PAPER = RequestTypes([10, 10], [10, 20], [1000, 3000])

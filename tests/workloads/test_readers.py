@@ -28,7 +28,8 @@ from trace_samples import (
     VIDUR_LENGTHS,
 )
 
-from optsched import Instance, InstanceError, read_trace
+from optsched import Instance, read_trace
+from optsched.errors import InstanceError
 from optsched.workloads import files
 
 

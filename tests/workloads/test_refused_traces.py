@@ -13,7 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from trace_samples import AZURE, BURST, BURST_SESSIONS, MOONCAKE, NATIVE, TIMED, VIDUR
 
-from optsched import InstanceError, read_trace
+from optsched import read_trace
+from optsched.errors import InstanceError
 from optsched.workloads import read_trace_skipping
 
 ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from trace_samples import BURST, NATIVE
 
-from optsched import Instance, InstanceError, read_trace
+from optsched import Instance, read_trace
+from optsched.errors import InstanceError
 from optsched.workloads import SkippedRow, files, read_trace_skipping
 
 MANY_FAULTS = (

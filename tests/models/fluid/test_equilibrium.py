@@ -9,20 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optsched import (
-    BatchContent,
-    FunctionClock,
-    InfeasibleError,
-    Instance,
-    InstanceError,
-    LinearClock,
-    RequestTypes,
-    equilibrium,
-    family,
-    get_clock,
-    read_types,
-)
-from optsched.errors import ClockError
+from optsched import InfeasibleError, Instance, RequestTypes, equilibrium, family, get_clock
+from optsched.clock import BatchContent, FunctionClock, LinearClock
+from optsched.errors import ClockError, InstanceError
+from optsched.workloads import read_types
 
 LOW_DEMAND = RequestTypes([10, 10], [10, 20], [1000, 1000])
 THREE = RequestTypes([20, 5, 40], [10, 30, 25], [4.0, 2.0, 3.0])

@@ -12,7 +12,6 @@ from scipy.optimize import brentq
 
 from optsched import (
     InfeasibleError,
-    InstanceError,
     ModelError,
     NestedWaitThresholds,
     RequestTypes,
@@ -20,6 +19,7 @@ from optsched import (
     solve,
 )
 from optsched.clock import affine
+from optsched.errors import InstanceError
 from optsched.models import queue_decay
 
 CLOCK = "affine:0.0085,2.7e-7"

@@ -11,8 +11,6 @@ import pytest
 
 from optsched import (
     InfeasibleError,
-    InstanceError,
-    LinearClock,
     ModelError,
     RequestTypes,
     Stopped,
@@ -20,7 +18,8 @@ from optsched import (
     equilibrium,
     solve,
 )
-from optsched.clock import affine
+from optsched.clock import LinearClock, affine
+from optsched.errors import InstanceError
 
 LOW_DEMAND = RequestTypes([10, 10], [10, 20], [1000, 1000])
 CLOCK = "affine:0.0085,2.7e-7"

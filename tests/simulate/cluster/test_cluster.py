@@ -6,18 +6,8 @@ import numpy as np
 import pytest
 from literal_cluster import LiteralCluster, fcfs, lpt, profile, replay, round_robin
 
-from optsched import (
-    BalanceRouting,
-    Cluster,
-    Instance,
-    NoInformation,
-    Oracle,
-    Predictor,
-    Profiles,
-    RoutingRule,
-    family,
-    run,
-)
+from optsched import Cluster, Instance, family, run
+from optsched.cluster import BalanceRouting, NoInformation, Oracle, Predictor, Profiles, RoutingRule
 from optsched.errors import InstanceError, PolicyError
 
 POLICIES = (

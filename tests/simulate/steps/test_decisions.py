@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from literal_attempts import decided_run
 from strategies import instances
 
-from optsched import Forecast, Instance, PolicyError, forecast, run
+from optsched import Forecast, Instance, forecast, run
+from optsched.errors import PolicyError
 from optsched.policies import DecisionPolicy
 
 

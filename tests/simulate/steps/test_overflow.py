@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from literal_attempts import attempts_of, threshold_run
 from strategies import drawn_instance, instances
 
-from optsched import Instance, PolicyError, run
+from optsched import Instance, run
+from optsched.errors import PolicyError
 from optsched.policies.overflow import CLEARING, GREEDY
 from optsched.simulate.steps.attempts import share_of
 

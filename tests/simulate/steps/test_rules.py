@@ -10,7 +10,8 @@ from literal import SortedF, by_key
 from literal_orders import Batches, simulate_backfill, simulate_skip
 from strategies import instances
 
-from optsched import Instance, PolicyError, compare, family, run
+from optsched import Instance, compare, family, run
+from optsched.errors import PolicyError
 from optsched.policies import BASIC, RULES, PriorityPolicy, get_policy, with_rule
 
 SIMULATORS = {"skip": simulate_skip, "backfill": simulate_backfill}

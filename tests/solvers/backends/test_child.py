@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 from tiny_models import knapsack, market_split
 
-from optsched import SolveParams, SolverError, Stopped, solve
+from optsched import SolveParams, Stopped, solve
+from optsched.errors import SolverError
 from optsched.solvers import Options, prepare
 from optsched.solvers.backends import child
 from optsched.solvers.backends.child import GRACE, Job

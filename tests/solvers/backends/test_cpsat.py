@@ -11,7 +11,8 @@ import pytest
 from ortools.sat import cp_model_pb2
 from tiny_models import knapsack, market_split
 
-from optsched import Family, LinearModel, SolverError, Stopped, solve
+from optsched import Family, LinearModel, Stopped, solve
+from optsched.errors import SolverError
 from optsched.models import Rows, Variables
 from optsched.solvers import Options
 from optsched.solvers.backends import cpsat

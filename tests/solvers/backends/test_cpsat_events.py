@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import EventProgram, Instance, Schedule, SolveParams, SolverError, Stopped, solve
+from optsched import EventProgram, Instance, Schedule, SolveParams, Stopped, solve
+from optsched.errors import SolverError
 from optsched.models import HindsightProgram, ModelError, Running
 
 OBJECTIVES = ["total-latency", "weighted-latency", "makespan"]

@@ -14,16 +14,8 @@ from fresh import imports, printed
 from hypothesis import assume, given, reject, settings
 from tiny_models import knapsack, market_split, models
 
-from optsched import (
-    EventProgram,
-    Family,
-    Instance,
-    LinearModel,
-    SolveParams,
-    SolverError,
-    Stopped,
-    solve,
-)
+from optsched import EventProgram, Family, Instance, LinearModel, SolveParams, Stopped, solve
+from optsched.errors import SolverError
 from optsched.models import Rows, Variables
 from optsched.solvers import BACK_ENDS, capabilities
 

@@ -11,7 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tiny_models import knapsack, models
 
-from optsched import Family, LinearModel, SolverError, Stopped, solve
+from optsched import Family, LinearModel, Stopped, solve
+from optsched.errors import SolverError
 from optsched.models import Rows, Variables
 from optsched.solvers import dual_bound
 from optsched.solvers.backends import highs

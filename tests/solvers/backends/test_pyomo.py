@@ -9,7 +9,8 @@ from hypothesis import assume, given, settings
 from pyomo.opt import TerminationCondition
 from tiny_models import knapsack, models
 
-from optsched import Family, HindsightProgram, InfeasibleError, Instance, SolverError, solve
+from optsched import Family, HindsightProgram, InfeasibleError, Instance, solve
+from optsched.errors import SolverError
 from optsched.solvers import from_pyomo
 from optsched.solvers.backends import pyomo as pyomo_models
 

@@ -12,17 +12,8 @@ from hypothesis import strategies as st
 from literal import lagrangian, mean_busy_time_bound, optimum
 from strategies import instances
 
-from optsched import (
-    Certificate,
-    CertificateError,
-    Instance,
-    OptschedError,
-    Schedule,
-    bound,
-    family,
-    run,
-    verify,
-)
+from optsched import Certificate, Instance, OptschedError, Schedule, bound, family, run, verify
+from optsched.errors import CertificateError
 from optsched.solvers.bounds.lagrangian import certify, cheapest_starts
 
 

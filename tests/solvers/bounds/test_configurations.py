@@ -15,12 +15,13 @@ from literal import optimum
 from priced_instances import TINY, certificates
 from strategies import instances
 
-from optsched import CertificateError, Instance, OptschedError, bound, family
+from optsched import Instance, OptschedError, bound, family
 from optsched.certificates.configurations import (
     ConfigurationCertificate,
     items,
     verify_configuration,
 )
+from optsched.errors import CertificateError
 from optsched.solvers.bounds.configurations import (
     Point,
     Problem,

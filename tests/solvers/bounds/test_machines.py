@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import Instance, InstanceError, run
+from optsched import Instance, run
+from optsched.errors import InstanceError
 from optsched.solvers.bounds.machines import machines_bound
 
 

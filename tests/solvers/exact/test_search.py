@@ -9,8 +9,9 @@ from literal import optimum
 from priced_instances import TINY, certificates
 from strategies import instances
 
-from optsched import CertificateError, Instance, OptschedError, Schedule, ScheduleError, family, run
+from optsched import Instance, OptschedError, Schedule, family, run
 from optsched.certificates.configurations import ConfigurationCertificate
+from optsched.errors import CertificateError, ScheduleError
 from optsched.solution import Stopped
 from optsched.solvers.bounds.configurations import configuration_bound
 from optsched.solvers.exact.search import solve_exact

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import BatchSelection, Instance, SolverError
+from optsched import BatchSelection, Instance
+from optsched.errors import SolverError
 from optsched.solvers import BATCH_METHODS, select_batch
 from optsched.solvers.selection.batch import _least_sums
 

@@ -9,7 +9,8 @@ from literal_orders import relaxed_optimum
 from scipy.stats import kendalltau
 from strategies import instances
 
-from optsched import Instance, SolverError, family
+from optsched import Instance, family
+from optsched.errors import SolverError
 from optsched.solvers.selection import expected_starts as module
 from optsched.solvers.selection.expected_starts import averaged_starts, expected_starts
 
