@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -142,6 +143,9 @@ class Solution:
             lines.append(f"  solver    {self.raw_status}")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
     @property
     def has_answer(self) -> bool:
         """Whether there is a feasible answer, proven optimal or not."""
@@ -224,25 +228,6 @@ def round_bound(bound: float, step: float | None, sense: Literal["min", "max"] =
 
     Solvers compute in floating point, so a bound that lies above a step by no more than a rounding
     error is taken down to it.
-
-    Parameters
-    ----------
-    bound
-        A bound, right up to rounding.
-    step
-        Every answer's objective is a whole multiple of it; None leaves the bound as it is.
-    sense
-        "min" for a lower bound.
-
-    Returns
-    -------
-    float
-        The better bound.
-
-    Examples
-    --------
-    >>> round_bound(21.3, 1), round_bound(21.0000001, 1), round_bound(21.3, 2, "max")
-    (22.0, 21.0, 20.0)
     """
     if step is None:
         return bound

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import pickle
 
 import numpy as np
@@ -100,3 +101,9 @@ def test_it_prints_what_is_known_and_says_what_is_not():
         "  bound     11, gap 50.00%\n"
         "  solver    Time limit reached"
     )
+
+
+def test_a_notebook_shows_what_is_printed_and_repr_is_one_line():
+    solution = answer(raw_status="<slow>")
+    assert solution._repr_html_() == f"<pre>{html.escape(str(solution))}</pre>"
+    assert "\n" not in repr(solution)

@@ -184,7 +184,7 @@ class BatchSelection(Program):
         return point
 
     def fits(self, batch: npt.ArrayLike) -> bool:
-        """Tell whether a batch fits, from the definition.
+        """Return whether a batch fits, from the definition.
 
         Parameters
         ----------

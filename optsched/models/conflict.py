@@ -150,29 +150,7 @@ class Windows:
     def beside(
         cls, instance: Instance, horizon: int | None, now: int, running: Running = NOTHING_RUNNING
     ) -> Windows:
-        """Give the windows of an instance beside running requests, which come first.
-
-        Parameters
-        ----------
-        instance
-            The requests; deadlines are hard.
-        horizon
-            Last step of them; None leaves the deadlines alone.
-        now
-            Step before which none of them can start.
-        running
-            Requests that are running at `now`.
-
-        Returns
-        -------
-        Windows
-            Of the running requests and those of the instance.
-
-        Raises
-        ------
-        ModelError
-            If `now` is no step, the running requests do not fit, or as the class says.
-        """
+        """Return the windows of an instance beside running requests, which come first."""
         if int(now) != now or now < 0:
             raise ModelError(f"now is {now}, but must be a whole number from 0 on")
         running.fit(instance.memory, now)
@@ -214,13 +192,7 @@ class Windows:
         return np.flatnonzero(self.latest < self.earliest)
 
     def contested(self) -> IntArray:
-        """Find the requests that can be part of an irreducible conflict of two or more.
-
-        Returns
-        -------
-        IntArray
-            Indices, ascending; without any, all requests can complete in time.
-        """
+        """Find the requests that can be part of an irreducible conflict of two or more."""
         kept = np.flatnonzero(self.latest >= self.earliest)
         while len(kept):
             free = self.latest[kept] >= latest_starts(self.instance.take(kept))
@@ -230,24 +202,13 @@ class Windows:
         return kept
 
     def clashing_pair(self, requests: IntArray) -> tuple[int, int] | None:
-        """Find two requests that cannot both complete in time.
-
-        Parameters
-        ----------
-        requests
-            Indices among which to look; each can complete alone.
-
-        Returns
-        -------
-        tuple of int or None
-            The first pair in the order of `requests`.
-        """
+        """Find two requests that cannot both complete in time."""
         instance = self.instance
         prompts, outputs = instance.prompts[requests], instance.outputs[requests]
         earliest, latest = self.earliest[requests], self.latest[requests]
 
         def apart(first: Any, second: Any) -> Any:
-            """Give the least distance of starts with which the first may complete first."""
+            """Return the least distance of starts with which the first may complete first."""
             together = prompts[first] + prompts[second] - instance.memory
             overlap = np.maximum(outputs[first] - outputs[second], 2 * outputs[first] + together)
             return np.minimum(outputs[first], overlap)
@@ -261,19 +222,7 @@ class Windows:
         return None
 
     def overload(self, requests: IntArray) -> IntArray | None:
-        """Find requests that hold more memory-time than there is within their windows.
-
-        Parameters
-        ----------
-        requests
-            Indices among which to look.
-
-        Returns
-        -------
-        IntArray or None
-            Few of them: of the overloaded span of steps with the fewest requests in it, the
-            requests of most memory-time.
-        """
+        """Find requests that hold more memory-time than there is within their windows."""
         order = requests[np.argsort(-self.earliest[requests], kind="stable")]
         begin, due = self.earliest[order], self.due[order]
         areas = self.instance.areas[order].astype(np.float64)
@@ -297,20 +246,7 @@ class Windows:
         return np.sort(order[heaviest[:needed]])
 
     def program(self, requests: IntArray, *, aggregate: bool = True) -> HindsightProgram:
-        """Give the hindsight program of some requests that can each complete alone.
-
-        Parameters
-        ----------
-        requests
-            Their indices, ascending.
-        aggregate
-            Whether equal requests share their columns.
-
-        Returns
-        -------
-        HindsightProgram
-            Over the steps of their windows.
-        """
+        """Return the hindsight program of some requests that can each complete alone."""
         part = self.instance.take(requests).replace(deadlines=self.due[requests])
         return HindsightProgram(
             part,
@@ -326,22 +262,7 @@ class Windows:
         steps: IntArray | None = None,
         optional: IntArray | None = None,
     ) -> LinearModel:
-        """Write "all of these complete in time" as arrays.
-
-        Parameters
-        ----------
-        requests
-            Indices, ascending.
-        steps
-            Steps at which the memory is limited; None for all.
-        optional
-            Indices of those among `requests` that may be left out. As many as possible run.
-
-        Returns
-        -------
-        LinearModel
-            The families of `HindsightProgram`, without aggregation if some are optional.
-        """
+        """Write "all of these complete in time" as arrays."""
         model = self.program(requests, aggregate=optional is None).to_linear()
         row_lower, row_upper = model.row_lower.copy(), model.row_upper.copy()
         if steps is not None:
@@ -363,22 +284,7 @@ class Windows:
         smallest: bool = True,
         tight: bool = True,
     ) -> Conflict:
-        """Put a conflict into words.
-
-        Parameters
-        ----------
-        requests
-            Indices of requests that conflict.
-        steps
-            Steps whose limits of memory are needed for that, ascending.
-        irreducible, smallest, tight
-            What is known of the conflict.
-
-        Returns
-        -------
-        Conflict
-            With the simplest proof there is.
-        """
+        """Put a conflict into words."""
         instance, members = self.instance, np.sort(np.asarray(requests, dtype=np.int64))
         first, new = int(members[0]), members[members >= self.running]
         begin, end = int(self.earliest[members].min()), int(self.due[members].max())

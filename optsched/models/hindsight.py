@@ -312,7 +312,7 @@ class HindsightProgram(Program):
         )
 
     def _costs(self, request: IntArray, step: IntArray) -> FloatArray:
-        """Give the cost of starting a request at a step."""
+        """Return the cost of starting a request at a step."""
         instance = self.instance
         completion = step + instance.outputs[request]
         cost = (completion - instance.arrivals[request]).astype(np.float64)

@@ -25,31 +25,7 @@ def schedule_cost(
     lateness: Lateness = "forbidden",
     penalty: float = 0.0,
 ) -> float:
-    """Evaluate a schedule, from its start steps alone.
-
-    Parameters
-    ----------
-    schedule
-        The schedule.
-    objective
-        "total-latency", "weighted-latency" or "makespan".
-    lateness
-        What the penalty is for: each "per-step" or "per-request" that misses its deadline.
-    penalty
-        Cost of each.
-
-    Returns
-    -------
-    float
-        The cost.
-
-    Examples
-    --------
-    >>> from optsched import Instance, Schedule
-    >>> schedule = Schedule(Instance([1, 1], [2, 2], memory=5, deadlines=[2, 3]), [0, 2])
-    >>> schedule_cost(schedule), schedule_cost(schedule, "makespan", "per-step", penalty=10)
-    (6.0, 14.0)
-    """
+    """Evaluate a schedule, from its start steps alone."""
     cost = {
         "total-latency": schedule.total_latency,
         "weighted-latency": schedule.weighted_latency,

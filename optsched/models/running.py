@@ -62,18 +62,7 @@ class Running:
             )
 
     def load(self, steps: int) -> IntArray:
-        """Give the tokens they hold in each of the next steps.
-
-        Parameters
-        ----------
-        steps
-            How many steps to look ahead.
-
-        Returns
-        -------
-        IntArray
-            Shape (steps,).
-        """
+        """Return the tokens they hold in each of the next steps."""
         ends = np.minimum(self.remaining, steps)
         change = np.zeros(steps + 1, dtype=np.int64)  # of the requests active and what they held
         held = np.zeros(steps + 1, dtype=np.int64)
@@ -83,20 +72,7 @@ class Running:
         return (np.cumsum(held) + np.cumsum(change) * np.arange(1, steps + 2))[:steps]
 
     def fit(self, memory: int, now: int) -> None:
-        """Refuse running requests that overfill the memory by themselves.
-
-        Parameters
-        ----------
-        memory
-            Tokens that fit.
-        now
-            The step, for the message.
-
-        Raises
-        ------
-        ModelError
-            If they do.
-        """
+        """Reject running requests that overfill the memory by themselves."""
         load = self.load(self.last_step)
         if load.max(initial=0) > memory:
             at = int(np.argmax(load > memory))
@@ -106,28 +82,10 @@ class Running:
             )
 
     def join(self, instance: Instance, now: int) -> Instance:
-        r"""Write running requests as requests that start now, before those of an instance.
+        """Write running requests as requests that start now, before those of an instance.
 
         One that holds :math:`h` tokens and has :math:`r` steps to go holds in each step what a
         request of :math:`h` prompt and :math:`r` output tokens holds that starts now.
-
-        Parameters
-        ----------
-        instance
-            Requests that cannot start before `now`.
-        now
-            The step.
-
-        Returns
-        -------
-        Instance
-            The running requests, due when they complete if there are deadlines, then the others.
-
-        Examples
-        --------
-        >>> both = Running(tokens=[5], remaining=[3]).join(Instance([1], [2], memory=9), now=4)
-        >>> both.prompts, both.outputs, both.arrivals, both.label(0), both.label(1)
-        (array([5, 1]), array([3, 2]), array([4, 4]), 'running 0', '0')
         """
         count, deadlines = len(self.tokens), instance.deadlines
         return Instance(
@@ -167,8 +125,8 @@ def latest_starts(instance: Instance, now: int = 0, running: Running = NOTHING_R
     optimal schedules, one with the least sum of starts. Write :math:`e_i = \max(a_i, now)`.
 
     - *No idling.* Let :math:`b` be the last arrival, or the end of the running requests if later.
-      Were a step after :math:`b` idle, all later requests could start one step earlier. So someone
-      else is active at each step from :math:`b + 1` to :math:`p_i`, and
+      Were a step after :math:`b` idle, all later requests could start one step earlier. So another
+      request is active at each step from :math:`b + 1` to :math:`p_i`, and
       :math:`p_i \le b + \sum_{j \ne i} o_j`.
     - *No room.* Request :math:`i` could not have started at :math:`k`, :math:`e_i \le k < p_i`: the
       others hold more than :math:`M - s_i - o_i` tokens at some step of
@@ -176,26 +134,6 @@ def latest_starts(instance: Instance, now: int = 0, running: Running = NOTHING_R
       :math:`(p_i - e_i) / o_i` such steps, which cannot take more memory-time than the others have,
       so :math:`p_i \le e_i + o_i \lfloor (\sum_{j \ne i} A_j + A_{running}) /
       (M - s_i - o_i + 1) \rfloor`.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    now
-        Step before which none of them can start.
-    running
-        Requests that are running at `now`.
-
-    Returns
-    -------
-    IntArray
-        The smaller of the two bounds, shape (n,); one optimal schedule obeys all of them.
-
-    Examples
-    --------
-    >>> from optsched import Instance
-    >>> latest_starts(Instance([63, 1, 1], [1, 2, 2], memory=64))
-    array([4, 2, 2])
     """
     outputs, areas = instance.outputs, instance.areas
     earliest = np.maximum(instance.arrivals, now)
@@ -210,27 +148,5 @@ def latest_starts(instance: Instance, now: int = 0, running: Running = NOTHING_R
 
 
 def safe_horizon(instance: Instance, now: int = 0, running: Running = NOTHING_RUNNING) -> int:
-    """Give a last step within which some optimal schedule completes (see `latest_starts`).
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    now
-        Step before which none of them can start.
-    running
-        Requests that are running at `now`.
-
-    Returns
-    -------
-    int
-        The horizon. It is often several times the makespan of a good schedule; a bound on the
-        cost allows a shorter one, which is for a solver to prove.
-
-    Examples
-    --------
-    >>> from optsched import Instance
-    >>> safe_horizon(Instance([63, 1, 1], [1, 2, 2], memory=64))
-    5
-    """
+    """Return a last step within which some optimal schedule completes (see `latest_starts`)."""
     return int((latest_starts(instance, now, running) + instance.outputs).max())

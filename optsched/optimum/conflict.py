@@ -119,7 +119,7 @@ def explain_infeasibility(
 
 
 def _policies_can(windows: Windows, requests: IntArray) -> bool:
-    """Tell whether serving the most urgent first, or the smallest, is in time."""
+    """Return whether serving the most urgent first, or the smallest, is in time."""
     due = windows.due[requests]
     part = windows.instance.take(requests).replace(deadlines=None)
     for key in (due, windows.latest[requests], part.areas):
@@ -154,7 +154,7 @@ def _conflict(
 def _neighbours_that_conflict(
     windows: Windows, contested: IntArray, search: _Search
 ) -> IntArray | None:
-    """Give all if they conflict; if that is hard to tell, some that are due one after another."""
+    """Return all if they conflict; if that is hard to tell, some that are due one after another."""
     verdict = search.can_complete(contested.tolist())
     if verdict is not None:
         return None if verdict else contested
@@ -175,25 +175,7 @@ def _neighbours_that_conflict(
 def reduce(
     conflict: Sequence[int], feasible: Callable[[list[int]], bool | None]
 ) -> tuple[list[int], bool]:
-    """Take members out of a conflict, in chunks, until it vanishes without any one of them.
-
-    Parameters
-    ----------
-    conflict
-        Members, those to try first at the front.
-    feasible
-        Tells whether some members do not conflict; None if it cannot tell.
-
-    Returns
-    -------
-    tuple
-        What is left, and whether all of it is known to be needed.
-
-    Examples
-    --------
-    >>> reduce(range(9), lambda members: not {2, 6} <= set(members))
-    ([2, 6], True)
-    """
+    """Take members out of a conflict, in chunks, until it vanishes without any one of them."""
     needed: list[int] = []
     rest = list(conflict)
     known, size = True, max(1, len(rest) // 2)
@@ -218,38 +200,7 @@ def fewest(
     grow: Callable[[list[int]], set[int] | None],
     least: int = 1,
 ) -> tuple[list[int], bool]:
-    """Find a conflict of the fewest members.
-
-    Parameters
-    ----------
-    members
-        All there are.
-    conflict
-        Some that conflict.
-    feasible
-        Tells whether some members do not conflict; None if it cannot tell.
-    grow
-        Makes a feasible set larger; None if there is no time left.
-    least
-        A number of members that no conflict is known to be below.
-
-    Returns
-    -------
-    tuple
-        The conflict, and whether none is known to be smaller.
-
-    Examples
-    --------
-    >>> def feasible(members):
-    ...     return not ({1, 2, 3} <= set(members) or {3, 4} <= set(members))
-    >>> def grow(members):
-    ...     for member in range(6):
-    ...         if feasible({member, *members}):
-    ...             members = {member, *members}
-    ...     return members
-    >>> fewest(range(6), [1, 2, 3], feasible, grow)
-    ([3, 4], True)
-    """
+    """Find a conflict of the fewest members."""
     outside: list[set[int]] = []
     for _ in range(_ROUNDS):
         if len(conflict) <= least:
@@ -314,7 +265,7 @@ class _Search:
         self._end = end
 
     def can_complete(self, requests: list[int], steps: list[int] | None = None) -> bool | None:
-        """Tell whether requests can all complete in time; None if it is not known.
+        """Return whether requests can all complete in time; None if it is not known.
 
         The memory is limited at the steps that are given, or at all.
         """

@@ -72,13 +72,7 @@ class GapExplanation:
         return float(self.waste.sum())
 
     def to_pandas(self) -> pd.DataFrame:
-        """Give one row per request, the one that carries most first.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Indexed by label: prompt, output, arrival, start, regret, share of the gap.
-        """
+        """Return one row per request, the one that carries most first."""
         import pandas as pd
 
         instance = self.schedule.instance
@@ -96,18 +90,7 @@ class GapExplanation:
         return frame.sort_values("regret", ascending=False, kind="stable")
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot how the gap adds up over the steps, by its two causes.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn on.
-        """
+        """Plot how the gap adds up over the steps, by its two causes."""
         return draw("plot_gap", self, ax)
 
     def __str__(self) -> str:

@@ -154,7 +154,7 @@ class SolveParams:
         return Options(time_limit, self.threads, self.seed, self.gap_limit, self.memory_limit)
 
     def check_used(self, used: Iterable[str], problem: str) -> None:
-        """Refuse parameters that are set but that a kind of problem has no use for."""
+        """Reject parameters that are set but that a kind of problem has no use for."""
         plain = SolveParams()
         for name in (each.name for each in fields(self)):
             value, default = getattr(self, name), getattr(plain, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from strategies import instances
 import optsched.optimum.stages.exact
 import optsched.optimum.stages.policies
 from optsched import (
+    HindsightProgram,
     InfeasibleError,
     Instance,
     OptschedError,
@@ -188,6 +190,8 @@ def test_history_only_improves_and_result_survives_pickling():
     assert bounds == sorted(bounds)
     assert pickle.loads(pickle.dumps(result)).objective == result.objective
     assert replace(result, status="x").status == "x"
+    assert repr(result).startswith("<Optimum of 'uniform': total-latency ")
+    assert "\n" not in repr(result)
 
 
 def test_large_instances_are_searched():
@@ -318,3 +322,27 @@ def test_few_requests_of_different_size_go_to_the_event_program(monkeypatch):
             "optimal",
             "branch and bound",
         )
+
+
+def test_a_stop_token_ends_the_stages_and_a_start_begins_them():
+    instance = family("uniform", n=30, seed=3)
+    stop = threading.Event()
+    best = run(instance, "area").schedule
+    params = SolveParams(start=best, stop=stop, on_progress=lambda _: stop.set())
+    result = solve(instance, time_limit=60, params=params)
+    assert result.status == "interrupted"
+    assert result.bound <= result.objective <= best.total_latency
+    with pytest.raises(OptschedError, match="must be a Schedule of the instance that is solved"):
+        solve(instance, params=SolveParams(start=[0] * 30))
+    with pytest.raises(OptschedError, match="the start is infeasible"):
+        solve(instance, params=SolveParams(start=Schedule(instance, [0] * 30)))
+
+
+def test_what_cannot_be_solved_is_said():
+    with pytest.raises(OptschedError, match="cannot solve a str; give an Instance, a program"):
+        solve("trace.csv")
+    program = HindsightProgram(Instance([1], [1], memory=2))
+    with pytest.raises(OptschedError, match="objective is 'makespan', but a program has its own"):
+        solve(program, objective="makespan")
+    with pytest.raises(OptschedError, match="horizon is 9, but does not apply to a program"):
+        solve(program, params=SolveParams(horizon=9))

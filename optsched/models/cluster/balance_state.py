@@ -182,48 +182,7 @@ class BalanceState:
         memory: npt.ArrayLike | None = None,
         bonus: npt.ArrayLike | None = None,
     ) -> BalanceState:
-        """Make a state from a list of the active requests.
-
-        Parameters
-        ----------
-        slots
-            Requests that each worker runs at most, shape (G,), at least 1.
-        worker
-            Worker of each active request, shape (A,).
-        tokens
-            Tokens that it holds at this step, shape (A,).
-        remaining
-            Steps that it still runs, this one included, shape (A,), at least 1; anything beyond the
-            window for those whose end is not in sight.
-        waiting
-            Tokens of the waiting requests, the oldest first, shape (R,).
-        lookahead
-            Steps H to look ahead.
-        drift
-            Tokens that every request gains per step: a number, or one per step, shape (H,).
-        slowness, memory, bonus
-            As for `BalanceState`.
-
-        Returns
-        -------
-        BalanceState
-            The state.
-
-        Raises
-        ------
-        InstanceError
-            If a number makes no sense, or a worker runs more requests than it has slots.
-
-        Examples
-        --------
-        >>> state = BalanceState.from_requests(slots=[2, 2], worker=[0, 0, 1], tokens=[5, 4, 4],
-        ...                                    remaining=[1, 9, 1], waiting=[3, 7], lookahead=1)
-        >>> state.alive
-        array([[9, 5],
-               [4, 0]])
-        >>> state.free
-        array([0, 1])
-        """
+        """Make a state from a list of the active requests."""
         limits, at = _row("slots", slots, None), _row("worker", worker, None)
         held, left = _row("tokens", tokens, len(at)), _row("remaining", remaining, len(at))
         if len(limits) == 0:
@@ -287,31 +246,7 @@ class BalanceState:
         return self.waiting[:, None] + self.growth
 
     def window(self, lookahead: int) -> BalanceState:
-        """Look less far ahead.
-
-        Parameters
-        ----------
-        lookahead
-            Steps, at most those of the prediction.
-
-        Returns
-        -------
-        BalanceState
-            The same step with a shorter prediction.
-
-        Raises
-        ------
-        InstanceError
-            If the prediction does not reach that far.
-
-        Examples
-        --------
-        >>> BalanceState(alive=[[9, 10], [4, 0]], free=[0, 1], waiting=[3, 7]).window(2)
-        Traceback (most recent call last):
-            ...
-        optsched.errors.InstanceError: lookahead is 2 steps, but the prediction reaches 1; predict
-        further or look less far ahead
-        """
+        """Look less far ahead."""
         if not 0 <= lookahead <= self.lookahead:
             raise InstanceError(
                 f"lookahead is {lookahead} steps, but the prediction reaches {self.lookahead}; "
@@ -356,7 +291,7 @@ def _row(name: str, values: Any, length: int | None) -> IntArray:
 
 
 def _drifts(drift: Any, requests: int, steps: int) -> IntArray:
-    """Give one drift per step, or per request and step."""
+    """Return one drift per step, or per request and step."""
     array = _whole("drift", drift)
     if array.ndim == 0:
         return np.full(steps, array)

@@ -96,13 +96,7 @@ class Equilibrium:
         )
 
     def require_stable(self) -> None:
-        """Refuse a load of 1 or more.
-
-        Raises
-        ------
-        InfeasibleError
-            It says by how much, and which type contributes most.
-        """
+        """Reject a load of 1 or more."""
         if not self.stable:
             raise InfeasibleError(f"{self.overload}: lower the rates or use a faster clock")
 

@@ -353,7 +353,7 @@ class NestedWaitThresholds(Program):
         return plan
 
     def iteration_time(self, thresholds: npt.ArrayLike) -> float:
-        """Give the time of a batch with so many requests at each stage, also if (10) is broken."""
+        """Return the time of a batch with so many requests per stage, also if (10) is broken."""
         counts = as_integers("thresholds", thresholds).tolist()
         return float(constant_of(self.clock) + exact_sum(self._work, counts))
 

@@ -24,24 +24,6 @@ def queue_decay(
     .. math:: e^{-\theta n} (1 - p + p e^\theta)^{n'} = 1 \quad \text{(16)}
 
     which exists if :math:`p n' < n < n'`.
-
-    Parameters
-    ----------
-    previous, threshold
-        Thresholds :math:`n'` of the segment before and :math:`n` of this one.
-    share
-        Share :math:`p` of the requests that go on, below 1.
-
-    Returns
-    -------
-    numpy.ndarray
-        The root, in the common shape of the arguments. Infinite where :math:`n \ge n'`, because the
-        queue never grows then; 0 where :math:`n \le p n'`, because it grows without end.
-
-    Examples
-    --------
-    >>> queue_decay([60, 60, 60], [57, 56, 60], 14 / 15).round(4)
-    array([0.6415, 0.    ,    inf])
     """
     before, here, going = np.broadcast_arrays(
         *(np.asarray(values, dtype=np.float64) for values in (previous, threshold, share))

@@ -181,25 +181,6 @@ class SegmentDesign(Program):
 
         Numbers of segments are tried from 1 on, until the shortest path with the logarithm of the
         next number, which is a bound for all larger numbers, is no shorter than the best found.
-
-        Parameters
-        ----------
-        segments
-            How many; None for the best number.
-
-        Returns
-        -------
-        borders
-            Last stage of each segment, shape (L,).
-        bound
-            Tokens, rounded up.
-
-        Raises
-        ------
-        InfeasibleError
-            If no borders keep (10), because the first threshold is too small for that many.
-        ModelError
-            If there are not so many candidates.
         """
         if segments is not None:
             found = self._path(segments)
@@ -217,34 +198,17 @@ class SegmentDesign(Program):
         return best[0], math.ceil(best[1] - 1e-6)
 
     def bounds(self, numbers: Iterable[int]) -> list[int | None]:
-        """Give the least bound for each number of segments; None where none keeps (10)."""
+        """Return the least bound for each number of segments; None where none keeps (10)."""
         values = [self._path(number)[1] for number in numbers]
         return [math.ceil(value - 1e-6) if np.isfinite(value) else None for value in values]
 
     def parts(self, number: int) -> tuple[float, float, float] | None:
-        """Split the least bound for a number of segments into its three terms.
-
-        Parameters
-        ----------
-        number
-            Number of segments.
-
-        Returns
-        -------
-        tuple or None
-            Tokens of a full batch, of queues and of rare queues; None if no borders keep (10).
-        """
+        """Split the least bound for a number of segments into its three terms."""
         borders, bound = self._path(number)
         return self.parts_of(borders) if np.isfinite(bound) else None
 
     def parts_of(self, borders: npt.ArrayLike) -> tuple[float, float, float] | None:
-        """Split the bound for borders of one's own into its three terms; None if (10) is broken.
-
-        Raises
-        ------
-        ModelError
-            As for `cost`.
-        """
+        """Split the bound for borders of one's own into its three terms; None if (10) is broken."""
         chosen = as_integers("borders", borders)
         bound = self.cost(chosen)
         if not np.isfinite(bound):
@@ -257,14 +221,9 @@ class SegmentDesign(Program):
         return bound - queues - rare, queues, rare
 
     def cost(self, borders: npt.ArrayLike) -> float:
-        """Give the bound for borders of one's own, out of the candidates, in tokens.
+        """Return the bound for borders of one's own, out of the candidates, in tokens.
 
         Infinite if they do not keep (10).
-
-        Raises
-        ------
-        ModelError
-            If a border is no candidate or the last is not the longest output.
         """
         chosen = as_integers("borders", borders)
         if not np.isin(chosen, self._ends).all() or (np.diff(chosen) <= 0).any():
@@ -277,7 +236,7 @@ class SegmentDesign(Program):
         return float((plain[starts, ends] + logarithm * scaled[starts, ends]).sum())
 
     def thresholds_of(self, borders: npt.ArrayLike) -> IntArray:
-        """Give the thresholds of segments with these borders, shape (L,)."""
+        """Return the thresholds of segments with these borders, shape (L,)."""
         return self.thresholds[self._nodes(as_integers("borders", borders))[0]]
 
     def _nodes(self, borders: IntArray) -> tuple[IntArray, IntArray]:
@@ -381,46 +340,7 @@ def design_segments(
     iterations: int = 10_000,
     memory: int | None = None,
 ) -> NestedWaitPlan:
-    """Design segments together with a first threshold that keeps up with the arrivals.
-
-    The first threshold begins at the fluid equilibrium and grows to what a batch with the best
-    segments for it asks for, until that is not more. The segments are optimal for the last one; the
-    last one itself is not proven to be the least.
-
-    Parameters
-    ----------
-    types
-        Who arrives; all of one prompt.
-    clock
-        How long a batch takes.
-    segments
-        Number of segments; None for the best.
-    margin
-        As in `SegmentDesign`; None for the best of 0.02, 0.05, 0.1, 0.2 and 0.3.
-    delta, iterations
-        As in `SegmentDesign`.
-    memory
-        Tokens that the worker holds; None for no limit.
-
-    Returns
-    -------
-    NestedWaitPlan
-        Checked thresholds and their memory.
-
-    Raises
-    ------
-    InfeasibleError
-        If the load is 1 or more, or the first threshold grows without end.
-
-    Examples
-    --------
-    >>> from optsched import RequestTypes, design_segments
-    >>> types = RequestTypes([60] * 10, range(50, 501, 50), [23, 11, 8, 7, 6, 4, 3, 2, 1, 1])
-    >>> types = types.scaled(0.5)
-    >>> plan = design_segments(types, "llama-2-7b-a100")
-    >>> plan.program.borders, plan.memory_bound
-    (array([ 50, 150, 250, 350, 500]), 356104)
-    """
+    """Design segments together with a first threshold that keeps up with the arrivals."""
     found = equilibrium(types, clock)
     found.require_stable()
     plans: list[NestedWaitPlan] = []

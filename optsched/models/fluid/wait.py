@@ -365,7 +365,7 @@ class WaitPlan:
 
 
 def constant_of(clock: Clock) -> Fraction:
-    """Give the constant of a weighted sum, as the decimal it is written as."""
+    """Return the constant of a weighted sum, as the decimal it is written as."""
     assert isinstance(clock, LinearClock)  # others are refused where the work is computed
     return decimal(clock.constant)
 
@@ -380,7 +380,7 @@ def exact_sum(values: Sequence[Fraction], counts: Sequence[Fraction | int]) -> F
 def check_limits(
     types: RequestTypes, memory: int | None, batch_limit: int | None, slack: float
 ) -> None:
-    """Refuse limits that make no sense, and a memory below one request."""
+    """Reject limits that make no sense, and a memory below one request."""
     if memory is not None:
         checked_memory(memory)
         peaks = types.prompts + types.outputs

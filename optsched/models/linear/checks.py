@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_length(model: LinearModel, field: str, values: npt.NDArray[Any], length: int) -> None:
-    """Refuse an array that has not one entry per row or column."""
+    """Reject an array that has not one entry per row or column."""
     if values.shape != (length,):
         row_count, column_count = model.matrix.shape
         raise ModelError(
@@ -28,7 +28,7 @@ def check_length(model: LinearModel, field: str, values: npt.NDArray[Any], lengt
 def check_families(
     model: LinearModel, families: tuple[Family, ...], word: str, length: int
 ) -> None:
-    """Refuse families that name more or fewer rows or columns than there are, or name two alike."""
+    """Reject families that name more or fewer rows or columns than there are, or name two alike."""
     named = sum(map(len, families))
     if named != length:
         raise ModelError(f"{model.name}: the families name {named} {word}s, but it has {length}")
@@ -38,7 +38,7 @@ def check_families(
 
 
 def check_numbers(model: LinearModel) -> None:
-    """Refuse what is missing or infinite, and bounds between which there is no number."""
+    """Reject what is missing or infinite, and bounds between which there is no number."""
     if model.sense not in ("min", "max"):
         raise ModelError(f"{model.name}: sense is {model.sense!r}, but must be 'min' or 'max'")
     if not np.isfinite(model.offset):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def identical(one: LinearModel, other: LinearModel) -> bool:
-    """Tell whether two models agree in everything, the order of columns and rows included."""
+    """Return whether two models agree in everything, the order of columns and rows included."""
     return (
         (one.name, one.sense, one.offset) == (other.name, other.sense, other.offset)
         and one.variables == other.variables
@@ -32,7 +32,7 @@ def _arrays(model: LinearModel) -> tuple[npt.NDArray[Any], ...]:
 
 
 def same_by_name(one: LinearModel, other: LinearModel) -> bool:
-    """Tell whether equally named columns and rows carry equal numbers (`LinearModel.same_as`)."""
+    """Return whether equally named columns and rows carry equal numbers (`LinearModel.same_as`)."""
     if one.matrix.shape != other.matrix.shape:
         return False
     if (one.sense, one.offset) != (other.sense, other.offset):

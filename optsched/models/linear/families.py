@@ -73,53 +73,14 @@ class Family:
 
     @classmethod
     def of(cls, name: str, **indices: npt.ArrayLike) -> Family:
-        """Make a family from one array per index; without any, a family of one.
-
-        Parameters
-        ----------
-        name
-            Letters, digits and underscores.
-        **indices
-            The values of each index, by its name, of one length.
-
-        Returns
-        -------
-        Family
-            The family.
-
-        Examples
-        --------
-        >>> Family.of("makespan").names()
-        ['makespan']
-        """
+        """Make a family from one array per index; without any, a family of one."""
         columns = [np.asarray(values, dtype=np.int64) for values in indices.values()]
         keys = np.stack(columns, axis=1) if columns else np.empty((1, 0), dtype=np.int64)
         return cls(name, tuple(indices), keys)
 
     @classmethod
     def parse(cls, names: Sequence[str]) -> tuple[Family, ...]:
-        """Find the families in a list of member names, as read back from a file.
-
-        Parameters
-        ----------
-        names
-            Names such as ``start[3,17]`` or ``start(3,17)``; any other name is refused.
-
-        Returns
-        -------
-        tuple of Family
-            Runs of members of one name; the indices are called i, j, k, ...
-
-        Raises
-        ------
-        ModelError
-            If a name is no family name followed by whole numbers.
-
-        Examples
-        --------
-        >>> Family.parse(["start[0,0]", "start[0,1]", "makespan"])
-        (start[i,j], makespan)
-        """
+        """Find the families in a list of member names, as read back from a file."""
         runs: list[tuple[str, list[tuple[int, ...]]]] = []
         for name in names:
             match = _MEMBER_NAME.fullmatch(name)
@@ -136,7 +97,7 @@ class Family:
         )
 
     def __len__(self) -> int:
-        """Give the number of members."""
+        """Return the number of members."""
         return len(self.keys)
 
     def __eq__(self, other: object) -> bool:
@@ -155,18 +116,7 @@ class Family:
         return self.name + (f"[{','.join(self.index_names)}]" if self.index_names else "")
 
     def names(self, brackets: str = "[]") -> list[str]:
-        """Give the names of all members.
-
-        Parameters
-        ----------
-        brackets
-            What to put around the indices; LP files know only "()".
-
-        Returns
-        -------
-        list of str
-            One name per member.
-        """
+        """Return the names of all members."""
         if not self.index_names:
             return [self.name] * len(self)
         indices = ",".join(["%d"] * len(self.index_names))
@@ -174,32 +124,11 @@ class Family:
         return [pattern % tuple(key) for key in self.keys.tolist()]
 
     def label(self, position: int) -> str:
-        """Give the name of one member."""
+        """Return the name of one member."""
         return dataclasses.replace(self, keys=self.keys[position : position + 1]).names()[0]
 
     def positions(self, **indices: int) -> IntArray:
-        """Find the members with given values of some indices.
-
-        Parameters
-        ----------
-        **indices
-            Values by index name; none finds all members.
-
-        Returns
-        -------
-        IntArray
-            Positions within the family.
-
-        Raises
-        ------
-        ModelError
-            If there is no such index.
-
-        Examples
-        --------
-        >>> Family.of("start", request=[0, 0, 1], step=[0, 1, 0]).positions(step=0)
-        array([0, 2])
-        """
+        """Find the members with given values of some indices."""
         if unknown := sorted(set(indices) - set(self.index_names)):
             raise ModelError(f"{self!r} has no index {unknown[0]!r}")
         wanted = [indices.get(name) for name in self.index_names]
@@ -231,7 +160,7 @@ def member_positions(families: tuple[Family, ...], name: str, indices: dict[str,
 
 
 def read_only(array: Any) -> Any:
-    """Give a view of an array that nobody can write through."""
+    """Return a view of an array that nobody can write through."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -196,19 +196,19 @@ class LinearModel:
         return overview(self)
 
     def column_name(self, column: int) -> str:
-        """Give the name of one column, such as ``start[3,17]``."""
+        """Return the name of one column, such as ``start[3,17]``."""
         return member_name(self.variables, column)
 
     def row_name(self, row: int) -> str:
-        """Give the name of one row, such as ``memory[17]``."""
+        """Return the name of one row, such as ``memory[17]``."""
         return member_name(self.rows, row)
 
     def column_names(self, brackets: str = "[]") -> list[str]:
-        """Give the names of all columns; LP files need the brackets "()"."""
+        """Return the names of all columns; LP files need the brackets "()"."""
         return [name for family in self.variables for name in family.names(brackets)]
 
     def row_names(self, brackets: str = "[]") -> list[str]:
-        """Give the names of all rows; LP files need the brackets "()"."""
+        """Return the names of all rows; LP files need the brackets "()"."""
         return [name for family in self.rows for name in family.names(brackets)]
 
     def columns_of(self, family: str, **indices: int) -> IntArray:
@@ -407,7 +407,7 @@ class LinearModel:
         return to_pyomo(self)
 
     def same_as(self, other: LinearModel) -> bool:
-        """Tell whether two models agree but for the order of columns and rows and index names.
+        """Return whether two models agree but for the order of columns and rows and index names.
 
         Parameters
         ----------

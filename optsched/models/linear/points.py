@@ -85,33 +85,7 @@ def _breaches(
 
 
 def whole_numbers(values: npt.ArrayLike, family: Family, tolerance: float = 1e-5) -> IntArray:
-    """Round the values of a family of columns to whole numbers.
-
-    Parameters
-    ----------
-    values
-        One value per member.
-    family
-        The columns.
-    tolerance
-        How far a value may lie from a whole number.
-
-    Returns
-    -------
-    IntArray
-        The whole numbers.
-
-    Raises
-    ------
-    ModelError
-        If there is another number of values, or one is missing or fractional.
-
-    Examples
-    --------
-    >>> from optsched.models.linear.model import Family
-    >>> whole_numbers([1.0000001, 0], Family.of("take", item=[4, 5]))
-    array([1, 0])
-    """
+    """Round the values of a family of columns to whole numbers."""
     point = np.asarray(values, dtype=np.float64)
     if point.shape != (len(family),):
         raise ModelError(f"{family!r} has {len(family)} columns, but the point has {point.shape}")

@@ -17,26 +17,6 @@ def to_pyomo(model: LinearModel) -> Any:
 
     Building by `LinearExpression` and with the garbage collector paused is about ten times as fast
     as by rules.
-
-    Parameters
-    ----------
-    model
-        The arrays.
-
-    Returns
-    -------
-    pyomo.environ.ConcreteModel
-        With one `Var` per family of columns, one `Constraint` per family of rows, and `objective`.
-
-    Examples
-    --------
-    >>> from optsched import Family, LinearModel
-    >>> from optsched.models import Rows, Variables
-    >>> take = Variables(Family.of("take", item=[0, 1]), cost=[5, 4], upper=1, integer=True)
-    >>> weight = Rows(Family.of("weight"), {"take": [[4, 3]]}, upper=5)
-    >>> m = to_pyomo(LinearModel.build("knapsack", [take], [weight], sense="max"))
-    >>> print(m.objective.expr, m.weight.expr, m.take[0].domain, sep="; ")
-    5.0*take[0] + 4.0*take[1]; 4.0*take[0] + 3.0*take[1]  <=  5.0; Binary
     """
     import pyomo.environ as pyo
 
@@ -57,7 +37,7 @@ def to_pyomo(model: LinearModel) -> Any:
 
 
 def _indices(family: Family) -> list[Any]:
-    """Give the keys as Pyomo wants them: numbers for one index, tuples for more."""
+    """Return the keys as Pyomo wants them: numbers for one index, tuples for more."""
     if len(family.index_names) == 1:
         return list(family.keys[:, 0].tolist())
     return [tuple(key) for key in family.keys.tolist()]
@@ -125,12 +105,12 @@ def _linear(coefficients: Any, variables: Any, constant: float = 0.0) -> Any:
 
 
 def _or_none(bounds: FloatArray) -> list[float | None]:
-    """Give bounds as Pyomo wants them."""
+    """Return bounds as Pyomo wants them."""
     return [value if abs(value) < np.inf else None for value in bounds.tolist()]
 
 
 def _by_key(keys: list[Any], values: list[Any]) -> Any:
-    """Give one value where all are equal, else a dictionary."""
+    """Return one value where all are equal, else a dictionary."""
     if values and values.count(values[0]) == len(values):
         return values[0]
     return dict(zip(keys, values, strict=True))

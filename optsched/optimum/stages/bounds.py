@@ -44,7 +44,7 @@ def raise_prices(state: State, work: float | None = None) -> None:
 
 
 def large_requests(state: State) -> bool:
-    """Tell whether the gap suggests that large requests leave memory empty."""
+    """Return whether the gap suggests that large requests leave memory empty."""
     if state.objective != "total-latency" or state.best is None:
         return False
     priced = state.lowest if state.prices is None else float(state.prices.value)

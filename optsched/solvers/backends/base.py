@@ -231,7 +231,7 @@ class Reporter:
         return time.perf_counter() - self._began
 
     def remaining(self, time_limit: float | None) -> float | None:
-        """Give what is left of a time limit, at least a millisecond."""
+        """Return what is left of a time limit, at least a millisecond."""
         return None if time_limit is None else max(1e-3, time_limit - self.seconds)
 
     def report(
@@ -268,22 +268,6 @@ def conclude(
 
     Whole columns are rounded, feasibility and objective are evaluated again, and of all answers
     known the best is kept. What contradicts itself is reported as an error, without a bound.
-
-    Parameters
-    ----------
-    model
-        What was solved.
-    answer
-        The solver's claims.
-    seconds
-        Wall time.
-    others
-        Further answers: the start, and what was reported on the way.
-
-    Returns
-    -------
-    Solution
-        With nothing in it that was not checked, except the bound and infeasibility.
     """
     status, bound = answer.status, answer.bound
     said = [answer.raw_status] if answer.raw_status else []
@@ -334,25 +318,7 @@ def conclude(
 
 
 def check_start(model: Model, start: npt.ArrayLike | None) -> FloatArray | None:
-    """Refuse a start that is infeasible.
-
-    Parameters
-    ----------
-    model
-        The model.
-    start
-        One value per column; None passes.
-
-    Returns
-    -------
-    FloatArray
-        The start, whole where it must be.
-
-    Raises
-    ------
-    SolverError
-        Naming the first row or column that is broken.
-    """
+    """Reject a start that is infeasible."""
     if start is None:
         return None
     clean, breach = _clean(model, np.asarray(start, dtype=np.float64))
@@ -364,28 +330,7 @@ def check_start(model: Model, start: npt.ArrayLike | None) -> FloatArray | None:
 
 
 def objective_step(model: Model) -> float | None:
-    """Find a number of which the objective is a whole multiple at every answer.
-
-    Parameters
-    ----------
-    model
-        The model.
-
-    Returns
-    -------
-    float or None
-        The largest such number with at most six decimals; None if continuous columns cost
-        something or a cost has more decimals.
-
-    Examples
-    --------
-    >>> from optsched.models.linear.model import Family, LinearModel, Variables
-    >>> one, two = Family.of("one"), Family.of("two")
-    >>> whole = {"upper": 1, "integer": True}
-    >>> columns = [Variables(one, 4, **whole), Variables(two, 6, **whole)]
-    >>> objective_step(LinearModel.build("even", columns, []))
-    2.0
-    """
+    """Find a number of which the objective is a whole multiple at every answer."""
     step = getattr(model, "step", None)
     if step is not None or not hasattr(model, "cost"):
         return None if step is None else float(step)
@@ -402,24 +347,7 @@ def objective_step(model: Model) -> float | None:
 
 
 def whole_multiple(numbers: FloatArray) -> tuple[npt.NDArray[np.int64], int] | None:
-    """Scale decimal fractions to whole numbers.
-
-    Parameters
-    ----------
-    numbers
-        Numbers with at most six decimals.
-
-    Returns
-    -------
-    tuple or None
-        The whole numbers and the power of ten they were multiplied by; None if there are more
-        decimals or a number is too large.
-
-    Examples
-    --------
-    >>> whole_multiple(np.array([0.5, 2.25]))
-    (array([ 50, 225]), 100)
-    """
+    """Scale decimal fractions to whole numbers."""
     for decimals in range(_DECIMALS + 1):
         scaled = numbers * 10**decimals
         whole = np.rint(scaled)

@@ -204,13 +204,7 @@ class ChildLine(Line):
 
 
 def serve(fd: int) -> None:
-    """Do one job: what a child process runs.
-
-    Parameters
-    ----------
-    fd
-        Its end of the connection.
-    """
+    """Do one job: what a child process runs."""
     connection = Connection(fd)
     began = time.perf_counter()
     stop = threading.Event()

@@ -51,36 +51,7 @@ def load() -> Any:
 
 
 def new(model: LinearModel) -> Any:
-    """Hand a model over to CP-SAT.
-
-    Parameters
-    ----------
-    model
-        A model of whole columns with whole coefficients; costs may have up to six decimals.
-
-    Returns
-    -------
-    cp_model.CpModel
-        For everything that is not offered here.
-
-    Raises
-    ------
-    SolverError
-        If a column or coefficient is fractional, or a column has no bound; it names the first.
-
-    Examples
-    --------
-    >>> from optsched.models.linear.model import Family, LinearModel, Variables
-    >>> x = Family.of("x", item=[0, 1])
-    >>> native = new(LinearModel.build("two", [Variables(x, upper=1, integer=True)], []))
-    >>> len(native.proto.variables)
-    2
-    >>> new(LinearModel.build("one", [Variables(Family.of("x"), upper=1)], []))
-    Traceback (most recent call last):
-        ...
-    optsched.errors.SolverError: one: column x may be fractional, which CP-SAT cannot represent; use
-    solver='highs'
-    """
+    """Hand a model over to CP-SAT."""
     refuse(model)
     native = load().CpModel()
     proto = native.proto
@@ -125,18 +96,7 @@ def new(model: LinearModel) -> Any:
 
 
 def refuse(model: LinearModel) -> None:
-    """Refuse a model that CP-SAT cannot represent, naming what stands in the way.
-
-    Parameters
-    ----------
-    model
-        The model.
-
-    Raises
-    ------
-    SolverError
-        If a column may be fractional or is unbounded, or a number is not whole.
-    """
+    """Reject a model that CP-SAT cannot represent, naming what stands in the way."""
     matrix = model.matrix
     fractional = matrix.data != np.rint(matrix.data)
     scaled = whole_multiple(model.cost)
@@ -203,24 +163,7 @@ def solve(
 
 
 def run(native: Any, columns: range, options: Options, reporter: Reporter) -> Answer:
-    """Run CP-SAT on a model of its own.
-
-    Parameters
-    ----------
-    native
-        The `cp_model.CpModel`.
-    columns
-        Variables that make up the answer, by index.
-    options
-        Limits, threads and seed.
-    reporter
-        Where progress goes and stopping comes from.
-
-    Returns
-    -------
-    Answer
-        What CP-SAT claims.
-    """
+    """Run CP-SAT on a model of its own."""
     cp_model, name = load(), _name()
     if problem := native.validate():
         return Answer(Stopped.ERROR, name, f"MODEL_INVALID: {problem.splitlines()[0]}")

@@ -76,32 +76,7 @@ class EventModel:
 
 
 def new(model: EventModel) -> Any:
-    """Write an event program for CP-SAT.
-
-    Parameters
-    ----------
-    model
-        The program; weights may have up to six decimals.
-
-    Returns
-    -------
-    cp_model.CpModel
-        Its first variables are the starts; those of running requests follow, and are fixed.
-
-    Raises
-    ------
-    SolverError
-        If a weight has more decimals.
-
-    Examples
-    --------
-    >>> from optsched import Instance
-    >>> from optsched.models import EventProgram
-    >>> program = EventProgram(Instance([1, 1], [2, 3], memory=5))
-    >>> native = new(EventModel(program))  # 2 starts, who is first, and is the other there then
-    >>> len(native.proto.variables)
-    5
-    """
+    """Write an event program for CP-SAT."""
     program = model.program
     native = load().CpModel()
     bounds = zip(program.earliest.tolist(), program.latest.tolist(), strict=True)

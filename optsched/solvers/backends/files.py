@@ -161,22 +161,7 @@ def assemble(
     offset: float,
     sense: Any,
 ) -> tuple[LinearModel, IntArray]:
-    """Make a model of arrays that came with names, members of a family put side by side.
-
-    Parameters
-    ----------
-    name
-        What to call it.
-    columns, rows
-        Names such as ``start[3,17]``; where one is of another form, all are replaced by numbers.
-    cost, matrix, row_bounds, column_bounds, integer, offset, sense
-        As in `LinearModel`.
-
-    Returns
-    -------
-    tuple
-        The model, and for each of its columns the position among those given.
-    """
+    """Make a model of arrays that came with names, members of a family put side by side."""
     column_order, variables = _families(columns)
     row_order, row_families = _families(rows)
     model = LinearModel(
@@ -282,7 +267,7 @@ def _mps_lines(model: LinearModel) -> Iterable[str]:
 
 
 def _width(lower: float, upper: float, *, from_lower: bool) -> float:
-    """Give the number that leads a reader from the smaller bound to exactly the other one."""
+    """Return the number that leads a reader from the smaller bound to exactly the other one."""
     width = upper - lower
     for candidate in (width, math.nextafter(width, 0), math.nextafter(width, math.inf)):
         if (lower + candidate == upper) if from_lower else (upper - candidate == lower):

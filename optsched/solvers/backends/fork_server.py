@@ -22,13 +22,7 @@ NAME = 128  # bytes of a module's name in a message
 
 
 def main(control_fd: int) -> NoReturn:
-    """Serve jobs until the user's process closes the control socket.
-
-    Parameters
-    ----------
-    control_fd
-        File descriptor of the socket.
-    """
+    """Serve jobs until the user's process closes the control socket."""
     control = socket.socket(fileno=control_fd)
     wakeup, rouse = os.pipe()
     for fd in (wakeup, rouse):

@@ -62,29 +62,7 @@ def load() -> Any:
 
 
 def new(model: LinearModel) -> Any:
-    """Hand a model over to a new, silent HiGHS.
-
-    Parameters
-    ----------
-    model
-        The model.
-
-    Returns
-    -------
-    highspy.Highs
-        With the model in it, for everything that is not offered here.
-
-    Raises
-    ------
-    SolverError
-        If HiGHS does not take it.
-
-    Examples
-    --------
-    >>> from optsched.models.linear.model import Family, LinearModel, Variables
-    >>> new(LinearModel.build("one", [Variables(Family.of("x"), cost=1)], [])).getNumCol()
-    1
-    """
+    """Hand a model over to a new, silent HiGHS."""
     highspy = load()
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
@@ -210,27 +188,6 @@ def dual_bound(model: LinearModel, duals: FloatArray) -> float:
 
         \sum_i \min_{\underline b_i \le a \le \overline b_i} y_i a
         + \sum_j \min_{\underline x_j \le x \le \overline x_j} (c - A^\top y)_j x + c_0 .
-
-    Parameters
-    ----------
-    model
-        The model; whole columns may be fractional.
-    duals
-        Price of each row, shape (m,); one against a bound that the row does not have counts as 0.
-
-    Returns
-    -------
-    float
-        The bound, minus infinity (or plus, for "max") if a column without a bound is underpriced by
-        more than a rounding error.
-
-    Examples
-    --------
-    >>> from optsched.models.linear.model import Family, LinearModel, Rows, Variables
-    >>> x = Variables(Family.of("x"), cost=3)
-    >>> model = LinearModel.build("one", [x], [Rows(Family.of("r"), {"x": [[2]]}, lower=1)])
-    >>> dual_bound(model, np.array([1.5])), dual_bound(model, np.array([1]))
-    (1.5, 1.0)
     """
     sign = 1.0 if model.sense == "min" else -1.0
     prices = sign * np.asarray(duals, dtype=np.float64)

@@ -87,23 +87,7 @@ def _factory() -> Any:
 
 
 def capabilities(solver: str) -> Capabilities | None:
-    """Say what one of Pyomo's solvers can do through Pyomo.
-
-    Parameters
-    ----------
-    solver
-        What Pyomo calls it.
-
-    Returns
-    -------
-    Capabilities or None
-        None if Pyomo does not know it.
-
-    Examples
-    --------
-    >>> capabilities("glpk").install
-    'conda install -c conda-forge glpk'
-    """
+    """Say what one of Pyomo's solvers can do through Pyomo."""
     if solver.startswith("_") or solver not in list(_factory()):
         return None
     return Capabilities(
@@ -116,20 +100,7 @@ def capabilities(solver: str) -> Capabilities | None:
 
 
 def refuse(solver: str, options: Options) -> None:
-    """Refuse what does not reach a solver through Pyomo.
-
-    Parameters
-    ----------
-    solver
-        What Pyomo calls it.
-    options
-        Of which only the time limit does.
-
-    Raises
-    ------
-    SolverError
-        If the solver is not installed, or an option would be ignored.
-    """
+    """Reject what does not reach a solver through Pyomo."""
     plain = Options()
     for name in ("threads", "seed", "gap_limit"):
         if (value := getattr(options, name)) != getattr(plain, name):
@@ -195,38 +166,7 @@ def solve(
 
 
 def from_pyomo(native: Any) -> LinearModel:
-    """Turn a linear Pyomo model into arrays.
-
-    Parameters
-    ----------
-    native
-        A concrete model with one active objective. Fixed variables become constants; variables
-        that stand nowhere are left out.
-
-    Returns
-    -------
-    LinearModel
-        With the names of the Pyomo model where they are like ``start[3,17]``.
-
-    Raises
-    ------
-    SolverError
-        If a term is nonlinear or there is not one objective.
-    InfeasibleError
-        If a constraint without variables cannot hold.
-
-    Examples
-    --------
-    >>> import pyomo.environ as pyo
-    >>> m = pyo.ConcreteModel("two")
-    >>> m.x = pyo.Var([0, 1], domain=pyo.Binary)
-    >>> m.sum = pyo.Constraint(expr=m.x[0] + m.x[1] == 1)
-    >>> m.cost = pyo.Objective(expr=3 * m.x[0] + m.x[1] + 2)
-    >>> print(from_pyomo(m))
-    two: min over 2 columns (2 integer), 1 row, 2 nonzeros
-      column  x[i]              2  integer, 0..1
-      row     sum               1  2 nonzeros
-    """
+    """Turn a linear Pyomo model into arrays."""
     return compile_pyomo(native)[0]
 
 
