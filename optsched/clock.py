@@ -123,7 +123,7 @@ class LinearClock:
         return np.array([getattr(self, field) for field in fields], dtype=np.float64)
 
     def __call__(self, batch: BatchContent) -> float:
-        """Give the time that a batch takes.
+        """Return the time that a batch takes.
 
         Raises
         ------
@@ -176,7 +176,7 @@ class FunctionClock:
         return None
 
     def __call__(self, batch: BatchContent) -> float:
-        """Give the time that a batch takes.
+        """Return the time that a batch takes.
 
         Raises
         ------
@@ -262,7 +262,9 @@ def get_clock(clock: str | Clock | Callable[[BatchContent], float]) -> Clock:
     if callable(clock):
         return FunctionClock(clock, getattr(clock, "__name__", type(clock).__name__))
     if not isinstance(clock, str):
-        raise ClockError(f"{clock!r} is no clock; give a name, a clock or a function of the batch")
+        raise ClockError(
+            f"{clock!r} is not a clock; pass a name, a clock or a function of the batch"
+        )
     kind, colon, numbers = clock.partition(":")
     if kind == "affine":
         return _parse_affine(clock, numbers)

@@ -106,11 +106,11 @@ class Forecast:
         object.__setattr__(self, "labels", labels)
 
     def __len__(self) -> int:
-        """Give the number of requests."""
+        """Return the number of requests."""
         return len(self.prompts)
 
     def label(self, request: int) -> str:
-        """Give the user's name of a request; its index where there is none."""
+        """Return the label of a request, or its index."""
         return self.labels[request] if self.labels is not None else str(request)
 
 
@@ -138,7 +138,7 @@ def forecast(instance: Instance, intervals: str) -> Forecast:
     InstanceError
         If an output lies outside its interval; it names the first such request.
     OptschedError
-        If there is no such maker or its numbers make no sense.
+        If there is no such maker or its numbers are invalid.
 
     Examples
     --------
@@ -185,7 +185,7 @@ def check_intervals(intervals: str) -> None:
     Raises
     ------
     OptschedError
-        If there is no such maker or its numbers make no sense.
+        If there is no such maker or its numbers are invalid.
     """
     _maker(intervals)
 

@@ -93,7 +93,7 @@ class Schedule:
     starts
         Start step of each request, shape (n,), in the order of the instance.
     policy
-        Who made the schedule, for tables and plots.
+        The name of the policy or solver, for tables and plots.
 
     Raises
     ------
@@ -201,7 +201,7 @@ class Schedule:
         return int(self.completions.max())
 
     def latency_percentiles(self) -> dict[str, float]:
-        """Give the median, the 90th and the 99th percentile of the latency in steps.
+        """Return the median, the 90th and the 99th percentile of the latency in steps.
 
         Returns
         -------
@@ -236,7 +236,7 @@ class Schedule:
         return first, np.cumsum(offsets[order])[last] + active * first, active
 
     def memory_profile(self) -> IntArray:
-        """Give the tokens held at every step from 0 to the makespan.
+        """Return the tokens held at every step from 0 to the makespan.
 
         Returns
         -------
@@ -337,7 +337,7 @@ class Schedule:
         return found
 
     def metrics(self) -> dict[str, Any]:
-        """Give all metrics in one dictionary, ready for a table or for JSON.
+        """Return all metrics in one dictionary, for a table or for JSON.
 
         Returns
         -------

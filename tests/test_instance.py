@@ -105,7 +105,7 @@ def test_equality_is_by_value_and_type():
         ({"outputs": [0]}, "request 0: outputs is 0, but every request makes at least 1 token"),
         ({"outputs": [1.5]}, "request 0: outputs is 1.5, but must be a whole number"),
         ({"outputs": [float("nan")]}, "request 0: outputs is nan, but must be a whole number"),
-        ({"outputs": ["many"]}, "outputs holds a value that is no number"),
+        ({"outputs": ["many"]}, "outputs holds a value that is not a number"),
         ({"outputs": [True]}, "outputs holds true and false, but must hold numbers"),
         ({"outputs": [[1]]}, "outputs must be a list of numbers, one per request"),
         ({"prompts": [9], "outputs": [2]}, "prompts 9 \\+ outputs 2 is more than fits"),

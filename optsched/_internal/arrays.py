@@ -63,7 +63,7 @@ def as_floats(name: str, values: Any) -> FloatArray:
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InstanceError(f"{name} holds a value that is no number", column=name) from None
+        raise InstanceError(f"{name} holds a value that is not a number", column=name) from None
 
 
 def frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:

@@ -128,7 +128,7 @@ def _whole(value: Any, depth: int, where: str) -> Any:
     """Turn nested lists of a given depth into tuples, refusing all but whole numbers."""
     if depth == 0:
         if type(value) is not int:
-            raise CertificateError(f"{where} holds {value!r}, which is no whole number")
+            raise CertificateError(f"{where} holds {value!r}, which is not a whole number")
         return value
     if not isinstance(value, list):
         raise CertificateError(f"{where} must be a list")

@@ -63,7 +63,7 @@ def _numbers(text: str, option: str) -> int | list[int]:
     default="20",
     show_default=True,
     metavar="H",
-    help="Window of bf-io in steps; several with commas; or adaptive.",
+    help="Lookahead of bf-io in steps; several separated by commas; or adaptive.",
 )
 @click.option("--patience", type=int, metavar="N", help="Steps that bf-io lets a request wait.")
 @click.option(
@@ -78,7 +78,7 @@ def _numbers(text: str, option: str) -> int | list[int]:
     default="pool",
     show_default=True,
     metavar="D",
-    help="When a request is routed: as a slot is free (pool), or as it comes (instant).",
+    help="When a request is routed: when a slot is free (pool), or on arrival (instant).",
 )
 @click.option(
     "--drift",
@@ -129,7 +129,7 @@ def _numbers(text: str, option: str) -> int | list[int]:
     metavar="S",
     help="Length of a step where arrivals are in seconds.",
 )
-@click.option("--skip-invalid", is_flag=True, help="Leave bad rows out, and list them.")
+@click.option("--skip-invalid", is_flag=True, help="Skip bad rows, and list them.")
 def cluster(
     output: Output,
     trace: str,

@@ -74,7 +74,7 @@ def check_writable(path: str | Path) -> None:
     if path.is_dir():
         raise OptschedError(f"cannot write {path}: it is a folder; name a file in it")
     if not folder.is_dir():
-        raise OptschedError(f"cannot write {path}: there is no folder {folder}; make it first")
+        raise OptschedError(f"cannot write {path}: there is no folder {folder}; create it first")
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise OptschedError(f"cannot write {path}: no permission; choose another place")
 
@@ -208,7 +208,7 @@ def trace_options(function: Command) -> Command:
         metavar="S",
         help="Length of a step where arrivals are in seconds.",
     )
-    @click.option("--skip-invalid", is_flag=True, help="Leave bad rows out, and list them.")
+    @click.option("--skip-invalid", is_flag=True, help="Skip bad rows, and list them.")
     @functools.wraps(function)
     def command(
         *args: Any,

@@ -87,7 +87,7 @@ def compare(
     if schedules is not None:
         folder = Path(schedules)
         if folder.exists() and not folder.is_dir():
-            raise OptschedError(f"cannot write schedules into {folder}: it is no folder")
+            raise OptschedError(f"cannot write schedules into {folder}: it is not a folder")
         folder.mkdir(parents=True, exist_ok=True)
         check_writable(folder / "schedule.json")
     runs: list[Execution] = []

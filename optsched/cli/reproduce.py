@@ -44,7 +44,7 @@ def reproduce(
     if not names:
         raise OptschedError("no target is named; name some, or all, or see --list")
     if out is None:
-        raise OptschedError("there is no place for the results; name a folder with --out")
+        raise OptschedError("there is no folder for the results; name one with --out")
     chosen = list(TARGETS) if names == ("all",) else list(dict.fromkeys(names))
     results: list[dict[str, Any]] = []
 
@@ -65,7 +65,7 @@ def reproduce(
         except KeyboardInterrupt:
             code = INTERRUPTED
             done = f"{len(results)} of {len(chosen)} targets"
-            output.note(f"interrupted after {done}; the same command goes on where it stopped")
+            output.note(f"interrupted after {done}; the same command resumes where it stopped")
     if code == DONE or results:
         output.result(results[0] if len(chosen) == 1 else {"targets": results})
     return code

@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     default="posterior",
     show_default=True,
     metavar="R",
-    help="What outputs in intervals are taken for: lower, upper or posterior.",
+    help="Length estimate of outputs in intervals: lower, upper or posterior.",
 )
 @click.option("--policies", metavar="A,B", help="Policies beside it (default: suitable ones).")
 @click.option("--html", type=click.Path(), help="Write a report that needs no network.")
@@ -108,7 +108,7 @@ def rolling(
 ) -> int:
     """Plan a window of waiting requests, again and again.
 
-    What is due starts, and the next plan is made. Shown beside its fallback, mc-sf and area with a
+    What is due starts, and then it plans again. Shown beside its fallback, mc-sf and area with a
     proven lower bound, as by compare. Ctrl-C ends the planning: the fallback decides the rest, and
     all output is written.
     """

@@ -63,7 +63,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     help="What to find: least memory, or largest slack within the limits.",
 )
 @click.option(
-    "--thresholds", type=Numbers(), metavar="N,..", help="Check these instead of finding some."
+    "--thresholds", type=Numbers(), metavar="N,..", help="Check these instead of computing some."
 )
 @click.option("--nested", is_flag=True, help="Nested WAIT: outputs are not known in advance.")
 @click.option(
@@ -118,7 +118,7 @@ def thresholds(output: Output, types: str, clock: str | None, **options: Any) ->
 
     given, own_clock, own_memory = _read(types, options)
     if clock is None and own_clock is None:
-        raise OptschedError(f"{types} names no clock; give --clock, such as affine:0.0085,2.7e-7")
+        raise OptschedError(f"{types} names no clock; pass --clock, such as affine:0.0085,2.7e-7")
     chosen = own_clock if clock is None else get_clock(clock)
     assert chosen is not None
     if options["memory"] is None:

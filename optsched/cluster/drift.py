@@ -100,7 +100,7 @@ def gains_of(instance: Instance, drift: int | npt.ArrayLike | Profiles, horizon:
         return _profiles(instance, drift, horizon)
     steps = as_integers("drift", np.atleast_1d(np.asarray(drift)))
     if len(steps) == 0:
-        raise InstanceError("drift is an empty sequence; give at least one number")
+        raise InstanceError("drift is an empty sequence; pass at least one number")
     ages = max(int(instance.outputs.max()), int(_most_outputs(instance).max())) + horizon + 1
     gains = np.zeros(ages + 1, dtype=np.int64)
     gains[1:] = np.cumsum(np.pad(steps[:ages], (0, max(0, ages - len(steps))), mode="edge"))
@@ -120,7 +120,7 @@ def gains_of(instance: Instance, drift: int | npt.ArrayLike | Profiles, horizon:
 
 
 def reservations(instance: Instance, gains: Gains) -> IntArray:
-    """Give the most tokens that each request can come to hold, by what is known on admission.
+    """Return the most tokens that each request can come to hold, by what is known on admission.
 
     Parameters
     ----------
@@ -151,14 +151,14 @@ def _most_outputs(instance: Instance) -> IntArray:
 def _profiles(instance: Instance, drift: Profiles, horizon: int) -> Gains:
     if len(drift.loads) != len(instance):
         raise InstanceError(
-            f"there are {len(drift.loads)} profiles for {len(instance)} requests; give one each"
+            f"there are {len(drift.loads)} profiles for {len(instance)} requests; pass one each"
         )
     loads = [as_integers("profile", profile) for profile in drift.loads]
     for request, (load, output) in enumerate(zip(loads, instance.outputs, strict=True)):
         if len(load) != output:
             raise InstanceError(
                 f"request {request}: its profile has {len(load)} loads, but it makes {output} "
-                "tokens; give one load per token",
+                "tokens; pass one load per token",
                 request=request,
             )
         if load.min() < 0:

@@ -74,7 +74,7 @@ class PowerLaw:
                 raise InstanceError(f"{name} is {getattr(self, name)}, but must be positive")
 
     def watt(self, work: IntArray, active: IntArray, seconds: FloatArray) -> FloatArray:
-        """Give the power of all workers together, by step (summands of D47).
+        """Return the power of all workers together, by step (summands of D47).
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class Cluster:
         slowness 1. One number, or one per worker.
     memory
         Tokens that a worker holds at most; one number, or one per worker. A request reserves on
-        admission the most it can come to hold: prompt and output, or prompt and upper bound of the
+        admission the most it may come to hold: prompt and output, or prompt and upper bound of the
         output where the instance has one. None means that slots are the only limit.
     power
         What a worker draws.
@@ -167,7 +167,9 @@ class Cluster:
             if not 0 <= value < np.inf:
                 raise InstanceError(f"{name} is {value}, but must be a number of seconds from 0")
         if self.overhead_s == self.seconds_per_token == 0:
-            raise InstanceError("overhead_s and seconds_per_token are both 0: time would stand")
+            raise InstanceError(
+                "overhead_s and seconds_per_token are both 0: time would stand still"
+            )
 
     def _checked(self, name: str, value: Any) -> int | tuple[int, ...]:
         single = np.ndim(value) == 0
@@ -200,7 +202,7 @@ class Cluster:
         )
 
     def per_worker(self, name: Literal["slots", "slowness", "memory"]) -> IntArray:
-        """Give a field as one number per worker.
+        """Return a field as one number per worker.
 
         Parameters
         ----------
@@ -223,7 +225,7 @@ class Cluster:
         return np.broadcast_to(np.asarray(value, dtype=np.int64), self.workers).copy()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the facts as plain data, ready for JSON.
+        """Return the facts as plain data, ready for JSON.
 
         Returns
         -------

@@ -1,6 +1,6 @@
 """What a router knows of the requests that run: which of them end inside its window, and when.
 
-The paper's interface (BF-IO Section 4): near its end a request can be told to finish within the
+The paper's interface (BF-IO Section 4): near its end a request can be known to finish within the
 next H steps. How good must that signal be? `Predictor` has errors of a stated size.
 """
 

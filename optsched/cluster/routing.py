@@ -119,7 +119,7 @@ class BalanceRouting:
         if window > self.information.horizon:
             raise PolicyError(
                 f"lookahead is {window}, but the prediction reaches only "
-                f"{self.information.horizon} steps; look less far ahead or give a longer prediction"
+                f"{self.information.horizon} steps; reduce the lookahead or use a longer prediction"
             )
         if self.method not in ("swap", "greedy", "deficit"):
             known = ["swap", "greedy", "deficit"]
@@ -261,7 +261,9 @@ def get_routing(routing: str | Routing, **options: Any) -> Routing:
         found = ROUTINGS[routing]
         return replace(found, **options) if isinstance(found, BalanceRouting) else found
     if not isinstance(routing, (RoutingRule, BalanceRouting, PythonRouting)):
-        raise PolicyError(f"{routing!r} is no routing policy: it needs a name and a method route")
+        raise PolicyError(
+            f"{routing!r} is not a routing policy: it needs a name and a method route"
+        )
     return routing
 
 
@@ -283,5 +285,5 @@ def get_routings(routings: Iterable[str | Routing]) -> list[Routing]:
     if not found:
         raise PolicyError(f"no routing policy given; known: {', '.join(sorted(ROUTINGS))}")
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise PolicyError(f"the routing policy {twice[0]!r} is given twice; give one another name")
+        raise PolicyError(f"the routing policy {twice[0]!r} is given twice; rename one of them")
     return found

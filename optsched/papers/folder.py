@@ -19,7 +19,7 @@ def open_folder(out: str | Path, *, quick: bool, seed: int, overwrite: bool) -> 
     """Make the folder, or check that it holds results of the same kind, or none."""
     path = Path(out)
     if path.exists() and not path.is_dir():
-        raise OptschedError(f"cannot write results into {path}: it is no folder")
+        raise OptschedError(f"cannot write results into {path}: it is not a folder")
     settings = {"quick": quick, "seed": seed, "version": __version__}
     manifest = path / MANIFEST
     if manifest.is_file():

@@ -228,8 +228,8 @@ def with_rule(policy: AnyPolicy, rule: Rule) -> AnyPolicy:
         return policy
     if not policy.needs.rules:
         raise PolicyError(
-            f"policy {policy.name!r} admits by rules of its own; the rule {rule!r} is for policies "
-            "that order requests by their outputs"
+            f"policy {policy.name!r} has its own rules of admission; the rule {rule!r} is for "
+            "policies that order requests by their outputs"
         )
     ordered: Any = policy
     if ordered.rule == rule:

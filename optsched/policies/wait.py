@@ -113,7 +113,7 @@ class WaitPolicy(Policy):
         if self.thresholds is not None and len(self.thresholds) != self.classes:
             raise PolicyError(
                 f"policy {self.name!r}: {len(self.thresholds)} thresholds for {self.classes} "
-                "classes; give one per class"
+                "classes; pass one per class"
             )
         if self.borders is not None:
             _check_borders(self.name, self.borders, self.thresholds)

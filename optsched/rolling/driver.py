@@ -1,4 +1,4 @@
-"""The driver of a rolling horizon: state, window, plan, and who starts now."""
+"""The driver of a rolling horizon: state, window, plan, and what starts now."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ class Counts:
 
 
 class Driver:
-    """Decides who starts now, for `optsched.policies.DecisionPolicy`; it lasts for one run.
+    """Decides what starts now, for `optsched.policies.DecisionPolicy`; it lasts for one run.
 
-    Of the forecast it looks at those who have arrived, no others.
+    Of the forecast it reads only the requests that have arrived.
 
     Parameters
     ----------
@@ -102,18 +102,18 @@ class Driver:
         self._starts = np.zeros(0, dtype=np.int64)  # planned step of each request
         self._step = self._reviewed = 0  # calls so far; a batch lies between two while some wait
         self._exact = False  # whether all outputs are known
-        self._open = False  # whether a new plan may be better as soon as somebody has started
-        self._moved = False  # whether somebody has
+        self._open = False  # whether a new plan may be better as soon as a request has started
+        self._moved = False  # whether one has
         self._ends: IntArray = np.zeros(0, dtype=np.int64)  # step until which each is planned
         self._expected = 0  # running requests that were to be left by now
         self._seen = 0
-        self._origin, self._first = 0.0, 0  # clock of the first call, and who had come by then
-        self._clock: float | None = None  # of the last call, if somebody went on waiting
+        self._origin, self._first = 0.0, 0  # clock of the first call, and how many had come by then
+        self._clock: float | None = None  # of the last call, if requests went on waiting
         self._elapsed, self._batches = 0.0, 0
         load_kernels()
 
     def __call__(self, state: State) -> IntArray:
-        """Give the waiting requests to start now."""
+        """Return the waiting requests to start now."""
         if not len(self._starts):
             self._begin(state.forecast)
             self._origin, self._first = state.clock, len(state.waiting)
@@ -156,7 +156,7 @@ class Driver:
 
     def _needs_review(self, state: State) -> bool:
         if not len(state.running) and not (self._starts[state.waiting] == self._step).any():
-            return True  # nobody may be left waiting for an idle worker
+            return True  # none may be left waiting for an idle worker
         if self._step < self._reviewed + self.policy.replan_interval:
             return False
         if (self._starts[state.waiting] == _NEW).any():
@@ -179,7 +179,7 @@ class Driver:
         )
 
     def _review(self, state: State, began: float) -> bool:
-        """Say when those who wait start; gives whether by a plan, not by the fallback."""
+        """Set the starts of waiting requests; return whether by a plan, not by the fallback."""
         waiting = state.waiting
         forecast = state.forecast
         outputs = self._planned(state, waiting)
@@ -218,10 +218,10 @@ class Driver:
         plan = self._solve(window, state, began)
         self._open = self.policy.budget > 0 and (plan is None or size < len(waiting))
         planned = plan is not None
-        if plan is None:  # then the fallback orders all who wait
+        if plan is None:  # then the fallback orders all waiting requests
             plan, members, size = _all(known, running, ordered), np.arange(len(waiting)), len(known)
         elif not len(state.running):
-            plan = plan - plan.min()  # waiting for nobody
+            plan = plan - plan.min()  # waiting for nothing
         self._starts[waiting] = _LATER
         self._starts[waiting[members]] = self._step + plan
         if size < len(known) and not plan.any():  # then the next ones may start as well
@@ -266,7 +266,7 @@ class Driver:
         return plan
 
     def _past(self, state: State) -> Past | None:
-        """Give what has arrived so far; None where that is too little, or all came at once."""
+        """Return what has arrived so far; None where that is too little, or all came at once."""
         forecast, seen = state.forecast, self._seen
         passed, came = state.clock - self._origin, seen - self._first
         if self.policy.scenarios < _LEAST or came < _KNOWN or passed <= 0 or not self._elapsed:
@@ -301,7 +301,7 @@ class Finisher:
         self._rest = Driver(replace(driver.policy, budget=0), driver.seed, driver.on_progress)
 
     def __call__(self, state: State) -> IntArray:
-        """Give the waiting requests to start now."""
+        """Return the waiting requests to start now."""
         started = next(self._started, None)
         if started is not None:
             return started
@@ -315,7 +315,7 @@ def _own(model: Callable[[Window], IntArray]) -> Callable[[Window], tuple[IntArr
 
 
 def _next(known: Instance, window: Window, rest: IntArray) -> IntArray:
-    """Say who of the rest can start now, in order, beside a window all of which starts now."""
+    """Return which of the rest can start now, in order, beside a window that starts now."""
     steps = max(len(window.load), int(known.outputs.max()))
     usage = np.zeros(steps + 2, dtype=np.int32)
     usage[1 : len(window.load) + 1] = window.load

@@ -1,9 +1,9 @@
-"""Possible futures: is a plan better than the fallback while requests keep arriving.
+"""Scenarios: is a plan better than the fallback while requests keep arriving.
 
-A window holds who waits, and a plan for them alone may hold up all who come next. So plan and
-fallback are simulated on the same few possible futures: requests drawn from those that have arrived
+A window holds the waiting requests, and a plan for them may hold up all that come next. So plan and
+fallback are simulated on the same few scenarios: requests drawn from those that have arrived
 so far, at the rate at which they came. Both admit by the prefix rule, the fallback in its order,
-the plan in the order of its starts, where who arrives goes before the first that is less urgent.
+the plan in the order of its starts, where each arrival goes before the first that is less urgent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.rolling.window import Window
 
-ARRIVALS = 64  # of each future
+ARRIVALS = 64  # of each scenario
 _SURE = 2.0  # standard errors beyond which the fallback is taken to be better
 
 
@@ -49,22 +49,22 @@ def plan_is_worse(
     plan: IntArray,
     fallback: IntArray,
     past: Past,
-    futures: int,
+    count: int,
     deadline: float,
 ) -> bool:
-    """Tell whether the fallback does better than a plan on possible futures, beyond chance.
+    """Return whether the fallback does better than a plan on scenarios, beyond chance.
 
     Parameters
     ----------
     window
-        Who waits and runs.
+        The waiting and the running requests.
     keys
         Of the window's requests in the order of the fallback, shape (n,).
     plan, fallback
         Starts, shape (n,).
     past
         What arrivals are like.
-    futures
+    count
         How many to draw, two or more.
     deadline
         When to give up, on the clock of `time.perf_counter`.
@@ -81,8 +81,8 @@ def plan_is_worse(
         return False
     planned = _keys_of(plan, keys)
     rng = np.random.default_rng((window.seed, ARRIVALS))
-    differences = np.empty(futures)
-    for future in range(futures):
+    differences = np.empty(count)
+    for scenario in range(count):
         if time.perf_counter() >= deadline:
             return False
         drawn = rng.integers(0, len(past.prompts), ARRIVALS)
@@ -97,13 +97,13 @@ def plan_is_worse(
                     prompts, outputs, arrivals, window.memory, window.load, chosen == 0, order
                 )
             )
-        differences[future] = sums[0] - sums[1]
-    error = float(differences.std(ddof=1)) / np.sqrt(futures)
+        differences[scenario] = sums[0] - sums[1]
+    error = float(differences.std(ddof=1)) / np.sqrt(count)
     return bool(differences.mean() > _SURE * error)
 
 
 def _keys_of(starts: IntArray, keys: FloatArray) -> FloatArray:
-    """Give keys that put the window into the order of its starts, comparable to those who come."""
+    """Return keys that order the window by its starts, comparable to later requests."""
     order = np.lexsort((keys, starts))
     raised = np.empty(len(starts))
     raised[order] = np.maximum.accumulate(keys[order])

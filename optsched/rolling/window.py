@@ -57,7 +57,7 @@ class Window:
     seed: int
 
     def __len__(self) -> int:
-        """Give the number of requests in the window."""
+        """Return the number of requests in the window."""
         return len(self.prompts)
 
     @cached_property
@@ -71,7 +71,7 @@ class Window:
         return PriceSums.of(self.prices)
 
     def usage(self) -> Usage:
-        """Give tokens held from step 0 on by those running, with room for all plans that matter."""
+        """Return tokens held from step 0 on by those running, with room for all relevant plans."""
         longest = int(self.outputs.max(initial=1))
         usage = np.zeros(len(self.load) + int(self.outputs.sum()) + longest + 4, dtype=np.int32)
         usage[1 : len(self.load) + 1] = self.load
@@ -98,13 +98,13 @@ class Window:
         return starts
 
     def cost(self, starts: IntArray) -> float:
-        """Give the sum of the starts and of what their memory costs at the prices."""
+        """Return the sum of the starts and of what their memory costs at the prices."""
         return float(priced_cost(self.prompts, self.outputs, self.price_sums, starts))
 
     def fits(self, starts: npt.ArrayLike) -> bool:
         """Tell whether starts are whole, not in the past, and within the memory at every step.
 
-        Where the running requests alone are too much, as a wrong forecast may have it, nobody may
+        Where the running requests alone are too much, as a wrong forecast may have it, none may
         be started beside them.
         """
         given = np.asarray(starts)

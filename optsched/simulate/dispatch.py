@@ -166,7 +166,9 @@ def run(
         return run_cluster(instance, cluster, policy, ClusterOptions(**options), seed, on_progress)
     _check_options(options, ())
     if clock is None and until < np.inf:
-        raise PolicyError(f"until is {until:g}, but only runs on a clock can be stopped; give one")
+        raise PolicyError(
+            f"until is {until:g}, but only runs on a clock can be stopped; pass a clock"
+        )
     chosen = get_policy(policy)
     check_knowledge(chosen, intervals, rule)
     chosen = with_rule(chosen, rule).seeded(seed)
@@ -179,7 +181,7 @@ def run(
         return runner.on_clock(task)
     if runner.in_steps is None:
         raise PolicyError(
-            f"policy {chosen.name!r} forms batches that take time; give a clock, such as unit or "
+            f"policy {chosen.name!r} forms batches that take time; pass a clock, such as unit or "
             "llama-2-70b-2xa100"
         )
     return runner.in_steps(task)

@@ -84,7 +84,7 @@ def opposite_orders(instance: Instance) -> tuple[int, int]:
     -------
     tuple of int
         The total latency with the type of the first request first, and with it second. The
-        prefix rule in the same order is never worse: whoever starts does so no later.
+        prefix rule in the same order is never worse: no request starts later.
 
     Raises
     ------

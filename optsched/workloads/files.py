@@ -95,7 +95,7 @@ def csv_header(line: bytes, source: str) -> list[str]:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise InstanceError(f"{source}, line 1: this is not UTF-8 text; give a CSV or JSONL trace")
+        raise InstanceError(f"{source}, line 1: this is not UTF-8 text; pass a CSV or JSONL trace")
     try:
         return [name.strip() for name in next(csv.reader([text]), [""])]
     except csv.Error:
@@ -284,5 +284,5 @@ def jsonl_records(stream: BinaryIO) -> Generator[tuple[int, Record], None, None]
 
 
 def to_bytes(cell: str) -> bytes:
-    """Give the bytes that a cell was read from."""
+    """Return the bytes that a cell was read from."""
     return cell.encode("utf-8", "surrogateescape")

@@ -59,7 +59,7 @@ class TraceFormat:
         return [name for name in (*self.fields, self.clock) if name not in self.optional]
 
     def column(self, field: str, header: list[str]) -> str:
-        """Give the column of this header that a field of `Instance` was made from."""
+        """Return the column of this header that a field of `Instance` was made from."""
         names = (name for name, meant in self.fields.items() if meant == field and name in header)
         return next(names, self.clock)
 

@@ -150,7 +150,7 @@ def _read(
             return _head(_from_json(path, stream.read(), memory), limit), []
         if memory is None:
             raise InstanceError(
-                f"{path} does not say how much the worker holds; give the memory (--memory M)"
+                f"{path} does not say how much the worker holds; pass the memory (--memory M)"
             )
         return Trace(path, form, header, limit, strict).instance(stream, memory, seconds_per_step)
 

@@ -77,14 +77,14 @@ class RequestTypes:
         try:
             rates = np.array(self.rates, dtype=np.float64)
         except (TypeError, ValueError):
-            raise InstanceError("rates hold a value that is no number", column="rates") from None
+            raise InstanceError("rates hold a value that is not a number", column="rates") from None
         rates.flags.writeable = False
         object.__setattr__(self, "rates", rates)
         count = len(self.prompts)
         names = tuple(self.names) or tuple(str(number + 1) for number in range(count))
         object.__setattr__(self, "names", names)
         if count == 0:
-            raise InstanceError("there are no types of requests; give at least one")
+            raise InstanceError("there are no types of requests; pass at least one")
         if not len(self.outputs) == len(names) == count or rates.shape != (count,):
             raise InstanceError(
                 f"{count} prompts, {len(self.outputs)} outputs, {rates.size} rates and "
@@ -114,7 +114,7 @@ class RequestTypes:
         return (values < least) | (values > _MOST_TOKENS)
 
     def __len__(self) -> int:
-        """Give the number of types."""
+        """Return the number of types."""
         return len(self.prompts)
 
     def __repr__(self) -> str:
@@ -154,7 +154,7 @@ class RequestTypes:
         return held
 
     def work(self, clock: Clock) -> FloatArray:
-        r"""Give the seconds that one request of each type adds to all its iterations, shape (m,).
+        r"""Return the seconds that one request of each type adds to all its iterations, shape (m,).
 
         For an affine clock :math:`d_1 (l'_j + 1)(l_j + l'_j / 2)`.
 
@@ -166,7 +166,7 @@ class RequestTypes:
         return np.array([float(value) for value in self.exact_work(clock)])
 
     def exact_work(self, clock: Clock) -> list[Fraction]:
-        """Give `work` with the clock's coefficients taken as the decimals they are written as."""
+        """Return `work` with the clock's coefficients taken as the decimals they are written as."""
         first = self.first_stage
         return [
             stage_work(clock, prompt, first, output, prefill=True)
@@ -174,15 +174,15 @@ class RequestTypes:
         ]
 
     def scaled(self, factor: float) -> RequestTypes:
-        """Give the same types with all rates multiplied by a factor."""
+        """Return the same types with all rates multiplied by a factor."""
         return self.with_rates(self.rates * factor)
 
     def with_rates(self, rates: Any) -> RequestTypes:
-        """Give the same types at other rates, as of another time of day."""
+        """Return the same types at other rates, as of another time of day."""
         return RequestTypes(self.prompts, self.outputs, rates, self.prefill_makes_token, self.names)
 
     def with_one_prompt(self, prompt: int | None = None) -> RequestTypes:
-        """Give all types one prompt, and put together those with one output length.
+        """Return the types with one prompt for all, those of equal output lengths merged.
 
         Parameters
         ----------
@@ -300,7 +300,7 @@ def _rate(instance: Instance) -> float:
     if instance.seconds_per_step is None or span == 0:
         raise InstanceError(
             f"{instance.name} does not say how many requests arrive per second, because its "
-            "arrivals are not in seconds or all at once; give a rate"
+            "arrivals are not in seconds or all at once; pass a rate"
         )
     return (len(instance) - 1) / (span * instance.seconds_per_step)
 
@@ -406,7 +406,7 @@ def read_types(path: str | Path) -> tuple[RequestTypes, Clock | None, int | None
     for number, table in enumerate(tables, start=1):
         where = f"{path}, [[type]] number {number}"
         if not isinstance(table, dict):
-            raise InstanceError(f"{where} is no table; write prompt, output and rate under it")
+            raise InstanceError(f"{where} is not a table; write prompt, output and rate under it")
         _check_keys(table, _TYPE_KEYS, where)
         for key in _TYPE_KEYS[:3]:
             value = table.get(key)

@@ -82,7 +82,7 @@ def resample(
 
 
 def _weights(features: FloatArray) -> FloatArray:
-    """Give the weights of largest entropy under which every feature has mean zero."""
+    """Return the weights of largest entropy under which every feature has mean zero."""
     from scipy.optimize import minimize
     from scipy.special import logsumexp, softmax
 

@@ -164,7 +164,7 @@ class Trace:
 
     @contextlib.contextmanager
     def _records(self) -> Iterator[Iterator[tuple[int, Record]]]:
-        """Open the file anew for a look at each record."""
+        """Open the file again to look at each record."""
         if not self.path.is_file():
             raise InstanceError(
                 f"{self.path} has a row at fault, but a pipe cannot be read again to name it; "
@@ -177,7 +177,7 @@ class Trace:
     def _requests(
         self, columns: dict[str, Values], memory: int, seconds_per_step: float
     ) -> dict[str, Any]:
-        """Give the fields of the rows that can be requests, noting the others."""
+        """Return the fields of the rows that can be requests, noting the others."""
         count = len(next(iter(columns.values()), ()))
         rows = np.delete(np.arange(count), list(self.faults))
         fields: dict[str, Any] = {

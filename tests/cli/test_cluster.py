@@ -64,7 +64,7 @@ def test_an_adaptive_window(optsched_command):
         (("--slots", "1,2"), "slots has 2 entries for 4 workers"),
         (("--reveal", 0), "reveal is 0, but the router must see at least 1 request"),
         (("--drift", "-3"), "drift takes its load from"),
-        (("--memory", 10), "it can come to hold"),
+        (("--memory", 10), "it may come to hold"),
         (("--lookahead", "far"), "--lookahead is 'far', but must be a whole number"),
         (("--lookahead", "-1"), "lookahead is -1, but must be from 0"),
         (("--policies", "bfio"), "unknown routing policy 'bfio': did you mean 'bf-io'?"),

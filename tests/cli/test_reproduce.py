@@ -42,7 +42,7 @@ def test_ctrl_c_keeps_the_targets_that_are_done(optsched_command, tmp_path, monk
     code, _, err = optsched_command(
         "reproduce", *names, "--quick", "--out", tmp_path / "out", "--json", path
     )
-    sentence = "interrupted after 1 of 2 targets; the same command goes on where it stopped"
+    sentence = "interrupted after 1 of 2 targets; the same command resumes where it stopped"
     assert (code, err) == (130, f"optsched: {sentence}\n")
     assert [each["target"] for each in json.loads(path.read_text())["targets"]] == names[:1]
 
@@ -58,7 +58,7 @@ def test_bad_input_is_one_sentence(optsched_command, tmp_path):
     for arguments, sentence in (
         (["sorted-f-example-2", "--out", tmp_path / "o"], "did you mean 'sorted-f-example-1'?"),
         (["--out", tmp_path / "o"], "no target is named; name some, or all, or see --list"),
-        (["sorted-f-example-1"], "there is no place for the results; name a folder with --out"),
+        (["sorted-f-example-1"], "there is no folder for the results; name one with --out"),
     ):
         code, _, error = optsched_command("reproduce", *arguments)
         assert code == 2

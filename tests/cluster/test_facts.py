@@ -23,7 +23,7 @@ from optsched.errors import InstanceError
         ({"slowness": [1, 0.5]}, "slowness of worker 1 is 0.5"),
         ({"memory": -4}, "memory is -4"),
         ({"overhead_s": -1}, "overhead_s is -1, but must be a number of seconds from 0"),
-        ({"overhead_s": 0, "seconds_per_token": 0}, "both 0: time would stand"),
+        ({"overhead_s": 0, "seconds_per_token": 0}, "both 0: time would stand still"),
     ],
 )
 def test_what_cannot_be_gets_one_sentence(facts, message):

@@ -47,7 +47,7 @@ def test_bad_options_get_one_sentence(options, message):
         (lambda: RoutingRule("power-of-d", choices=0), "at least 1 worker must be drawn"),
         (lambda: Predictor(5, misses=1.5), "misses is 1.5, but must be a share"),
         (lambda: Predictor(-1), "horizon is -1, but must not be negative"),
-        (lambda: get_routing(3), "3 is no routing policy: it needs a name and a method route"),
+        (lambda: get_routing(3), "3 is not a routing policy: it needs a name and a method route"),
     ],
 )
 def test_bad_rules_get_one_sentence(make, message):

@@ -136,7 +136,7 @@ def test_nested_wait_does_not_look_at_outputs_one_by_one():
         (lambda: WaitPolicy(classes=0), "policy 'wait': classes is 0, but must be at least 1"),
         (lambda: WaitPolicy(window=0), "window is 0, but must be above 0"),
         (lambda: WaitPolicy(classes=2, thresholds=(1, 0)), r"thresholds are \[1, 0\], but each"),
-        (lambda: WaitPolicy(thresholds=(1, 2)), "2 thresholds for 8 classes; give one per class"),
+        (lambda: WaitPolicy(thresholds=(1, 2)), "2 thresholds for 8 classes; pass one per class"),
         (lambda: WaitPolicy(classes=2, borders=(1, 2)), "give borders and thresholds together"),
         (
             lambda: WaitPolicy(classes=2, borders=(5, 5), thresholds=(1, 1)),

@@ -304,7 +304,7 @@ def test_bad_settings_are_named_in_one_sentence(sentence):
 def test_fallbacks_with_rules_and_rules_of_admission_are_refused():
     with pytest.raises(PolicyError, match="has a rule of its own; use a plain order"):
         RollingPolicy(fallback=PriorityPolicy("x", "", lambda i: i.outputs, rule="skip"))
-    with pytest.raises(PolicyError, match="'rolling' admits by rules of its own"):
+    with pytest.raises(PolicyError, match="'rolling' has its own rules of admission"):
         run(Instance([1], [1], 2), "rolling", rule="skip")
     with pytest.raises(PolicyError, match="unknown model 'best'"):
         run(Instance([1], [1], 2), "rolling:best")

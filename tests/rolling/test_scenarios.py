@@ -1,4 +1,4 @@
-"""Possible futures: their simulation against a literal one, and what they overrule."""
+"""Scenarios: their simulation against a literal one, and what they overrule."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def literal_sum(prompts, outputs, arrivals, memory, load, now, order):
 
 @given(st.data())
 @settings(max_examples=120, deadline=None)
-def test_futures_are_simulated_as_by_the_definition(data):
+def test_scenarios_are_simulated_as_by_the_definition(data):
     here, coming = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
     memory, count = 14, here + coming
     outputs = np.array(data.draw(st.lists(st.integers(1, 5), min_size=count, max_size=count)))

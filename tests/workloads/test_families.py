@@ -172,7 +172,10 @@ def test_families_by_text():
         ("family:uniform,rate=nan", "rate is nan, but must be a positive number"),
         ("family:uniform,load=-1", "load is -1, but must be positive"),
         ("family:uniform,load=1,rate=1", "rate and load are both given; keep one of them"),
-        ("family:uniform,memory=5", "the memory is no parameter of a family; give it by itself"),
+        (
+            "family:uniform,memory=5",
+            "the memory is not a parameter of a family; pass it separately",
+        ),
         (
             "family:chat-and-summaries,summaries=2",
             "summaries is 2, but must be a share from 0 to 1",

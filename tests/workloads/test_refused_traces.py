@@ -109,8 +109,8 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
             NATIVE.replace("\n", "\r"),
             "line 1: the header cannot be split into columns; check its li",
         ),
-        (b"\x89PNG\r\n\x1a\n\0\0", "line 1: this is not UTF-8 text; give a CSV or JSONL trace"),
-        (b"P\0K\3\4\n1,2\n", "line 1: this is not UTF-8 text; give a CSV or JSONL trace"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "line 1: this is not UTF-8 text; pass a CSV or JSONL trace"),
+        (b"P\0K\3\4\n1,2\n", "line 1: this is not UTF-8 text; pass a CSV or JSONL trace"),
         ('{"prompts": [1], "outputs": [2]}', "trace.csv: .*the key 'memory' is missing"),
         ('{"prompts": [1], "outputs": [2], "memory": 2}', "trace.csv: request 0: prompts 1"),
         ('{"prompts": [1], "outputs": [2], "memory": 9, "labels": 3}', "trace.csv: the JSON text"),
@@ -177,7 +177,7 @@ def test_files_that_are_none_are_refused(tmp_path):
     [
         (
             {"memory": None},
-            "trace.csv does not say how much the worker holds; give the memory (--memory M)",
+            "trace.csv does not say how much the worker holds; pass the memory (--memory M)",
         ),
         ({"memory": 0}, "memory is 0, but must be a whole number"),
         ({"memory": 1.5}, "memory is 1.5, but must be a whole number"),

@@ -77,7 +77,7 @@ class Source:
             raise InstanceError(f"a horizon is {horizon!r}, but must be a whole number from 1")
         if rate * horizon < _FEWEST:
             raise InstanceError(
-                f"{horizon} steps bring {rate * horizon:.3g} requests in the mean, but a horizon "
+                f"{horizon} steps bring {rate * horizon:.3g} requests on average, but a horizon "
                 f"needs {_FEWEST}; make it longer or raise the load"
             )
 

@@ -48,7 +48,7 @@ class SweepFolder:
 
     def __enter__(self) -> SweepFolder:
         if self.path.exists() and not self.path.is_dir():
-            raise OptschedError(f"cannot write results into {self.path}: it is no folder")
+            raise OptschedError(f"cannot write results into {self.path}: it is not a folder")
         _check_foreign(self.path, self._plan)
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.path / "_lock", os.O_RDWR | os.O_CREAT)

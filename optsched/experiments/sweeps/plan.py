@@ -103,7 +103,7 @@ def _tables(content: Mapping[str, Any], key: str, where: str) -> Iterator[tuple[
     for number, table in enumerate(tables, 1):
         at = f"{where}, {key} {number}"
         if not isinstance(table, dict):
-            raise OptschedError(f"{at}: {table!r} is no table; write it under [[{key}]]")
+            raise OptschedError(f"{at}: {table!r} is not a table; write it under [[{key}]]")
         yield at, table
 
 

@@ -10,7 +10,7 @@ from optsched.cluster.routing import ClusterState
 from optsched.errors import PolicyError
 from optsched.simulate.cluster.state import (
     DONE,
-    NOBODY,
+    NONE,
     REVEALED,
     STEP,
     WAITING,
@@ -82,11 +82,11 @@ def _ask(
     workers = len(state.slots)
     if chosen.shape != (count,) or chosen.dtype.kind not in "iu":
         raise PolicyError(
-            f"{routing.name} must give one whole number for each of {count} waiting requests"
+            f"{routing.name} must return one whole number for each of {count} waiting requests"
         )
     chosen = chosen.astype(np.int64)
-    if ((chosen < NOBODY) | (chosen >= workers)).any():
-        wrong = int(chosen[(chosen < NOBODY) | (chosen >= workers)][0])
+    if ((chosen < NONE) | (chosen >= workers)).any():
+        wrong = int(chosen[(chosen < NONE) | (chosen >= workers)][0])
         raise PolicyError(f"{routing.name} chose worker {wrong}, but there are {workers}")
     taken = chosen >= 0
     given = np.bincount(chosen[taken], minlength=workers)

@@ -1,4 +1,4 @@
-"""Who goes where: the routing policies, compiled."""
+"""The routing policies, compiled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optsched.simulate.cluster.state import (
     DONE_GAINS,
     DONE_SIZES,
     MADE,
-    NOBODY,
+    NONE,
     QUEUED,
     STEP,
     TURN,
@@ -34,7 +34,7 @@ GAINED = 7.5  # fitted, as `window_scale` of `BalanceRouting` is
 
 @compiled
 def window(state: State, settings: Settings) -> int:
-    """Give the number of steps to look ahead now.
+    """Return the number of steps to look ahead now.
 
     Tokens made over requests ended estimates the mean output, those still running included. On a
     worker a request leaves once in so many steps over its slots. Of these events a window can
@@ -85,9 +85,9 @@ def _pick(
     instant: int,
     draws: FloatArray,
 ) -> int:
-    """Choose a worker for one request; NOBODY where it fits nowhere."""
+    """Choose a worker for one request; NONE where it fits nowhere."""
     workers = len(room)
-    best = NOBODY
+    best = NONE
     if rule == POWER_OF_D:
         open_workers = np.empty(workers, dtype=np.int64)
         count = 0
@@ -99,7 +99,7 @@ def _pick(
             place = drawn + int(draws[drawn] * (count - drawn))
             worker = open_workers[place]
             open_workers[place] = open_workers[drawn]
-            if best == NOBODY or held[worker] < held[best]:
+            if best == NONE or held[worker] < held[best]:
                 best = worker
         return best
     ties = 0
@@ -113,9 +113,9 @@ def _pick(
             state.counters[TURN] = worker + 1
             return worker
         if rule == FCFS:
-            if best == NOBODY or room[worker] > room[best]:
+            if best == NONE or room[worker] > room[best]:
                 best = worker
-        elif best == NOBODY or held[worker] < held[best]:
+        elif best == NONE or held[worker] < held[best]:
             best, ties = worker, 1
         elif held[worker] == held[best]:
             ties += 1
@@ -135,7 +135,7 @@ def _pick(
 def _walk(requests: Requests, state: State, settings: Settings) -> IntArray:
     """Place the waiting requests one by one, oldest first, until one fits nowhere."""
     count = state.counters[WAITING]
-    chosen = np.full(count, NOBODY)
+    chosen = np.full(count, NONE)
     held = state.active + state.queue_length
     room = state.slots - held
     memory = state.memory.copy()
@@ -152,7 +152,7 @@ def _walk(requests: Requests, state: State, settings: Settings) -> IntArray:
             settings.instant,
             requests.draws[request],
         )
-        if worker == NOBODY:
+        if worker == NONE:
             break
         chosen[position] = worker
         room[worker] -= 1
@@ -166,12 +166,12 @@ def _lightest(
     state: State, loads: IntArray, room: IntArray, memory: IntArray, reserved: int, size: int
 ) -> int:
     """Find the worker with room that is least loaded with a request of this size."""
-    best = NOBODY
+    best = NONE
     least = 0
     for worker in range(len(room)):
         if room[worker] > 0 and memory[worker] >= reserved:
             work = state.slowness[worker] * (loads[worker] + size)
-            if best == NOBODY or work < least:
+            if best == NONE or work < least:
                 best, least = worker, work
     return best
 
@@ -192,7 +192,7 @@ def _room(state: State, settings: Settings) -> IntArray:
 def _longest_first(requests: Requests, state: State, settings: Settings) -> IntArray:
     """Take the oldest requests that have slots, and place the largest first on the lightest."""
     count = state.counters[WAITING]
-    chosen = np.full(count, NOBODY)
+    chosen = np.full(count, NONE)
     room = _room(state, settings)
     taken = min(count, room.sum())
     loads = seen_loads(state, 0)[:, 0] + state.queue_tokens
@@ -206,7 +206,7 @@ def _longest_first(requests: Requests, state: State, settings: Settings) -> IntA
         request = state.waiting[position]
         reserved = requests.reserved[request]
         worker = _lightest(state, loads, room, memory, reserved, sizes[position])
-        if worker != NOBODY:
+        if worker != NONE:
             chosen[position] = worker
             room[worker] -= 1
             memory[worker] -= reserved
@@ -223,19 +223,19 @@ def _keep_to_memory(
     memory = state.memory.copy()
     for position in np.argsort(-sizes, kind="mergesort"):
         worker = chosen[position]
-        if worker != NOBODY:
+        if worker != NONE:
             reserved = requests.reserved[state.waiting[position]]
             if memory[worker] < reserved:
-                chosen[position] = NOBODY
+                chosen[position] = NONE
                 continue
             room[worker] -= 1
             memory[worker] -= reserved
             loads[worker] += sizes[position]
     for position in range(len(chosen)):
-        if chosen[position] == NOBODY:
+        if chosen[position] == NONE:
             reserved = requests.reserved[state.waiting[position]]
             worker = _lightest(state, loads, room, memory, reserved, sizes[position])
-            if worker != NOBODY:
+            if worker != NONE:
                 chosen[position] = worker
                 room[worker] -= 1
                 memory[worker] -= reserved
@@ -276,7 +276,7 @@ def _balance(requests: Requests, state: State, settings: Settings) -> IntArray:
 
 @compiled
 def route(requests: Requests, state: State, settings: Settings) -> IntArray:
-    """Choose a worker for each waiting request, or NOBODY."""
+    """Choose a worker for each waiting request, or NONE."""
     if settings.rule == BALANCE:
         return _balance(requests, state, settings)
     if settings.rule == LPT:

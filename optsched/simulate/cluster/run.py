@@ -22,7 +22,7 @@ from optsched.simulate.cluster.kernels import run_steps
 from optsched.simulate.cluster.python import run_steps_in_python
 from optsched.simulate.cluster.state import (
     DONE,
-    NOBODY,
+    NONE,
     Requests,
     Settings,
     State,
@@ -260,7 +260,7 @@ def _requests(
     if (reserved > limit).any():
         request = int(np.argmax(reserved > limit))
         raise InstanceError(
-            f"request {request}: it can come to hold {reserved[request]:,} tokens, but "
+            f"request {request}: it may come to hold {reserved[request]:,} tokens, but "
             f"{'not every' if instant else 'no'} worker holds more than {limit:,}; leave it out "
             "or raise the memory",
             request=request,
@@ -327,8 +327,8 @@ def _empty(instance: Instance, cluster: Cluster, requests: Requests, reveal: int
     def zeros(*shape: int) -> IntArray:
         return np.zeros(shape, dtype=np.int64)
 
-    def nobody(size: int) -> IntArray:
-        return np.full(size, NOBODY, dtype=np.int64)
+    def unset(size: int) -> IntArray:
+        return np.full(size, NONE, dtype=np.int64)
 
     return State(
         counters=zeros(9),
@@ -339,17 +339,17 @@ def _empty(instance: Instance, cluster: Cluster, requests: Requests, reveal: int
         loads=zeros(workers, span),
         believed=zeros(workers, span if len(requests.alarms) else 0),
         waiting=zeros(reveal),
-        revealed=nobody(n),
-        starts=nobody(n),
-        workers=nobody(n),
-        leaving=nobody(span),
-        next_leaving=nobody(n),
+        revealed=unset(n),
+        starts=unset(n),
+        workers=unset(n),
+        leaving=unset(span),
+        next_leaving=unset(n),
         lasts=zeros(n),
-        telling=nobody(span),
-        next_telling=nobody(n),
-        queue_head=nobody(workers),
-        queue_tail=nobody(workers),
-        queue_next=nobody(n),
+        telling=unset(span),
+        next_telling=unset(n),
+        queue_head=unset(workers),
+        queue_tail=unset(workers),
+        queue_next=unset(n),
         queue_length=zeros(workers),
         queue_tokens=zeros(workers),
     )

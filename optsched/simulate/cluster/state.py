@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Places in State.counters.
 STEP, REVEALED, WAITING, QUEUED, TURN, MADE, DONE, DONE_SIZES, DONE_GAINS = range(9)
 
-NOBODY = -1
+NONE = -1
 
 
 class Requests(NamedTuple):
@@ -51,7 +51,7 @@ class Settings(NamedTuple):
     reveal: int
     instant: int  # 1: bound to a worker's queue when revealed
     limited: int  # 1: workers' memory is limited
-    patient: int  # 1: nobody's wait is limited
+    patient: int  # 1: no wait is limited
 
 
 class State(NamedTuple):
@@ -98,7 +98,7 @@ def reveal(requests: Requests, state: State, target: int) -> None:
 
 @compiled
 def seen_loads(state: State, lookahead: int) -> IntArray:
-    """Give the loads of the window as the router sees them before admission, (G, H + 1)."""
+    """Return the loads of the window as the router sees them before admission, (G, H + 1)."""
     workers, span = state.loads.shape
     step = state.counters[STEP]
     seen = np.empty((workers, lookahead + 1), dtype=np.int64)
@@ -202,11 +202,11 @@ def admit(requests: Requests, state: State, settings: Settings, chosen: IntArray
     kept = 0
     for position in range(counters[WAITING]):
         request, worker = state.waiting[position], chosen[position]
-        if worker == NOBODY:
+        if worker == NONE:
             state.waiting[kept] = request
             kept += 1
         elif settings.instant:
-            if state.queue_head[worker] == NOBODY:
+            if state.queue_head[worker] == NONE:
                 state.queue_head[worker] = request
             else:
                 state.queue_next[state.queue_tail[worker]] = request
@@ -221,7 +221,7 @@ def admit(requests: Requests, state: State, settings: Settings, chosen: IntArray
         return
     for worker in range(len(state.slots)):
         while (
-            state.queue_head[worker] != NOBODY
+            state.queue_head[worker] != NONE
             and state.active[worker] < state.slots[worker]
             and state.memory[worker] >= requests.reserved[state.queue_head[worker]]
         ):
@@ -249,8 +249,8 @@ def advance(requests: Requests, state: State, loads: IntArray, active: IntArray,
     counters[STEP] += 1
     place = counters[STEP] % length
     request = state.leaving[place]
-    state.leaving[place] = NOBODY
-    while request != NOBODY:
+    state.leaving[place] = NONE
+    while request != NONE:
         worker = state.workers[request]
         output = requests.outputs[request]
         state.active[worker] -= 1
@@ -264,8 +264,8 @@ def advance(requests: Requests, state: State, loads: IntArray, active: IntArray,
             _add_profile(requests, state.believed, worker, request, state.starts[request], rest)
         request = state.next_leaving[request]
     request = state.telling[place]
-    state.telling[place] = NOBODY
-    while request != NOBODY:
+    state.telling[place] = NONE
+    while request != NONE:
         following = state.next_telling[request]
         _believe(requests, state, request)
         request = following

@@ -1,7 +1,7 @@
 r"""Admission as in `unit`, with batches that take seconds.
 
 Memory grows by batches, not by seconds, so the admission rule is that of the unit clock with
-batches as its steps; only when a batch ends, and so who has arrived by then, depends on the clock.
+batches as its steps; only the end of a batch, and what has arrived by then, depends on the clock.
 The kernel goes from batch to batch; what a batch holds follows from the usage of memory, which is
 kept anyway.
 """
@@ -194,7 +194,7 @@ def _advance(
         _admit(worker, memory, skip)
         if chosen_outside and waiting[1] == ABSENT and counters[_ADMITTED] < released:
             return log, False
-        if counters[_ACTIVE] == 0:  # then nobody waits either: every request fits alone
+        if counters[_ACTIVE] == 0:  # then none waits either: every request fits alone
             if released == len(arrivals):
                 return log, True
             log.now[0] = arrivals[released]
@@ -204,7 +204,7 @@ def _advance(
         entered, prefill = counters[_ENTERED], counters[_PREFILL]
         held = worker.usage[counters[_STEP] + 1 - worker.window[0]]
         decodes = counters[_ACTIVE] - entered
-        resident = held - prefill - entered - decodes  # at its end everybody has one token more
+        resident = held - prefill - entered - decodes  # at its end each has one token more
         squares = counters[_SQUARES]
         if is_full(log):
             log = enlarged(log)
@@ -222,7 +222,7 @@ def _admit(worker: Worker, memory: int, skip: bool) -> None:
     counters, waiting = worker.counters, worker.waiting
     step = counters[_STEP]
     while True:
-        # Who cannot start yet was tried before; usage has only grown since.
+        # Requests that cannot start yet were tried before; usage has only grown since.
         rank = leftmost_below(waiting, step + 1 if skip else ABSENT)
         if rank < 0 or waiting[len(waiting) // 2 + rank] > step:
             return

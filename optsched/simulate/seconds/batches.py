@@ -29,7 +29,7 @@ class BatchLog(NamedTuple):
     spans
         Begin and end, shape (rows, 2).
     usage
-        Tokens held by everybody when the batch ends, also by requests that sit it out.
+        Tokens held by all requests when the batch ends, those that pause included.
     now
         The time, shape (1,).
     state
@@ -48,7 +48,7 @@ class BatchLog(NamedTuple):
         return int(self.state[_LOGGED])
 
     def finished(self) -> BatchLog:
-        """Give the log without rows that are not in use."""
+        """Return the log without rows that are not in use."""
         rows = slice(self.ended)
         return self._replace(
             contents=self.contents[rows].copy(),
@@ -71,8 +71,8 @@ def new_log() -> BatchLog:
 class Timer:
     """A clock as a kernel can use it: coefficients, or a pointer to a Python function.
 
-    A Python error cannot pass through compiled code. So the kernel is told by a duration that is
-    no number and comes back, and then `reraise` raises the error.
+    A Python error cannot pass through compiled code. So the duration becomes NaN, the kernel
+    returns, and then `reraise` raises the error.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def is_full(log: BatchLog) -> bool:
 
 @compiled
 def enlarged(log: BatchLog) -> BatchLog:
-    """Give the log twice as many rows."""
+    """Return the log with twice as many rows."""
     return BatchLog(
         np.concatenate((log.contents, np.zeros_like(log.contents))),
         np.concatenate((log.spans, np.zeros_like(log.spans))),

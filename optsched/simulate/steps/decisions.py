@@ -36,7 +36,7 @@ def run_decisions(
     instance
         The requests, with their true outputs.
     policy
-        Who starts.
+        The requests that start.
     known
         What the policy gets to see of the requests.
     patience
@@ -83,7 +83,7 @@ class _Run:
         self._released = 0
         self._waiting: set[int] = set()
         self._changed = False
-        self._queue = np.empty(0, dtype=np.int64)  # who waits, by arrival
+        self._queue = np.empty(0, dtype=np.int64)  # the waiting requests, by arrival
         self._running: dict[int, int] = {}  # request: start, in the order of the starts
         self._ends: dict[int, list[int]] = {}  # step: requests that might complete there
         self._held = 0
@@ -93,7 +93,7 @@ class _Run:
         self._spans: list[tuple[float, float]] = []
         self.now = 0.0
         self.step = self.progress = 0  # batches that have ended
-        self.idle = 0  # decisions that started nobody on an idle worker
+        self.idle = 0  # decisions that started none on an idle worker
         self.attempts: list[tuple[int, int, int]] = []
 
     def advance(self, policy: DecisionPolicy) -> bool:
@@ -184,7 +184,7 @@ class _Run:
                 self.attempts.append((request, start, made))
 
     def _stay_idle(self) -> None:
-        """Nobody was started: a step passes, or where time has no steps, until somebody arrives."""
+        """None was started: a step passes, or where time has no steps, until a request arrives."""
         self.idle += 1
         if self._clock.unit == "steps":
             self.now += 1
@@ -217,11 +217,11 @@ class _Run:
         self._spans.append((begin, self.now))
 
     def unfinished(self) -> list[tuple[int, int, int]]:
-        """Give the attempts that have not ended."""
+        """Return the attempts that have not ended."""
         return [(request, start, self.step - start) for request, start in self._running.items()]
 
     def log(self) -> BatchLog:
-        """Give all batches."""
+        """Return all batches."""
         log = new_log()
         contents = np.array(self._contents, dtype=np.int64).reshape(-1, len(BatchContent._fields))
         log.state[0], log.now[0] = len(contents), self.now

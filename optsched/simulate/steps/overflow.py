@@ -1,18 +1,19 @@
 r"""Runs that fill the memory to a threshold and clear it when it overflows (Jaillet Section 7).
 
-**Loops.** When the greedy policy overflows, the worker becomes empty, and everybody who has arrived
-and is not complete waits in order of arrival. If it was empty before with no completion and no
-arrival since, the two states are equal, and the run from one to the other repeats: two counts that
+**Loops.** When the greedy policy overflows, the worker becomes empty, and every request that has
+arrived and is not complete waits in order of arrival. If it was empty before with no completion
+and no arrival since, the two states are equal, and the run from one to the other repeats: two counts that
 are equal make a full comparison of states. Later arrivals do not free the requests of the loop.
 These stand first in the queue, so that each round admits all of them at its beginning; the others
 only make a round end sooner, and it was too short for any of them. Conversely a run that completes
-nobody any more overflows again and again, so no loop stays hidden once all have arrived.
+none overflows again and again, so no loop stays hidden once all have arrived.
 
-A request that is alone above the threshold is never admitted, and nobody after it is: a loop whose
+A request that is alone above the threshold is never admitted, nor is any after it: a loop whose
 period is one step.
 
-**Stalls.** Random clearing repeats a state without repeating itself, so that nothing proves that it
-will not complete anybody. It is given up after `patience` steps without a completion or an arrival.
+**Stalls.** Random clearing repeats a state without repeating itself, so nothing proves that it
+will never complete a request. It is given up after `patience` steps without a completion or an
+arrival.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def run_to_threshold(
     starts = np.zeros(count, dtype=np.int64)
     running = np.empty(count, dtype=np.int64)
     attempts = np.empty((3, count + 16), dtype=np.int64)
-    nobody = np.empty(0, dtype=np.int64)
+    none = np.empty(0, dtype=np.int64)
     waiting = [0]  # a heap of indices, which ascend with the arrivals
     waiting.pop()
     released = logged = active = held = done = draws = step = progress = 0
@@ -90,7 +91,7 @@ def run_to_threshold(
             heapq.heappush(waiting, released)
             released += 1
             progress = step
-        overflowing = np.sort(running[:active]) if held + active > memory else nobody
+        overflowing = np.sort(running[:active]) if held + active > memory else none
         while held + active > memory:
             kept = 0
             for position in range(active):
@@ -118,7 +119,7 @@ def run_to_threshold(
             emptied = now
         if step - progress > patience:
             idle = float(step - progress)
-            return attempts[:, :logged].copy(), 0, log, STALLED, now, idle, nobody
+            return attempts[:, :logged].copy(), 0, log, STALLED, now, idle, none
         entered = prefill = squares = 0
         while len(waiting) > 0:
             request = waiting[0]
@@ -137,7 +138,7 @@ def run_to_threshold(
                 first = np.array([waiting[0]])
                 return attempts[:, :logged].copy(), 0, log, LOOPS, now, 0.0, first
             if released == count:
-                return attempts[:, :logged].copy(), 0, log, COMPLETE, now, 0.0, nobody
+                return attempts[:, :logged].copy(), 0, log, COMPLETE, now, 0.0, none
             log.now[0] = arrivals[released]
             continue
         if is_full(log):
@@ -151,7 +152,7 @@ def run_to_threshold(
                 made = step - starts[request]
                 attempts = log_attempt(attempts, logged, request, starts[request], made)
                 logged += 1
-            return attempts[:, :logged].copy(), active, log, STOPPED, now, 0.0, nobody
+            return attempts[:, :logged].copy(), active, log, STOPPED, now, 0.0, none
         step += 1
         held += active
         kept = 0

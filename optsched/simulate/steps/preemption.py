@@ -2,7 +2,7 @@ r"""Runs with planned outputs that may be too short: requests are cancelled and 
 
 Robust Algorithms 1, 2, 5 and 6 are one loop with different rules. At each step a policy (1) cancels
 running requests, if it must, (2) admits waiting ones in order while the plan fits, stopping at the
-first that does not fit, (3) lets everybody make a token. The plan holds request :math:`i` with its
+first that does not fit, (3) lets each produce a token. The plan holds request :math:`i` with its
 planned output :math:`\tilde o_i`: a bound that a cancellation raises to the tokens made until then.
 Nothing but a completion tells the loop of a true output.
 

@@ -190,7 +190,7 @@ def test_hindsight_narrows_an_interval():
         ({"horizons": [9, 9]}, "one of the horizons is there twice"),
         ({"loads": [-1]}, "load is -1, but must be positive"),
         ({"horizons": [0]}, "a horizon is 0, but must be a whole number from 1"),
-        ({"horizons": [1]}, "1 steps bring 5.8. requests in the mean, but a horizon needs 10"),
+        ({"horizons": [1]}, "1 steps bring 5.8. requests on average, but a horizon needs 10"),
         ({"loads": 0.8, "horizons": "50"}, "horizons has '5', but must be numbers"),
         ({"seeds": 0}, "seeds is 0, but must be a whole number from 1, or a list"),
         ({"seeds": 2.5}, r"seeds is 2\.5, but must be"),

@@ -328,7 +328,7 @@ def test_bad_options_get_one_sentence(options, message):
 
 
 def test_a_request_that_no_worker_can_hold_is_named():
-    with pytest.raises(InstanceError, match="request 1: it can come to hold 12 tokens, but no"):
+    with pytest.raises(InstanceError, match="request 1: it may come to hold 12 tokens, but no"):
         run(Instance([1, 9], [1, 3], 99), "fcfs", cluster=Cluster(2, 2, memory=[11, 10]))
     with pytest.raises(InstanceError, match="not every worker holds more than 10"):
         run(
@@ -354,7 +354,7 @@ class Wrong:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ([0], "wrong must give one whole number for each of 2 waiting requests"),
+        ([0], "wrong must return one whole number for each of 2 waiting requests"),
         ([0.5, 1], "wrong must give one whole number"),
         ([0, 7], "wrong chose worker 7, but there are 2"),
         ([0, 0], "wrong sends 2 requests to worker 0 at step 0, more than it has slots"),

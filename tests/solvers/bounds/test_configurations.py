@@ -228,7 +228,7 @@ def test_certificates_of_other_instances_are_refused():
     ("changes", "message"),
     [
         ({"prices": None}, "the key 'prices' is missing"),
-        ({"prices": [1, 0.5]}, "prices holds 0.5, which is no whole number"),
+        ({"prices": [1, 0.5]}, "prices holds 0.5, which is not a whole number"),
         ({"prices": [1, True]}, "prices holds True"),
         ({"prices": [1, -1]}, "a price is -1"),
         ({"sizes": [[1, -2]]}, "a size is negative"),
