@@ -38,7 +38,7 @@ class WorkloadFamily:
         Makes prompts and outputs from a random generator, the number of requests, the memory and
         the parameters that it has beyond these.
     memory
-        Tokens that the worker holds unless told otherwise.
+        Tokens that the worker holds by default.
     requests
         Number of requests unless told otherwise; None where it follows from the memory.
     description, source
@@ -204,7 +204,9 @@ def parse_family(text: str) -> tuple[str, dict[str, Any]]:
                 f"{text}: {assignment!r} is not understood; write parameters as key=number"
             ) from None
     if "memory" in parameters or "name" in parameters:
-        raise InstanceError(f"{text}: the memory is no parameter of a family; give it by itself")
+        raise InstanceError(
+            f"{text}: the memory is not a parameter of a family; pass it separately"
+        )
     return name.strip(), parameters
 
 

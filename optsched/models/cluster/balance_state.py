@@ -98,7 +98,7 @@ class BalanceState:
             )
         workers, steps = loads.shape
         if workers == 0:
-            raise InstanceError("there are no workers; give at least one row of loads")
+            raise InstanceError("there are no workers; pass at least one row of loads")
         sizes = _row("waiting", waiting, None)
         count = len(sizes)
         fields = {
@@ -186,7 +186,7 @@ class BalanceState:
         limits, at = _row("slots", slots, None), _row("worker", worker, None)
         held, left = _row("tokens", tokens, len(at)), _row("remaining", remaining, len(at))
         if len(limits) == 0:
-            raise InstanceError("there are no workers; give the slots of at least one")
+            raise InstanceError("there are no workers; pass the slots of at least one")
         if limits.min() < 1:
             number = int(np.argmax(limits < 1))
             raise InstanceError(

@@ -63,7 +63,7 @@ class NestedWaitThresholds(Program):
     Parameters
     ----------
     types
-        Who arrives; all of one prompt (see `RequestTypes.with_one_prompt`).
+        The types that arrive; all of one prompt (see `RequestTypes.with_one_prompt`).
     clock
         How long a batch takes: a weighted sum, or its name.
     borders
@@ -82,7 +82,7 @@ class NestedWaitThresholds(Program):
     InfeasibleError
         If the load is 1 or more, at the margin or even without.
     ModelError
-        If prompts differ or a border or the margin makes no sense.
+        If prompts differ or a border or the margin is invalid.
     InstanceError
         If the memory is below one request.
 

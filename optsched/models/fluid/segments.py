@@ -64,7 +64,7 @@ class SegmentDesign(Program):
     Parameters
     ----------
     types
-        Who arrives; all of one prompt.
+        The types that arrive; all of one prompt.
     first_threshold
         :math:`n_1`.
     margin

@@ -61,7 +61,7 @@ class WaitThresholds(Program):
     Parameters
     ----------
     types
-        Who arrives.
+        The types that arrive.
     clock
         How long a batch takes: a weighted sum, or its name.
     memory
@@ -140,7 +140,7 @@ class WaitThresholds(Program):
         kind = self.objective == "slack"
         if kind and self.memory is None and self.batch_limit is None:
             raise ModelError(
-                "the slack grows without end unless memory or batch limit is given; give one"
+                "the slack grows without end unless memory or batch limit is given; pass one"
             )
         types, count = self.types, len(self.types)
         index, rates = np.arange(count), types.rates

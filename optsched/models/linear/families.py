@@ -1,4 +1,4 @@
-"""Families: named columns or rows of a linear model, told apart by integer indices."""
+"""Families: named columns or rows of a linear model, identified by integer indices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEMBER_NAME = re.compile(r"(?P<family>[A-Za-z_]\w*)(?:[\[(](?P<keys>-?\d+(?:,-?
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Family:
-    """Columns or rows of one kind, told apart by integer indices.
+    """Columns or rows of one kind, identified by integer indices.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Family:
         if keys.ndim != 2 or keys.shape[1] != len(self.index_names):
             raise ModelError(
                 f"family {self.name}: the keys have shape {keys.shape}, but there are "
-                f"{len(self.index_names)} index names; give one column per index"
+                f"{len(self.index_names)} index names; pass one column per index"
             )
         object.__setattr__(self, "index_names", tuple(self.index_names))
         object.__setattr__(self, "keys", read_only(keys))

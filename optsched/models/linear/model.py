@@ -7,7 +7,7 @@ r"""LinearModel: the one array language that every model becomes and every solve
     x_j \in \mathbb Z \text{ where marked.}
 
 Columns and rows come in named families, laid out one after another: the family ``start`` indexed by
-request and step holds the columns ``start[0,0]``, ``start[0,1]``, ... Names are made when somebody
+request and step holds the columns ``start[0,0]``, ``start[0,1]``, ... Names are made when something
 asks for them.
 """
 

@@ -164,7 +164,7 @@ class Progress:
     seconds
         Since the solve began.
     solver
-        Who is running.
+        The name of the solver.
     objective, bound
         The best so far, None where there is none yet.
     values
@@ -200,12 +200,12 @@ OnProgress = Callable[[Progress], object]
 
 
 class Reporter:
-    """The line between a running solver and whoever waits for it.
+    """The channel between a running solver and its caller.
 
     Parameters
     ----------
     solver
-        Who is running.
+        The name of the solver.
     send
         Takes each message away.
     stop
@@ -222,7 +222,7 @@ class Reporter:
 
     @property
     def stopping(self) -> bool:
-        """Whether somebody asked the solver to stop."""
+        """Whether the solver was asked to stop."""
         return self._stop.is_set()
 
     @property

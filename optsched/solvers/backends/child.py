@@ -189,7 +189,7 @@ class ChildLine(Line):
         if pid is not None and multiprocessing.connection.wait([self._status], 5.0):
             message = os.read(self._status, ENDED.size)
         if len(message) < ENDED.size:
-            return Answer(Stopped.ERROR, self._solver, "its process ended, nobody knows how")
+            return Answer(Stopped.ERROR, self._solver, "its process ended for an unknown reason")
         _, status, kilobytes = ENDED.unpack(message)
         code = os.waitstatus_to_exitcode(status)
         how = f"exit code {code}"
@@ -220,7 +220,7 @@ def serve(fd: int) -> None:
                 connection.recv()
                 stop.set()
         except (EOFError, OSError):
-            os._exit(1)  # nobody is waiting any more
+            os._exit(1)  # the caller no longer waits
 
     try:
         job, elapsed = connection.recv()
@@ -280,7 +280,7 @@ class _ForkServer:
                 control = self._started()
                 try:
                     socket.send_fds(control, [back_end.encode().ljust(NAME)], [connection, status])
-                except OSError:  # somebody killed it
+                except OSError:  # it was killed
                     self._forget()
                     if attempt:
                         raise

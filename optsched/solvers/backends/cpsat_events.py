@@ -1,6 +1,6 @@
 r"""Event programs on CP-SAT: the memory is checked at completions only.
 
-For each pair of requests one literal says who completes first (of two at the same step the one
+For each pair of requests one literal says which completes first (of two at the same step the one
 that stands first). While :math:`i` completes first, :math:`j` is there at :math:`c_i` or starts at
 :math:`c_i` or later. If it is there it holds :math:`s_j + c_i - p_j` tokens beside the
 :math:`s_i + o_i` of :math:`i`, so in either case

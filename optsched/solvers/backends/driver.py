@@ -70,7 +70,7 @@ def solve_linear(
         refuse(model)
     if start is not None and not able.starts:
         raise SolverError(
-            f"{able.title} cannot begin from a start; leave it out or use "
+            f"{able.title} cannot start from a given answer; leave it out or use "
             f"{_alternatives(lambda other: other.starts)}"
         )
     known = check_start(model, start)

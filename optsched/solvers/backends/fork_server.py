@@ -86,5 +86,5 @@ def _reap(children: dict[int, int]) -> None:
 
 
 def _tell(fd: int, pid: int, status: int, kilobytes: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody wants to know
+    with contextlib.suppress(BrokenPipeError):  # no reader is left
         os.write(fd, ENDED.pack(pid, status, kilobytes))

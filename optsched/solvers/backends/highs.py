@@ -180,7 +180,7 @@ def _read(highs: Any, model: LinearModel, integers: bool, name: str) -> Answer:
 
 
 def dual_bound(model: LinearModel, duals: FloatArray) -> float:
-    r"""Evaluate the bound that prices of rows prove, whoever made them.
+    r"""Evaluate the bound that prices of rows prove, wherever they come from.
 
     For any prices :math:`y`, no point of a model to be minimised costs less than
 

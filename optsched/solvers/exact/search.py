@@ -82,7 +82,7 @@ def solve_exact(
     began = time.perf_counter()
     if instance.deadlines is not None:
         raise OptschedError(
-            "the exact search knows no deadlines; leave them out with "
+            "the exact search does not support deadlines; remove them with "
             "instance.replace(deadlines=None)"
         )
     slots, longest = len(instance), int(instance.outputs.max())

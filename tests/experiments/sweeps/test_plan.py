@@ -88,7 +88,7 @@ BAD_INSTANCES = {
     "load = 'x'): a value is not of the kind": {"family": "uniform", "load": "x"},
     "there is no file none.csv; check its name": {"trace": "none.csv", "memory": 9},
     'write a family as family = "uniform"': {"trace": "family:uniform"},
-    "'uniform' is no table; write it under [[instances]]": "uniform",
+    "'uniform' is not a table; write it under [[instances]]": "uniform",
     "instances 1: n is an empty list; name at least one": {"family": "uniform", "n": []},
 }
 BAD_POLICIES = {

@@ -229,7 +229,7 @@ def test_a_gap_limit_is_no_proof():
         ({"memory_limit": 10**9}, "only a child process can be limited; add in_child=True"),
         ({"method": "highz"}, "unknown solver 'highz': did you mean 'highs'"),
         ({"method": "glpk"}, "glpk is not installed: conda install -c conda-forge glpk"),
-        ({"method": "glpk", "start": [0, 0, 0]}, "cannot begin from a start"),
+        ({"method": "glpk", "start": [0, 0, 0]}, "cannot start from a given answer"),
         ({"method": "appsi_highs", "seed": 3}, "seed is 3, but does not reach Pyomo's appsi_highs"),
     ],
 )
@@ -248,7 +248,9 @@ def test_a_new_back_end_is_one_file_and_its_name(monkeypatch, in_child):
     params = SolveParams(in_child=in_child)
     solution = solve(knapsack(), method="scipy", params=params).require(optimal=True)
     assert (solution.objective, solution.solver) == (7, "SciPy")
-    with pytest.raises(SolverError, match="SciPy cannot begin from a start; leave it out or use"):
+    with pytest.raises(
+        SolverError, match="SciPy cannot start from a given answer; leave it out or use"
+    ):
         solve(knapsack(), method="scipy", params=SolveParams(start=[1, 0, 0]))
 
 
