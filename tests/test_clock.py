@@ -87,7 +87,7 @@ def test_a_function_is_a_clock():
         ("affine:nan,2", "coefficient constant is nan"),
         ("affine:1,inf", "coefficient held_tokens is inf"),
         ("affine:0,0", "a batch that only prefills would take no time"),
-        (3, "3 is no clock"),
+        (3, "3 is not a clock"),
     ],
 )
 def test_what_is_no_clock_is_refused_in_one_sentence(bad, message):

@@ -85,7 +85,7 @@ def test_a_loop_on_a_clock_is_answered_no(optsched_command, tmp_path):
     ("arguments", "words"),
     [
         (["--policy", "fcfs", "--clock", "afine:1,1"], "unknown clock 'afine:1,1'"),
-        (["--policy", "vllm"], "give a clock"),
+        (["--policy", "vllm"], "pass a clock"),
         (["--policy", "fcfs", "--until", 3], "add --clock"),
         (["--policy", "fcfs", "--batch-tokens", 9], "has no limits of batches"),
         (["--policy", "vllm", "--clock", "unit", "--batch-tokens", 9], "below max_num_seqs"),

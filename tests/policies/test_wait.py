@@ -173,5 +173,5 @@ def test_both_run_by_name_on_a_clock_and_only_there():
     for name in ("wait", "nested-wait"):
         result = run(instance, name, clock=CLOCK)
         assert (result.unfinished, result.check()) == (0, [])
-        with pytest.raises(PolicyError, match=f"'{name}' forms batches that take time; give a cl"):
+        with pytest.raises(PolicyError, match=f"'{name}' forms batches that take time; pass a cl"):
             run(instance, name)

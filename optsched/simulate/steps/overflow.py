@@ -4,9 +4,9 @@ r"""Runs that fill the memory to a threshold and clear it when it overflows (Jai
 arrived and is not complete waits in order of arrival. If it was empty before with no completion
 and no arrival since, the two states are equal, and the run from one to the other repeats: two
 counts that are equal make a full comparison of states. Later arrivals do not free the requests of
-the loop. These stand first in the queue, so that each round admits all of them at its beginning; the others
-only make a round end sooner, and it was too short for any of them. Conversely a run that completes
-none overflows again and again, so no loop stays hidden once all have arrived.
+the loop. These stand first in the queue, so that each round admits all of them at its beginning;
+the others only make a round end sooner, and it was too short for any of them. Conversely a run
+that completes none overflows again and again, so no loop stays hidden once all have arrived.
 
 A request that is alone above the threshold is never admitted, nor is any after it: a loop whose
 period is one step.

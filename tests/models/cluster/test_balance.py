@@ -113,7 +113,7 @@ def test_a_shorter_window_is_the_same_step():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"alive": np.zeros((0, 3))}, "there are no workers; give at least one row"),
+        ({"alive": np.zeros((0, 3))}, "there are no workers; pass at least one row"),
         ({"alive": [3, 4]}, r"alive has shape \(2,\), but needs one row per worker"),
         ({"alive": [[1.5]]}, r"alive\[0, 0\] is 1.5, but must be a whole number"),
         ({"alive": [["x"]]}, "alive must hold whole numbers only"),

@@ -223,7 +223,7 @@ def test_a_file_without_types_is_refused(tmp_path):
     with pytest.raises(InstanceError, match="has no types; add a table"):
         read_types(path)
     path.write_text("type = [3]\n")
-    with pytest.raises(InstanceError, match="number 1 is no table"):
+    with pytest.raises(InstanceError, match="number 1 is not a table"):
         read_types(path)
 
 

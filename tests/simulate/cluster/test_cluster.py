@@ -355,7 +355,7 @@ class Wrong:
     ("answer", "message"),
     [
         ([0], "wrong must return one whole number for each of 2 waiting requests"),
-        ([0.5, 1], "wrong must give one whole number"),
+        ([0.5, 1], "wrong must return one whole number"),
         ([0, 7], "wrong chose worker 7, but there are 2"),
         ([0, 0], "wrong sends 2 requests to worker 0 at step 0, more than it has slots"),
         ([-1, -1], "wrong admits nothing at step 0 although all workers are empty"),

@@ -121,7 +121,7 @@ def test_a_long_pause_between_arrivals_is_crossed():
 
 def test_what_the_search_cannot_do_is_refused():
     instance = Instance([1, 1], [2, 2], memory=3)
-    with pytest.raises(OptschedError, match="knows no deadlines"):
+    with pytest.raises(OptschedError, match="does not support deadlines"):
         solve_exact(instance.replace(deadlines=[9, 9]))
     with pytest.raises(OptschedError, match=r"memory_limit is 100 bytes, but .* at least \d+"):
         solve_exact(instance, memory_limit=100)
