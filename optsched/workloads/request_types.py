@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.instance import Instance
 
-_MOST_TOKENS = 10**6  # of a prompt or an output; sums over stages then stay exact
-_MOST_RATE = 1e12
+_MAX_TOKENS = 10**6  # of a prompt or an output; sums over stages then stay exact
+_MAX_RATE = 1e12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,11 +91,11 @@ class RequestTypes:
                 f"{len(names)} names: there must be one of each per type"
             )
         for field, bad, rule in (
-            ("prompts", self._outside(self.prompts, 0), f"from 0 to {_MOST_TOKENS:,}"),
-            ("outputs", self._outside(self.outputs, 1), f"from 1 to {_MOST_TOKENS:,}"),
+            ("prompts", self._outside(self.prompts, 0), f"from 0 to {_MAX_TOKENS:,}"),
+            ("outputs", self._outside(self.outputs, 1), f"from 1 to {_MAX_TOKENS:,}"),
             (
                 "rates",
-                ~((rates > 0) & (rates <= _MOST_RATE)),
+                ~((rates > 0) & (rates <= _MAX_RATE)),
                 "a finite number above 0; leave a type without arrivals out (1e12 is the most)",
             ),
         ):
@@ -111,7 +111,7 @@ class RequestTypes:
 
     @staticmethod
     def _outside(values: IntArray, least: int) -> Any:
-        return (values < least) | (values > _MOST_TOKENS)
+        return (values < least) | (values > _MAX_TOKENS)
 
     def __len__(self) -> int:
         """Return the number of types."""
