@@ -59,7 +59,7 @@ class BatchContent(NamedTuple):
 #: The least batches there are: one prompt token prefilled, and one request's second token.
 _LEAST_PREFILL = BatchContent(1, 0, 0, 1, 1)
 _LEAST_DECODE = BatchContent(0, 1, 1, 0, 2)
-_MAX_COEFFICIENT = 1e12  # beyond it sums of many batches would leave the numbers there are
+_MAX = 1e12  # beyond it sums of many batches would leave the numbers there are
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,10 @@ class LinearClock:
     def __post_init__(self) -> None:
         for field in ("constant", *BatchContent._fields):
             value = getattr(self, field)
-            if not isinstance(value, int | float | np.number) or not 0 <= value <= _MAX_COEFFICIENT:
+            if not isinstance(value, int | float | np.number) or not 0 <= value <= _MAX:
                 raise ClockError(
                     f"clock {self.name}: the coefficient {field} is {value!r}, but must be a "
-                    f"number from 0 to {_MAX_COEFFICIENT:.0e}, so that no batch takes less than no time"
+                    f"number from 0 to {_MAX:.0e}, so that no batch takes less than no time"
                 )
             object.__setattr__(self, field, float(value))
         for least, what in ((_LEAST_PREFILL, "prefills"), (_LEAST_DECODE, "decodes")):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
 
-MOST_WORKERS = 1 << 20
+MAX_WORKERS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         whole = _whole(self.workers)
-        if whole is None or not 1 <= whole <= MOST_WORKERS:
+        if whole is None or not 1 <= whole <= MAX_WORKERS:
             raise InstanceError(
-                f"workers is {self.workers!r}, but must be a whole number from 1 to {MOST_WORKERS}"
+                f"workers is {self.workers!r}, but must be a whole number from 1 to {MAX_WORKERS}"
             )
         object.__setattr__(self, "workers", whole)
         for name in ("slots", "slowness", "memory"):

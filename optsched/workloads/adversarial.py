@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.workloads.arrivals import Requests
 
-_MOST = 10**8  # requests that follow from the memory
+_MAX_REQUESTS = 10**8  # requests that follow from the memory
 
 
 def _two_types(
@@ -60,7 +60,7 @@ def _as_printed(
     n: int | None, memory: int, first: tuple[int, int], second: tuple[int, int]
 ) -> Requests:
     many = memory * math.isqrt(memory)
-    if n is None and many > _MOST:
+    if n is None and many > _MAX_REQUESTS:
         raise InstanceError(
             f"with memory {memory} this family has {many + memory:,} requests; give n, or take the "
             "family of the same name that ends in -balanced"
@@ -170,7 +170,7 @@ def _balanced(
     weight, other = (d * p, e * q) if of_first else (e * q, d * p)
     matched = max(1, round(math.sqrt(weight * given * (given + 1) / other)))
     a, b = (given, matched) if of_first else (matched, given)
-    if n is None and a * p + b * q > _MOST:
+    if n is None and a * p + b * q > _MAX_REQUESTS:
         raise InstanceError(f"this would be {a * p + b * q:,} requests; take fewer batches")
     return _two_types(n, (*first, a * p), (*second, b * q))
 

@@ -40,7 +40,7 @@ class WorkloadFamily:
     memory
         Tokens that the worker holds by default.
     requests
-        Number of requests unless told otherwise; None where it follows from the memory.
+        Number of requests by default; None where it follows from the memory.
     description, source
         What the requests are like, and the place in the paper.
     arrive
@@ -371,7 +371,7 @@ FAMILIES = {
         200,
         1000,
         "s the same for all and small against M, o uniform, and a bounded number of arrivals "
-        "per step: 1 and 1 .. 10 unless told otherwise",
+        "per step: 1 and 1 .. 10 by default",
         "Jaillet Sections 3 and 5",
         arrive=bounded,
     ),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from optsched.models.fluid.nested_plan import NestedWaitPlan
     from optsched.workloads.request_types import RequestTypes
 
-_MOST_BORDERS = 150  # candidates: their pairs are all looked at
+_MAX_BORDERS = 150  # candidates: their pairs are all looked at
 _MARGINS = (0.02, 0.05, 0.1, 0.2, 0.3)
 _LARGEST_THRESHOLD = 10**6
 
@@ -113,7 +113,7 @@ class SegmentDesign(Program):
             if not good:
                 raise ModelError(f"{name} is {getattr(self, name)}, but must be {rule}")
         if self.candidates is None:
-            places = np.linspace(0, len(outputs) - 1, min(len(outputs), _MOST_BORDERS))
+            places = np.linspace(0, len(outputs) - 1, min(len(outputs), _MAX_BORDERS))
             chosen = outputs[np.unique(np.rint(places).astype(np.int64))]
         else:
             chosen = np.unique(as_integers("candidates", self.candidates))
