@@ -163,7 +163,7 @@ def test_folders_that_are_refused(tmp_path):
         sweep(config, out, resume=True)
     with pytest.raises(OptschedError, match="holds other files, but no sweep"):
         sweep(config, tmp_path)
-    with pytest.raises(OptschedError, match="is no folder"):
+    with pytest.raises(OptschedError, match="is not a folder"):
         sweep(config, manifest)
     with pytest.raises(OptschedError, match="holds no sweep"):
         read_sweep(tmp_path)
