@@ -1,4 +1,11 @@
-"""Compilation of kernels to machine code, kept on disk between runs."""
+"""Compilation of kernels to machine code, kept on disk between runs.
+
+Where nothing can be kept - folders that are read-only, a full disk - every process compiles again.
+
+Arrays come out of a named tuple once, before the loops of a kernel: inside them every access counts
+references, which took up to twice the time. And a kernel with such arrays has no comprehension:
+where numba inlines one, it drops writes to them that it holds to be unused.
+"""
 
 from __future__ import annotations
 

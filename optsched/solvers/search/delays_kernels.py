@@ -88,8 +88,7 @@ def _decode(
     end, spent = occupy_before(
         prompts, outputs, order, starts, usage, first, begin, outputs.max(), 0.0
     )
-    # No comprehension: where numba inlines one, it drops writes to arrays that come out of a tuple.
-    waiting = [rank[0]]
+    waiting = [rank[0]]  # no comprehension (`_internal.compiled`)
     waiting.clear()
     for place in range(first, count):
         request = order[place]
