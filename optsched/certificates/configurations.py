@@ -60,13 +60,13 @@ FORMAT = "optsched-configuration-certificate"
 class ConfigurationCertificate:
     """Prices of steps and sizes of running requests that prove a bound on the total latency."""
 
-    price_denominator: int
+    price_denominator: int  # the price of step t is prices[t - 1] / price_denominator
     size_denominator: int
-    prices: tuple[int, ...]
-    ends: tuple[int, ...]
-    sizes: tuple[tuple[int, ...], ...]
-    fingerprint: str
-    value: Fraction = Fraction(0)
+    prices: tuple[int, ...]  # of steps 1 to T; later steps are free
+    ends: tuple[int, ...]  # last step of each phase, ascending; the last one is T
+    sizes: tuple[tuple[int, ...], ...]  # a row for each phase, in the order of `items`
+    fingerprint: str  # of the instance
+    value: Fraction = Fraction(0)  # claimed; `verify_configuration` finds what is proven
 
     def __post_init__(self) -> None:
         for name in ("price_denominator", "size_denominator"):
@@ -136,7 +136,7 @@ def _whole(value: Any, depth: int, where: str) -> Any:
 
 
 def items(instance: Instance) -> IntArray:
-    """List the pairs of tokens held and steps left that a running request can have."""
+    """List pairs (tokens held, steps left) of running requests, by decreasing steps, then tokens."""
     pairs = {
         (output - token, prompt + token)
         for prompt, output in zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)

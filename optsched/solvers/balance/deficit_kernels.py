@@ -42,7 +42,7 @@ def assign_by_deficit(alive: IntArray, free: IntArray, sizes: IntArray) -> IntAr
 
 @compiled
 def search_deficit(alive: IntArray, free: IntArray, sizes: IntArray) -> tuple[IntArray, int, int]:
-    """Admit exactly min(waiting, free slots) requests with the least imbalance at once."""
+    """Return the worker of each request (-1: it waits), the imbalance, and a bound on any."""
     workers = len(free)
     loads = alive.reshape((workers, -1))[:, :1].copy()
     none = np.zeros(1, dtype=np.int64)
@@ -193,7 +193,7 @@ def _serve(
     taken: BoolArray,
     trial: IntArray,
 ) -> tuple[int, int]:
-    """Let the slots of workers that are not alone, tightest first, take the largest left."""
+    """Let slots, tightest first, take the largest left; return the sum (or -1) and the next rise."""
     taken[:] = False
     trial[:] = _NONE
     threshold = np.empty(len(slots), dtype=np.int64)

@@ -174,7 +174,7 @@ def grow(
     after: Layer,
     filled: int,
 ) -> tuple[int, int, int]:
-    """Let the nodes begin .. end - 1 start every set that can start at the clock."""
+    """Append the children of nodes to `after`; return its size, the least bound lost, best cost."""
     slots, kinds = len(search.requests), len(search.outputs)
     longest, horizon, unit = layer.profile.shape[1], len(search.prices), search.unit
     lost = np.iinfo(np.int64).max
@@ -291,7 +291,7 @@ def grow(
 
 @compiled
 def undominated(layer: Layer, order: IntArray) -> npt.NDArray[np.bool_]:
-    """Mark the nodes that no other node makes needless."""
+    """Mark the nodes, ordered by key and cost, that no other of the same set makes needless."""
     count, longest = len(order), layer.profile.shape[1]
     keep = np.ones(count, dtype=np.bool_)
     # What is compared often lies together: the nodes kept so far of the group at hand.

@@ -55,11 +55,11 @@ class ExactResult:
     """An interval around the least total latency."""
 
     schedule: Schedule
-    lower: int
-    stopped: Stopped
-    nodes: int
-    width: int
-    seconds: float
+    lower: int  # no feasible schedule has a smaller total latency
+    stopped: Stopped  # OPTIMAL if proven, else why the search ended
+    nodes: int  # expanded
+    width: int  # nodes of a layer at most, in the last pass
+    seconds: float  # with the certificate if it had to be made
 
     @property
     def proven_optimal(self) -> bool:
