@@ -136,7 +136,7 @@ def _whole(value: Any, depth: int, where: str) -> Any:
 
 
 def items(instance: Instance) -> IntArray:
-    """List pairs (tokens held, steps left) of running requests, by decreasing steps, then tokens."""
+    """List pairs (tokens held, steps left) of running requests, most steps, least tokens first."""
     pairs = {
         (output - token, prompt + token)
         for prompt, output in zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)

@@ -193,7 +193,7 @@ def _serve(
     taken: BoolArray,
     trial: IntArray,
 ) -> tuple[int, int]:
-    """Let slots, tightest first, take the largest left; return the sum (or -1) and the next rise."""
+    """Let slots, tightest first, take the largest left; return the sum or -1, and the rise."""
     taken[:] = False
     trial[:] = _NONE
     threshold = np.empty(len(slots), dtype=np.int64)
