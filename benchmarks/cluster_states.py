@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optsched import BalanceState
+from optsched.models import BalanceState
 from optsched.solvers.balance.kernels import assign_by_swap
 
 

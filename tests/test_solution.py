@@ -8,9 +8,9 @@ import pickle
 import numpy as np
 import pytest
 
-from optsched import InfeasibleError, Solution, Stopped
+from optsched import InfeasibleError, Solution
 from optsched.errors import SolverError
-from optsched.solution import round_bound
+from optsched.solution import Stopped, round_bound
 
 
 def answer(**changes):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from optsched import Family, LinearModel
-from optsched.models import Rows, Variables
+from optsched import LinearModel
+from optsched.models import Family, Rows, Variables
 
 
 def knapsack(sense="max", **changes):

@@ -9,7 +9,8 @@ import numpy as np
 from alternatives.programs import cpsat_by_expressions, linopy_from_rows, pyomo_by_rules
 from timing import Row, measure
 
-from optsched import HindsightProgram, Instance, from_pyomo
+from optsched import HindsightProgram, Instance
+from optsched.solvers import from_pyomo
 from optsched.solvers.backends import cpsat, highs
 
 if TYPE_CHECKING:

@@ -1,7 +1,9 @@
 from .batch import BatchSelection as BatchSelection
 from .cluster.balance import BalanceProgram as BalanceProgram
 from .cluster.balance_state import BalanceState as BalanceState
+from .conflict import Conflict as Conflict
 from .events import EventProgram as EventProgram
+from .fluid.equilibrium import Equilibrium as Equilibrium
 from .fluid.nested import NestedWaitThresholds as NestedWaitThresholds
 from .fluid.nested_plan import NestedWaitPlan as NestedWaitPlan
 from .fluid.queues import queue_decay as queue_decay

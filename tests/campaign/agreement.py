@@ -15,23 +15,22 @@ from optsched import (
     BalanceProgram,
     BatchSelection,
     EventProgram,
-    Family,
     HindsightProgram,
     InfeasibleError,
     Instance,
     LinearModel,
     RequestTypes,
     SolveParams,
-    Stopped,
     WaitThresholds,
     equilibrium,
     run,
     solve,
 )
 from optsched.clock import affine
-from optsched.models import Rows, Variables
+from optsched.models import Family, Rows, Variables
 from optsched.models.objectives import schedule_cost
 from optsched.policies import BASIC
+from optsched.solution import Stopped
 from optsched.solvers.exact.search import solve_exact
 
 TITLE = "agreement of solvers"

@@ -21,8 +21,9 @@ import optsched
 from campaign.agreement import draw
 from campaign.case import Outcome, one_of, within
 from campaign.kills import _optimum
-from optsched import SolveParams, Stopped, solve, sweep
+from optsched import SolveParams, solve, sweep
 from optsched.cli import main
+from optsched.solution import Stopped
 
 TITLE = "limits"
 SECONDS = 120

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import BatchSelection, ModelError
-from optsched.errors import InstanceError
+from optsched import BatchSelection
+from optsched.errors import InstanceError, ModelError
 from optsched.models.batch import FITS
 
 

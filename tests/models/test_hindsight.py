@@ -14,13 +14,12 @@ from optsched import (
     Instance,
     LatencyRelaxation,
     LinearModel,
-    ModelError,
-    Running,
     Schedule,
     run,
     verify,
 )
-from optsched.models import latest_starts, safe_horizon
+from optsched.errors import ModelError
+from optsched.models import Running, latest_starts, safe_horizon
 from optsched.models.objectives import LATENESS, SCHEDULE_OBJECTIVES, schedule_cost
 from optsched.solvers.bounds.lagrangian import certify
 

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from literal import usage_at
 from strategies import instances
 
-from optsched import Instance, ModelError, Solution, Stopped, explain_infeasibility, family
-from optsched.errors import SolverError
+from optsched import Instance, Solution, explain_infeasibility, family
+from optsched.errors import ModelError, SolverError
 from optsched.models.conflict import Windows
 from optsched.models.running import Running
 from optsched.optimum import conflict as conflicts
 from optsched.optimum.conflict import fewest, reduce
+from optsched.solution import Stopped
 
 
 def can_complete(windows, requests, steps=None):

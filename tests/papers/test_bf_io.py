@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plots_of_targets import drawn
 
-from optsched import BalanceProgram, BalanceState, Cluster, Instance, family, run, solve
+from optsched import BalanceProgram, Cluster, Instance, family, run, solve
 from optsched.cluster import BalanceRouting, PowerLaw
+from optsched.models import BalanceState
 from optsched.models.linear.model import ModelError
 from optsched.papers import reproduce
 from optsched.papers.bf_io.imbalance import (

@@ -5,16 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optsched import (
-    Instance,
-    NestedWaitThresholds,
-    RequestTypes,
-    SegmentDesign,
-    WaitThresholds,
-    equilibrium,
-    run,
-)
+from optsched import Instance, NestedWaitThresholds, RequestTypes, WaitThresholds, equilibrium, run
 from optsched.errors import PolicyError
+from optsched.models import SegmentDesign
 from optsched.report import (
     plot_backlogs,
     plot_equilibrium,

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optsched import Instance, Running, run
+from optsched import Instance, run
+from optsched.models import Running
 from optsched.policies import PriorityPolicy
 from optsched.rolling.scenarios import Past, _keys_of, _sum_of_starts, plan_is_worse
 from optsched.rolling.window import Window

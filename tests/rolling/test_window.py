@@ -9,8 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import optsched.solvers.search.window
-from optsched import Instance, ModelError, Running, solve
-from optsched.models import HindsightProgram
+from optsched import Instance, solve
+from optsched.errors import ModelError
+from optsched.models import HindsightProgram, Running
 from optsched.rolling.plans import PLANS
 from optsched.rolling.window import Window, prices_of_rest
 from optsched.schedule import Schedule

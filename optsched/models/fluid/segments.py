@@ -84,7 +84,8 @@ class SegmentDesign(Program):
 
     Examples
     --------
-    >>> from optsched import RequestTypes, SegmentDesign
+    >>> from optsched import RequestTypes
+    >>> from optsched.models import SegmentDesign
     >>> types = RequestTypes([10] * 4, [20, 40, 80, 160], [20, 40, 80, 160])
     >>> design = SegmentDesign(types, first_threshold=60)
     >>> borders, bound = design.best()

@@ -10,16 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from optsched import (
-    InfeasibleError,
-    ModelError,
-    NestedWaitThresholds,
-    RequestTypes,
-    equilibrium,
-    solve,
-)
+from optsched import InfeasibleError, NestedWaitThresholds, RequestTypes, equilibrium, solve
 from optsched.clock import affine
-from optsched.errors import InstanceError
+from optsched.errors import InstanceError, ModelError
 from optsched.models import queue_decay
 
 CLOCK = "affine:0.0085,2.7e-7"

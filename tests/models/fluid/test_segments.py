@@ -9,16 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from optsched import (
-    InfeasibleError,
-    ModelError,
-    NestedWaitThresholds,
-    RequestTypes,
-    SegmentDesign,
-    design_segments,
-    equilibrium,
-    solve,
-)
+from optsched import InfeasibleError, NestedWaitThresholds, RequestTypes, equilibrium, solve
+from optsched.errors import ModelError
+from optsched.models import SegmentDesign, design_segments
 
 #: One request or more of each length from 1 to 500, fewer of the longer ones, as in chats.
 CHAT = RequestTypes(

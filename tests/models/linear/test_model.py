@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from optsched import Family, LinearModel, ModelError
-from optsched.models import Rows, Variables
+from optsched import LinearModel
+from optsched.errors import ModelError
+from optsched.models import Family, Rows, Variables
 from optsched.models.linear.model import whole_numbers
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 from strategies import instances
 
-from optsched import Family, HindsightProgram, Instance, LinearModel
-from optsched.models import Rows, Variables
+from optsched import HindsightProgram, Instance, LinearModel
+from optsched.models import Family, Rows, Variables
 from optsched.models.objectives import SCHEDULE_OBJECTIVES
 
 

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 from tiny_models import knapsack, market_split
 
-from optsched import SolveParams, Stopped, solve
+from optsched import SolveParams, solve
 from optsched.errors import SolverError
+from optsched.solution import Stopped
 from optsched.solvers import Options, prepare
 from optsched.solvers.backends import child
 from optsched.solvers.backends.child import GRACE, Job

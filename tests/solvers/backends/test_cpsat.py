@@ -11,9 +11,10 @@ import pytest
 from ortools.sat import cp_model_pb2
 from tiny_models import knapsack, market_split
 
-from optsched import Family, LinearModel, Stopped, solve
+from optsched import LinearModel, solve
 from optsched.errors import SolverError
-from optsched.models import Rows, Variables
+from optsched.models import Family, Rows, Variables
+from optsched.solution import Stopped
 from optsched.solvers import Options
 from optsched.solvers.backends import cpsat
 from optsched.solvers.backends.base import Reporter

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import EventProgram, Instance, Schedule, SolveParams, Stopped, solve
+from optsched import EventProgram, Instance, Schedule, SolveParams, solve
 from optsched.errors import SolverError
 from optsched.models import HindsightProgram, ModelError, Running
+from optsched.solution import Stopped
 
 OBJECTIVES = ["total-latency", "weighted-latency", "makespan"]
 

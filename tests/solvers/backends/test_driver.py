@@ -14,9 +14,10 @@ from fresh import imports, printed
 from hypothesis import assume, given, reject, settings
 from tiny_models import knapsack, market_split, models
 
-from optsched import EventProgram, Family, Instance, LinearModel, SolveParams, Stopped, solve
+from optsched import EventProgram, Instance, LinearModel, SolveParams, solve
 from optsched.errors import SolverError
-from optsched.models import Rows, Variables
+from optsched.models import Family, Rows, Variables
+from optsched.solution import Stopped
 from optsched.solvers import BACK_ENDS, capabilities
 
 SOLVERS = ["highs", "cp-sat", "appsi_highs"]

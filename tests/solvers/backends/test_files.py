@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from tiny_models import knapsack, models
 
-from optsched import Family, HindsightProgram, Instance, LinearModel, solve
+from optsched import HindsightProgram, Instance, LinearModel, solve
 from optsched.errors import SolverError
-from optsched.models import Rows, Variables
+from optsched.models import Family, Rows, Variables
 from optsched.solvers import read_model, write_model
 
 

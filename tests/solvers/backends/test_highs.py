@@ -11,9 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tiny_models import knapsack, models
 
-from optsched import Family, LinearModel, Stopped, solve
+from optsched import LinearModel, solve
 from optsched.errors import SolverError
-from optsched.models import Rows, Variables
+from optsched.models import Family, Rows, Variables
+from optsched.solution import Stopped
 from optsched.solvers import dual_bound
 from optsched.solvers.backends import highs
 

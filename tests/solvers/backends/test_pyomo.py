@@ -9,8 +9,9 @@ from hypothesis import assume, given, settings
 from pyomo.opt import TerminationCondition
 from tiny_models import knapsack, models
 
-from optsched import Family, HindsightProgram, InfeasibleError, Instance, solve
+from optsched import HindsightProgram, InfeasibleError, Instance, solve
 from optsched.errors import SolverError
+from optsched.models import Family
 from optsched.solvers import from_pyomo
 from optsched.solvers.backends import pyomo as pyomo_models
 
