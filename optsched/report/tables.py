@@ -112,14 +112,14 @@ def clock_table(comparison: ClockComparison) -> Table:
         "TPOT": "mean_tpot",
         f"tokens/{unit.removesuffix('s') or 's'}": "throughput",
         "peak memory": "peak_memory",
-        "evictions": "evictions",
+        "preempted": "preemptions",
         "unfinished": "unfinished",
         "seconds": "seconds",
     }
     shown = {
         title: key
         for title, key in columns.items()
-        if key not in ("evictions", "unfinished") or any(row[key] for row in rows)
+        if key not in ("preemptions", "unfinished") or any(row[key] for row in rows)
     }
     # Long names and titles take a second line, so that no number is cut.
     table.add_column("policy", overflow="fold", min_width=10)
