@@ -97,8 +97,8 @@ class BalanceRouting:
     >>> BalanceRouting(lookahead=40, information=Predictor(horizon=20))
     Traceback (most recent call last):
         ...
-    optsched.errors.PolicyError: lookahead is 40, but the prediction reaches only 20 steps; look
-    less far ahead or give a longer prediction
+    optsched.errors.PolicyError: lookahead is 40, but the prediction reaches only 20 steps; reduce
+    the lookahead or use a longer prediction
     """
 
     lookahead: int | Literal["adaptive"] = 20
