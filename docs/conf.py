@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import cast
 
 import optsched
 
@@ -75,8 +76,16 @@ def _set_examples(_: object, __: object, epilog: list[str]) -> None:
         epilog += [f"    {line}" for line in lines if line.startswith("optsched ")]
 
 
+def _describe_data(_: object, what: str, name: str, *rest: object) -> None:
+    """Say what the mapping holds instead of what a dictionary is."""
+    if what == "data" and name == "optsched.POLICIES":
+        lines = cast("list[str]", rest[-1])
+        lines[:] = ["All policies that have a name, by that name.", ""]
+
+
 def setup(app: object) -> None:
     """Register these with Sphinx."""
     app.connect("builder-inited", _copy_notebooks)  # type: ignore[attr-defined]
     app.connect("source-read", _link_pages)  # type: ignore[attr-defined]
     app.connect("sphinx-click-process-epilog", _set_examples)  # type: ignore[attr-defined]
+    app.connect("autodoc-process-docstring", _describe_data)  # type: ignore[attr-defined]
