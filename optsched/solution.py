@@ -55,7 +55,7 @@ class Solution:
     values
         The point of the best answer: one value per column, or per request for an event program.
     objective
-        What the answer costs, evaluated anew.
+        What the answer costs, evaluated again.
     bound
         No answer is better than this. Already rounded to the next value the objective can take.
     sense

@@ -128,7 +128,7 @@ def _write_certificate(result: Optimum, path: str, output: Output) -> None:
 
 
 def _explanation(result: Optimum, output: Output) -> dict[str, Any] | None:
-    """Say where the gap comes from; the answer stands where that cannot be told."""
+    """Return where the gap comes from; None where prices cannot explain it."""
     try:
         explanation = result.explain()
     except OptschedError as error:

@@ -64,7 +64,7 @@ class Tuning:
 
 @dataclass(frozen=True, eq=False)
 class SolveParams:
-    """What `solve` may be told beyond problem, time limit, objective and method.
+    """What `solve` can be asked for beyond problem, time limit, objective and method.
 
     A parameter that the problem has no use for is refused.
 

@@ -160,7 +160,7 @@ def member_positions(families: tuple[Family, ...], name: str, indices: dict[str,
 
 
 def read_only(array: Any) -> Any:
-    """Return a view of an array that nobody can write through."""
+    """Return a read-only view of an array."""
     view = array.view()
     view.flags.writeable = False
     return view

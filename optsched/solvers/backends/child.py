@@ -71,7 +71,7 @@ class Job:
         return answer
 
 
-class Line(Protocol):
+class Channel(Protocol):
     """The connection to a running job, in a thread or in a child process.
 
     Messages are `Progress`, at last an `Answer`, or an exception that is to be raised.
@@ -90,7 +90,7 @@ class Line(Protocol):
         ...
 
 
-class ThreadLine(Line):
+class ThreadChannel(Channel):
     """A job in a thread of this process: no start-up, but nothing can end a deaf solver."""
 
     def __init__(self, job: Job, began: float) -> None:
@@ -126,7 +126,7 @@ class ThreadLine(Line):
         self._stop.set()
 
 
-class ChildLine(Line):
+class ChildChannel(Channel):
     """A job in a child process forked from the fork server."""
 
     def __init__(self, job: Job, began: float) -> None:
@@ -157,7 +157,7 @@ class ChildLine(Line):
                 return None
             message: Progress | Answer | BaseException = self._connection.recv()
         except (EOFError, OSError):
-            return self._obituary()
+            return self._exit_status()
         return message
 
     def stop(self) -> None:
@@ -182,7 +182,7 @@ class ChildLine(Line):
             self._pid = ENDED.unpack(message)[0]
         return self._pid
 
-    def _obituary(self) -> Answer:
+    def _exit_status(self) -> Answer:
         """Say how a child ended that gave no answer."""
         pid = self.pid
         message = b""

@@ -21,7 +21,7 @@ from optsched.solvers.backends.base import (
     check_start,
     conclude,
 )
-from optsched.solvers.backends.child import GRACE, ChildLine, Job, Line, ThreadLine
+from optsched.solvers.backends.child import GRACE, Channel, ChildChannel, Job, ThreadChannel
 
 if TYPE_CHECKING:
     import threading
@@ -124,12 +124,12 @@ def run(
             f"memory_limit is {job.options.memory_limit}, but only a child process can be limited; "
             "add in_child=True"
         )
-    line: Line = ChildLine(job, began) if in_child else ThreadLine(job, began)
+    channel: Channel = ChildChannel(job, began) if in_child else ThreadChannel(job, began)
     watch = _Watch(job, on_progress, stop, began, deaf_is_final=in_child)
     try:
-        answer = watch.listen(line)
+        answer = watch.listen(channel)
     finally:
-        line.end()
+        channel.end()
     if answer.bound is None and watch.bound is not None:
         answer = replace(answer, bound=watch.bound)
     others = [values for values in (watch.values, job.start) if values is not None]
@@ -157,24 +157,24 @@ class _Watch:
         self.values: FloatArray | None = None
         self.bound: float | None = None
 
-    def listen(self, line: Line) -> Answer:
+    def listen(self, channel: Channel) -> Answer:
         """Take messages until the answer comes or there is no more reason to wait."""
         while True:
             try:
-                message = line.receive(self._patience())
+                message = channel.receive(self._patience())
                 if isinstance(message, Progress):
                     self._note(message)
             except KeyboardInterrupt:
                 if self._interrupted:
                     raise
-                self._interrupt(line)
+                self._interrupt(channel)
                 continue
             if isinstance(message, BaseException):
                 raise message
             if isinstance(message, Answer):
                 return self._final(message)
             if self._stop is not None and self._stop.is_set() and not self._interrupted:
-                self._interrupt(line)
+                self._interrupt(channel)
             # Beyond the deadline only what has arrived already is taken, and not for ever.
             late = time.perf_counter() - self._deadline
             if late >= (0 if message is None else GRACE):
@@ -182,9 +182,9 @@ class _Watch:
                 raw_status = f"did not stop when asked; its process was ended {GRACE} s later"
                 return Answer(status, self._job.solver, raw_status)
 
-    def _interrupt(self, line: Line) -> None:
+    def _interrupt(self, channel: Channel) -> None:
         self._interrupted = True
-        line.stop()
+        channel.stop()
         if self._deaf_is_final:
             self._deadline = min(self._deadline, time.perf_counter() + GRACE)
 

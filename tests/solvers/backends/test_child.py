@@ -81,13 +81,13 @@ def test_a_killed_child_is_a_reported_event():
 
 def test_a_child_killed_from_outside_in_the_middle_of_a_solve(monkeypatch):
     lines = []
-    begin = child.ChildLine.__init__
+    begin = child.ChildChannel.__init__
 
     def note(self, *arguments):
         lines.append(self)
         begin(self, *arguments)
 
-    monkeypatch.setattr(child.ChildLine, "__init__", note)
+    monkeypatch.setattr(child.ChildChannel, "__init__", note)
     pids = []
 
     def kill(progress):
@@ -210,11 +210,11 @@ def test_children_end_with_the_process_that_started_them(tmp_path):
         print("script", flush=True)
         from optsched.solvers.backends import child
 
-        made = child.ChildLine.__init__
+        made = child.ChildChannel.__init__
         def note(self, *arguments):
             made(self, *arguments)
             print(self.pid, child._fork_server._process.pid, flush=True)
-        child.ChildLine.__init__ = note
+        child.ChildChannel.__init__ = note
         threading.Timer(1.0, os._exit, (0,)).start()
         solve(market_split(), params=SolveParams(in_child=True))
         """
