@@ -57,6 +57,15 @@ class BatchLog(NamedTuple):
         )
 
 
+class Requests(NamedTuple):
+    """What a kernel knows of the requests; an output only shows whether one is complete."""
+
+    prompts: IntArray
+    arrivals: FloatArray  # ascending, in the clock's unit
+    outputs: IntArray
+    memory: int
+
+
 def new_log() -> BatchLog:
     """Make an empty log at time zero."""
     return BatchLog(

@@ -10,7 +10,7 @@ import numpy as np
 
 from optsched.execution import Execution, Loop, Stall
 from optsched.forecasts import forecast
-from optsched.simulate.seconds.batches import Timer, new_log
+from optsched.simulate.seconds.batches import Requests, Timer, new_log
 from optsched.simulate.seconds.execution import arrival_times
 from optsched.simulate.steps import overflow, preemption
 from optsched.simulate.steps.decisions import run_decisions
@@ -18,6 +18,7 @@ from optsched.simulate.steps.decisions import run_decisions
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.clock import Clock
+    from optsched.instance import Instance
     from optsched.policies.overflow import OverflowPolicy
     from optsched.policies.robust import IntervalPolicy
     from optsched.simulate.seconds.batches import BatchLog
@@ -96,18 +97,18 @@ def run_planned(task: Task) -> Attempts:
     known = forecast(instance, intervals)
     policy: IntervalPolicy = task.policy.for_forecast(known)
     timer = Timer(clock)
-    attempts, running, log = preemption.run_planned(
-        instance.prompts,
-        arrival_times(instance, clock),
-        instance.outputs,
-        instance.memory,
-        policy.planned(known),
-        known.upper,
+    rules = preemption.Rules(
         _ORDERS[policy.order],
         _OUTLIVED[policy.outlived],
         _PREEMPT[policy.preempt],
         share_of(policy.slack, instance.memory),
         task.seed,
+    )
+    attempts, running, log = preemption.run_planned(
+        _requests(instance, clock),
+        policy.planned(known),
+        known.upper,
+        rules,
         new_log(),
         timer.handle,
         task.until,
@@ -121,18 +122,14 @@ def run_to_threshold(task: Task) -> Attempts:
     instance, clock = task.instance, task.clock
     policy: OverflowPolicy = task.policy
     timer = Timer(clock)
-    attempts, running, log, outcome, since, lasted, looping = overflow.run_to_threshold(
-        instance.prompts,
-        arrival_times(instance, clock),
-        instance.outputs,
-        instance.memory,
+    rules = overflow.Thresholds(
         share_of(1 - Fraction(str(policy.alpha)), instance.memory),
         1.0 if policy.beta is None else policy.beta,
         task.patience,
         task.seed,
-        new_log(),
-        timer.handle,
-        task.until,
+    )
+    attempts, running, log, outcome, since, lasted, looping = overflow.run_to_threshold(
+        _requests(instance, clock), rules, new_log(), timer.handle, task.until
     )
     timer.reraise()
     loop = stall = None
@@ -145,6 +142,11 @@ def run_to_threshold(task: Task) -> Attempts:
     elif outcome == overflow.STALLED:
         stall = _stall(since, int(lasted), clock)
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished(), loop, stall)
+
+
+def _requests(instance: Instance, clock: Clock) -> Requests:
+    arrivals = arrival_times(instance, clock)
+    return Requests(instance.prompts, arrivals, instance.outputs, instance.memory)
 
 
 def _stall(time: float, idle: int, clock: Clock) -> Stall:

@@ -19,7 +19,7 @@ arrival.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,52 +29,37 @@ from optsched.simulate.steps.preemption import log_attempt, random_rank
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.simulate.seconds.batches import BatchLog
+    from optsched.simulate.seconds.batches import BatchLog, Requests
 
 COMPLETE, LOOPS, STALLED, STOPPED = 0, 1, 2, 3
 
 
+class Thresholds(NamedTuple):
+    """How a policy admits and clears."""
+
+    threshold: int  # tokens held after the next batch up to which requests are admitted
+    clears: float  # probability of each running request's preemption, drawn until the batch fits
+    patience: int  # batches and draws without a completion or an arrival before giving up
+    seed: int  # of the draws
+
+
 @compiled
 def run_to_threshold(
-    prompts: IntArray,
-    arrivals: FloatArray,
-    outputs: IntArray,
-    memory: int,
-    threshold: int,
-    clears: float,
-    patience: int,
-    seed: int,
+    requests: Requests,
+    rules: Thresholds,
     log: BatchLog,
     timer: tuple[FloatArray, Any],
     until: float,
 ) -> tuple[IntArray, int, BatchLog, int, float, float, IntArray]:
     """Run all requests, or until it is certain or likely that they will never complete.
 
-    Parameters
-    ----------
-    prompts, arrivals, outputs, memory
-        The instance, with arrivals in the clock's unit; an output is only looked at to see whether
-        a request is complete.
-    threshold
-        Tokens held after the next batch up to which requests are admitted.
-    clears
-        Probability with which an overflow sends each running request back, drawn again until the
-        next batch fits; 1 sends all back.
-    patience
-        Batches and draws without a completion or an arrival after which a run is given up.
-    seed
-        Of the draws.
-    log, timer, until
-        Batches so far, what tells their durations, and when no more are to be run.
-
-    Returns
-    -------
-    tuple
-        Attempts, shape (3, attempts): request, batches before its start, tokens made, by end; how
-        many of the last ones still run; the log; COMPLETE, LOOPS, STALLED or STOPPED; the time at
-        which the state was there for the first time, or at which the run was given up; the period,
-        or the batches without a completion; the requests of the loop.
+    Returns attempts, shape (3, attempts): request, batches before its start, tokens made, by end;
+    how many of the last ones still run; the log; COMPLETE, LOOPS, STALLED or STOPPED; the time at
+    which the state was there for the first time, or at which the run was given up; the period, or
+    the batches without a completion; the requests of the loop.
     """
+    prompts, arrivals, outputs, memory = requests
+    threshold, clears, patience, seed = rules
     count = len(prompts)
     starts = np.zeros(count, dtype=np.int64)
     running = np.empty(count, dtype=np.int64)

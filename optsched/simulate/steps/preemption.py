@@ -1,10 +1,10 @@
-r"""Runs with planned outputs that may be too short: requests are cancelled and start again.
+r"""Runs with planned outputs that may be too short: requests are preempted and start again.
 
-Robust Algorithms 1, 2, 5 and 6 are one loop with different rules. At each step a policy (1) cancels
-running requests, if it must, (2) admits waiting ones in order while the plan fits, stopping at the
-first that does not fit, (3) lets each produce a token. The plan holds request :math:`i` with its
-planned output :math:`\tilde o_i`: a bound that a cancellation raises to the tokens made until then.
-Nothing but a completion tells the loop of a true output.
+Robust Algorithms 1, 2, 5 and 6 are one loop with different rules. At each step a policy (1)
+preempts running requests, if it must, (2) admits waiting ones in order while the plan fits,
+stopping at the first that does not fit, (3) lets all make a token. The plan holds request :math:`i`
+with its planned output :math:`\tilde o_i`: a bound that a preemption raises to the tokens made
+until then. Nothing but a completion reveals a true output to the loop.
 
 Ties are random by the rank that a hash of (seed, request, attempt) gives, so that a run depends on
 the seed alone: one rank when a request enters the queue, another when it starts.
@@ -13,7 +13,7 @@ the seed alone: one rank when a request enters the queue, another when it starts
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,13 +22,13 @@ from optsched.simulate.seconds.batches import add_batch, enlarged, is_full
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.simulate.seconds.batches import BatchLog
+    from optsched.simulate.seconds.batches import BatchLog, Requests
 
 # How a running request that has outlived its planned output is planned to go on.
 ENDS_NEXT, HOLDS_NOTHING, RESTARTS, DOUBLES = 0, 1, 2, 3
 # By what the waiting requests are ordered, ascending.
 BOUND, AREA, MEAN_AREA, RANDOM = 0, 1, 2, 3
-# In which order running requests are cancelled, ascending.
+# In which order running requests are preempted, ascending.
 BY_BOUND, BY_TOKENS = 0, 1
 
 WAITS, RUNS = 0, 1
@@ -48,7 +48,7 @@ def random_rank(seed: int, request: int, attempt: int, role: int) -> int:
 
 @compiled
 def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: int) -> IntArray:
-    """Write an attempt down; gives the log, a larger one where it was full."""
+    """Write an attempt down; return the log, a larger one where it was full."""
     if logged == log.shape[1]:
         larger = np.empty((3, 2 * logged), dtype=np.int64)
         larger[:, :logged] = log
@@ -93,13 +93,13 @@ def _obstacle(
 
 
 @compiled
-def _choose_to_cancel(
+def _choose_to_preempt(
     running: IntArray,
     starts: IntArray,
     prompts: IntArray,
     planned: IntArray,
     attempts: IntArray,
-    cancel: int,
+    preempt: int,
     excess: int,
     clock: int,
     seed: int,
@@ -109,7 +109,7 @@ def _choose_to_cancel(
     for position in range(len(running)):
         request = running[position]
         value = planned[request]
-        if cancel == BY_TOKENS:
+        if preempt == BY_TOKENS:
             value = max(value, clock - starts[request])
         rank = random_rank(seed, request, attempts[request], RUNS)
         order[position] = (value, rank, request)
@@ -129,60 +129,40 @@ def _choose_outlived(
     return [request for request in running if clock - starts[request] >= planned[request]]
 
 
+class Rules(NamedTuple):
+    """How a policy plans and preempts.
+
+    `outlived` is what happens to a request that outlives its plan. ENDS_NEXT: it is planned to end
+    at the next step. HOLDS_NOTHING: it does not count at admission, and what is too much
+    afterwards is preempted. RESTARTS: it is preempted at once and planned with its upper bound.
+    DOUBLES: with twice its planned output, at most the upper bound.
+    """
+
+    order: int  # BOUND, AREA, MEAN_AREA or RANDOM
+    outlived: int
+    preempt: int  # BY_BOUND, or BY_TOKENS: the larger of bound and tokens made
+    reserve: int  # tokens that admission leaves free unless the worker is idle
+    seed: int  # of the ties
+
+
 @compiled
 def run_planned(
-    prompts: IntArray,
-    arrivals: FloatArray,
-    outputs: IntArray,
-    memory: int,
+    requests: Requests,
     lower: IntArray,
     upper: IntArray,
-    order: int,
-    outlived: int,
-    cancel: int,
-    reserve: int,
-    seed: int,
+    rules: Rules,
     log: BatchLog,
     timer: tuple[FloatArray, Any],
     until: float,
 ) -> tuple[IntArray, int, BatchLog]:
     """Run all requests to completion, or until a time.
 
-    Parameters
-    ----------
-    prompts, arrivals, outputs, memory
-        The instance, with arrivals in the clock's unit; an output is only looked at to see whether
-        a request is complete.
-    lower
-        What each request is planned with at first, shape (n,).
-    upper
-        No output is above it: for the mean area, and for requests that restart.
-    order
-        BOUND, AREA, MEAN_AREA or RANDOM.
-    outlived
-        ENDS_NEXT: a request that outlives its plan is planned to end at the next step.
-        HOLDS_NOTHING: it does not count at admission, and what is too much afterwards is
-        cancelled. RESTARTS: it is cancelled at once and planned with its upper bound. DOUBLES:
-        with twice its planned output, at most the upper bound.
-    cancel
-        BY_BOUND or BY_TOKENS (the larger of bound and tokens made).
-    reserve
-        Tokens that admission leaves free unless the worker is idle.
-    seed
-        Of the ties.
-    log, timer, until
-        Batches so far, what tells their durations, and when no more are to be run.
-
-    Returns
-    -------
-    attempts
-        Shape (3, attempts): request, batches before its start, tokens made; by end, the evicted
-        ones included.
-    running
-        How many of the last attempts have not ended.
-    log
-        The batches.
+    Each is planned with `lower` at first, and no output is above `upper`. Returns the attempts,
+    shape (3, attempts): request, batches before its start, tokens made, by end, preempted ones
+    included; how many of the last ones have not ended; and the batches.
     """
+    prompts, arrivals, outputs, memory = requests
+    order, outlived, preempt, reserve, seed = rules
     count = len(prompts)
     planned = lower.copy()
     attempts = np.zeros(count, dtype=np.int64)
@@ -228,26 +208,26 @@ def run_planned(
                     prefill += prompt
                     squares += prompt * prompt
                 continue
-            # Cancel before admission; after it only where admission counted some as nothing.
+            # Preempt before admission; after it only where admission counted some as nothing.
             if (outlived == HOLDS_NOTHING) != (phase == 2):
                 continue
             if at_once:
-                cancelled = _choose_outlived(running[:active], starts, planned, clock)
+                preempted = _choose_outlived(running[:active], starts, planned, clock)
             elif held + active > memory:
-                cancelled = _choose_to_cancel(
+                preempted = _choose_to_preempt(
                     running[:active],
                     starts,
                     prompts,
                     planned,
                     attempts,
-                    cancel,
+                    preempt,
                     held + active - memory,
                     clock,
                     seed,
                 )
             else:
                 continue
-            for request in cancelled:
+            for request in preempted:
                 start, prompt = starts[request], prompts[request]
                 made = clock - start
                 _change_plan(plan, prompt, start, clock + 1, start + planned[request], -1)
@@ -270,7 +250,7 @@ def run_planned(
                 key = _urgency(order, prompt, planned[request], upper[request])
                 rank = random_rank(seed, request, attempts[request], WAITS)
                 heapq.heappush(waiting, (key, rank, request))
-            if len(cancelled) > 0:
+            if len(preempted) > 0:
                 kept = 0
                 for request in running[:active]:
                     if starts[request] >= 0:
