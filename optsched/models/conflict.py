@@ -99,17 +99,17 @@ class Conflict:
     def __str__(self) -> str:
         count = len(self.requests)
         everyone = {1: "", 2: "both "}.get(count, "all ")
-        who = f"{_requests(self.requests)} cannot {everyone}complete in time"
+        subject = f"{_requests(self.requests)} cannot {everyone}complete in time"
         if self.running:
-            who += f" beside running {_requests([str(number) for number in self.running])}"
+            subject += f" beside running {_requests([str(number) for number in self.running])}"
         if self.proof == "window":
-            return f"{who}: {self.reason}"
+            return f"{subject}: {self.reason}"
         claim = "; without any one of them the others can" if self.irreducible else ""
         if self.smallest:
             claim = "; no smaller set of requests conflicts"
         elif not self.irreducible:
             claim = "; a part of them may conflict already, which more time would tell"
-        return f"{who}: {self.reason}{claim}"
+        return f"{subject}: {self.reason}{claim}"
 
 
 @dataclass(frozen=True, eq=False)
