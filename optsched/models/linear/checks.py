@@ -11,11 +11,11 @@ from optsched.errors import ModelError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from optsched.models.linear.arrays import LinearArrays
     from optsched.models.linear.families import Family
-    from optsched.models.linear.model import LinearModel
 
 
-def check_length(model: LinearModel, field: str, values: npt.NDArray[Any], length: int) -> None:
+def check_length(model: LinearArrays, field: str, values: npt.NDArray[Any], length: int) -> None:
     """Reject an array that has not one entry per row or column."""
     if values.shape != (length,):
         row_count, column_count = model.matrix.shape
@@ -26,7 +26,7 @@ def check_length(model: LinearModel, field: str, values: npt.NDArray[Any], lengt
 
 
 def check_families(
-    model: LinearModel, families: tuple[Family, ...], word: str, length: int
+    model: LinearArrays, families: tuple[Family, ...], word: str, length: int
 ) -> None:
     """Reject families that name more or fewer rows or columns than there are, or name two alike."""
     named = sum(map(len, families))
@@ -37,7 +37,7 @@ def check_families(
         raise ModelError(f"{model.name}: two families of {word}s are called {repeated[0]!r}")
 
 
-def check_numbers(model: LinearModel) -> None:
+def check_numbers(model: LinearArrays) -> None:
     """Reject what is missing or infinite, and bounds between which there is no number."""
     if model.sense not in ("min", "max"):
         raise ModelError(f"{model.name}: sense is {model.sense!r}, but must be 'min' or 'max'")

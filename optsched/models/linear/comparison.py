@@ -9,10 +9,10 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from optsched.models.linear.model import LinearModel
+    from optsched.models.linear.arrays import LinearArrays
 
 
-def identical(one: LinearModel, other: LinearModel) -> bool:
+def identical(one: LinearArrays, other: LinearArrays) -> bool:
     """Return whether two models agree in everything, the order of columns and rows included."""
     return (
         (one.name, one.sense, one.offset) == (other.name, other.sense, other.offset)
@@ -25,13 +25,13 @@ def identical(one: LinearModel, other: LinearModel) -> bool:
     )
 
 
-def _arrays(model: LinearModel) -> tuple[npt.NDArray[Any], ...]:
+def _arrays(model: LinearArrays) -> tuple[npt.NDArray[Any], ...]:
     bounds = (model.col_lower, model.col_upper, model.row_lower, model.row_upper)
     matrix = model.matrix
     return (model.cost, model.integer, *bounds, matrix.data, matrix.indices, matrix.indptr)
 
 
-def same_by_name(one: LinearModel, other: LinearModel) -> bool:
+def same_by_name(one: LinearArrays, other: LinearArrays) -> bool:
     """Return whether equally named columns and rows carry equal numbers (`LinearModel.same_as`)."""
     if one.matrix.shape != other.matrix.shape:
         return False

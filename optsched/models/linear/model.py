@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optsched.errors import ModelError as ModelError
+from optsched.models.linear.arrays import LinearArrays, Sense
 from optsched.models.linear.blocks import Rows as Rows
 from optsched.models.linear.blocks import Variables as Variables
 from optsched.models.linear.blocks import canonical, join_blocks, named_rows, spread, stack
 from optsched.models.linear.checks import check_families, check_length, check_numbers
 from optsched.models.linear.comparison import identical, same_by_name
 from optsched.models.linear.families import Family as Family
-from optsched.models.linear.families import member_name, member_positions, read_only
+from optsched.models.linear.families import member_positions, read_only
 from optsched.models.linear.points import Breach as Breach
 from optsched.models.linear.points import checked_point, violations
 from optsched.models.linear.points import whole_numbers as whole_numbers
@@ -36,15 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    from scipy import sparse
 
-    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-
-Sense = Literal["min", "max"]
+    from optsched._internal.arrays import IntArray
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearModel:
+class LinearModel(LinearArrays):
     r"""A linear program, mixed-integer where marked, as frozen arrays with named families.
 
     Parameters
@@ -88,19 +86,6 @@ class LinearModel:
     >>> model.objective([1, 1, 0]), [str(breach) for breach in model.violations([1, 1, 0])]
     (9.0, ['weight is 7, but must be at most 5'])
     """
-
-    cost: FloatArray
-    matrix: sparse.csr_array[np.float64]
-    row_lower: FloatArray
-    row_upper: FloatArray
-    col_lower: FloatArray
-    col_upper: FloatArray
-    integer: BoolArray
-    offset: float = 0.0
-    sense: Sense = "min"
-    variables: tuple[Family, ...] = ()
-    rows: tuple[Family, ...] = ()
-    name: str = "model"
 
     def __post_init__(self) -> None:
         matrix = canonical(self.matrix)
@@ -194,22 +179,6 @@ class LinearModel:
 
     def __str__(self) -> str:
         return overview(self)
-
-    def column_name(self, column: int) -> str:
-        """Return the name of one column, such as ``start[3,17]``."""
-        return member_name(self.variables, column)
-
-    def row_name(self, row: int) -> str:
-        """Return the name of one row, such as ``memory[17]``."""
-        return member_name(self.rows, row)
-
-    def column_names(self, brackets: str = "[]") -> list[str]:
-        """Return the names of all columns; LP files need the brackets "()"."""
-        return [name for family in self.variables for name in family.names(brackets)]
-
-    def row_names(self, brackets: str = "[]") -> list[str]:
-        """Return the names of all rows; LP files need the brackets "()"."""
-        return [name for family in self.rows for name in family.names(brackets)]
 
     def columns_of(self, family: str, **indices: int) -> IntArray:
         """Find the columns of a family, or those of them with given indices.

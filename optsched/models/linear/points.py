@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.models.linear.arrays import LinearArrays
     from optsched.models.linear.families import Family
-    from optsched.models.linear.model import LinearModel
 
 
 class Breach(NamedTuple):
@@ -41,7 +41,7 @@ class Breach(NamedTuple):
         return f"{self.name} is {self.activity:.12g}, but must be {wish}"
 
 
-def checked_point(model: LinearModel, point: npt.ArrayLike) -> FloatArray:
+def checked_point(model: LinearArrays, point: npt.ArrayLike) -> FloatArray:
     """Turn values into an array, refusing a point that has not one for each column."""
     values = np.asarray(point, dtype=np.float64)
     if values.shape != model.cost.shape:
@@ -55,7 +55,7 @@ def checked_point(model: LinearModel, point: npt.ArrayLike) -> FloatArray:
     return values
 
 
-def violations(model: LinearModel, point: npt.ArrayLike, tolerance: float) -> list[Breach]:
+def violations(model: LinearArrays, point: npt.ArrayLike, tolerance: float) -> list[Breach]:
     """List everything that makes a point infeasible (`LinearModel.violations`)."""
     values = checked_point(model, point)
     found = _breaches(values, model.col_lower, model.col_upper, tolerance, model.column_name)

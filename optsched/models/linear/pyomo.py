@@ -9,10 +9,11 @@ import numpy as np
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
-    from optsched.models.linear.model import Family, LinearModel
+    from optsched.models.linear.arrays import LinearArrays
+    from optsched.models.linear.families import Family
 
 
-def to_pyomo(model: LinearModel) -> Any:
+def to_pyomo(model: LinearArrays) -> Any:
     """Write a linear model as a Pyomo model: a family becomes an indexed component.
 
     Building by `LinearExpression` and with the garbage collector paused is about ten times as fast
@@ -43,7 +44,7 @@ def _indices(family: Family) -> list[Any]:
     return [tuple(key) for key in family.keys.tolist()]
 
 
-def _add_variables(result: Any, model: LinearModel) -> Any:
+def _add_variables(result: Any, model: LinearArrays) -> Any:
     """Add the columns; give all of them in one array of objects."""
     import pyomo.environ as pyo
 
@@ -70,7 +71,7 @@ def _add_variables(result: Any, model: LinearModel) -> Any:
     return columns
 
 
-def _add_rows(result: Any, model: LinearModel, columns: Any) -> None:
+def _add_rows(result: Any, model: LinearArrays, columns: Any) -> None:
     """Add the rows."""
     import pyomo.environ as pyo
 

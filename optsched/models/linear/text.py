@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from optsched.models.linear.model import LinearModel
+    from optsched.models.linear.arrays import LinearArrays
 
 
-def overview(model: LinearModel) -> str:
+def overview(model: LinearArrays) -> str:
     """Describe a model in a line for itself and one for each family."""
     row_count, column_count = model.matrix.shape
     lines = [

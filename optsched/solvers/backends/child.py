@@ -14,6 +14,7 @@ import multiprocessing.connection
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -25,13 +26,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from optsched.errors import SolverError
 from optsched.solution import Stopped
 from optsched.solvers.backends.base import Answer, Options, Progress, Reporter
-from optsched.solvers.backends.fork_server import ENDED, NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: Seconds that a solver has beyond its time limit, or after Ctrl-C, before its child is killed.
 GRACE = 0.5
+ENDED = struct.Struct("=qqq")  # process number, wait status, largest resident kilobytes
+NAME = 128  # bytes of a module's name in a message to the fork server
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,9 @@ import os
 import select
 import signal
 import socket
-import struct
 from typing import NoReturn
 
-ENDED = struct.Struct("=qqq")  # process number, wait status, largest resident kilobytes
-NAME = 128  # bytes of a module's name in a message
+from optsched.solvers.backends.child import ENDED, NAME, serve
 
 
 def main(control_fd: int) -> NoReturn:
@@ -52,8 +50,6 @@ def main(control_fd: int) -> NoReturn:
 
 def _begin(module: str, fds: list[int], children: dict[int, int], own: list[int]) -> None:
     """Import a back end and fork a child that does one job with it."""
-    from optsched.solvers.backends.child import serve
-
     connection, status = fds
     with contextlib.suppress(Exception):  # the child will meet the same error and report it
         importlib.import_module(module).load()
