@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from optsched.optimum.stages.bounds import large_requests, price_configurations, raise_prices
 from optsched.optimum.stages.exact import branch_and_bound, prove_small, solve_program
+from optsched.optimum.stages.kernels import load_kernels
 from optsched.optimum.stages.policies import run_policies
 from optsched.optimum.stages.searches import delay_requests, search_schedules
 
@@ -25,12 +26,15 @@ class Stage(NamedTuple):
 def go_through(state: State) -> None:
     """Go through the stages until the optimum is proven, the token is set or Ctrl-C comes."""
     try:
+        state.began += load_kernels(state)
         for stage in STAGES:
             if state.finished:
                 break
             if stage.suits(state):
                 stage.work(state)
     except KeyboardInterrupt:  # the one place where it becomes the token
+        if state.best is None:
+            raise
         state.stop.set()
 
 
