@@ -123,13 +123,7 @@ class LinearClock:
         return np.array([getattr(self, field) for field in fields], dtype=np.float64)
 
     def __call__(self, batch: BatchContent) -> float:
-        """Return the time that a batch takes.
-
-        Raises
-        ------
-        ClockError
-            If it is not above 0, as for a prompt without tokens on a clock without a constant.
-        """
+        """Return the time that a batch takes."""
         return _positive(self, self._seconds(batch), batch)
 
     def _seconds(self, batch: BatchContent) -> float:
@@ -176,13 +170,7 @@ class FunctionClock:
         return None
 
     def __call__(self, batch: BatchContent) -> float:
-        """Return the time that a batch takes.
-
-        Raises
-        ------
-        ClockError
-            If it is not a finite number above 0.
-        """
+        """Return the time that a batch takes."""
         return _positive(self, self.function(batch), batch)
 
     def __str__(self) -> str:
@@ -196,37 +184,7 @@ UNIT = LinearClock("unit", constant=1, unit="steps")
 
 
 def affine(d0: float, d1: float) -> LinearClock:
-    r"""Make the clock of Fluid Eq. (1).
-
-    .. math:: \tau = d_0 + d_1 \Bigl( \sum_{i \text{ prefilled}} l_i
-              + \sum_{i \text{ decoding}} (l_i + k_i) \Bigr)
-
-    where :math:`l_i + k_i` are the tokens of a decoding request *after* the batch: the token it
-    makes counts. So the sum is the tokens that the batch holds when it ends, `held_tokens`. Where a
-    prefill makes the first token, as in the simulators here, that token counts too.
-
-    Parameters
-    ----------
-    d0
-        Seconds of a batch whatever is in it.
-    d1
-        Seconds per token held.
-
-    Returns
-    -------
-    LinearClock
-        Named "affine:D0,D1".
-
-    Raises
-    ------
-    ClockError
-        If a number is negative, or both are 0.
-
-    Examples
-    --------
-    >>> print(affine(0.0085, 2.7e-7))
-    affine:0.0085,2.7e-07: 0.0085 + 2.7e-07 held_tokens s
-    """
+    r"""Make the clock of Fluid Eq. (1)."""
     return LinearClock(f"affine:{d0!r},{d1!r}", constant=d0, held_tokens=d1)
 
 

@@ -79,25 +79,7 @@ class CertificateError(OptschedError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known names are closest to a mistyped one.
-
-    Parameters
-    ----------
-    name
-        What the user wrote.
-    known
-        What would have been understood.
-
-    Returns
-    -------
-    str
-        A phrase for the end of an error message.
-
-    Examples
-    --------
-    >>> nearest("mcsf", ["fcfs", "mc-sf", "area"])
-    "did you mean 'mc-sf'? Known: area, fcfs, mc-sf"
-    """
+    """Say which known names are closest to a mistyped one."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     listed = ", ".join(names)
@@ -116,23 +98,7 @@ class InfeasibleError(SolverError):
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Tell whether Ctrl-C is behind an error: numba makes it one while it loads a kernel.
-
-    Parameters
-    ----------
-    error
-        What was caught; None is no interrupt.
-
-    Returns
-    -------
-    bool
-        Whether the error, or what caused it, is a `KeyboardInterrupt`.
-
-    Examples
-    --------
-    >>> is_interrupt(KeyboardInterrupt()), is_interrupt(SystemError("of another kind"))
-    (True, False)
-    """
+    """Tell whether Ctrl-C is behind an error: numba makes it one while it loads a kernel."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__
     return error is not None

@@ -175,18 +175,7 @@ def forecast(instance: Instance, intervals: str) -> Forecast:
 
 
 def check_intervals(intervals: str) -> None:
-    """Refuse the name of a maker that cannot be, before any work is done.
-
-    Parameters
-    ----------
-    intervals
-        As for `forecast`.
-
-    Raises
-    ------
-    OptschedError
-        If there is no such maker or its numbers are invalid.
-    """
+    """Refuse the name of a maker that cannot be, before any work is done."""
     _maker(intervals)
 
 

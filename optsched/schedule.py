@@ -219,11 +219,7 @@ class Schedule:
 
     @cached_property
     def _pieces(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Break usage into linear pieces: their first steps, tokens there, requests active.
-
-        Piece j covers the steps from ``first[j]`` to ``first[j + 1] - 1`` and usage grows on it
-        by ``active[j]`` tokens per step; the last piece is empty and never ends.
-        """
+        """Break usage into linear pieces: their first steps, tokens there, requests active."""
         begins, ends = self.starts + 1, self.completions + 1
         steps = np.concatenate([begins, ends])
         active = np.concatenate([np.ones_like(begins), -np.ones_like(ends)])

@@ -224,11 +224,7 @@ class Solution:
 
 
 def round_bound(bound: float, step: float | None, sense: Literal["min", "max"] = "min") -> float:
-    """Move a bound to the next value that the objective can take.
-
-    Solvers compute in floating point, so a bound that lies above a step by no more than a rounding
-    error is taken down to it.
-    """
+    """Move a bound to the next value that the objective can take."""
     if step is None:
         return bound
     steps = bound / step if sense == "min" else -bound / step

@@ -38,15 +38,7 @@ from optsched.errors import InfeasibleError, OptschedError, is_interrupt
 )
 @click.version_option(optsched.__version__, prog_name="optsched")
 def cli() -> None:
-    """Scheduling of LLM inference: policies, bounds and optima.
-
-    TRACE is a CSV with prompt_tokens,output_tokens and optionally arrival (steps) or arrival_s
-    (seconds); a public trace (Azure, BurstGPT, Vidur, Mooncake); a JSON instance; or
-    family:NAME,n=..,seed=.. for a synthetic workload. --memory is how many tokens the KV cache of
-    the worker holds.
-
-    Exit codes: 0 done, 1 the answer is no, 2 bad input, 130 interrupted.
-    """
+    """Scheduling of LLM inference: policies, bounds and optima."""
 
 
 for module in (

@@ -152,11 +152,7 @@ def cluster(
     skip_invalid: bool,
     **options: Any,
 ) -> int:
-    """Route requests to workers that wait for the slowest.
-
-    Without --steps all requests are run to their end. Waits are counted in steps from the moment
-    that the router sees a request.
-    """
+    """Route requests to workers that wait for the slowest."""
     from optsched.cluster import Cluster
     from optsched.comparison import ClusterComparison
 

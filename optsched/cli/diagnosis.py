@@ -23,17 +23,7 @@ OPTIMUM = 25
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
-
-    Attributes
-    ----------
-    name
-        What it is.
-    ok
-        Whether it works.
-    detail
-        Version, speed, or what is wrong and what to do.
-    """
+    """One thing that was looked at."""
 
     name: str
     ok: bool
@@ -41,19 +31,7 @@ class Finding:
 
 
 def doctor() -> Iterator[Finding]:
-    """Look at versions, solvers and speeds, one after the other.
-
-    Yields
-    ------
-    Finding
-        As soon as it is known. What is optional and missing is ok.
-
-    Examples
-    --------
-    >>> from optsched.cli.diagnosis import doctor
-    >>> next(doctor()).name
-    'machine'
-    """
+    """Look at versions, solvers and speeds, one after the other."""
     yield Finding("machine", True, f"{platform.platform()}, {os.cpu_count()} cores")
     yield Finding("python", sys.version_info >= (3, 11), platform.python_version())
     for name in _PACKAGES:

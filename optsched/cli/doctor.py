@@ -13,11 +13,7 @@ from optsched.cli.presentation import command, examples
 )
 @shared_options
 def doctor(output: Output, seed: int) -> int:
-    """Check versions, solvers and speeds of this machine.
-
-    The exit code is 1 if something does not work. The first time kernels are compiled, which takes
-    up to a minute.
-    """
+    """Check versions, solvers and speeds of this machine."""
     from optsched.cli.diagnosis import doctor as findings
     from optsched.cli.diagnosis import to_dict
 

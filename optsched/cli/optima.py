@@ -83,10 +83,7 @@ def solve(
     certificate: str | None,
     **options: Any,
 ) -> int:
-    """Find the best schedule, prove how good it is and explain the gap that is left.
-
-    Time limit and Ctrl-C end the search, and keep the best schedule and the best bound.
-    """
+    """Find the best schedule, prove how good it is and explain the gap that is left."""
     if certificate is not None:
         check_writable(certificate)
     seed = click.get_current_context().params["seed"]
@@ -209,10 +206,7 @@ def select(
     epsilon: float,
     time_limit: float | None,
 ) -> int:
-    """Select the batch of least F that fits into the memory.
-
-    F is the sum of outputs over the squared size of the batch, as in Sorted-F.
-    """
+    """Select the batch of least F that fits into the memory."""
     seed = click.get_current_context().params["seed"]
     selection = optsched.BatchSelection(instance.prompts, instance.outputs, instance.memory, fit)
     params = optsched.SolveParams(seed=seed, epsilon=epsilon)
@@ -266,10 +260,7 @@ def export(
     size: int | None,
     out: str,
 ) -> int:
-    """Write a model to a file for another solver.
-
-    Rows and columns keep readable names, such as start[3,17].
-    """
+    """Write a model to a file for another solver."""
     from optsched.models import BatchSelection, HindsightProgram, LatencyRelaxation
     from optsched.optimum.solving import proven_horizon
 

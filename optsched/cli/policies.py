@@ -58,11 +58,7 @@ def compare(
     html: str | None,
     schedules: str | None,
 ) -> int:
-    """Compare policies with each other and with a proven bound.
-
-    Without --policies it takes the quick ones. On a clock, where batches take time, there is no
-    bound: bounds count steps.
-    """
+    """Compare policies with each other and with a proven bound."""
     check_clock_options(clock, until, warm_up)
     if clock is not None:
         if html is not None or schedules is not None:
@@ -225,11 +221,7 @@ def bound(instance: Instance, output: Output, method: Any, certificate: str | No
 @trace_options
 @click.argument("schedule")
 def check(instance: Instance, output: Output, schedule: str) -> int:
-    """Check that a schedule of TRACE is feasible.
-
-    SCHEDULE is a JSON object with the list "starts": for each request the number of steps that were
-    complete when it started. The exit code is 1 if the schedule breaks a rule.
-    """
+    """Check that a schedule of TRACE is feasible."""
     plan = optsched.Schedule.from_json(Path(schedule), instance)
     violations = plan.check()
     output.say(str(plan))
@@ -269,10 +261,7 @@ def check(instance: Instance, output: Output, schedule: str) -> int:
 @trace_options
 @click.argument("certificate")
 def check_certificate(instance: Instance, output: Output, certificate: str) -> int:
-    """Check the certificate of a bound in exact integers.
-
-    Nothing that the certificate claims is trusted. The exit code is 1 if it claims too much.
-    """
+    """Check the certificate of a bound in exact integers."""
     claimed = optsched.read_certificate(Path(certificate))
     with output.progress("verifying the certificate"):
         proven = optsched.verify(claimed, instance)

@@ -91,12 +91,7 @@ def regret(
     html: str | None,
     **options: Any,
 ) -> int:
-    """Compare online policies with the optimum in hindsight.
-
-    Their regret is a proven interval. The requests of TRACE are drawn with replacement and arrive
-    by a Poisson process; a family has arrivals of its own. family:equal-prompts is the setting of
-    the regret theorem.
-    """
+    """Compare online policies with the optimum in hindsight."""
     from optsched.experiments.regrets import overload_threshold
 
     if html is not None:

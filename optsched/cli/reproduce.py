@@ -27,12 +27,7 @@ from optsched.errors import OptschedError
 def reproduce(
     names: tuple[str, ...], output: Output, listing: bool, out: str | None, **options: Any
 ) -> int:
-    """Regenerate tables and figures of the papers.
-
-    NAME is one that --list shows, or all. Each gets a table (CSV), a plot (PNG) and the paper's
-    values beside ours with verdicts (JSON); index.html shows them all. Ctrl-C loses no finished
-    part: the same command resumes where it stopped.
-    """
+    """Regenerate tables and figures of the papers."""
     from optsched.papers import TARGETS, reproduce_into
     from optsched.papers.driver import describe
 

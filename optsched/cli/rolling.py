@@ -106,12 +106,7 @@ def rolling(
     log: str | None,
     **settings: Any,
 ) -> int:
-    """Plan a window of waiting requests, again and again.
-
-    What is due starts, and then it plans again. Shown beside its fallback, mc-sf and area with a
-    proven lower bound, as by compare. Ctrl-C ends the planning: the fallback decides the rest, and
-    all output is written.
-    """
+    """Plan a window of waiting requests, again and again."""
     from optsched.comparison.steps import StepComparison, load_kernels
     from optsched.execution import check_log_name
     from optsched.policies import RollingPolicy, get_policies, split_names

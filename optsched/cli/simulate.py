@@ -73,11 +73,7 @@ def simulate(
     beta: float | None,
     log: str | None,
 ) -> int:
-    """Run one policy and keep all that happened.
-
-    Shown are latency, first tokens, memory and preemptions; --log has all attempts. The exit code
-    is 1 if the policy does not complete all requests: its run repeats itself or was given up.
-    """
+    """Run one policy and keep all that happened."""
     from optsched.execution import check_log_name
 
     if log is not None:

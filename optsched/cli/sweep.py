@@ -35,11 +35,7 @@ from optsched.cli.presentation import command, examples
 )
 @click.option("--resume", is_flag=True, help="Resume with what is in the folder.")
 def sweep(config: str, output: Output, out: str, executor: Any, seed: int, **options: Any) -> int:
-    """Run instances x policies x seeds of a TOML file.
-
-    Each run is one row of a Parquet folder. Ctrl-C or a crash loses no finished run: --resume does
-    only what is missing. --seed moves all seeds of the file.
-    """
+    """Run instances x policies x seeds of a TOML file."""
     if executor == "dask":
         with contextlib.suppress(ImportError):
             import distributed  # noqa: F401 - sets its loggers up

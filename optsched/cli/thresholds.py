@@ -107,12 +107,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     help="For a trace: requests per second (default: its own).",
 )
 def thresholds(output: Output, types: str, clock: str | None, **options: Any) -> int:
-    """Compute thresholds of WAIT or Nested WAIT.
-
-    TYPES is a TOML file with a [[type]] table of prompt, output and rate (per second) for each
-    type, and d0 and d1 or a clock; or a trace, from which types are estimated. The fluid
-    equilibrium comes first; where there is none, the exit code is 1.
-    """
+    """Compute thresholds of WAIT or Nested WAIT."""
     from optsched.clock import get_clock
     from optsched.models.fluid.equilibrium import equilibrium
 

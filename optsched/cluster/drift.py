@@ -44,20 +44,7 @@ class Profiles:
 
 
 class Gains(NamedTuple):
-    """The tokens that requests have gained by their age, in one array.
-
-    Attributes
-    ----------
-    sizes
-        Load of each request at age 0, its first step; shape (n,).
-    gains
-        All gains one after another; request i at age j has gained ``gains[first[i] + j]``, or
-        ``gains[first[i] + last[i]]`` from age ``last[i]`` on.
-    first, last
-        Shape (n,).
-    growth
-        What a router expects a request to have gained at ages 0, 1, ..., horizon.
-    """
+    """The tokens that requests have gained by their age, in one array."""
 
     sizes: IntArray
     gains: IntArray
@@ -67,35 +54,7 @@ class Gains(NamedTuple):
 
 
 def gains_of(instance: Instance, drift: int | npt.ArrayLike | Profiles, horizon: int) -> Gains:
-    r"""Tabulate :math:`w_i^{(j)}` by age.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    drift
-        Tokens gained per step: a whole number (1 for decoding), a sequence
-        :math:`\delta_1, \delta_2, \dots` by age whose last entry repeats, or `Profiles`.
-    horizon
-        How many steps a router looks ahead.
-
-    Returns
-    -------
-    Gains
-        The table; for profiles, the expected growth is the mean over the requests that are alive
-        at that age, rounded.
-
-    Raises
-    ------
-    InstanceError
-        If a load would fall below zero, or a profile has not the length of its output.
-
-    Examples
-    --------
-    >>> from optsched import Instance
-    >>> gains_of(Instance([5], [4], 9), [2, -1], horizon=3).growth
-    array([0, 2, 1, 0])
-    """
+    r"""Tabulate :math:`w_i^{(j)}` by age."""
     if isinstance(drift, Profiles):
         return _profiles(instance, drift, horizon)
     steps = as_integers("drift", np.atleast_1d(np.asarray(drift)))
@@ -120,20 +79,7 @@ def gains_of(instance: Instance, drift: int | npt.ArrayLike | Profiles, horizon:
 
 
 def reservations(instance: Instance, gains: Gains) -> IntArray:
-    """Return the most tokens that each request can come to hold, by what is known on admission.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    gains
-        Their gains by age.
-
-    Returns
-    -------
-    IntArray
-        Shape (n,). With drift 1 prompt and output, or prompt and upper bound of the output.
-    """
+    """Return the most tokens that each request can come to hold, by what is known on admission."""
     most = np.empty(len(instance), dtype=np.int64)
     shared = not gains.first.any() and (gains.last == gains.last[0]).all()
     if shared:

@@ -268,18 +268,7 @@ def get_routing(routing: str | Routing, **options: Any) -> Routing:
 
 
 def get_routings(routings: Iterable[str | Routing]) -> list[Routing]:
-    """Look several routing policies up, each at most once.
-
-    Parameters
-    ----------
-    routings
-        Names or policies.
-
-    Returns
-    -------
-    list of Routing
-        The policies, in the order given.
-    """
+    """Look several routing policies up, each at most once."""
     found = [get_routing(routing) for routing in routings]
     names = [routing.name for routing in found]
     if not found:

@@ -31,15 +31,7 @@ CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
-    """A mean over traces and its 95 % confidence interval (Student's t).
-
-    Attributes
-    ----------
-    mean
-        The mean; of ratios the geometric one.
-    low, high
-        The interval; the same as the mean where there is one trace only.
-    """
+    """A mean over traces and its 95 % confidence interval (Student's t)."""
 
     mean: float
     low: float
@@ -51,14 +43,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClusterComparison(Comparison[ClusterRun]):
-    """Runs of several routing policies on the same traces: `runs` has one per trace and policy.
-
-    >>> from optsched import Cluster, compare, family
-    >>> traces = [family("lognormal", n=3000, seed=seed) for seed in range(3)]
-    >>> comparison = compare(traces, ["fcfs", "lpt"], cluster=Cluster(8, 48), steps=900)
-    >>> comparison.ratio("imbalance_tokens", "fcfs", "lpt").low > 1
-    True
-    """
+    """Runs of several routing policies on the same traces: `runs` has one per trace and policy."""
 
     cluster: Cluster
     runs: dict[str, list[ClusterRun]]
@@ -86,19 +71,12 @@ class ClusterComparison(Comparison[ClusterRun]):
         return _interval(self.values(metric, policy))
 
     def ratio(self, metric: str, policy: str, baseline: str) -> Interval:
-        """Return the geometric mean over traces of a policy's positive metric over a baseline's.
-
-        It is paired, so that what traces have in common does not widen the interval.
-        """
+        """Return the geometric mean over traces of a policy's positive metric over a baseline's."""
         logs = np.log(self.values(metric, policy)) - np.log(self.values(metric, baseline))
         return Interval(*(math.exp(value) for value in _interval(logs)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return cluster, traces and metrics as plain data, ready for JSON.
-
-        With several traces the metrics are means, "max_wait_steps" and "stuck" the largest, and
-        "intervals" has the 95 % intervals.
-        """
+        """Return cluster, traces and metrics as plain data, ready for JSON."""
         first = next(iter(self.runs.values()))
         return {
             "cluster": self.cluster.to_dict(),
@@ -157,11 +135,7 @@ def compare_on_cluster(
     warm_up: int | None = None,
     **options: Any,
 ) -> ClusterComparison:
-    """Run several routing policies on the same traces.
-
-    `warm_up` steps are left out of averages; None leaves out 300, or a quarter of a shorter run.
-    Random choices of a policy differ from trace to trace.
-    """
+    """Run several routing policies on the same traces."""
     traces = [instances] if isinstance(instances, Instance) else list(instances)
     if not traces:
         raise InstanceError("there is no trace to compare policies on")
@@ -185,12 +159,7 @@ def compare_lookaheads(
     baselines: Sequence[str | Routing] = ("fcfs",),
     **options: Any,
 ) -> ClusterComparison:
-    """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4).
-
-    >>> from optsched import Cluster, family
-    >>> compare_lookaheads(family("uniform", n=50), Cluster(2, 4), [0, 5]).policies
-    ['fcfs', 'bf-io H=0', 'bf-io H=5']
-    """
+    """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4)."""
     routings = [BalanceRouting(lookahead=h, name=f"bf-io H={h}") for h in lookaheads]
     return compare_on_cluster(instances, cluster, [*baselines, *routings], **options)
 

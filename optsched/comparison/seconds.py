@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClockComparison(Comparison[ClockedRun]):
-    """What several policies made of an instance on one clock.
-
-    There is no bound here: bounds count steps, and how long a step takes depends on the policy.
-    `seconds` has the time that each run took to simulate; arrivals and completions before
-    `warm_up` do not count in the metrics.
-    """
+    """What several policies made of an instance on one clock."""
 
     instance: Instance
     clock: Clock

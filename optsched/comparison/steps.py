@@ -32,12 +32,7 @@ UNDER_INTERVALS = ("h-sf", "a-max", "a-min", "area-lower", "area-posterior")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StepComparison(Comparison[Execution]):
-    """Runs of several policies in steps, and a lower bound that holds for all of them.
-
-    `seconds` has the time that each run took, without compilation; `incomplete` the runs that do
-    not complete all requests, and so have no latency; `intervals` what the policies knew of the
-    outputs (None: the outputs).
-    """
+    """Runs of several policies in steps, and a lower bound that holds for all of them."""
 
     instance: Instance
     bound: Bound

@@ -111,11 +111,7 @@ def finish(
     on_progress: Callable[[Progress], object] | None = None,
     on_killed: Callable[[Cell], Result] | None = None,
 ) -> str:
-    """Carry out the cells that are not in the store, and say whether that was interrupted.
-
-    A cell whose process is killed is done again. Where it kills every process that tries it,
-    `on_killed` makes its result; without that function, the experiment ends with an error.
-    """
+    """Carry out the cells that are not in the store, and say whether that was interrupted."""
 
     def killed(cell: Cell) -> Result:
         if on_killed is not None:

@@ -158,11 +158,7 @@ def _timed(function: Callable[[Cell], Result], cells: list[Cell]) -> tuple[list[
 
 @cache
 def _keep_freed_memory() -> None:
-    """Set glibc's limits of memory that is given back as high as glibc itself does in time.
-
-    Dask starts its workers with a limit of 64 KB, and then every temporary array is fresh memory
-    that must be zeroed: a sixth of the time of short cells.
-    """
+    """Set glibc's limits of memory that is given back as high as glibc itself does in time."""
     with suppress(AttributeError, OSError, TypeError):  # another C library
         library = ctypes.CDLL(None)
         library.mallopt(ctypes.c_int(_M_MMAP_THRESHOLD), ctypes.c_int(32 << 20))

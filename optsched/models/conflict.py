@@ -114,32 +114,7 @@ class Conflict:
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """The steps within which each request of an instance has to run.
-
-    Parameters
-    ----------
-    instance
-        The requests; deadlines are hard.
-    horizon
-        Last step of all; None leaves the deadlines alone.
-    now
-        Step before which nothing can start.
-    running
-        How many requests, the first of the instance, are running at `now`: their windows hold one
-        start, whatever the horizon is (see `beside`).
-
-    Raises
-    ------
-    ModelError
-        If the horizon is no whole number from 1, or there is neither a horizon nor a deadline.
-
-    Examples
-    --------
-    >>> from optsched import Instance
-    >>> windows = Windows(Instance([1, 1], [2, 3], 9, arrivals=[0, 4]), horizon=6)
-    >>> windows.earliest, windows.due, windows.too_narrow
-    (array([0, 4]), array([6, 6]), array([1]))
-    """
+    """The steps within which each request of an instance has to run."""
 
     instance: Instance
     horizon: int | None = None

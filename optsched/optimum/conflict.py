@@ -265,10 +265,7 @@ class _Search:
         self._end = end
 
     def can_complete(self, requests: list[int], steps: list[int] | None = None) -> bool | None:
-        """Return whether requests can all complete in time; None if it is not known.
-
-        The memory is limited at the steps that are given, or at all.
-        """
+        """Return whether requests can all complete in time; None if it is not known."""
         windows, chosen = self._windows, set(requests)
         if not chosen or any(chosen <= known for known in self._feasible):
             return True

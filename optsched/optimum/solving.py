@@ -172,13 +172,7 @@ def _offer(state: State, start: object) -> None:
 
 
 def proven_horizon(instance: Instance, objective: ScheduleObjective = "total-latency") -> int:
-    """Return a step within which some optimal schedule completes, from a schedule and a bound.
-
-    It is usually much less than `optsched.models.safe_horizon`, which needs no schedule.
-
-    >>> proven_horizon(Instance([63, 1, 1], [1, 2, 2], memory=64))
-    3
-    """
+    """Return a step within which some optimal schedule completes, from a schedule and a bound."""
     state = State(instance, objective, "auto", Options())
     run_policies(state)
     return int((state.latest_starts() + instance.outputs).max())

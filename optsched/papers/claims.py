@@ -96,12 +96,7 @@ def _with_interval(ours: float | Estimate) -> Estimate:
 
 
 def verdict(claims: Sequence[Claim]) -> str:
-    """Return the verdict on all claims of a target, of which there is at least one.
-
-    "reproduced" if all hold and there are numbers among them, "reproduced in shape" if all that are
-    no numbers hold and there is such a claim; otherwise "not reproduced" with the reason of the
-    first claim that fails.
-    """
+    """Return the verdict on all claims of a target, of which there is at least one."""
     shapes = [claim for claim in claims if not claim.exact]
     failing = [claim for claim in claims if not claim.holds]
     if not failing:

@@ -38,11 +38,7 @@ class Study:
         return quick if self.quick else full
 
     def map(self, function: Callable[..., Any], arguments: Iterable[dict[str, Any]]) -> list[Any]:
-        """Call a function once per cell, with plain data; what was done before is not done again.
-
-        The function is defined at the top of a module, and its results are plain data too. They
-        come in the order of the arguments.
-        """
+        """Call a function once per cell, with plain data; what is done is not done again."""
         calls = list(arguments)
         keys = [_key(function, call) for call in calls]
         kept = Memory[Any]() if self.cells is None else JsonFolder(self.cells, keys)

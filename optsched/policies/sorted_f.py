@@ -37,13 +37,7 @@ class Selected:
 
 
 def sorted_f(method: BatchMethod, **options: Any) -> BatchPolicy:
-    """Return Sorted-F with a selection of batches and options of its own.
-
-    >>> from optsched import family, run
-    >>> rough = sorted_f("scaled-dp", epsilon=0.5)
-    >>> run(family("sorted-f-example-1"), rough).total_latency
-    45
-    """
+    """Return Sorted-F with a selection of batches and options of its own."""
     profile = "-profile" if options.get("fit") == "profile" else ""
     fit = "at every step" if profile else "by their peaks"
     how, source = _METHODS.get(method, (method, ""))

@@ -39,21 +39,7 @@ _Solve: TypeAlias = "Callable[[RequestTypes], IntArray]"
 
 
 class Queues(NamedTuple):
-    """Where requests queue, and how many must be there.
-
-    Attributes
-    ----------
-    entrance
-        First segment of each request, shape (n,).
-    before
-        The segment before each one, or -1, shape (m,).
-    length
-        Tokens made in each segment at most, shape (m,).
-    changes
-        Times from which thresholds hold, ascending from 0, shape (p,).
-    thresholds
-        Of each segment from each of these times on, shape (p, m).
-    """
+    """Where requests queue, and how many must be there."""
 
     entrance: IntArray
     before: IntArray

@@ -87,10 +87,7 @@ def plot_power(runs: ClusterRun | Iterable[ClusterRun], ax: Axes | None = None) 
 
 
 def plot_lookahead(comparison: ClusterComparison, ax: Axes | None = None) -> Axes:
-    """Plot the mean imbalance against the lookahead H, with 95 % confidence intervals.
-
-    The comparison has BF-IO with several lookaheads; policies without one are level lines.
-    """
+    """Plot the mean imbalance against the lookahead H, with 95 % confidence intervals."""
     ax = prepare(ax)
     windows, means, lows, highs = lookahead_curve(comparison).T
     places = np.arange(len(windows))

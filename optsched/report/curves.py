@@ -50,10 +50,7 @@ def memory_curve(schedule: Schedule, bins: int = 2000) -> tuple[IntArray, IntArr
 
 
 def latency_cdf(schedule: Schedule, points: int = 500) -> tuple[IntArray, FloatArray]:
-    """Return latencies, ascending, and the share of requests with at most each of them.
-
-    More latencies than `points` are thinned at even distances in rank; the extremes stay.
-    """
+    """Return latencies, ascending, and the share of requests with at most each of them."""
     latencies, counts = np.unique(schedule.latencies, return_counts=True)
     shares = np.cumsum(counts) / counts.sum()
     if len(latencies) > points:
@@ -72,11 +69,7 @@ def sample_by_start(schedule: Schedule, count: int) -> tuple[IntArray, IntArray]
 
 @dataclass(frozen=True)
 class Bands:
-    """Requests stacked up to the tokens held, the first to start at the bottom.
-
-    Between two events (starts or completions) every height is linear; `steps` has the begin and the
-    end of each such piece, so that an event stands twice, as an end and as the next begin.
-    """
+    """Requests stacked up to the tokens held, the first to start at the bottom."""
 
     requests: IntArray  # from the bottom to the top, shape (n,)
     steps: IntArray  # shape (2k,)
@@ -104,11 +97,7 @@ def stacked_bands(schedule: Schedule) -> Bands:
 
 @dataclass(frozen=True)
 class Bars:
-    """Requests as bars that grow while they make tokens.
-
-    They are stacked and make up the tokens held, or each has a row at its rank in the order of
-    starts, counted downwards, with heights to scale.
-    """
+    """Requests as bars that grow while they make tokens."""
 
     stacked: bool
     requests: IntArray  # that are drawn, shape (n,)

@@ -33,11 +33,7 @@ _SPREAD = 1.035  # factor by which policies are set apart, so that none hides an
 
 
 def plot_regret(result: Regret, load: float, ax: Axes | None = None) -> Axes:
-    """Plot the regret interval of each policy against the horizon, at one load.
-
-    Bands reach from the mean lower to the mean upper end of the regret; thin upright lines are the
-    confidence limits. The axis is linear below 0.01 steps and logarithmic above.
-    """
+    """Plot the regret interval of each policy against the horizon, at one load."""
     ax = _intervals(result, load, ("low", "high"), ("floor", "ceiling"), ax)
     ax.set_yscale("symlog", linthresh=_FLAT)
     ax.set_ylim(bottom=0)

@@ -145,11 +145,7 @@ def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = Non
 
 
 def plot_schedule(schedule: Schedule, ax: Axes | None = None, sample: int = _SAMPLE) -> Axes:
-    """Plot requests as bars that grow from their prompts to prompts plus outputs.
-
-    Few requests are stacked, so that they make up the tokens held. Of many a sample stands one
-    below the other, each with a line for the time it waits.
-    """
+    """Plot requests as bars that grow from their prompts to prompts plus outputs."""
     from matplotlib.collections import LineCollection, PolyCollection
 
     ax = prepare(ax)

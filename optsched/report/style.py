@@ -74,10 +74,7 @@ _MARKERS = "PX<>*ph"
 
 
 def line_styles(policies: Iterable[str]) -> list[LineStyle]:
-    """Choose the looks of policies that appear together.
-
-    The basic policies always look the same; others depend on their position among the others.
-    """
+    """Choose the looks of policies that appear together."""
     names = list(policies)
     others = list(dict.fromkeys(name for name in names if name not in _KNOWN))
     looks = _KNOWN | {

@@ -213,10 +213,7 @@ def claims_table(result: dict[str, Any]) -> Table:
 
 
 def facts_table(result: Any) -> Table:
-    """Return the numbers and words of a result's `to_dict()`, or of a mapping, as two columns.
-
-    What is missing, and what holds several values, is left out.
-    """
+    """Return the numbers and words of a result's `to_dict()`, or of a mapping, as two columns."""
     facts = result if isinstance(result, Mapping) else result.to_dict()
     table = Table(box=box.SIMPLE_HEAD, show_header=False)
     table.add_column("fact")

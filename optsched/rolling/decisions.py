@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Decisions:
-    """How the decisions of one run came about: `Execution.decisions` of a rolling horizon.
-
-    `seconds` is the time that the run took, without compilation; `interrupted` says whether
-    Ctrl-C ended the planning, after which the fallback decided all that was left.
-    """
+    """How the decisions of one run came about: `Execution.decisions` of a rolling horizon."""
 
     policy: RollingPolicy
     counts: Counts

@@ -35,32 +35,7 @@ _LEAST = 2  # scenarios, for a standard error
 
 @dataclass
 class Counts:
-    """How decisions came about.
-
-    Attributes
-    ----------
-    seconds
-        Of each decision.
-    planned
-        Decisions that a plan made.
-    failed
-        Decisions of the fallback because the model or its solver failed, or its plan did not fit.
-    late
-        Decisions of the fallback because the plan came after twice the budget.
-    overruled
-        Decisions of the fallback because it was better than the plan in possible scenarios.
-    without_budget
-        Decisions of the fallback because there was no time for anything else.
-    interrupted
-        Decisions of the fallback because Ctrl-C had ended all planning; not in `seconds`.
-    cut
-        Searches that the budget ended before their work was done; only they make a run depend on
-        the speed of the machine, and late plans.
-    requests
-        Requests in all windows.
-    reasons
-        What the failures said, and how often.
-    """
+    """How decisions came about."""
 
     seconds: list[float] = field(default_factory=list)
     planned: int = 0
@@ -75,19 +50,7 @@ class Counts:
 
 
 class Driver:
-    """Decides what starts now, for `optsched.policies.DecisionPolicy`; it lasts for one run.
-
-    Of the forecast it reads only the requests that have arrived.
-
-    Parameters
-    ----------
-    policy
-        The settings.
-    seed
-        Of all randomness.
-    on_progress
-        Called after each decision with the requests that run or are complete, and all.
-    """
+    """Decides what starts now, for `optsched.policies.DecisionPolicy`; it lasts for one run."""
 
     def __init__(
         self,
@@ -284,16 +247,7 @@ class Driver:
 
 
 class Finisher:
-    """Repeats what a driver decided until Ctrl-C, and leaves the rest to the fallback.
-
-    Ctrl-C may strike in the middle of a step of the simulation, whose state is then no state at
-    all; so the run begins again, without planning.
-
-    Parameters
-    ----------
-    driver
-        Of the run that was interrupted. What the fallback decides is counted there.
-    """
+    """Repeats what a driver decided until Ctrl-C, and leaves the rest to the fallback."""
 
     def __init__(self, driver: Driver) -> None:
         self._counts = driver.counts

@@ -46,16 +46,7 @@ def by_search(window: Window) -> Plan:
 
 
 def by_program(window: Window) -> Plan:
-    """Plan by the hindsight program, solved by HiGHS: within its horizon no plan is better.
-
-    A tenth of the time goes to a search, whose plan is the start of the solver and sets its
-    horizon. Where HiGHS is not done in time its best plan counts, as one that was cut.
-
-    Raises
-    ------
-    SolverError
-        If HiGHS has no plan at all.
-    """
+    """Plan by the hindsight program, solved by HiGHS: within its horizon no plan is better."""
     began = time.perf_counter()
     found, _ = by_search(replace(window, seconds=window.seconds / 10))
     if not found.any() and not window.prices.any():

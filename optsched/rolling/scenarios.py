@@ -25,17 +25,7 @@ _SURE = 2.0  # standard errors beyond which the fallback is taken to be better
 
 
 class Past(NamedTuple):
-    """Requests that have arrived so far: tokens and keys of the fallback's order, and their rate.
-
-    Attributes
-    ----------
-    prompts, outputs
-        Tokens, shape (m,).
-    keys
-        In the order of the fallback, smaller is more urgent, shape (m,).
-    rate
-        Arrivals per step.
-    """
+    """Requests that arrived so far: tokens, keys of the fallback's order, and their rate."""
 
     prompts: IntArray
     outputs: IntArray
@@ -52,29 +42,7 @@ def plan_is_worse(
     count: int,
     deadline: float,
 ) -> bool:
-    """Return whether the fallback does better than a plan on scenarios, beyond chance.
-
-    Parameters
-    ----------
-    window
-        The waiting and the running requests.
-    keys
-        Of the window's requests in the order of the fallback, shape (n,).
-    plan, fallback
-        Starts, shape (n,).
-    past
-        What arrivals are like.
-    count
-        How many to draw, two or more.
-    deadline
-        When to give up, on the clock of `time.perf_counter`.
-
-    Returns
-    -------
-    bool
-        Whether total latency under the plan is larger by more than two standard errors; False
-        where there was no time to tell.
-    """
+    """Return whether the fallback does better than a plan on scenarios, beyond chance."""
     if np.array_equal(plan == 0, fallback == 0) and np.array_equal(
         np.argsort(plan, kind="stable"), np.argsort(fallback, kind="stable")
     ):
@@ -129,10 +97,7 @@ def _sum_of_starts(
     now: IntArray,
     order: IntArray,
 ) -> int:
-    """Start some of the first requests now and admit all the others; give the sum of starts.
-
-    The last requests arrive at `arrivals`, all before them wait.
-    """
+    """Start some of the first requests now and admit all the others; give the sum of starts."""
     longest = max(outputs.max(), len(load))
     usage = np.zeros(4 * longest + 64, dtype=np.int64)
     window = np.zeros(2, dtype=np.int64)

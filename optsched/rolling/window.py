@@ -23,28 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """What a model of a rolling horizon gets to see; step 0 is now.
-
-    Attributes
-    ----------
-    prompts, outputs
-        Tokens of each waiting request in the window, shape (n,); outputs as far as they are known.
-    memory
-        Tokens that the worker holds at most.
-    running
-        Requests that are running.
-    prices
-        Price of a token at steps 1, 2, ..., for the requests that wait outside of the window: by so
-        much a token-step taken from them raises their total latency. Later steps are free.
-    order
-        The window in the order of the fallback, shape (n,).
-    hint
-        Starts in the last plan, shape (n,); -1 where it had none.
-    seconds
-        Time that is left for the decision.
-    seed
-        Of whatever is random.
-    """
+    """What a model of a rolling horizon gets to see; step 0 is now."""
 
     prompts: IntArray
     outputs: IntArray
@@ -78,20 +57,7 @@ class Window:
         return usage
 
     def place(self, order: IntArray, *, prefix: bool = True) -> IntArray:
-        """Start requests in an order, each as soon as it fits.
-
-        Parameters
-        ----------
-        order
-            Requests of the window, most urgent first, shape (n,).
-        prefix
-            Whether none starts before the one before it; else each takes any room that is left.
-
-        Returns
-        -------
-        IntArray
-            Starts, shape (n,).
-        """
+        """Start requests in an order, each as soon as it fits."""
         starts = np.zeros(len(self), dtype=np.int64)
         usage = self.usage()
         place_in_order(self.prompts, self.outputs, self.memory, usage, order, prefix, starts)
@@ -102,11 +68,7 @@ class Window:
         return float(priced_cost(self.prompts, self.outputs, self.price_sums, starts))
 
     def fits(self, starts: npt.ArrayLike) -> bool:
-        """Tell whether starts are whole, not in the past, and within the memory at every step.
-
-        Where the running requests alone are too much, as a wrong forecast may have it, none may
-        be started beside them.
-        """
+        """Tell whether starts are whole, not in the past, and within the memory at every step."""
         given = np.asarray(starts)
         if given.shape != (len(self),) or not np.issubdtype(given.dtype, np.integer):
             return False
@@ -122,18 +84,7 @@ class Window:
         return bool((held[added > 0] <= self.memory).all())
 
     def program(self, horizon: int | None = None) -> HindsightProgram:
-        """Write the window as a hindsight program with priced memory.
-
-        Parameters
-        ----------
-        horizon
-            Last step. None takes the end of the fallback's plan and the longest output after it.
-
-        Returns
-        -------
-        HindsightProgram
-            Its cost is `cost` plus the outputs.
-        """
+        """Write the window as a hindsight program with priced memory."""
         if horizon is None:
             plan = self.place(self.order)
             horizon = int((plan + self.outputs).max() + self.outputs.max())
@@ -146,30 +97,7 @@ class Window:
 
 
 def prices_of_rest(areas: IntArray, before: int, memory: int) -> FloatArray:
-    r"""Price memory for requests that are served after others, all of the memory at a time.
-
-    These are the dual prices of the memory-time relaxation (docs/bounds.md): a token-step at
-    :math:`t` is worth :math:`1 / M` for each request that is not complete by then.
-
-    Parameters
-    ----------
-    areas
-        Memory-time of the requests, shape (n,).
-    before
-        Token-steps of those ahead of them.
-    memory
-        Tokens :math:`M` that the worker holds.
-
-    Returns
-    -------
-    FloatArray
-        Prices of steps 1, 2, ... until the last would complete.
-
-    Examples
-    --------
-    >>> prices_of_rest(np.array([20, 20]), before=20, memory=10)
-    array([0.2 , 0.2 , 0.15, 0.1 , 0.05, 0.  ])
-    """
+    r"""Price memory for requests that are served after others, all of the memory at a time."""
     if not len(areas):
         return np.zeros(0)
     ends = (before + np.cumsum(np.concatenate([[0], np.sort(areas)]))) / memory

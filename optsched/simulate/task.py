@@ -12,27 +12,7 @@ if TYPE_CHECKING:
 
 
 class Task(NamedTuple):
-    """A policy to run on an instance.
-
-    Attributes
-    ----------
-    instance
-        The requests, with their true outputs.
-    policy
-        The policy, of the kind that the runner is for, under its rule of admission.
-    clock
-        How long batches take; `UNIT` in steps.
-    intervals
-        What the policy may know of the outputs.
-    seed
-        Of all randomness in the policy.
-    patience
-        Batches without a completion or an arrival after which a run is given up.
-    until
-        Form no batch at or after this time.
-    on_progress
-        Called now and then with the requests that run or are complete, and all.
-    """
+    """A policy to run on an instance."""
 
     instance: Instance
     policy: Any

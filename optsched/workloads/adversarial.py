@@ -69,34 +69,7 @@ def _as_printed(
 
 
 def opposite_orders(instance: Instance) -> tuple[int, int]:
-    r"""Total latency of two types of requests, in full batches that follow one another.
-
-    A type of :math:`c` requests in batches of :math:`p`, each of :math:`o` steps, that begins at
-    step :math:`t` costs :math:`t c + o \sum_j j p_j` with :math:`p_j = p` but for the last batch.
-    This is what the proofs of Sorted-F Theorem 1 and EC.1 add up.
-
-    Parameters
-    ----------
-    instance
-        Requests of two types, which need not arrive in order; arrivals do not count.
-
-    Returns
-    -------
-    tuple of int
-        The total latency with the type of the first request first, and with it second. The
-        prefix rule in the same order is never worse: no request starts later.
-
-    Raises
-    ------
-    InstanceError
-        If there are more than two types, or fewer.
-
-    Examples
-    --------
-    >>> from optsched import family
-    >>> opposite_orders(family("sorted-f-example-1"))
-    (64, 45)
-    """
+    r"""Total latency of two types of requests, in full batches that follow one another."""
     pairs = np.stack([instance.prompts, instance.outputs], axis=1)
     types, at, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
     if len(types) != 2:
@@ -155,12 +128,7 @@ def _balanced(
     *,
     of_first: bool,
 ) -> Requests:
-    """Take so many batches of two types that serving the first type first is as bad as can be.
-
-    With a batches of p requests over d steps, and b of q over e, the orders cost
-    d p a (a + 1) / 2 + e q b (b + 1) / 2 plus d a b q, or plus e b a p. If d q is far above e p,
-    their ratio is largest where the first two terms are equal. One of a and b is given.
-    """
+    """Take so many batches of two types that serving the first type first is as bad as can be."""
     if memory < 16:
         raise InstanceError(f"memory is {memory}, but this family needs 16 or more")
     if int(batches) != batches or batches < 1:
@@ -258,10 +226,7 @@ def three_partition(rng: np.random.Generator, n: int, memory: int) -> Requests:
 
 
 def partition_no(rng: np.random.Generator, n: int, memory: int) -> Requests:
-    """Make the requests of a question of Partition that parity answers with no.
-
-    All numbers are even and half of their sum, the memory, is odd.
-    """
+    """Make the requests of a question of Partition that parity answers with no."""
     halves = memory
     if not memory % 2 or not 3 <= n <= halves:
         raise InstanceError(
@@ -275,10 +240,7 @@ def partition_no(rng: np.random.Generator, n: int, memory: int) -> Requests:
 
 
 def three_partition_no(rng: np.random.Generator, n: int, memory: int) -> Requests:
-    """Make the requests of a question of 3-Partition that divisibility answers with no.
-
-    All numbers are multiples of a prime that divides n / 3, but not the memory.
-    """
+    """Make the requests of a question of 3-Partition that divisibility answers with no."""
     groups = n // 3
     prime = next((p for p in range(2, groups + 1) if groups % p == 0 and memory % p), 0)
     least, most = (memory // (4 * prime) + 1, (memory - 1) // (2 * prime)) if prime else (1, 0)

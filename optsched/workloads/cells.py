@@ -92,28 +92,7 @@ IGNORED = Kind(_single_lines, "text on one line", 0)
 
 
 def read_cells(cells: Any, kind: Kind) -> tuple[Values, BoolArray]:
-    """Read a column.
-
-    Parameters
-    ----------
-    cells
-        A pyarrow array of bytes, or of numbers already.
-    kind
-        What the cells should be.
-
-    Returns
-    -------
-    values
-        What was read, with a filler where that failed, shape (n,).
-    unreadable
-        Which cells are not of the kind, shape (n,).
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> read_cells(pa.array([b"7", b"12.0", b"12.5"]), WHOLE)
-    (array([ 7, 12,  0]), array([False, False,  True]))
-    """
+    """Read a column."""
     try:
         return kind.read(cells), np.zeros(len(cells), dtype=bool)
     except ValueError:

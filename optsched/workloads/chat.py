@@ -14,13 +14,7 @@ if TYPE_CHECKING:
 
 
 def chat(rng: np.random.Generator, n: int, memory: int) -> Requests:
-    """Draw independent lengths with the printed means and medians.
-
-    Prompts (mean 40.62, median 11) are lognormal below 500 words, outputs (mean 85.32, median 45)
-    gamma below 600, both rounded up. The limits are those of the public subset of the data; with
-    them mean and median leave no parameter free. A lognormal distribution of the outputs would have
-    too few of one to three words and too many of several hundred.
-    """
+    """Draw independent lengths with the printed means and medians."""
     from scipy.special import gammainc, gammaincinv, ndtr, ndtri
 
     mean, spread, longest = 2.432, 2.040, 499

@@ -142,57 +142,13 @@ def family(
 
 
 def family_from_text(text: str, memory: int | None = None) -> Instance:
-    """Make an instance from ``family:NAME,n=...,seed=...`` with any parameters of `family`.
-
-    Parameters
-    ----------
-    text
-        The name, and parameters as ``key=number``.
-    memory
-        Tokens that the worker holds at most; None means as many as in the paper.
-
-    Returns
-    -------
-    Instance
-        The requests.
-
-    Raises
-    ------
-    InstanceError
-        If the text is not of this form or `family` does not understand it.
-
-    Examples
-    --------
-    >>> family_from_text("family:uniform,n=30,seed=7")
-    <Instance 'uniform': 30 requests, memory 100>
-    """
+    """Make an instance from ``family:NAME,n=...,seed=...`` with any parameters of `family`."""
     name, parameters = parse_family(text)
     return family(name, memory=memory, **parameters)
 
 
 def parse_family(text: str) -> tuple[str, dict[str, Any]]:
-    """Take ``family:NAME,key=number,...`` apart.
-
-    Parameters
-    ----------
-    text
-        The name, and parameters as ``key=number``.
-
-    Returns
-    -------
-    tuple
-        The name and the parameters; whether they exist is for `family` to say.
-
-    Raises
-    ------
-    InstanceError
-        If the text is not of this form.
-
-    Examples
-    --------
-    >>> parse_family("family:uniform,n=30,load=0.9")
-    ('uniform', {'n': 30, 'load': 0.9})
-    """
+    """Take ``family:NAME,key=number,...`` apart."""
     name, *assignments = text.removeprefix("family:").split(",")
     parameters: dict[str, Any] = {}
     for assignment in assignments:
@@ -250,24 +206,7 @@ def _mixed(rng: np.random.Generator, n: int, memory: int) -> Requests:
 def _chat_and_summaries(
     rng: np.random.Generator, n: int, memory: int, summaries: float = 0.2
 ) -> Requests:
-    """Draw 80 % chats and 20 % summaries in random order.
-
-    Each distribution has the mean and the median that Sorted-F Section 7 states for its part:
-
-    ==================  =======  ======  ==============================================
-    lengths             mean     median  drawn from
-    ==================  =======  ======  ==============================================
-    chat prompts        41.84    12      log-logistic; lognormal would put the median
-                                         of the mix at 20 instead of 18
-    chat outputs        85.35    43      lognormal
-    summaries' prompts  2546.39  2667.5  beta on [0, 4096], which leans to the right and
-                                         has the spread of the data as well (945)
-    summaries' outputs  296.08   161     lognormal
-    ==================  =======  ======  ==============================================
-
-    All are rounded and clipped to [1, 4096]. The draws are stratified, one in each n-th part of a
-    distribution, so that few requests have the moments of many.
-    """
+    """Draw 80 % chats and 20 % summaries in random order."""
     from scipy.special import betaincinv, ndtri
 
     if not 0 <= summaries <= 1:
@@ -318,10 +257,7 @@ def _lognormal(
     output_cv: float = 0.9,
     output_most: int = 4096,
 ) -> Requests:
-    """Draw prompts and outputs that reproduce BF-IO Table 1 on 16 workers of 72 slots.
-
-    Means and coefficients of variation are those before clipping.
-    """
+    """Draw prompts and outputs that reproduce BF-IO Table 1 on 16 workers of 72 slots."""
 
     def lengths(name: str, mean: float, cv: float, most: int) -> IntArray:
         if not (mean > 0 and cv >= 0 and most >= 1):

@@ -28,23 +28,7 @@ Record = dict[str, str] | str
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
-    """Open a file, packed with gzip or not, and name it in every error while it is being read.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Yields
-    ------
-    BufferedReader
-        Its unpacked bytes.
-
-    Raises
-    ------
-    InstanceError
-        If the file is missing, empty, no file, not readable or damaged.
-    """
+    """Open a file, packed with gzip or not, and name it in every error while it is being read."""
     try:
         with path.open("rb") as raw:
             start = raw.peek(2)[:2]
@@ -66,30 +50,7 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 
 
 def csv_header(line: bytes, source: str) -> list[str]:
-    """Split a header line into the names of its columns.
-
-    Parameters
-    ----------
-    line
-        The first line of a file.
-    source
-        The file, for the message.
-
-    Returns
-    -------
-    list[str]
-        The names, without spaces around them.
-
-    Raises
-    ------
-    InstanceError
-        If the line is not text or no line.
-
-    Examples
-    --------
-    >>> csv_header(b"prompt_tokens, output_tokens", "trace.csv")
-    ['prompt_tokens', 'output_tokens']
-    """
+    """Split a header line into the names of its columns."""
     try:
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -109,25 +70,7 @@ class IrregularError(Exception):
 
 
 def csv_batches(stream: BinaryIO, header: list[str]) -> Iterator[dict[str, Any]]:
-    """Read a CSV file after its header line.
-
-    Parameters
-    ----------
-    stream
-        The bytes after the header line.
-    header
-        The names of the columns.
-
-    Yields
-    ------
-    dict[str, Any]
-        Pyarrow arrays of bytes by column.
-
-    Raises
-    ------
-    IrregularError
-        If a row has more or fewer cells than the header.
-    """
+    """Read a CSV file after its header line."""
     import pyarrow as pa
     import pyarrow.csv
 
@@ -148,25 +91,7 @@ def csv_batches(stream: BinaryIO, header: list[str]) -> Iterator[dict[str, Any]]
 
 
 def jsonl_batches(stream: BinaryIO, names: list[str]) -> Iterator[dict[str, Any]]:
-    """Read a file with one JSON object per line.
-
-    Parameters
-    ----------
-    stream
-        The bytes of the file.
-    names
-        The keys to read.
-
-    Yields
-    ------
-    dict[str, Any]
-        Pyarrow arrays of numbers by key.
-
-    Raises
-    ------
-    IrregularError
-        If a line holds no object, or one of the values is no number.
-    """
+    """Read a file with one JSON object per line."""
     import pyarrow as pa
     import pyarrow.json
 
@@ -191,20 +116,7 @@ def jsonl_batches(stream: BinaryIO, names: list[str]) -> Iterator[dict[str, Any]
 def record_batches(
     records: Iterable[tuple[int, Record]], names: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """Read any file slowly.
-
-    Parameters
-    ----------
-    records
-        Lines and what stands on them.
-    names
-        The columns to read.
-
-    Yields
-    ------
-    dict[str, Any]
-        Pyarrow arrays of bytes by column, all empty for a record without cells.
-    """
+    """Read any file slowly."""
     import pyarrow as pa
 
     records = iter(records)
@@ -217,24 +129,7 @@ def record_batches(
 
 
 def csv_records(stream: BinaryIO) -> Generator[tuple[int, Record], None, None]:
-    """Read a CSV file slowly, with the line that each row starts on.
-
-    Parameters
-    ----------
-    stream
-        The bytes from the header line on.
-
-    Yields
-    ------
-    tuple[int, Record]
-        Number of a line, the header being line 1, and the cells of the row, in which surrogates
-        stand for bytes that are not UTF-8.
-
-    Raises
-    ------
-    csv.Error
-        If the bytes cannot be split into rows.
-    """
+    """Read a CSV file slowly, with the line that each row starts on."""
     line = 0
     text = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
     try:
@@ -254,23 +149,7 @@ def csv_records(stream: BinaryIO) -> Generator[tuple[int, Record], None, None]:
 
 
 def jsonl_records(stream: BinaryIO) -> Generator[tuple[int, Record], None, None]:
-    """Read a file with one JSON object per line slowly.
-
-    Parameters
-    ----------
-    stream
-        The bytes of the file.
-
-    Yields
-    ------
-    tuple[int, Record]
-        Number of a line, and the values on it as JSON text.
-
-    Examples
-    --------
-    >>> list(jsonl_records(io.BytesIO(b'{"timestamp": 0, "hash_ids": [1]}')))
-    [(1, {'timestamp': '0', 'hash_ids': '[1]'})]
-    """
+    """Read a file with one JSON object per line slowly."""
     for number, line in zip(itertools.count(1), stream):
         if line.strip():
             try:

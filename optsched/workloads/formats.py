@@ -15,28 +15,7 @@ FIELD_KINDS = {"weights": NUMBER, "labels": TEXT}
 
 @dataclass(frozen=True)
 class TraceFormat:
-    """What the columns of a trace mean.
-
-    Parameters
-    ----------
-    name
-        What people call the format.
-    fields
-        Field of `Instance` by column.
-    clock
-        Column of arrival times that must be turned into steps, if there is one.
-    clock_kind
-        How the cells of the clock are read.
-    units_per_second
-        How many of the clock's units make a second.
-    optional
-        Columns that may be absent; all others must be there.
-    ignored
-        Columns that the format may have and that say nothing about an instance.
-    public
-        Whether it is a record of real traffic. It then starts when its first request arrives, and
-        an empty prompt is missing data.
-    """
+    """What the columns of a trace mean."""
 
     name: str
     fields: dict[str, str]
@@ -117,36 +96,7 @@ CSV_FORMATS = (
 
 
 def recognised(header: list[str], source: str) -> TraceFormat:
-    """Tell which format a header line belongs to.
-
-    Parameters
-    ----------
-    header
-        The names of the columns.
-    source
-        The file, for the message.
-
-    Returns
-    -------
-    TraceFormat
-        The format that knows most of the columns.
-
-    Raises
-    ------
-    InstanceError
-        If a column is unknown, twice there or missing.
-
-    Examples
-    --------
-    >>> recognised(["TIMESTAMP", "ContextTokens", "GeneratedTokens"], "trace.csv").name
-    'Azure LLM inference'
-    >>> recognised(["prompt_tokens", "outputtokens"], "trace.csv")
-    Traceback (most recent call last):
-        ...
-    optsched.errors.InstanceError: trace.csv, line 1: unknown column 'outputtokens'; did you mean
-    'output_tokens'? Known: arrival, arrival_s, deadline, label, output_lower, output_tokens,
-    output_upper, prompt_tokens, weight
-    """
+    """Tell which format a header line belongs to."""
     form = max(CSV_FORMATS, key=lambda form: len(form.kinds.keys() & set(header)))
     known = form.kinds.keys()
     where = f"{source}, line 1"

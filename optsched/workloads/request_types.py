@@ -265,25 +265,7 @@ class RequestTypes:
 
 
 def output_classes(instance: Instance, classes: int) -> list[IntArray]:
-    """Sort the requests by output, and cut them into classes of equal size.
-
-    Parameters
-    ----------
-    instance
-        The requests.
-    classes
-        How many classes, at most one per request.
-
-    Returns
-    -------
-    list of IntArray
-        Requests of each class, by ascending output.
-
-    Raises
-    ------
-    InstanceError
-        If there are no so many requests.
-    """
+    """Sort the requests by output, and cut them into classes of equal size."""
     if not 1 <= classes <= len(instance):
         raise InstanceError(
             f"{classes} classes of {len(instance)} requests; choose 1 to {len(instance)}"
@@ -312,29 +294,7 @@ def stage_tokens(prompt: Any, first: Any, last: Any) -> Any:
 
 
 def stage_work(clock: Clock, prompt: int, first: int, last: int, *, prefill: bool) -> Fraction:
-    """Sum what a request adds to the time of its iterations from stage `first` to `last`.
-
-    Parameters
-    ----------
-    clock
-        A weighted sum.
-    prompt
-        Prompt tokens.
-    first, last
-        Stages, both included.
-    prefill
-        Whether the first of them prefills the prompt; all others decode.
-
-    Returns
-    -------
-    fractions.Fraction
-        In the clock's unit, exact for coefficients as they are written in decimals.
-
-    Raises
-    ------
-    ClockError
-        If the clock is a function.
-    """
+    """Sum what a request adds to the time of its iterations from stage `first` to `last`."""
     if not isinstance(clock, LinearClock):
         raise ClockError(
             f"clock {clock.name}: the fluid model needs a clock that is a weighted sum, not a "
@@ -358,13 +318,7 @@ _COUNTS = ("prefill_tokens", "decode_requests", "resident_tokens", "squared_prom
 
 
 def decimal(number: float) -> Fraction:
-    """Take a number as the decimal it is written as: 0.1 is one tenth.
-
-    Examples
-    --------
-    >>> decimal(0.1)
-    Fraction(1, 10)
-    """
+    """Take a number as the decimal it is written as: 0.1 is one tenth."""
     return Fraction(repr(float(number)))
 
 

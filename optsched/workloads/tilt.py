@@ -30,38 +30,7 @@ def resample(
     output_mean: float | None = None,
     output_median: int | None = None,
 ) -> Instance:
-    """Draw requests of a trace so that their lengths have given means and medians.
-
-    Parameters
-    ----------
-    instance
-        The trace to draw from; its arrivals, weights, deadlines and labels are left out.
-    n
-        Requests to draw, with replacement.
-    seed
-        Seed of the random generator.
-    prompt_mean, prompt_median, output_mean, output_median
-        What to reach in expectation; None leaves it free.
-
-    Returns
-    -------
-    Instance
-        Requests that all arrive at step 0.
-
-    Raises
-    ------
-    InstanceError
-        If no weights of the rows have these means and medians.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from optsched import Instance
-    >>> trace = Instance(np.arange(1, 101), np.ones(100, dtype=np.int64), memory=200)
-    >>> drawn = resample(trace, 10_000, prompt_mean=30, prompt_median=20)
-    >>> bool(abs(drawn.prompts.mean() - 30) < 1), bool(abs(np.median(drawn.prompts) - 20) <= 1)
-    (True, True)
-    """
+    """Draw requests of a trace so that their lengths have given means and medians."""
     columns: list[FloatArray] = []
     for lengths, mean, median in (
         (instance.prompts, prompt_mean, prompt_median),

@@ -71,21 +71,7 @@ class SkippedRow:
 
 @dataclass
 class Trace:
-    """A trace of a known format on its way to an instance.
-
-    Parameters
-    ----------
-    path
-        The file.
-    form
-        Its format.
-    header
-        Names of its columns, in their order.
-    limit
-        How many rows to read.
-    strict
-        Whether the first row at fault ends it all.
-    """
+    """A trace of a known format on its way to an instance."""
 
     path: Path
     form: TraceFormat
@@ -98,29 +84,7 @@ class Trace:
     def instance(
         self, stream: BinaryIO, memory: int, seconds_per_step: float
     ) -> tuple[Instance, list[SkippedRow]]:
-        """Read the rows.
-
-        Parameters
-        ----------
-        stream
-            The bytes of the file, after the header line if it has one.
-        memory
-            Tokens that the worker holds at most.
-        seconds_per_step
-            Length of a step.
-
-        Returns
-        -------
-        instance
-            The rows that can be requests.
-        skipped
-            The other rows.
-
-        Raises
-        ------
-        InstanceError
-            If there is no such row, or a row of the other kind and the trace is strict.
-        """
+        """Read the rows."""
         try:
             columns = self._columns(stream)
             fields = self._requests(columns, memory, seconds_per_step)
@@ -239,29 +203,7 @@ class Trace:
 def to_steps(
     times: Values, start: float, units_per_second: int, seconds_per_step: float
 ) -> IntArray:
-    """Turn clock times into the first steps that begin no earlier.
-
-    Parameters
-    ----------
-    times
-        Times in the units of the clock, shape (n,).
-    start
-        The time of step 0.
-    units_per_second
-        How many of the clock's units make a second.
-    seconds_per_step
-        Length of a step.
-
-    Returns
-    -------
-    IntArray
-        Steps, shape (n,); far ones are cut off just beyond the last step allowed.
-
-    Examples
-    --------
-    >>> to_steps(np.array([0.0, 0.1, 1.1, 1.12]), 0, 1, seconds_per_step=0.1)
-    array([ 0,  1, 11, 12])
-    """
+    """Turn clock times into the first steps that begin no earlier."""
     seconds = (times - start) / units_per_second
     # Integers are subtracted exactly; doubles carry the rounding of the times themselves.
     size = seconds if times.dtype.kind == "i" else (np.abs(times) + abs(start)) / units_per_second

@@ -99,11 +99,7 @@ def perform(task: Task) -> Cell:
 def enclose(
     instance: Instance, schedules: list[Schedule], time_limit: float = 0.0
 ) -> tuple[Schedule, Bound]:
-    """Return the best schedule known, checked, and a proven bound on the total latency.
-
-    The bound is proven by a certificate, the closed form, the bound of identical machines, or a
-    solver, which has `time_limit` seconds; without it the outcome does not depend on the clock.
-    """
+    """Return the best schedule known, checked, and a proven bound on the total latency."""
     known = [*schedules, run(instance, "area").schedule]
     for schedule in known:
         _check(schedule)

@@ -52,10 +52,7 @@ def large_requests(state: State) -> bool:
 
 
 def price_configurations(state: State, seed: int, effort: Effort | None = None) -> None:
-    """Raise the bound where large requests leave memory empty that nothing could use.
-
-    With more than one thread the others search meanwhile, unless an effort is given.
-    """
+    """Raise the bound where large requests leave memory empty that nothing could use."""
     if state.left <= 0 or state.finished:
         return
     before, stop = state.lowest, threading.Event()

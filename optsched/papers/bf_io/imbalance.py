@@ -26,11 +26,7 @@ _MAX_SLOTS = 10**30
 
 @lru_cache(maxsize=256)
 def expected_maximum(count: int) -> float:
-    r"""Return the mean of the largest of independent standard normal numbers.
-
-    It grows as :math:`\sqrt{2 \ln n}`, but more steeply where there are few: between 4 and 64
-    numbers like :math:`(\ln n)^{0.75}`.
-    """
+    r"""Return the mean of the largest of independent standard normal numbers."""
     if count < 1:
         raise ModelError(f"count is {count}, but there is no largest of less than 1 number")
     from scipy.integrate import quad
@@ -45,12 +41,7 @@ def expected_maximum(count: int) -> float:
 def slot_deviation(
     prompt_deviation: float, completion: float = 1.0, drift: float | Sequence[float] = 1.0
 ) -> float:
-    r"""Return the standard deviation of the tokens in a slot, prompt and growth (C15).
-
-    :math:`\sqrt{\sigma_s^2 + \delta^2 (1 - p) / p^2}`. A sequence of drifts is by age, and its last
-    entry repeats: then the variance is of its sum up to a geometric age. With :math:`p = 1` all
-    requests start and end together, so that growth is common to all.
-    """
+    r"""Return the standard deviation of the tokens in a slot, prompt and growth (C15)."""
     _check_completion(completion)
     gains = np.atleast_1d(np.asarray(drift, dtype=np.float64))
     # Age is at least a with probability (1 - p)^a. From the last entry on growth is linear in what
@@ -69,23 +60,14 @@ def slot_deviation(
 
 
 def fcfs_imbalance(workers: int, slots: int, deviation: float) -> float:
-    r"""Return the mean imbalance of first come, first served, where loads are normal.
-
-    :math:`G \sigma \sqrt B` times `expected_maximum` of :math:`G`, because sums of :math:`B`
-    independent slots are nearly normal; the paper's lower bound has `PROVEN_CONSTANT` times
-    :math:`\sqrt{\ln G}` there.
-    """
+    r"""Return the mean imbalance of first come, first served, where loads are normal."""
     return workers * deviation * math.sqrt(slots) * expected_maximum(workers)
 
 
 def improvement_bound(
     workers: int, slots: int, deviation: float, largest_prompt: int, completion: float = 1.0
 ) -> float:
-    r"""Return the least ratio of the imbalance of FCFS to that of BF-IO (Theorems 1 to 3).
-
-    :math:`c \, (p \sigma / s_\max) \sqrt{B \ln G} \, G / (G - 1)`, :math:`c` of the proof. Theorem
-    1 has :math:`p = 1`; 2 and 3 hold from `slots_required` on, and 3 takes :math:`\sigma_s`.
-    """
+    r"""Return the least ratio of the imbalance of FCFS to that of BF-IO (Theorems 1 to 3)."""
     if workers < 2:
         raise ModelError(f"workers is {workers}, but one alone is always balanced")
     _check_completion(completion)
@@ -94,13 +76,7 @@ def improvement_bound(
 
 
 def slots_required(workers: int, largest_prompt: int, completion: float) -> int:
-    r"""Return the fewest slots per worker that the proof of Theorem 2 asks for (C8).
-
-    The least :math:`B` from which on :math:`\gamma B p \ge 2 U_B`, where
-    :math:`\gamma = 1 - (2 s_\max - 1) / (4 s_\max)`,
-    :math:`U_B = 8 (s_\max + x) \max(\sqrt{p (1 - p) B \alpha}, \alpha)`,
-    :math:`\alpha = 3 \ln(G B)` and :math:`x = \lceil \alpha / p \rceil` (Lemma 4).
-    """
+    r"""Return the fewest slots per worker that the proof of Theorem 2 asks for (C8)."""
     _check_completion(completion)
     if largest_prompt < 1:
         raise ModelError(f"largest_prompt is {largest_prompt}, but must be at least 1")

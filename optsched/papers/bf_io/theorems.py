@@ -48,11 +48,7 @@ _SLACK = 0.05  # of fitted exponents: what seeds change
 
 
 def _run_both(workers: int, slots: int, drift: str, seed: int) -> dict[str, float]:
-    """Run FCFS and BF-IO on geometric outputs, overloaded by as little as possible.
-
-    The theorems are on the worst overloaded arrivals. The more wait, the more BF-IO can choose
-    from; so no more wait than are hardly ever all admitted at once.
-    """
+    """Run FCFS and BF-IO on geometric outputs, overloaded by as little as possible."""
     rng = np.random.default_rng(seed)
     per_step = workers * slots / _OUTPUT
     n = int(1.2 * (workers * slots + per_step * (_WARM_UP + _STEPS))) + 500

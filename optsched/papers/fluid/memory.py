@@ -55,10 +55,7 @@ def printed_batch(borders: IntArray, thresholds: IntArray) -> float:
 def least_plan(
     types: RequestTypes, segments: int, margins: Sequence[float], **chance: Any
 ) -> NestedWaitPlan:
-    """Return the thresholds of least memory bound over some margins.
-
-    Each margin has its least thresholds that keep (10).
-    """
+    """Return the thresholds of least memory bound over some margins."""
     program = NestedWaitThresholds(types, get_clock(CLOCK), equal_borders(segments))
     plans = []
     for margin in margins:

@@ -45,10 +45,7 @@ BIN_THRESHOLDS = (66, 43, 32, 24, 17, 11, 7, 4, 2, 1)
 
 
 def printed_thresholds(types: RequestTypes, batch: int) -> tuple[int, ...]:
-    r"""Return the thresholds of Section 6.1, :math:`B \rho_j / (l'_j + 1)`, rounded, at least 1.
-
-    They allot :math:`B \rho_j` requests of a batch to type j, and so serve short types faster.
-    """
+    r"""Return the thresholds of Section 6.1, :math:`B \rho_j / (l'_j + 1)`, rounded, at least 1."""
     shares = types.rates / types.rates.sum()
     return _whole(batch * shares / (types.outputs + 1))
 
@@ -97,11 +94,7 @@ def _wait(types: RequestTypes, batch: int) -> Row:
 
 
 def _nested(types: RequestTypes, thresholds: tuple[int, ...], most: int) -> tuple[Row, Row]:
-    """Pair the worker of the paper, and one that has memory for the published thresholds.
-
-    On the former the limit of requests at a time shall not bind: in the mean they hold too much
-    for so many to fit.
-    """
+    """Pair the worker of the paper, and one that has memory for the published thresholds."""
     borders = tuple(types.outputs.tolist())
     full = int(np.diff(borders, prepend=0) @ thresholds)
     published = NestedWaitPolicy(borders=borders, thresholds=thresholds)

@@ -68,10 +68,7 @@ def until(values: np.ndarray, run: ClockedRun, horizon: float) -> float:
 
 
 def _measures(run: ClockedRun, horizon: float) -> dict[str, float]:
-    """Measure what the theorems bound; tokens count with the prefill, as in (8).
-
-    The expected gap is that of the tokens not completed: the arrivals come as they may.
-    """
+    """Measure what the theorems bound; tokens count with the prefill, as in (8)."""
     done = run.completed & (np.nan_to_num(run.completions) <= horizon)
     left = run.instance.outputs[~done]
     return {
@@ -132,11 +129,7 @@ def _growth(
 
 
 def overflow_probability() -> float:
-    """Return the probability that Appendix A.3 prints as 0.391.
-
-    From the equilibrium x and y prompts of the two types arrive; then one of each as in the mean.
-    No request is left out, and in none of the next iterations may the tokens exceed 9.
-    """
+    """Return the probability that Appendix A.3 prints as 0.391."""
     fits = 0.0
     for x in range(10):
         for y in range(10):

@@ -68,11 +68,7 @@ def _theorem_6_2(study: Study) -> Outcome:
 
 
 def _expected(inverse: int, memory: int) -> dict[str, Any]:
-    r"""Bound the least ratio of expected latencies over all steps at which to start.
-
-    The algorithm starts the long request after :math:`k' M` steps, or after the short ones if they
-    have come by then. The short ones come after :math:`k M`, for uniform k.
-    """
+    r"""Bound the least ratio of expected latencies over all steps at which to start."""
     count = memory // inverse
     alone, meet = _latencies(inverse, memory)
     apart = alone + memory - count  # the long request ends before the short ones come, or waits

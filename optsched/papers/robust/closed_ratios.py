@@ -27,16 +27,7 @@ def a_max_printed_lower_bound(alpha: float) -> float:
 
 
 def a_max_workers(alpha: float, mix: float) -> float:
-    r"""Compute the ratio in the proof of Theorem 3.4, whose A_max reserves u tokens per request.
-
-    There are :math:`a u` requests of :math:`\ell` tokens and :math:`b \ell` of :math:`u`. With the
-    mix :math:`t = a / b`, for which the proof takes the root of alpha,
-
-    .. math:: \frac{(t + \alpha)(t + 1)}{\alpha (t^2 + 2 \alpha t + 1)} ,
-
-    which for every mix is at most :math:`(1 + \sqrt 2) / (2 \alpha)`: the order is
-    :math:`\alpha^{-1}`, not the printed :math:`\alpha^{-3/2}`.
-    """
+    r"""Compute the ratio in the proof of Theorem 3.4, whose A_max reserves u tokens per request."""
     _check("alpha", alpha, positive=True)
     if not 0 <= mix < math.inf:
         raise ModelError(f"mix is {mix}, but must be a number from 0")
@@ -50,26 +41,13 @@ def a_min_two_point(alpha: float) -> float:
 
 
 def a_l_two_point(alpha: float) -> float:
-    r"""Bound A_l for outputs that are l or u (Theorem 5.2).
-
-    :math:`1 + \alpha / (2 (1 - \alpha))` up to :math:`\alpha = 1/2`, where it is reached at
-    :math:`x_\ell / x_u = 1 / \alpha - 2`; :math:`1 + 2 \alpha^2` from there on, for long requests
-    alone.
-    """
+    r"""Bound A_l for outputs that are l or u (Theorem 5.2)."""
     _check("alpha", alpha)
     return 1 + (alpha / (2 * (1 - alpha)) if alpha <= 0.5 else 2 * alpha**2)
 
 
 def a_min_geometric(q: float) -> float:
-    r"""Compute the ratio of A_min for outputs with :math:`P(o = k) = (1 - q) q^{k - 1}`.
-
-    Section 5.2 plots it. Summing Lemma 4.6 over all outputs gives
-
-    .. math:: \frac{(1 + q)^2}{1 + q^2}
-              \Bigl[ 2 + 3 q - (1 + 4 q + q^2) \frac{\ln(1 + q)}{q} \Bigr] ,
-
-    which rises to :math:`10 - 12 \ln 2 = 1.6822` at :math:`q = 1`.
-    """
+    r"""Compute the ratio of A_min for outputs with :math:`P(o = k) = (1 - q) q^{k - 1}`."""
     _check("q", q)
     if q == 0:
         return 1.0
@@ -78,13 +56,7 @@ def a_min_geometric(q: float) -> float:
 
 
 def a_min_weighted_geometric(q: float) -> float:
-    r"""Compute the ratio of A_min for outputs with :math:`P(o = k) = k (1 - q)^2 q^{k - 1}`.
-
-    Theorem 5.3; it rises to 14/9 at :math:`q = 1`:
-
-    .. math:: \frac{(1 + q)^2 (1 + 3 q + 6 q^2 + 3 q^3 + q^4)}
-              {1 + 2 q + 11 q^2 + 8 q^3 + 11 q^4 + 2 q^5 + q^6} .
-    """
+    r"""Compute the ratio of A_min for outputs with :math:`P(o = k) = k (1 - q)^2 q^{k - 1}`."""
     _check("q", q)
     above = (1 + q) ** 2 * (1 + 3 * q + 6 * q**2 + 3 * q**3 + q**4)
     below = 1 + 2 * q + 11 * q**2 + 8 * q**3 + 11 * q**4 + 2 * q**5 + q**6

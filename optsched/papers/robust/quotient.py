@@ -44,11 +44,7 @@ class Enclosure:
 
 
 def enclose(form: SuffixForm) -> Enclosure:
-    """Enclose the largest quotient over nonincreasing nonnegative vectors.
-
-    The bounds meet where the leading eigenvector does not increase; otherwise the lower one belongs
-    to the nearest vector that does not.
-    """
+    """Enclose the largest quotient over nonincreasing nonnegative vectors."""
     vector, value = _ascend(form)
     descending = np.minimum.accumulate(vector / vector.max())
     weights = [max(1, int(entry)) for entry in np.ldexp(descending, _VECTOR_BITS)]

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 class SuffixForm(NamedTuple):
-    r"""The forms :math:`y^\top G y` and :math:`y^\top D y`, with whole numbers throughout.
-
-    :math:`D = \mathrm{diag}(d)`; :math:`G` is symmetric with :math:`G_{kk} = d_k / c_k` and
-    :math:`G_{kl} = \tfrac12 (g_k + p_k / r_l)` for :math:`k < l`. All numbers are positive, so that
-    all entries of :math:`G` are.
-    """
+    r"""The forms :math:`y^\top G y` and :math:`y^\top D y`, with whole numbers throughout."""
 
     diagonal: IntArray  # d
     divisor: IntArray  # c

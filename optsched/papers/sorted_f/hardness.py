@@ -33,11 +33,7 @@ TOTAL = 60  # of a triple that is drawn; with it both answers occur
 
 
 def optima(question: Question, numbers: list[int], printed: bool) -> dict[str, Any]:
-    """Solve the integer program of a question about numbers with each solver.
-
-    Return the answer from the numbers alone, the optimum that means yes, and each solver's
-    optimum. With `printed` the prompts are the numbers, as the proofs print, and not one less.
-    """
+    """Solve the integer program of a question about numbers with each solver."""
     asked = ASK[question](numbers)
     instance = asked.instance
     if printed:

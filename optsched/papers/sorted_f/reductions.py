@@ -49,12 +49,7 @@ class Reduction:
 
 
 def three_partition(numbers: Iterable[int]) -> Reduction:
-    r"""Ask whether :math:`3 m` numbers can be split into triples of equal sum :math:`T`.
-
-    Total latency :math:`3 m (m + 1) / 2` if and only if the answer is yes: more than three requests
-    never fit together, so that no schedule is better, and none is as good unless it starts three at
-    each of the steps 0 to :math:`m - 1`. All numbers are above :math:`T / 4`, below :math:`T / 2`.
-    """
+    r"""Ask whether :math:`3 m` numbers can be split into triples of equal sum :math:`T`."""
     given = _checked(numbers)
     groups, rest = divmod(len(given), 3)
     if rest or not groups or sum(given) % groups:

@@ -34,12 +34,7 @@ GAINED = 7.5  # fitted, as `window_scale` of `BalanceRouting` is
 
 @compiled
 def window(state: State, settings: Settings) -> int:
-    """Return the number of steps to look ahead now.
-
-    Tokens made over requests ended estimates the mean output, those still running included. On a
-    worker a request leaves once in so many steps over its slots. Of these events a window can
-    hold more the more tokens leave that no new request brings back (docs/cluster.md).
-    """
+    """Return the number of steps to look ahead now."""
     counters = state.counters
     if settings.adaptive == 0.0:
         return settings.lookahead
@@ -53,12 +48,7 @@ def window(state: State, settings: Settings) -> int:
 
 @compiled
 def bonuses(requests: Requests, state: State, lookahead: int) -> IntArray:
-    """Say what admission of each waiting request is worth beyond balance, by its wait.
-
-    Admission can cost no more than G (H + 1) times its size, where it alone raises the heaviest
-    worker. At the end of its patience a request is worth that for the largest that waits; the
-    square keeps young requests free to wait for their place.
-    """
+    """Say what admission of each waiting request is worth beyond balance, by its wait."""
     count = state.counters[WAITING]
     step = state.counters[STEP]
     largest = 0

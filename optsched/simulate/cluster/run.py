@@ -59,25 +59,7 @@ _CELLS = 1 << 18  # loads recorded at a time
 
 
 class ClusterOptions(NamedTuple):
-    """How a cluster is run.
-
-    Attributes
-    ----------
-    steps
-        Run so many steps, or fewer where all requests are done. None runs until they are.
-    drain
-        After `steps`, reveal nothing more and run until what was revealed is done.
-    reveal
-        How many waiting requests the router sees, :math:`R`; None means all that have arrived.
-    drift
-        Tokens that a request gains per step: a whole number, a sequence by age whose last entry
-        repeats, or `Profiles` of each request.
-    dispatch
-        "pool": a request waits in common until it is admitted. "instant": it is bound to the queue
-        of a worker as soon as it is revealed (BF-IO Section 7.3), and queues are served in order.
-    record_loads
-        Keep the load of every worker at every step.
-    """
+    """How a cluster is run."""
 
     steps: int | None = None
     drain: bool = False
@@ -95,12 +77,7 @@ def run_cluster(
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ClusterRun:
-    r"""Run a routing policy on a cluster, step by step, in exact integers.
-
-    A request admitted at step :math:`x` runs in steps :math:`x, \dots, x + o_i - 1` with load
-    :math:`s_i + j - 1` in its j-th under drift 1. Arrivals are steps; without them all requests
-    form a backlog from step 0. The memory of the instance is not looked at, but the cluster's.
-    """
+    r"""Run a routing policy on a cluster, step by step, in exact integers."""
     began = time.perf_counter()
     routing = get_routing(policy)
     steps, reveal = options.steps, options.reveal
@@ -132,10 +109,7 @@ def run_cluster(
 
 
 def _stream(seed: int) -> np.random.Generator:
-    """Return the source of all randomness, another one than a workload of the same seed has.
-
-    With the same one a predictor's errors would follow the prompts.
-    """
+    """Return the source of all randomness, another one than a workload of the same seed has."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
 
 

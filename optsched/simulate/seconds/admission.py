@@ -54,40 +54,7 @@ def run_by_priority(
     skip: bool = False,
     until: float = np.inf,
 ) -> tuple[IntArray, BatchLog]:
-    """Admit requests in a fixed order of priority, at the boundaries between batches.
-
-    Parameters
-    ----------
-    prompts, outputs
-        Tokens of each request, shape (n,).
-    arrivals
-        Ascending times of arrival in the clock's unit, shape (n,).
-    memory
-        Tokens that the worker holds at most.
-    priority
-        All request indices, most urgent first, shape (n,).
-    clock
-        Gives the duration of a batch.
-    skip
-        Whether to go on past a request that does not fit.
-    until
-        Form no batch at or after this time.
-
-    Returns
-    -------
-    starts
-        Batches that had ended when each request was admitted, shape (n,); -1 where it never was.
-    log
-        The batches.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from optsched.clock import UNIT
-    >>> ones = np.ones(3, dtype=np.int64)
-    >>> run_by_priority(62 * ones, 2 * ones, np.zeros(3), 64, np.arange(3), UNIT)[0]
-    array([0, 2, 4])
-    """
+    """Admit requests in a fixed order of priority, at the boundaries between batches."""
     worker = _new_worker(prompts, outputs, arrivals, priority)
     return worker.starts, _run(worker, memory, clock, until, skip, None)
 
@@ -102,20 +69,7 @@ def run_batches(
     *,
     until: float = np.inf,
 ) -> tuple[IntArray, BatchLog]:
-    """Admit requests batch by batch; a batch is chosen when the one before is used up.
-
-    Parameters
-    ----------
-    prompts, outputs, arrivals, memory, clock, until
-        As for `run_by_priority`.
-    selector
-        Chooses batches of waiting requests.
-
-    Returns
-    -------
-    starts, log
-        As for `run_by_priority`.
-    """
+    """Admit requests batch by batch; a batch is chosen when the one before is used up."""
     worker = _new_worker(prompts, outputs, arrivals, np.arange(len(prompts)))
     return worker.starts, _run(worker, memory, clock, until, False, selector)
 

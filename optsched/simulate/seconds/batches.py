@@ -20,21 +20,7 @@ _LOGGED = 0
 
 
 class BatchLog(NamedTuple):
-    """Batches so far, one row each; rows beyond those in use mean nothing.
-
-    Attributes
-    ----------
-    contents
-        The counts of `BatchContent`, shape (rows, 5).
-    spans
-        Begin and end, shape (rows, 2).
-    usage
-        Tokens held by all requests when the batch ends, those that pause included.
-    now
-        The time, shape (1,).
-    state
-        Rows in use, shape (1,).
-    """
+    """Batches so far, one row each; rows beyond those in use mean nothing."""
 
     contents: IntArray
     spans: FloatArray
@@ -78,16 +64,7 @@ def new_log() -> BatchLog:
 
 
 class Timer:
-    """A clock as a kernel can use it: coefficients, or a pointer to a Python function.
-
-    A Python error cannot pass through compiled code. So the duration becomes NaN, the kernel
-    returns, and then `reraise` raises the error.
-
-    Parameters
-    ----------
-    clock
-        Gives the duration of a batch.
-    """
+    """A clock as a kernel can use it: coefficients, or a pointer to a Python function."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -140,11 +117,7 @@ def add_batch(
     held_tokens: int,
     usage: int,
 ) -> bool:
-    """Run a batch: log it and let its time pass; tells whether the clock could time it.
-
-    The log must have room. It is not enlarged here: a log that every batch may exchange costs more
-    than all the rest.
-    """
+    """Run a batch: log it and let its time pass; tells whether the clock could time it."""
     row = log.state[_LOGGED]
     log.contents[row, 0] = prefill_tokens
     log.contents[row, 1] = decode_requests

@@ -67,11 +67,7 @@ def serve(
     limits: Limits,
     until: float = np.inf,
 ) -> tuple[Engine, BatchLog]:
-    """Serve requests in order of arrival; return the state at the end, and the batches.
-
-    `how` is MIXED, PREFILL_FIRST or CHUNKED. Outputs are looked at only to see what is complete.
-    In the state `first` and `last` are rows of the log, -1 where there is none.
-    """
+    """Serve requests in order of arrival; return the state at the end, and the batches."""
     count = len(prompts)
 
     def filled(value: int) -> IntArray:

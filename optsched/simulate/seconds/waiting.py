@@ -35,11 +35,7 @@ _NONE = _NEVER = -1
 
 
 class Waiting(NamedTuple):
-    """State between two batches: (n,) arrays per request, (m,) arrays per segment.
-
-    Lists are linked through `following`: list i is the queue of segment i, and the lists from
-    `ring[i]` on hold what leaves segment i at which of its turns, modulo `turns[i]`.
-    """
+    """State between two batches: (n,) arrays per request, (m,) arrays per segment."""
 
     arrivals: FloatArray
     prompts: IntArray
@@ -78,11 +74,7 @@ def serve_waiting(
     queues: Queues,
     until: float = np.inf,
 ) -> tuple[Waiting, BatchLog]:
-    """Serve requests when enough of them wait; return the state at the end, and the batches.
-
-    In the state `first` and `last` are rows of the log, -1 where there is none. Segments of
-    `queues` come after the segments before them.
-    """
+    """Serve requests when enough of them wait; return the state at the end, and the batches."""
     before, length = queues.before, queues.length
     count, segments = len(prompts), len(before)
     length = np.minimum(length, outputs.max())

@@ -41,20 +41,7 @@ _PREEMPT = {"bound": preemption.BY_BOUND, "tokens": preemption.BY_TOKENS}
 
 @dataclass(frozen=True, eq=False)
 class Attempts:
-    """Everything that happened in a run.
-
-    Attributes
-    ----------
-    requests, starts, tokens
-        One entry per attempt, in the order in which they ended: the request, the batches that had
-        ended before, and the tokens made.
-    running
-        How many of the last attempts had not ended when the run was stopped.
-    log
-        All batches.
-    loop, stall
-        Why the run did not complete all requests, if it was not stopped.
-    """
+    """Everything that happened in a run."""
 
     requests: IntArray
     starts: IntArray
@@ -154,9 +141,5 @@ def _stall(time: float, idle: int, clock: Clock) -> Stall:
 
 
 def share_of(share: float | Fraction, memory: int) -> int:
-    """Return a share of the memory in whole tokens, rounded down from the number as written.
-
-    >>> share_of(0.29, 100), int(0.29 * 100)
-    (29, 28)
-    """
+    """Return a share of the memory in whole tokens, rounded down from the number as written."""
     return int(Fraction(str(share)) * memory)

@@ -29,39 +29,7 @@ def run_decisions(
     clock: Clock,
     until: float,
 ) -> tuple[IntArray, int, BatchLog, bool]:
-    """Run a policy that decides batch by batch.
-
-    Parameters
-    ----------
-    instance
-        The requests, with their true outputs.
-    policy
-        The requests that start.
-    known
-        What the policy gets to see of the requests.
-    patience
-        Batches without a completion or an arrival after which the run is given up.
-    clock
-        How long batches take.
-    until
-        Form no batch at or after this time.
-
-    Returns
-    -------
-    attempts
-        Shape (3, attempts): request, batches before its start, tokens made; by end.
-    running
-        How many of the last attempts have not ended.
-    log
-        The batches.
-    given_up
-        Whether the run was given up.
-
-    Raises
-    ------
-    PolicyError
-        If the policy starts a request that does not wait; the message names it.
-    """
+    """Run a policy that decides batch by batch."""
     run = _Run(instance, known, clock)
     given_up = False
     while not given_up and run.now < until and run.advance(policy):

@@ -51,13 +51,7 @@ def run_to_threshold(
     timer: tuple[FloatArray, Any],
     until: float,
 ) -> tuple[IntArray, int, BatchLog, int, float, float, IntArray]:
-    """Run all requests, or until it is certain or likely that they will never complete.
-
-    Returns attempts, shape (3, attempts): request, batches before its start, tokens made, by end;
-    how many of the last ones still run; the log; COMPLETE, LOOPS, STALLED or STOPPED; the time at
-    which the state was there for the first time, or at which the run was given up; the period, or
-    the batches without a completion; the requests of the loop.
-    """
+    """Run all requests, or until it is certain or likely that they will never complete."""
     prompts, arrivals, outputs, memory = requests
     threshold, clears, patience, seed = rules
     count = len(prompts)

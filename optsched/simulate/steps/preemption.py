@@ -130,13 +130,7 @@ def _choose_outlived(
 
 
 class Rules(NamedTuple):
-    """How a policy plans and preempts.
-
-    `outlived` is what happens to a request that outlives its plan. ENDS_NEXT: it is planned to end
-    at the next step. HOLDS_NOTHING: it does not count at admission, and what is too much
-    afterwards is preempted. RESTARTS: it is preempted at once and planned with its upper bound.
-    DOUBLES: with twice its planned output, at most the upper bound.
-    """
+    """How a policy plans and preempts."""
 
     order: int  # BOUND, AREA, MEAN_AREA or RANDOM
     outlived: int
@@ -155,12 +149,7 @@ def run_planned(
     timer: tuple[FloatArray, Any],
     until: float,
 ) -> tuple[IntArray, int, BatchLog]:
-    """Run all requests to completion, or until a time.
-
-    Each is planned with `lower` at first, and no output is above `upper`. Returns the attempts,
-    shape (3, attempts): request, batches before its start, tokens made, by end, preempted ones
-    included; how many of the last ones have not ended; and the batches.
-    """
+    """Run all requests to completion, or until a time."""
     prompts, arrivals, outputs, memory = requests
     order, outlived, preempt, reserve, seed = rules
     count = len(prompts)

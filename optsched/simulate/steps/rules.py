@@ -47,11 +47,7 @@ def admit_in_order_of(task: Task) -> Execution:
 
 
 def admit_chosen(task: Task) -> Execution:
-    """Run a choice of batches under its rule.
-
-    Under "skip" and "backfill" all waiting requests are walked at each step, so batches are chosen
-    again whenever requests have arrived.
-    """
+    """Run a choice of batches under its rule."""
     instance, policy = task.instance, task.policy
     if policy.rule == "prefix":
         return _executed(task, admit_batches(instance, policy.batches(instance)))
@@ -79,11 +75,7 @@ def _ordered(instance: Instance, policy: PriorityPolicy) -> IntArray:
 
 
 def admit_batches(instance: Instance, selector: BatchSelector) -> IntArray:
-    """Admit requests batch by batch; a batch is chosen when the one before is used up.
-
-    Offline this is the order of all batches strung together. With arrivals a batch is chosen among
-    the requests that wait at the step of the last admission, so nothing of the future is used.
-    """
+    """Admit requests batch by batch; a batch is chosen when the one before is used up."""
     arrivals = instance.arrivals
     starts = np.zeros(len(instance), dtype=np.int64)
     usage = new_usage(int(instance.outputs.max()))

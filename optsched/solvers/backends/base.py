@@ -200,19 +200,7 @@ OnProgress = Callable[[Progress], object]
 
 
 class Reporter:
-    """The channel between a running solver and its caller.
-
-    Parameters
-    ----------
-    solver
-        The name of the solver.
-    send
-        Takes each message away.
-    stop
-        Is set when the solver shall stop.
-    began
-        When the solve began, on the clock of `time.perf_counter`.
-    """
+    """The channel between a running solver and its caller."""
 
     def __init__(
         self, solver: str, send: Callable[[Progress], None], stop: threading.Event, began: float
@@ -264,11 +252,7 @@ class Answer:
 def conclude(
     model: Model, answer: Answer, seconds: float, others: list[FloatArray] | None = None
 ) -> Solution:
-    """Check what a solver says and make a `Solution` of it.
-
-    Whole columns are rounded, feasibility and objective are evaluated again, and of all answers
-    known the best is kept. What contradicts itself is reported as an error, without a bound.
-    """
+    """Check what a solver says and make a `Solution` of it."""
     status, bound = answer.status, answer.bound
     said = [answer.raw_status] if answer.raw_status else []
     if status in (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED, Stopped.UNBOUNDED):

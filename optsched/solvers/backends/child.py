@@ -38,17 +38,7 @@ NAME = 128  # bytes of a module's name in a message to the fork server
 
 @dataclass(frozen=True)
 class Job:
-    """What to solve, in a form that another process can read.
-
-    Attributes
-    ----------
-    back_end
-        The module whose function ``solve(model, options, start, reporter)`` does it.
-    solver
-        What to call it in messages.
-    model, options, start
-        Passed on to it.
-    """
+    """What to solve, in a form that another process can read."""
 
     back_end: str
     solver: str
@@ -74,10 +64,7 @@ class Job:
 
 
 class Channel(Protocol):
-    """The connection to a running job, in a thread or in a child process.
-
-    Messages are `Progress`, at last an `Answer`, or an exception that is to be raised.
-    """
+    """The connection to a running job, in a thread or in a child process."""
 
     def receive(self, timeout: float | None) -> Progress | Answer | BaseException | None:
         """Wait for a message; None if none came in time."""

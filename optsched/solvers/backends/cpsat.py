@@ -134,24 +134,7 @@ def refuse(model: LinearModel) -> None:
 def solve(
     model: LinearModel, options: Options, start: FloatArray | None, reporter: Reporter
 ) -> Answer:
-    """Solve a model in this thread.
-
-    Parameters
-    ----------
-    model
-        The model.
-    options
-        Limits, threads and seed.
-    start
-        A feasible point.
-    reporter
-        Where progress goes and stopping comes from.
-
-    Returns
-    -------
-    Answer
-        What CP-SAT claims.
-    """
+    """Solve a model in this thread."""
     if contradiction := _contradiction(model):
         return Answer(Stopped.INFEASIBLE, _name(), contradiction)
     native = new(model)

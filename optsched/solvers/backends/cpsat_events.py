@@ -35,15 +35,7 @@ load = cpsat.load
 
 @dataclass(frozen=True, eq=False)
 class EventModel:
-    """An event program in the terms in which answers are checked.
-
-    Attributes
-    ----------
-    program
-        The program.
-    bound
-        A proven lower bound on its objective, if there is one.
-    """
+    """An event program in the terms in which answers are checked."""
 
     program: EventProgram
     bound: float | None = None
@@ -146,24 +138,7 @@ def _add_objective(native: Any, model: EventModel, starts: list[Any]) -> None:
 def solve(
     model: EventModel, options: Options, start: FloatArray | None, reporter: Reporter
 ) -> Answer:
-    """Solve an event program in this thread.
-
-    Parameters
-    ----------
-    model
-        The program.
-    options
-        Limits, threads and seed.
-    start
-        Start steps of a feasible schedule.
-    reporter
-        Where progress goes and stopping comes from.
-
-    Returns
-    -------
-    Answer
-        What CP-SAT claims.
-    """
+    """Solve an event program in this thread."""
     native = new(model)
     if start is not None:
         program = model.program

@@ -96,24 +96,7 @@ def new(model: LinearModel) -> Any:
 def solve(
     model: LinearModel, options: Options, start: FloatArray | None, reporter: Reporter
 ) -> Answer:
-    """Solve a model in this thread.
-
-    Parameters
-    ----------
-    model
-        The model.
-    options
-        Limits, threads and seed.
-    start
-        A feasible point; linear programs make no use of it.
-    reporter
-        Where progress goes and stopping comes from.
-
-    Returns
-    -------
-    Answer
-        What HiGHS claims; for linear programs the bound is computed from the duals.
-    """
+    """Solve a model in this thread."""
     highspy = load()
     highs = new(model)
     name = f"HiGHS {highs.version()}"

@@ -121,24 +121,7 @@ def refuse(solver: str, options: Options) -> None:
 def solve(
     task: PyomoTask, options: Options, start: FloatArray | None, reporter: Reporter
 ) -> Answer:
-    """Solve a linear model by one of Pyomo's solvers, in this thread.
-
-    Parameters
-    ----------
-    task
-        The model and the solver.
-    options
-        The time limit.
-    start
-        Not used.
-    reporter
-        Knows how much time is left.
-
-    Returns
-    -------
-    Answer
-        What the solver claims.
-    """
+    """Solve a linear model by one of Pyomo's solvers, in this thread."""
     native = task.model.to_pyomo()
     keywords: dict[str, Any] = {"load_solutions": False}
     if (remaining := reporter.remaining(options.time_limit)) is not None:

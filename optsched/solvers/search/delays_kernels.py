@@ -72,13 +72,7 @@ def _release(releases: IntArray, by_release: IntArray, request: int, release: in
 def _decode(
     requests: Requests, state: Releases, trial: _Trial, begin: int, settled: int, first: int
 ) -> tuple[int, int, float]:
-    """Admit from step `begin` on, before which nothing differs from the known starts.
-
-    Ends when the known schedule is met again: at a step from `settled` on, when the same requests
-    have started, and those still running at the same steps. Returns how many were admitted, the
-    step at which the known schedule is met, and the work. `first` is the first place in the order
-    from which starts may differ.
-    """
+    """Admit from step `begin` on, before which nothing differs from the known starts."""
     prompts, outputs, starts = requests.prompts, requests.outputs, state.starts
     rank, by_rank, order, usage = state.rank, state.by_rank, state.order, state.usage
     releases, by_release = state.releases, state.by_release
@@ -171,10 +165,7 @@ def anneal_releases(
     trials: int,
     temperature: float,
 ) -> float:
-    """Change single releases, and accept by Metropolis; return the work.
-
-    `regrets` are sums over the requests, which say how often each is chosen.
-    """
+    """Change single releases, and accept by Metropolis; return the work."""
     arrivals, weights = requests.arrivals, requests.weights
     releases, by_release = state.releases, state.by_release
     starts, order, heads, costs = state.starts, state.order, state.heads, state.costs

@@ -270,10 +270,7 @@ def _take_small(
 def move_starts(
     requests: Requests, state: Moves, share: float, delay: int, random: RandomState, leg: Leg
 ) -> float:
-    """Take requests out and put them back until the work of a leg is done; return the work.
-
-    A share of the moves is about the large requests.
-    """
+    """Take requests out and put them back until the work of a leg is done; return the work."""
     prompts, outputs, arrivals, weights, memory = requests
     starts, order, position, large, place, usage, best, costs = state
     count = MAX_TAKEN + _SMALL

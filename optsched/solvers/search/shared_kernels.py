@@ -153,10 +153,7 @@ def occupy_before(
     longest: int,
     spent: float,
 ) -> tuple[int, float]:
-    """Add what requests before a place hold after the clock; return the last step, and the work.
-
-    `longest` is the largest output if starts ascend with the order, else 0.
-    """
+    """Add what requests before a place hold after the clock; return the last step, and the work."""
     end = clock
     for rank in range(place - 1, -1, -1):
         request = order[rank]

@@ -49,11 +49,7 @@ def search_window(
     seconds: float,
     seed: int = 0,
 ) -> tuple[IntArray, bool]:
-    """Find starts of small cost, and whether the time was up before the work was done.
-
-    `usage` is what those running hold from step 0 on, with room for all outputs; it is changed.
-    `order` is the fallback's; `hint` has the starts of the last plan, -1 where it had none.
-    """
+    """Find starts of small cost, and whether the time was up before the work was done."""
     deadline = time.perf_counter() + seconds
     last = np.lexsort((np.argsort(order), hint))
     plans = [(order, True), (order, False)] + [(last, False)] * bool((hint >= 0).any())

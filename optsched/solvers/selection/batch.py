@@ -166,11 +166,7 @@ def _scaled(instance: Instance, epsilon: float) -> tuple[IntArray, float]:
 
 
 def _least_sums(instance: Instance, largest: int) -> FloatArray:
-    r"""Bound the sum of outputs of k requests that fit from below, for k = 1, ..., largest.
-
-    For any price :math:`\lambda \ge 0` of a token it is at least the sum of the k smallest
-    :math:`o_i + \lambda P_i`, less :math:`\lambda M`.
-    """
+    r"""Bound the sum of outputs of k requests that fit from below, for k = 1, ..., largest."""
     scale = float(instance.outputs.max()) / float(instance.peaks.min())
     prices = np.concatenate([[0.0], scale * np.geomspace(1e-4, 10, 40)])
     costs = np.sort(instance.outputs + prices[:, None] * instance.peaks, axis=1)
@@ -234,10 +230,7 @@ def _by_mip(
 def _tabulate(
     weights: IntArray, costs: IntArray, largest: int, width: int, taken: Bits
 ) -> IntArray:
-    """Find the least cost of k requests whose weights sum to at most w, for all k and w.
-
-    Bit w of taken[i, k] says that request i is the last one of such k.
-    """
+    """Find the least cost of k requests whose weights sum to at most w, for all k and w."""
     least = np.full((largest + 1, width + 1), _NEVER)
     least[0] = 0
     for i in range(len(weights)):
