@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,30 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray, IntArray
-
-
-class Segments(Protocol):
-    """What a plan reads of the `NestedWaitThresholds` that it belongs to, arrays of shape (L,)."""
-
-    @property
-    def rates(self) -> FloatArray:
-        """Arrivals per second in each segment."""
-
-    @property
-    def first_stages(self) -> IntArray:
-        """The first stage of each segment."""
-
-    @property
-    def last_stages(self) -> IntArray:
-        """The last stage of each segment."""
-
-    @property
-    def held_tokens(self) -> IntArray:
-        """Tokens that one request per stage holds in each segment."""
-
-    @property
-    def queue_tokens(self) -> IntArray:
-        """Tokens of a request that waits in front of each segment."""
+    from optsched.models.fluid.nested import NestedWaitThresholds
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,7 +38,7 @@ class NestedWaitPlan:
         Iterations for which that holds.
     """
 
-    program: Segments
+    program: NestedWaitThresholds
     thresholds: IntArray
     decays: FloatArray
     slack: float
