@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.views import draw
+from optsched._internal.views import draw, html
 from optsched.errors import OptschedError, PolicyError
 from optsched.instance import Instance
 from optsched.schedule import Schedule, Violation
@@ -152,6 +152,9 @@ class Run(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics as plain data, ready for JSON."""
         return self.metrics()
+
+    def _repr_html_(self) -> str:
+        return html("facts_table", self)
 
     @abstractmethod
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -331,7 +334,7 @@ class Execution(Run):
             "peak_memory": self.peak_memory,
             "preemptions": self.preemptions,
             "evictions": self.preemptions,
-            "wasted_tokens": self.preempted_tokens,
+            "preempted_tokens": self.preempted_tokens,
             "loop": None,
             "stall": None,
         }

@@ -21,7 +21,7 @@ def execution():
 def test_metrics_add_up(execution):
     metrics = execution.metrics()
     made = execution.tokens.sum()
-    assert metrics["wasted_tokens"] == made - INSTANCE.outputs.sum()
+    assert metrics["preempted_tokens"] == made - INSTANCE.outputs.sum()
     assert metrics["evictions"] == len(execution.requests) - 3
     assert metrics["throughput"] == pytest.approx(22 / metrics["makespan"])
     assert metrics["total_latency"] == execution.schedule.total_latency

@@ -45,7 +45,7 @@ def draw_policies(path: Path) -> None:
     ax.set_yscale("log")
     count_log_axis(ax.yaxis)
     count_axis(ax.xaxis)
-    ax.set_xlabel("requests, all there at step 0")
+    ax.set_xlabel("requests, all arriving at step 0")
     ax.set_ylabel("mean latency (steps)")
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=TEXT_SIZE)
     ax.figure.savefig(path, dpi=160, metadata={"Software": None})

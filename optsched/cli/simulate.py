@@ -43,10 +43,16 @@ if TYPE_CHECKING:
 @knowledge_options
 @clock_options
 @click.option(
-    "--batch-requests", type=int, metavar="B", help="Requests at a time of mixed, vllm and sarathi."
+    "--max-num-seqs",
+    type=int,
+    metavar="B",
+    help="Requests of a batch of mixed, vllm and sarathi at most."
 )
 @click.option(
-    "--batch-tokens", type=int, metavar="B", help="Tokens of a batch of mixed, vllm and sarathi."
+    "--max-num-batched-tokens",
+    type=int,
+    metavar="B",
+    help="Tokens of a batch of mixed, vllm and sarathi at most."
 )
 @click.option(
     "--alpha", type=float, metavar="X", help="Share of memory that alpha-... policies protect."
@@ -67,8 +73,8 @@ def simulate(
     clock: str | None,
     until: float | None,
     warm_up: float,
-    batch_requests: int | None,
-    batch_tokens: int | None,
+    max_num_seqs: int | None,
+    max_num_batched_tokens: int | None,
     alpha: float | None,
     beta: float | None,
     log: str | None,
@@ -79,7 +85,7 @@ def simulate(
     if log is not None:
         check_log_name(log)
         check_writable(log)
-    chosen = _with_limits(_with_parameters(policy, alpha, beta), batch_requests, batch_tokens)
+    chosen = _with_limits(_with_parameters(policy, alpha, beta), max_num_seqs, max_num_batched_tokens)
     seed = click.get_current_context().params["seed"]
     check_clock_options(clock, until, warm_up)
     known: dict[str, Any] = {"intervals": intervals, "rule": rule, "seed": seed}

@@ -80,7 +80,7 @@ class StepComparison(Comparison[Execution]):
                     "gap": self.gap(run),
                     "preemptions": run.preemptions,
                     "evictions": run.preemptions,
-                    "wasted_tokens": run.preempted_tokens,
+                    "preempted_tokens": run.preempted_tokens,
                     "seconds": seconds,
                 }
                 for run, seconds in zip(self.runs, self.seconds, strict=True)

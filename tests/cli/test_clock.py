@@ -46,7 +46,7 @@ def test_simulate_on_a_clock_writes_a_log(optsched_command, tmp_path):
     log = tmp_path / "log.csv"
     code, out, _ = optsched_command(
         "simulate", TRACE, "--policy", "sarathi", "--clock", "llama-2-7b-a100",
-        "--batch-requests", 4, "--batch-tokens", 16, "--log", log,
+        "--max-num-seqs", 4, "--max-num-batched-tokens", 16, "--log", log,
     )  # fmt: skip
     assert code == 0
     assert "sarathi on llama-2-7b-a100" in out
@@ -87,8 +87,8 @@ def test_a_loop_on_a_clock_is_answered_no(optsched_command, tmp_path):
         (["--policy", "fcfs", "--clock", "afine:1,1"], "unknown clock 'afine:1,1'"),
         (["--policy", "vllm"], "pass a clock"),
         (["--policy", "fcfs", "--until", 3], "add --clock"),
-        (["--policy", "fcfs", "--batch-tokens", 9], "has no limits of batches"),
-        (["--policy", "vllm", "--clock", "unit", "--batch-tokens", 9], "below max_num_seqs"),
+        (["--policy", "fcfs", "--max-num-batched-tokens", 9], "has no limits of batches"),
+        (["--policy", "vllm", "--clock", "unit", "--max-num-batched-tokens", 9], "below max_num_seqs"),
         (["--policy", "fcfs", "--clock", "unit", "--warm-up", 1e9], "give less"),
     ],
 )

@@ -20,11 +20,11 @@ def test_simulate_gives_every_figure_and_a_log(optsched_command, tmp_path):
     content = json.loads(out)
     latency = {f"{of}_latency" for of in ("total", "mean", "p50", "p90", "p99")}
     first = {f"{of}_ttft" for of in ("mean", "p50", "p90", "p99")}
-    others = {"throughput", "peak_memory", "evictions", "wasted_tokens", "loop"}
+    others = {"throughput", "peak_memory", "evictions", "preempted_tokens", "loop"}
     assert latency | first | others <= set(content)
     table = pd.read_parquet(log)
     assert (~table["completed"]).sum() == content["evictions"] > 0
-    assert table.loc[~table["completed"], "tokens"].sum() == content["wasted_tokens"]
+    assert table.loc[~table["completed"], "tokens"].sum() == content["preempted_tokens"]
 
 
 def test_the_seed_decides_ties(optsched_command):

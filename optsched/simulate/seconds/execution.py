@@ -50,7 +50,7 @@ class ClockedRun(Run):
         All batches.
     preempted
         How often each request was preempted, shape (n,).
-    lost_tokens
+    preempted_tokens_by_request
         Tokens of each request that were in the KV cache when it was preempted, shape (n,).
     until
         Time from which no batch was formed; infinite where all requests were served.
@@ -79,7 +79,7 @@ class ClockedRun(Run):
     last_batch: IntArray
     log: BatchLog
     preempted: IntArray
-    lost_tokens: IntArray
+    preempted_tokens_by_request: IntArray
     until: float = np.inf
     intervals: str | None = None
     loop: Loop | None = None
@@ -143,6 +143,11 @@ class ClockedRun(Run):
     def preemptions(self) -> int:
         """How often a request was preempted."""
         return int(self.preempted.sum())
+
+    @property
+    def preempted_tokens(self) -> int:
+        """Tokens that preempted requests had in the KV cache."""
+        return int(self.preempted_tokens_by_request.sum())
 
     def in_system(self, times: npt.ArrayLike) -> IntArray:
         """Count the requests that have arrived and are not complete.
@@ -278,7 +283,7 @@ class ClockedRun(Run):
             "busy": float((ends - begins).sum()) / (self.makespan or np.inf),
             "preemptions": self.preemptions,
             "evictions": self.preemptions,
-            "lost_tokens": int(self.lost_tokens.sum()),
+            "preempted_tokens": self.preempted_tokens,
             "loop": None if self.loop is None else self.loop.to_dict(),
             "stall": None if self.stall is None else self.stall.to_dict(),
         }
@@ -290,7 +295,7 @@ class ClockedRun(Run):
         -------
         pandas.DataFrame
             request, label, prompt, output, arrival, first_token, completion, latency, ttft, tpot,
-            preemptions, lost_tokens; times in the clock's unit, NaN where there is none.
+            preemptions, preempted_tokens; times in the clock's unit, NaN where there is none.
         """
         import pandas as pd
 
@@ -308,7 +313,7 @@ class ClockedRun(Run):
                 "ttft": self.first_token_latencies,
                 "tpot": self.times_per_token,
                 "preemptions": self.preempted,
-                "lost_tokens": self.lost_tokens,
+                "preempted_tokens": self.preempted_tokens_by_request,
             }
         )
 
@@ -368,7 +373,7 @@ class ClockedRun(Run):
         known = f" ({self.intervals})" if self.intervals is not None else ""
         left = f", {self.unfinished:,} unfinished" if self.unfinished else ""
         preempted = (
-            f"; {self.preemptions:,} preemptions, {metrics['lost_tokens']:,} tokens lost"
+            f"; {self.preemptions:,} preemptions, {metrics['preempted_tokens']:,} tokens lost"
             if self.preemptions
             else ""
         )

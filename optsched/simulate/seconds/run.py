@@ -47,7 +47,7 @@ def of_attempts(task: Task, attempts: Attempts) -> ClockedRun:
         last_batch=last,
         log=attempts.log,
         preempted=np.bincount(back, minlength=count),
-        lost_tokens=np.bincount(back, held, minlength=count).astype(np.int64),
+        preempted_tokens_by_request=np.bincount(back, held, minlength=count).astype(np.int64),
         until=task.until,
         intervals=task.intervals,
         loop=attempts.loop,
@@ -111,7 +111,7 @@ def _of_starts(task: Task, starts: IntArray, log: BatchLog) -> ClockedRun:
         last_batch=_if_run(last, starts, len(log.spans)),
         log=log,
         preempted=nothing,
-        lost_tokens=nothing,
+        preempted_tokens_by_request=nothing,
         until=task.until,
         intervals=task.intervals,
     )
@@ -141,7 +141,7 @@ def serve_engine(task: Task) -> ClockedRun:
         last_batch=engine.last,
         log=log,
         preempted=engine.preempted,
-        lost_tokens=engine.recomputed,
+        preempted_tokens_by_request=engine.recomputed,
         until=task.until,
     )
 
@@ -168,6 +168,6 @@ def serve_in_queues(task: Task) -> ClockedRun:
         last_batch=state.last,
         log=log,
         preempted=state.preempted,
-        lost_tokens=state.lost,
+        preempted_tokens_by_request=state.lost,
         until=task.until,
     )

@@ -64,7 +64,7 @@ def test_rows_are_what_execute_gives(serial):
         execution = optsched.run(instance, row.policy, intervals=intervals, seed=row.seed)
         assert row.fingerprint == instance.fingerprint
         assert row.total_latency == execution.total_latency
-        assert row.wasted_tokens == execution.preempted_tokens
+        assert row.preempted_tokens == execution.preempted_tokens
         bound = optsched.bound(instance).value
         assert (row.bound, row.gap) == (bound, pytest.approx(1 - bound / row.total_latency))
     rules = serial.groupby("policy").rule.first()
