@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     "--max-num-seqs",
     type=int,
     metavar="B",
-    help="Requests of a batch of mixed, vllm and sarathi at most."
+    help="Requests of a batch of mixed, vllm and sarathi at most.",
 )
 @click.option(
     "--max-num-batched-tokens",
     type=int,
     metavar="B",
-    help="Tokens of a batch of mixed, vllm and sarathi at most."
+    help="Tokens of a batch of mixed, vllm and sarathi at most.",
 )
 @click.option(
     "--alpha", type=float, metavar="X", help="Share of memory that alpha-... policies protect."
@@ -85,7 +85,9 @@ def simulate(
     if log is not None:
         check_log_name(log)
         check_writable(log)
-    chosen = _with_limits(_with_parameters(policy, alpha, beta), max_num_seqs, max_num_batched_tokens)
+    chosen = _with_limits(
+        _with_parameters(policy, alpha, beta), max_num_seqs, max_num_batched_tokens
+    )
     seed = click.get_current_context().params["seed"]
     check_clock_options(clock, until, warm_up)
     known: dict[str, Any] = {"intervals": intervals, "rule": rule, "seed": seed}

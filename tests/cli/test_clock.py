@@ -88,7 +88,10 @@ def test_a_loop_on_a_clock_is_answered_no(optsched_command, tmp_path):
         (["--policy", "vllm"], "pass a clock"),
         (["--policy", "fcfs", "--until", 3], "add --clock"),
         (["--policy", "fcfs", "--max-num-batched-tokens", 9], "has no limits of batches"),
-        (["--policy", "vllm", "--clock", "unit", "--max-num-batched-tokens", 9], "below max_num_seqs"),
+        (
+            ["--policy", "vllm", "--clock", "unit", "--max-num-batched-tokens", 9],
+            "below max_num_seqs",
+        ),
         (["--policy", "fcfs", "--clock", "unit", "--warm-up", 1e9], "give less"),
     ],
 )
