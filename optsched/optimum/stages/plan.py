@@ -33,9 +33,9 @@ def go_through(state: State) -> None:
             if stage.suits(state):
                 stage.work(state)
     except KeyboardInterrupt:  # the one place where it becomes the token
-        if state.best is None:
-            raise
         state.stop.set()
+        if state.best is None:
+            run_policies(state)
 
 
 def _exact_is_quick(state: State) -> bool:

@@ -64,8 +64,6 @@ class Capabilities:
         Whether it solves `LinearModel`.
     events
         Whether it solves event programs.
-    fractions
-        Whether it takes continuous columns and fractional coefficients.
     duals
         Whether it prices the rows of linear programs.
     starts
@@ -80,7 +78,6 @@ class Capabilities:
     title: str
     linear: bool = True
     events: bool = False
-    fractions: bool = True
     duals: bool = False
     starts: bool = True
     interrupts: bool = True

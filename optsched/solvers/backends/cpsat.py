@@ -21,7 +21,6 @@ CAPABILITIES = Capabilities(
     name="cp-sat",
     title="CP-SAT",
     events=True,
-    fractions=False,
     install='pip install "ortools>=9.15"',
 )
 

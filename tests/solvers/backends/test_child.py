@@ -183,8 +183,10 @@ def interrupt_after(seconds):
 @pytest.mark.parametrize("in_child", [False, True])
 @pytest.mark.parametrize("solver", ["highs", "cp-sat"])
 def test_ctrl_c_returns_what_is_known(solver, in_child):
+    params = SolveParams(in_child=in_child)
+    solve(knapsack(), method=solver, params=params)  # all that is imported is there from here on
     with interrupt_after(1.0):
-        solution = solve(market_split(), method=solver, params=SolveParams(in_child=in_child))
+        solution = solve(market_split(), method=solver, params=params)
     assert solution.status is Stopped.INTERRUPTED
     assert solution.has_answer
     assert solution.seconds < 60  # 10.3 on a machine with eight processes to two cores
