@@ -83,7 +83,11 @@ def solve(
     certificate: str | None,
     **options: Any,
 ) -> int:
-    """Find the best schedule, prove how good it is and explain the gap that is left."""
+    """Find the best schedule and prove how good it is.
+
+    The gap that is left is explained: the requests that carry most of it. Time limit and Ctrl-C end
+    the search, and keep the best schedule and the best bound.
+    """
     if certificate is not None:
         check_writable(certificate)
     seed = click.get_current_context().params["seed"]

@@ -31,12 +31,12 @@ def test_a_folder_left_in_its_first_moments_is_taken_up_again(tmp_path):
         folder = tmp_path / name
         folder.mkdir()
         (folder / f".{name}.tmp").write_text("{")
-    assert sweep(CONFIG, tmp_path / "_sweep.json", workers=1).done == 1
+    assert sweep(CONFIG, tmp_path / "_sweep.json", jobs=1).done == 1
     open_folder(tmp_path / "_reproduction.json", quick=True, seed=0, overwrite=False)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / ".mine.tmpl").write_text("")
     for opened in (
-        lambda: sweep(CONFIG, tmp_path / "other", workers=1),
+        lambda: sweep(CONFIG, tmp_path / "other", jobs=1),
         lambda: open_folder(tmp_path / "other", quick=True, seed=0, overwrite=False),
     ):
         with pytest.raises(OptschedError, match="holds other files"):

@@ -128,7 +128,7 @@ def test_types_of_a_trace(capsys, monkeypatch, tmp_path):
     [
         (LOW_DEMAND.replace("rate = 1000", "rate = 0"), (), 2, "type 1: rate is 0"),
         (LOW_DEMAND.replace("d0", "d_0"), (), 2, "unknown entry 'd_0': did you mean 'd0'?"),
-        (LOW_DEMAND.split("7\n", 1)[1], (), 2, "names no clock; give --clock"),
+        (LOW_DEMAND.split("7\n", 1)[1], (), 2, "names no clock; pass --clock"),
         (LOW_DEMAND, ("--clock", "affine:0,0"), 2, "would take no time"),
         (LOW_DEMAND, ("--memory", 29), 2, "one request of type 2 needs 30 tokens"),
         (LOW_DEMAND, ("--memory", 6000), 1, "need 6,435 tokens, but the memory is 6,000; type 2"),

@@ -16,9 +16,9 @@ from optsched.report import plot_comparison, plot_latency, plot_memory, plot_sch
 PLOTS = {
     "comparison": plot_comparison,
     "memory": lambda comparison, ax=None: plot_memory(comparison.schedules, ax),
-    "one memory": lambda comparison, ax=None: plot_memory(comparison.best, ax),
+    "one memory": lambda comparison, ax=None: plot_memory(comparison.best.schedule, ax),
     "latency": lambda comparison, ax=None: plot_latency(comparison.schedules, ax),
-    "schedule": lambda comparison, ax=None: plot_schedule(comparison.best, ax),
+    "schedule": lambda comparison, ax=None: plot_schedule(comparison.best.schedule, ax),
 }
 
 
@@ -77,12 +77,12 @@ def test_a_policy_of_ones_own_looks_the_same_in_all_plots_of_a_comparison(stream
 
 
 def test_memory_says_if_a_point_stands_for_several_steps(example, stream):
-    assert plot_memory(example.best).get_ylabel() == "tokens held"
+    assert plot_memory(example.best.schedule).get_ylabel() == "tokens held"
     assert "most of each" in plot_memory(stream.schedules).get_ylabel()
 
 
 def test_a_sample_of_requests_is_called_one(stream):
-    assert "40 of 300 drawn" in plot_schedule(stream.best).get_ylabel()
+    assert "40 of 300 drawn" in plot_schedule(stream.best.schedule).get_ylabel()
 
 
 def test_an_overfull_schedule_is_drawn_beyond_the_limit():
@@ -97,7 +97,7 @@ def test_a_name_with_dollar_signs_is_no_mathematics(plot):
 
 def test_objects_plot_themselves(example):
     assert example.plot().get_xlabel() == plot_comparison(example).get_xlabel()
-    assert example.best.plot().get_ylabel() == plot_schedule(example.best).get_ylabel()
+    assert example.best.plot().get_ylabel() == plot_schedule(example.best.schedule).get_ylabel()
 
 
 def test_matplotlib_and_plotly_load_when_used():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from optsched.optimum.stages.bounds import large_requests, price_configurations, raise_prices
@@ -34,8 +35,9 @@ def go_through(state: State) -> None:
                 stage.work(state)
     except KeyboardInterrupt:  # the one place where it becomes the token
         state.stop.set()
-        if state.best is None:
-            run_policies(state)
+        with suppress(KeyboardInterrupt):
+            if state.best is None:
+                run_policies(state)
 
 
 def _exact_is_quick(state: State) -> bool:

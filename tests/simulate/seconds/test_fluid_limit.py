@@ -7,6 +7,7 @@ import pytest
 
 from optsched.clock import affine
 from optsched.models.fluid.equilibrium import equilibrium
+from optsched.policies.wait import Queues
 from optsched.simulate.seconds.admission import run_by_priority
 from optsched.simulate.seconds.waiting import serve_waiting
 from optsched.workloads.request_types import RequestTypes
@@ -61,11 +62,13 @@ def backlogs(seconds, constant, seeds):
             times,
             10**6,
             affine(constant, 2.7e-7),
-            entrance=0 * ones,
-            before=np.array([-1]),
-            length=np.array([11]),
-            changes=np.zeros(1),
-            thresholds=np.array([[11]]),
+            Queues(
+                entrance=0 * ones,
+                before=np.array([-1]),
+                length=np.array([11]),
+                changes=np.zeros(1),
+                thresholds=np.array([[11]]),
+            ),
             until=seconds,
         )
         found.append(int((hall.last < 0).sum()))

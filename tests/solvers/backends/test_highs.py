@@ -69,16 +69,16 @@ def test_duals_are_the_change_of_the_optimum_per_unit():
     make = Variables(Family.of("make", item=[0, 1]), cost=[3, 2])
     use = np.array([[2, 1], [1, 1]])
 
-    def solve(hours):
+    def optimum(hours):
         rows = Rows(Family.of("hours", shop=[0, 1]), {"make": use}, upper=hours)
         return solve(LinearModel.build("shops", [make], [rows], sense="max"))
 
-    solution = solve([10, 6])
+    solution = optimum([10, 6])
     assert solution.proven_optimal
     for shop in (0, 1):
         hours = np.array([10.0, 6.0])
         hours[shop] += 0.5
-        change = (solve(hours).objective - solution.objective) / 0.5
+        change = (optimum(hours).objective - solution.objective) / 0.5
         assert solution.duals[shop] == pytest.approx(change)
 
 
