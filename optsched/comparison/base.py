@@ -64,7 +64,8 @@ class Comparison(ABC, Generic[AnyRun]):
         return len(self.by_policy())
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self)} policies, best {self.best.policy!r}>"
+        names = ", ".join(self.by_policy())
+        return f"<{type(self).__name__} of {names}: best {self.best.policy!r}>"
 
     def _repr_html_(self) -> str:
         return html(self._table, self)
