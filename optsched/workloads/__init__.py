@@ -1,10 +1,9 @@
 """Where instances come from: traces in files, and families of random or adversarial requests."""
 
+from optsched.workloads import adversarial as adversarial
 from optsched.workloads.families import FAMILIES, WorkloadFamily, family
-from optsched.workloads.poisson import poisson_requests
-from optsched.workloads.readers import read_trace, read_trace_skipping
-from optsched.workloads.request_types import RequestTypes, read_types
-from optsched.workloads.trace import SkippedRow
+from optsched.workloads.request_types import RequestTypes, poisson_requests, read_types
+from optsched.workloads.trace import SkippedRow, read_trace, read_trace_skipping
 
 __all__ = [
     "FAMILIES",

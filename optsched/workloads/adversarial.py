@@ -2,8 +2,7 @@
 
 Sorted-F is "LLM Serving Optimization with Variable Prefill and Decode Lengths", Jaillet is "Online
 Scheduling for LLM Inference with KV Cache Constraints", Robust is "Adaptively Robust LLM Inference
-Optimization under Prediction Uncertainty". Each function makes requests from a random
-generator, the number of requests and the memory; `optsched.workloads.families` names them.
+Optimization under Prediction Uncertainty".
 """
 
 from __future__ import annotations
@@ -14,11 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.errors import InstanceError
+from optsched.workloads.families import workload
 
 if TYPE_CHECKING:
+    from numpy.random import Generator
+
     from optsched._internal.arrays import IntArray
-    from optsched.instance import Instance
-    from optsched.workloads.arrivals import Requests
+    from optsched.workloads.families import Requests
 
 _MAX_REQUESTS = 10**8  # requests that follow from the memory
 
@@ -44,14 +45,16 @@ def _root(memory: int) -> int:
     return root
 
 
-def theorem_1(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
-    """Make the requests of Sorted-F Theorem 1 as printed."""
+@workload("sorted-f-theorem-1", 64, None, "Sorted-F Theorem 1")
+def _theorem_1(rng: Generator, n: int | None, memory: int) -> Requests:
+    """M requests of sqrt(M) - 1 and 1 tokens, M^1.5 of 1 and 2: shortest output first fails"""
     root = _root(memory)
     return _as_printed(n, memory, (root - 1, 1), (1, 2))
 
 
-def theorem_ec_1(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
-    """Make the requests of Sorted-F Theorem EC.1 as printed."""
+@workload("sorted-f-theorem-ec-1", 64, None, "Sorted-F Theorem EC.1")
+def _theorem_ec_1(rng: Generator, n: int | None, memory: int) -> Requests:
+    """M requests of 1 and sqrt(M) - 1 tokens, M^1.5 of sqrt(M) and 1: smallest total first fails"""
     root = _root(memory)
     return _as_printed(n, memory, (1, root - 1), (root, 1))
 
@@ -68,54 +71,34 @@ def _as_printed(
     return _two_types(n, (*first, memory), (*second, many))
 
 
-def opposite_orders(instance: Instance) -> tuple[int, int]:
-    r"""Total latency of two types of requests, in full batches that follow one another."""
-    pairs = np.stack([instance.prompts, instance.outputs], axis=1)
-    types, at, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
-    if len(types) != 2:
-        raise InstanceError(f"the instance has {len(types)} types of requests, but 2 are needed")
-    order = np.argsort(at)
-    rows = [(*types[k].tolist(), int(counts[k])) for k in order]
-    return _in_batches(rows, instance.memory), _in_batches(rows[::-1], instance.memory)
-
-
-def _in_batches(rows: list[tuple[int, int, int]], memory: int) -> int:
-    begin = total = 0
-    for prompt, output, count in rows:
-        size = memory // (prompt + output)
-        full, rest = divmod(count, size)
-        total += begin * count + output * (size * full * (full + 1) // 2 + rest * (full + 1))
-        begin += output * (full + (rest > 0))
-    return total
-
-
-def theorem_1_balanced(
-    rng: np.random.Generator, n: int | None, memory: int, batches: int = 3
-) -> Requests:
-    """Take the types of Sorted-F Theorem 1 in the worst numbers; `batches` of the second."""
+@workload("sorted-f-theorem-1-balanced", 64, None, "after Sorted-F Theorem 1")
+def _theorem_1_balanced(rng: Generator, n: int | None, memory: int, batches: int = 3) -> Requests:
+    """the requests of sorted-f-theorem-1 in the numbers for which shortest output first is worst:
+    its ratio to the other order grows like M^0.25"""
     root = _root(memory)
     return _balanced(n, memory, (root - 1, 1), (1, 2), batches, of_first=False)
 
 
-def theorem_1_long(
-    rng: np.random.Generator, n: int | None, memory: int, batches: int = 3
-) -> Requests:
-    """Make the requests of Sorted-F Theorem 1 with prompts that fill the memory."""
+@workload("sorted-f-theorem-1-long", 64, None, "after Sorted-F Theorem 1")
+def _theorem_1_long(rng: Generator, n: int | None, memory: int, batches: int = 3) -> Requests:
+    """the same with prompts of M - 1 in place of sqrt(M) - 1: the ratio grows like M^0.5"""
     return _balanced(n, memory, (memory - 1, 1), (1, 2), batches, of_first=False)
 
 
-def theorem_ec_1_balanced(
-    rng: np.random.Generator, n: int | None, memory: int, batches: int = 3
+@workload("sorted-f-theorem-ec-1-balanced", 64, None, "after Sorted-F Theorem EC.1")
+def _theorem_ec_1_balanced(
+    rng: Generator, n: int | None, memory: int, batches: int = 3
 ) -> Requests:
-    """Take the types of Sorted-F Theorem EC.1 in the worst numbers; `batches` of the first."""
+    """the requests of sorted-f-theorem-ec-1 in the numbers for which smallest total first is worst:
+    its ratio to the other order grows like M^0.25"""
     root = _root(memory)
     return _balanced(n, memory, (1, root - 1), (root, 1), batches, of_first=True)
 
 
-def theorem_ec_1_long(
-    rng: np.random.Generator, n: int | None, memory: int, batches: int = 3
-) -> Requests:
-    """Make the requests of Sorted-F Theorem EC.1 with requests that fill the memory."""
+@workload("sorted-f-theorem-ec-1-long", 64, None, "after Sorted-F Theorem EC.1")
+def _theorem_ec_1_long(rng: Generator, n: int | None, memory: int, batches: int = 3) -> Requests:
+    """the same with peaks of M - 1 and M in place of sqrt(M) and sqrt(M) + 1: the ratio grows like
+    M^0.5"""
     return _balanced(n, memory, (1, memory - 2), (memory - 1, 1), batches, of_first=True)
 
 
@@ -143,14 +126,16 @@ def _balanced(
     return _two_types(n, (*first, a * p), (*second, b * q))
 
 
-def example_1(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
-    """Make the requests of Sorted-F Example 1."""
+@workload("sorted-f-example-1", 64, None, "Sorted-F Example 1")
+def _example_1(rng: Generator, n: int | None, memory: int) -> Requests:
+    """one request of M - 1 and 1 tokens before many of 1 and 2"""
     seconds = memory // 3 if n is None else n - 1
     return np.array([memory - 1] + [1] * seconds), np.array([1] + [2] * seconds)
 
 
-def jaillet(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
-    """Make the requests of Jaillet Theorem 6.2."""
+@workload("jaillet-theorem-6-2", 64, None, "Jaillet Theorem 6.2")
+def _jaillet(rng: Generator, n: int | None, memory: int) -> Requests:
+    """one request that fills the memory, and short ones that come shortly before it ends"""
     # epsilon = shorts / M. The long request is taken to start at once, t' = 0.
     shorts = memory // 8 if n is None else n - 1
     if not 1 <= 2 * shorts <= memory:
@@ -161,15 +146,17 @@ def jaillet(rng: np.random.Generator, n: int | None, memory: int) -> Requests:
     return np.full(shorts + 1, shorts), np.array([memory - shorts] + [1] * shorts), arrivals
 
 
-def robust_two_point(
-    rng: np.random.Generator,
+@workload("robust-two-point", 400, None, "Robust Theorem 5.1")
+def _robust_two_point(
+    rng: Generator,
     n: int | None,
     memory: int,
     short: int = 4,
     long: int = 20,
     share: float = 0.5,
 ) -> Requests:
-    """Make requests without prompts whose outputs are one of two (Robust Section 5.1)."""
+    """no prompts, outputs short or long: A_min is bounded by (3 - short / long) / 2, where the
+    share of short ones is long / (short + long)"""
     if not (1 <= short <= long <= memory and 0 <= share <= 1):
         raise InstanceError(
             f"short is {short}, long {long} and share {share}, but must be whole numbers with "
@@ -181,15 +168,17 @@ def robust_two_point(
     return np.zeros_like(outputs), outputs
 
 
-def robust_theorem_3_4(
-    rng: np.random.Generator,
+@workload("robust-theorem-3-4", 64, None, "Robust Theorem 3.4")
+def _robust_theorem_3_4(
+    rng: Generator,
     n: int | None,
     memory: int,
     short: int = 4,
     batches: int = 100,
     mix: float | None = None,
 ) -> Requests:
-    """Make the requests of Robust Theorem 3.4, M = l u: `batches` of long ones, mix of short."""
+    """no prompts, outputs short and M / short in so many batches: reserving the longest output for
+    each costs 3 times H-SF here, not the printed 6"""
     if not (short >= 1 and memory % short == 0 and memory // short >= short and batches >= 1):
         raise InstanceError(
             f"short is {short} and batches {batches}, but short must divide the memory {memory} "
@@ -200,8 +189,9 @@ def robust_theorem_3_4(
     return _two_types(n, (0, short, shorts * long), (0, long, int(batches) * short))
 
 
-def partition(rng: np.random.Generator, n: int, memory: int) -> Requests:
-    """Make the requests of Partition (Sorted-F Theorem EC.2)."""
+@workload("partition", 100, 20, "Partition, Sorted-F Theorem EC.2")
+def _partition(rng: Generator, n: int, memory: int) -> Requests:
+    """2 batches can hold all requests, makespan 2"""
     if n < 2 or n - n // 2 > memory:
         raise InstanceError(f"n is {n}, but must be from 2 to twice the memory {memory}")
     halves = []
@@ -211,22 +201,9 @@ def partition(rng: np.random.Generator, n: int, memory: int) -> Requests:
     return _sets(rng, np.concatenate(halves))
 
 
-def three_partition(rng: np.random.Generator, n: int, memory: int) -> Requests:
-    """Make the requests of 3-Partition (Sorted-F Theorem 2)."""
-    least = memory // 4 + 1
-    if n % 3 or 3 * least > memory:
-        raise InstanceError(
-            f"n is {n} and the memory {memory}, but n must be a multiple of 3 and the memory the "
-            "sum of three numbers above its quarter, as 100 is"
-        )
-    # All three exceed a quarter of the memory, so that none reaches half of it.
-    first = rng.integers(least, memory - 2 * least + 1, n // 3)
-    second = rng.integers(least, memory - least - first + 1)
-    return _sets(rng, np.concatenate([first, second, memory - first - second]))
-
-
-def partition_no(rng: np.random.Generator, n: int, memory: int) -> Requests:
-    """Make the requests of a question of Partition that parity answers with no."""
+@workload("partition-no", 101, 20, "Partition, Sorted-F Theorem EC.2")
+def _partition_no(rng: Generator, n: int, memory: int) -> Requests:
+    """2 batches cannot hold all requests by parity, makespan 3 or more"""
     halves = memory
     if not memory % 2 or not 3 <= n <= halves:
         raise InstanceError(
@@ -239,8 +216,24 @@ def partition_no(rng: np.random.Generator, n: int, memory: int) -> Requests:
             return _sets(rng, 2 * numbers)
 
 
-def three_partition_no(rng: np.random.Generator, n: int, memory: int) -> Requests:
-    """Make the requests of a question of 3-Partition that divisibility answers with no."""
+@workload("3-partition", 100, 30, "3-Partition, Sorted-F Theorem 2")
+def _three_partition(rng: Generator, n: int, memory: int) -> Requests:
+    """n / 3 batches of three requests each fill the memory"""
+    least = memory // 4 + 1
+    if n % 3 or 3 * least > memory:
+        raise InstanceError(
+            f"n is {n} and the memory {memory}, but n must be a multiple of 3 and the memory the "
+            "sum of three numbers above its quarter, as 100 is"
+        )
+    # All three exceed a quarter of the memory, so that none reaches half of it.
+    first = rng.integers(least, memory - 2 * least + 1, n // 3)
+    second = rng.integers(least, memory - least - first + 1)
+    return _sets(rng, np.concatenate([first, second, memory - first - second]))
+
+
+@workload("3-partition-no", 99, 30, "3-Partition, Sorted-F Theorem 2")
+def _three_partition_no(rng: Generator, n: int, memory: int) -> Requests:
+    """n / 3 batches cannot hold all requests by divisibility"""
     groups = n // 3
     prime = next((p for p in range(2, groups + 1) if groups % p == 0 and memory % p), 0)
     least, most = (memory // (4 * prime) + 1, (memory - 1) // (2 * prime)) if prime else (1, 0)
@@ -259,6 +252,6 @@ def three_partition_no(rng: np.random.Generator, n: int, memory: int) -> Request
     return _sets(rng, prime * numbers)
 
 
-def _sets(rng: np.random.Generator, numbers: IntArray) -> Requests:
+def _sets(rng: Generator, numbers: IntArray) -> Requests:
     # A request of s tokens holds s + 1 while it makes its only one; the proofs count it as s.
     return rng.permutation(numbers) - 1, np.ones(len(numbers), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Families of instances: the distributions of the papers' experiments, and adversarial requests.
+"""Families of instances: the distributions of the papers' experiments; `adversarial` has the rest.
 
 Sorted-F is "LLM Serving Optimization with Variable Prefill and Decode Lengths", Jaillet is "Online
 Scheduling for LLM Inference with KV Cache Constraints".
@@ -16,16 +16,41 @@ import numpy as np
 from optsched._internal.arrays import MAX_TOKENS, FloatArray, IntArray, checked_memory
 from optsched.errors import InstanceError, nearest
 from optsched.instance import Instance
-from optsched.workloads import adversarial
-from optsched.workloads.arrivals import Requests, bounded, poisson
-from optsched.workloads.chat import chat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FIELDS = ("prompts", "outputs", "arrivals")
+    from numpy.random import Generator
+
+#: What a family draws: prompts and outputs, and arrivals where the family sets them.
+Requests = tuple[IntArray, IntArray] | tuple[IntArray, IntArray, IntArray]
 
 LONGEST = 50  # prompts and outputs of Sorted-F EC.4.2
+
+
+def poisson(requests: int, rate: float, rng: Generator) -> IntArray:
+    """Draw the steps in which a Poisson process brings its first requests."""
+    _check_rate(rate)
+    return np.floor(np.cumsum(rng.exponential(1 / rate, requests))).astype(np.int64)
+
+
+def bounded(requests: int, rate: float, rng: Generator) -> IntArray:
+    """Draw the steps of requests whose number per step is bounded (Jaillet Section 3)."""
+    _check_rate(rate)
+    most = math.ceil(2 * rate)
+    steps = np.empty(0, dtype=np.int64)
+    begin = 0
+    while len(steps) < requests:
+        more = 1 + int((requests - len(steps)) / rate)
+        counts = rng.binomial(most, rate / most, more)
+        steps = np.concatenate([steps, np.repeat(np.arange(begin, begin + more), counts)])
+        begin += more
+    return steps[:requests]
+
+
+def _check_rate(rate: float) -> None:
+    if not 0 < rate < np.inf:
+        raise InstanceError(f"rate is {rate}, but must be a positive number of requests per step")
 
 
 @dataclass(frozen=True)
@@ -52,12 +77,29 @@ class WorkloadFamily:
     requests: int | None
     description: str
     source: str
-    arrive: Callable[[int, float, np.random.Generator], IntArray] = poisson
+    arrive: Callable[[int, float, Generator], IntArray] = poisson
 
     @property
     def parameters(self) -> list[str]:
         """Names of the parameters beyond the number of requests and the memory."""
         return list(inspect.signature(self.draw).parameters)[3:]
+
+
+#: The families by name.
+FAMILIES: dict[str, WorkloadFamily] = {}
+
+
+def workload(
+    name: str, memory: int, requests: int | None, source: str, **arrive: Any
+) -> Callable[[Callable[..., Requests]], Callable[..., Requests]]:
+    """Register a function as a family, described by its docstring; see `WorkloadFamily`."""
+
+    def register(draw: Callable[..., Requests]) -> Callable[..., Requests]:
+        description = " ".join((draw.__doc__ or "").split())
+        FAMILIES[name] = WorkloadFamily(draw, memory, requests, description, source, **arrive)
+        return draw
+
+    return register
 
 
 def family(
@@ -128,7 +170,7 @@ def family(
         raise InstanceError("rate and load are both given; keep one of them")
     rng = np.random.default_rng(_whole("seed", seed, least=0, most=2**63 - 1))
     requests = chosen.draw(rng, n, memory, **parameters)
-    fields: dict[str, Any] = dict(zip(FIELDS, requests, strict=False))
+    fields: dict[str, Any] = dict(zip(("prompts", "outputs", "arrivals"), requests, strict=False))
     instance = Instance(**fields, memory=memory, name=name, seconds_per_step=seconds_per_step)
     if load is not None:
         if not 0 < load < np.inf:
@@ -178,24 +220,35 @@ def _rounded(lengths: FloatArray, longest: int = LONGEST) -> IntArray:
     return np.clip(np.rint(lengths), 1, longest).astype(np.int64)
 
 
-def _uniform(rng: np.random.Generator, n: int, memory: int) -> Requests:
+@workload("uniform", 100, 100, "Sorted-F EC.4.2")
+def _uniform(rng: Generator, n: int, memory: int) -> Requests:
+    """s and o uniform on 1 .. 50"""
     # U(1, 51) as NumPy reads it: the integers 1 to 50, so that s_max = o_max = 50 holds.
     return rng.integers(1, 51, n), rng.integers(1, 51, n)
 
 
-def _normal(rng: np.random.Generator, n: int, memory: int) -> Requests:
+@workload("normal", 100, 100, "Sorted-F EC.4.2")
+def _normal(rng: Generator, n: int, memory: int) -> Requests:
+    """s and o N(25, 8.33^2) in [1, 50]"""
     return _rounded(rng.normal(25, 8.33, n)), _rounded(rng.normal(25, 8.33, n))
 
 
-def _binomial(rng: np.random.Generator, n: int, memory: int) -> Requests:
+@workload("binomial", 100, 100, "Sorted-F EC.4.2")
+def _binomial(rng: Generator, n: int, memory: int) -> Requests:
+    """s and o 1 + binomial with 49 fair trials"""
     return rng.binomial(49, 0.5, n) + 1, rng.binomial(49, 0.5, n) + 1
 
 
-def _exponential(rng: np.random.Generator, n: int, memory: int) -> Requests:
+@workload("exponential", 100, 100, "Sorted-F EC.4.2")
+def _exponential(rng: Generator, n: int, memory: int) -> Requests:
+    """s and o exponential of mean 5 in [1, 50]"""
     return _rounded(rng.exponential(5, n)), _rounded(rng.exponential(5, n))
 
 
-def _mixed(rng: np.random.Generator, n: int, memory: int) -> Requests:
+@workload("mixed", 100, 200, "Sorted-F EC.4.2")
+def _mixed(rng: Generator, n: int, memory: int) -> Requests:
+    """s 80 % exponential of mean 10 and 20 % lognormal about 40, o exponential of mean 5, all in
+    [1, 50]"""
     long = rng.random(n) < 0.2
     prompts = np.where(long, rng.lognormal(math.log(40), 0.25, n), rng.exponential(10, n))
     # U(40, 50) in the same reading: the integers 40 to 49.
@@ -203,10 +256,9 @@ def _mixed(rng: np.random.Generator, n: int, memory: int) -> Requests:
     return _rounded(prompts), _rounded(rng.exponential(5, n))
 
 
-def _chat_and_summaries(
-    rng: np.random.Generator, n: int, memory: int, summaries: float = 0.2
-) -> Requests:
-    """Draw 80 % chats and 20 % summaries in random order."""
+@workload("chat-and-summaries", 16492, 2000, "means and medians of the data of Sorted-F Section 7")
+def _chat_and_summaries(rng: Generator, n: int, memory: int, summaries: float = 0.2) -> Requests:
+    """80 % short chats and 20 % long summaries"""
     from scipy.special import betaincinv, ndtri
 
     if not 0 <= summaries <= 1:
@@ -231,23 +283,40 @@ def _chat_and_summaries(
     return _rounded(prompts, 4096)[order], _rounded(outputs, 4096)[order]
 
 
+@workload("equal-prompts", 200, 1000, "Jaillet Sections 3 and 5", arrive=bounded)
 def _equal_prompts(
-    rng: np.random.Generator,
+    rng: Generator,
     n: int,
     memory: int,
     prompt: int = 1,
     output_least: int = 1,
     output_most: int = 10,
 ) -> Requests:
-    """Draw outputs uniformly between the least and the most; all prompts are the same."""
+    """s the same for all and small against M, o uniform, and a bounded number of arrivals per step:
+    1 and 1 .. 10 by default"""
     prompt = _whole("prompt", prompt, least=0)
     output_least = _whole("output_least", output_least, least=1)
     output_most = _whole("output_most", output_most, least=output_least)
     return np.full(n, prompt), rng.integers(output_least, output_most, n, endpoint=True)
 
 
+@workload("chat", 16492, 10000, "means and medians of Jaillet Section 7")
+def _chat(rng: Generator, n: int, memory: int) -> Requests:
+    """s lognormal below 500, o gamma below 600: short conversations"""
+    from scipy.special import gammainc, gammaincinv, ndtr, ndtri
+
+    mean, spread = 2.432, 2.040
+    below = ndtr((np.log(499) - mean) / spread)
+    prompts = np.exp(mean + spread * ndtri(below * rng.random(n)))
+    form, scale = 0.5658, 158.6
+    below = gammainc(form, 599 / scale)
+    outputs = scale * gammaincinv(form, below * rng.random(n))
+    return _rounded(np.ceil(prompts), 499), _rounded(np.ceil(outputs), 599)
+
+
+@workload("lognormal", 20480, 24000, "figures of BF-IO Table 1 on 16 workers of 72 slots")
 def _lognormal(
-    rng: np.random.Generator,
+    rng: Generator,
     n: int,
     memory: int,
     prompt_mean: float = 900,
@@ -257,7 +326,7 @@ def _lognormal(
     output_cv: float = 0.9,
     output_most: int = 4096,
 ) -> Requests:
-    """Draw prompts and outputs that reproduce BF-IO Table 1 on 16 workers of 72 slots."""
+    """s lognormal of mean 900 and cv 1.4, o lognormal of mean 300 and cv 0.9, clipped"""
 
     def lengths(name: str, mean: float, cv: float, most: int) -> IntArray:
         if not (mean > 0 and cv >= 0 and most >= 1):
@@ -273,160 +342,3 @@ def _lognormal(
         lengths("prompt", prompt_mean, prompt_cv, prompt_most),
         lengths("output", output_mean, output_cv, output_most),
     )
-
-
-#: The families by name.
-FAMILIES = {
-    "uniform": WorkloadFamily(_uniform, 100, 100, "s and o uniform on 1 .. 50", "Sorted-F EC.4.2"),
-    "normal": WorkloadFamily(
-        _normal, 100, 100, "s and o N(25, 8.33^2) in [1, 50]", "Sorted-F EC.4.2"
-    ),
-    "binomial": WorkloadFamily(
-        _binomial, 100, 100, "s and o 1 + binomial with 49 fair trials", "Sorted-F EC.4.2"
-    ),
-    "exponential": WorkloadFamily(
-        _exponential, 100, 100, "s and o exponential of mean 5 in [1, 50]", "Sorted-F EC.4.2"
-    ),
-    "mixed": WorkloadFamily(
-        _mixed,
-        100,
-        200,
-        "s 80 % exponential of mean 10 and 20 % lognormal about 40, o exponential of mean 5, "
-        "all in [1, 50]",
-        "Sorted-F EC.4.2",
-    ),
-    "chat-and-summaries": WorkloadFamily(
-        _chat_and_summaries,
-        16492,
-        2000,
-        "80 % short chats and 20 % long summaries",
-        "means and medians of the data of Sorted-F Section 7",
-    ),
-    "equal-prompts": WorkloadFamily(
-        _equal_prompts,
-        200,
-        1000,
-        "s the same for all and small against M, o uniform, and a bounded number of arrivals "
-        "per step: 1 and 1 .. 10 by default",
-        "Jaillet Sections 3 and 5",
-        arrive=bounded,
-    ),
-    "chat": WorkloadFamily(
-        chat,
-        16492,
-        10_000,
-        "s lognormal below 500, o gamma below 600: short conversations",
-        "means and medians of Jaillet Section 7",
-    ),
-    "lognormal": WorkloadFamily(
-        _lognormal,
-        20480,
-        24000,
-        "s lognormal of mean 900 and cv 1.4, o lognormal of mean 300 and cv 0.9, clipped",
-        "figures of BF-IO Table 1 on 16 workers of 72 slots",
-    ),
-    "sorted-f-theorem-1": WorkloadFamily(
-        adversarial.theorem_1,
-        64,
-        None,
-        "M requests of sqrt(M) - 1 and 1 tokens, M^1.5 of 1 and 2: shortest output first fails",
-        "Sorted-F Theorem 1",
-    ),
-    "sorted-f-theorem-ec-1": WorkloadFamily(
-        adversarial.theorem_ec_1,
-        64,
-        None,
-        "M requests of 1 and sqrt(M) - 1 tokens, M^1.5 of sqrt(M) and 1: smallest total first "
-        "fails",
-        "Sorted-F Theorem EC.1",
-    ),
-    "sorted-f-theorem-1-balanced": WorkloadFamily(
-        adversarial.theorem_1_balanced,
-        64,
-        None,
-        "the requests of sorted-f-theorem-1 in the numbers for which shortest output first is "
-        "worst: its ratio to the other order grows like M^0.25",
-        "after Sorted-F Theorem 1",
-    ),
-    "sorted-f-theorem-1-long": WorkloadFamily(
-        adversarial.theorem_1_long,
-        64,
-        None,
-        "the same with prompts of M - 1 in place of sqrt(M) - 1: the ratio grows like M^0.5",
-        "after Sorted-F Theorem 1",
-    ),
-    "sorted-f-theorem-ec-1-balanced": WorkloadFamily(
-        adversarial.theorem_ec_1_balanced,
-        64,
-        None,
-        "the requests of sorted-f-theorem-ec-1 in the numbers for which smallest total first is "
-        "worst: its ratio to the other order grows like M^0.25",
-        "after Sorted-F Theorem EC.1",
-    ),
-    "sorted-f-theorem-ec-1-long": WorkloadFamily(
-        adversarial.theorem_ec_1_long,
-        64,
-        None,
-        "the same with peaks of M - 1 and M in place of sqrt(M) and sqrt(M) + 1: the ratio "
-        "grows like M^0.5",
-        "after Sorted-F Theorem EC.1",
-    ),
-    "sorted-f-example-1": WorkloadFamily(
-        adversarial.example_1,
-        64,
-        None,
-        "one request of M - 1 and 1 tokens before many of 1 and 2",
-        "Sorted-F Example 1",
-    ),
-    "jaillet-theorem-6-2": WorkloadFamily(
-        adversarial.jaillet,
-        64,
-        None,
-        "one request that fills the memory, and short ones that come shortly before it ends",
-        "Jaillet Theorem 6.2",
-    ),
-    "robust-two-point": WorkloadFamily(
-        adversarial.robust_two_point,
-        400,
-        None,
-        "no prompts, outputs short or long: A_min is bounded by (3 - short / long) / 2, where "
-        "the share of short ones is long / (short + long)",
-        "Robust Theorem 5.1",
-    ),
-    "robust-theorem-3-4": WorkloadFamily(
-        adversarial.robust_theorem_3_4,
-        64,
-        None,
-        "no prompts, outputs short and M / short in so many batches: reserving the longest "
-        "output for each costs 3 times H-SF here, not the printed 6",
-        "Robust Theorem 3.4",
-    ),
-    "partition": WorkloadFamily(
-        adversarial.partition,
-        100,
-        20,
-        "2 batches can hold all requests, makespan 2",
-        "Partition, Sorted-F Theorem EC.2",
-    ),
-    "partition-no": WorkloadFamily(
-        adversarial.partition_no,
-        101,
-        20,
-        "2 batches cannot hold all requests by parity, makespan 3 or more",
-        "Partition, Sorted-F Theorem EC.2",
-    ),
-    "3-partition": WorkloadFamily(
-        adversarial.three_partition,
-        100,
-        30,
-        "n / 3 batches of three requests each fill the memory",
-        "3-Partition, Sorted-F Theorem 2",
-    ),
-    "3-partition-no": WorkloadFamily(
-        adversarial.three_partition_no,
-        99,
-        30,
-        "n / 3 batches cannot hold all requests by divisibility",
-        "3-Partition, Sorted-F Theorem 2",
-    ),
-}

@@ -18,16 +18,17 @@ import numpy as np
 from optsched._internal.arrays import as_integers, checked_memory
 from optsched.clock import LinearClock, affine, get_clock
 from optsched.errors import ClockError, InstanceError, nearest
+from optsched.instance import Instance
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
-    from optsched.instance import Instance
 
 _MAX_TOKENS = 10**6  # of a prompt or an output; sums over stages then stay exact
 _MAX_RATE = 1e12
+_STEP = 1e-6  # seconds; Poisson arrivals are rounded down to it
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -320,6 +321,68 @@ _COUNTS = ("prefill_tokens", "decode_requests", "resident_tokens", "squared_prom
 def decimal(number: float) -> Fraction:
     """Take a number as the decimal it is written as: 0.1 is one tenth."""
     return Fraction(repr(float(number)))
+
+
+def poisson_requests(
+    types: RequestTypes, seconds: float, memory: int, *, seed: int = 0
+) -> Instance:
+    r"""Draw the requests that arrive in a time, each type in a Poisson process of its own.
+
+    Parameters
+    ----------
+    types
+        Lengths and rates. Where their prefill makes no token, as in the paper, a request of type
+        :math:`(l, l')` gets :math:`l - 1` prompt and :math:`l' + 1` output tokens: so it takes
+        :math:`l' + 1` batches and holds :math:`l, l + 1, \dots, l + l'` tokens in them.
+    seconds
+        How long requests arrive.
+    memory
+        Tokens that the worker holds at most.
+    seed
+        Seed of the random generator.
+
+    Returns
+    -------
+    Instance
+        The requests by time of arrival, in steps of a microsecond.
+
+    Raises
+    ------
+    InstanceError
+        If the time is not positive, no request arrives in it, or a type without prompt tokens has a
+        prefill that makes no token.
+
+    Examples
+    --------
+    >>> from optsched import RequestTypes
+    >>> types = RequestTypes([10, 10], [10, 20], [100, 100])
+    >>> requests = poisson_requests(types, 1.0, memory=10_000, seed=1)
+    >>> len(requests), set(requests.prompts.tolist()), set(requests.outputs.tolist())
+    (194, {9}, {11, 21})
+    """
+    if not 0 < seconds < np.inf:
+        raise InstanceError(f"seconds is {seconds}, but must be a number above 0")
+    shift = 1 - types.first_stage
+    if (types.prompts < shift).any():
+        raise InstanceError(
+            "a type has no prompt tokens, so that its prefill holds none and makes none; give "
+            "it one, or set prefill_makes_token"
+        )
+    rng = np.random.default_rng(seed)
+    counts = rng.poisson(types.rates * seconds)
+    if counts.sum() == 0:
+        raise InstanceError(f"no request arrives in {seconds:g} s; pass more time, or higher rates")
+    kinds = np.repeat(np.arange(len(types)), counts)
+    arrivals = np.floor(rng.random(len(kinds)) * (seconds / _STEP)).astype(np.int64)
+    order = np.argsort(arrivals, kind="stable")
+    return Instance(
+        types.prompts[kinds[order]] - shift,
+        types.outputs[kinds[order]] + shift,
+        memory,
+        arrivals[order],
+        name=f"{len(types)} types, Poisson",
+        seconds_per_step=_STEP,
+    )
 
 
 def read_types(path: str | Path) -> tuple[RequestTypes, Clock | None, int | None]:

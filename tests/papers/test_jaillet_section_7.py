@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from resampled import resample
 
 from optsched import Instance, read_trace, run
-from optsched.workloads.tilt import resample
 
 CLOCK = "llama-2-70b-2xa100"
 BENCHMARKS = [

@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from opposite_orders import opposite_orders
 from plots_of_targets import drawn
 from strategies import instances
 
@@ -18,7 +19,6 @@ from optsched.papers.sorted_f.figure_8 import mean_latencies
 from optsched.papers.sorted_f.hardness import optima
 from optsched.papers.sorted_f.table_ec_1 import PRINTED, requests_for
 from optsched.solvers import select_batch
-from optsched.workloads.adversarial import opposite_orders
 
 mpl.use("Agg")
 

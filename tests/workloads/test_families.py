@@ -8,7 +8,7 @@ import pytest
 from optsched import Instance, family, read_trace, run
 from optsched.errors import InstanceError
 from optsched.workloads import FAMILIES
-from optsched.workloads.arrivals import bounded, poisson
+from optsched.workloads.families import bounded, poisson
 
 SEEDS = range(20)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opposite_orders import opposite_orders
 
 from optsched import Instance, family, run
 from optsched.errors import InstanceError
-from optsched.workloads.adversarial import opposite_orders
 
 
 @given(data=st.data())

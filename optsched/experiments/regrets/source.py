@@ -12,8 +12,7 @@ from optsched.errors import InstanceError
 from optsched.experiments.regrets.arguments import is_number
 from optsched.instance import Instance
 from optsched.workloads import family
-from optsched.workloads.arrivals import poisson
-from optsched.workloads.families import parse_family
+from optsched.workloads.families import parse_family, poisson
 
 if TYPE_CHECKING:
     from pathlib import Path
