@@ -12,7 +12,7 @@ from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
     from optsched.clock import Clock
-    from optsched.models.fluid.nested_plan import NestedWaitPlan
+    from optsched.models.fluid.nested import NestedWaitPlan
     from optsched.models.fluid.wait import WaitPlan
     from optsched.workloads.request_types import RequestTypes
 

@@ -4,8 +4,8 @@ from .cluster.balance_state import BalanceState as BalanceState
 from .conflict import Conflict as Conflict
 from .events import EventProgram as EventProgram
 from .fluid.equilibrium import Equilibrium as Equilibrium
+from .fluid.nested import NestedWaitPlan as NestedWaitPlan
 from .fluid.nested import NestedWaitThresholds as NestedWaitThresholds
-from .fluid.nested_plan import NestedWaitPlan as NestedWaitPlan
 from .fluid.queues import queue_decay as queue_decay
 from .fluid.segments import SegmentDesign as SegmentDesign
 from .fluid.segments import design_segments as design_segments

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched.models.fluid.equilibrium import Equilibrium
-    from optsched.models.fluid.nested_plan import NestedWaitPlan
+    from optsched.models.fluid.nested import NestedWaitPlan
     from optsched.models.fluid.segments import SegmentDesign
     from optsched.models.fluid.wait import WaitPlan
     from optsched.simulate.seconds.execution import ClockedRun

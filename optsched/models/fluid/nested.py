@@ -12,18 +12,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.arrays import as_integers
+from optsched._internal.views import draw
 from optsched.clock import get_clock
 from optsched.errors import InfeasibleError, ModelError
 from optsched.models.fluid.equilibrium import equilibrium
-from optsched.models.fluid.nested_plan import NestedWaitPlan
-from optsched.models.fluid.queues import queue_decay
-from optsched.models.fluid.wait import check_limits, constant_of, exact_sum
+from optsched.models.fluid.queues import events_logarithm, queue_decay, reject_growth
+from optsched.models.fluid.wait import (
+    check_limits,
+    checked_thresholds,
+    constant_of,
+    exact_sum,
+    least_counts,
+)
 from optsched.models.linear.model import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.program import Program
 from optsched.workloads.request_types import decimal, stage_tokens, stage_work
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     import numpy.typing as npt
+    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
@@ -127,16 +136,9 @@ class NestedWaitThresholds(Program):
             )
         outputs = np.unique(self.types.outputs)
         borders = outputs if self.borders is None else as_integers("borders", self.borders)
-        object.__setattr__(self, "borders", borders)
-        self._check_borders(outputs)
-        equilibrium(self.types, self.clock).require_stable()
-
-    def _check_borders(self, outputs: IntArray) -> None:
-        borders = self.last_stages
-        longest = int(outputs[-1])
-        if len(borders) == 0 or borders[-1] != longest:
+        if len(borders) == 0 or borders[-1] != outputs[-1]:
             raise ModelError(
-                f"the borders {borders.tolist()} must end at the longest output, {longest}"
+                f"the borders {borders.tolist()} must end at the longest output, {outputs[-1]}"
             )
         ends = np.unique(np.searchsorted(borders, outputs))
         if (np.diff(borders) <= 0).any() or len(ends) < len(borders):
@@ -144,6 +146,8 @@ class NestedWaitThresholds(Program):
                 f"the borders {borders.tolist()} must ascend, and an output must end in each "
                 f"segment; choose some of {outputs.tolist()[:20]}"
             )
+        object.__setattr__(self, "borders", borders)
+        equilibrium(self.types, self.clock).require_stable()
 
     def __repr__(self) -> str:
         return f"<NestedWaitThresholds: {len(self.last_stages)} segments, {self.clock.name}>"
@@ -170,8 +174,7 @@ class NestedWaitThresholds(Program):
         ending = [Fraction(0)] * len(self.last_stages)
         for segment, rate in zip(segments.tolist(), self.types.rates.tolist(), strict=True):
             ending[segment] += decimal(rate)
-        reach = np.cumsum(np.array(ending[::-1], dtype=object))[::-1]
-        return list(reach)
+        return list(itertools.accumulate(reversed(ending)))[::-1]
 
     @property
     def shares(self) -> FloatArray:
@@ -187,10 +190,8 @@ class NestedWaitThresholds(Program):
     @property
     def held_tokens(self) -> IntArray:
         """Tokens that one request per stage holds in each segment, shape (L,)."""
-        held: IntArray = stage_tokens(
-            int(self.types.prompts[0]), self.first_stages, self.last_stages
-        )
-        return held
+        prompt = int(self.types.prompts[0])
+        return np.asarray(stage_tokens(prompt, self.first_stages, self.last_stages))
 
     @property
     def queue_tokens(self) -> IntArray:
@@ -210,6 +211,10 @@ class NestedWaitThresholds(Program):
             for segment, (first, last) in enumerate(edges)
         ]
 
+    @property
+    def _family(self) -> Family:
+        return Family.of("threshold", segment=np.arange(len(self.last_stages)))
+
     def to_linear(self) -> LinearModel:
         """Write the program as arrays.
 
@@ -220,17 +225,13 @@ class NestedWaitThresholds(Program):
             ``memory``, for the batch and the queues at their thresholds: the rest of the bound is
             not linear, and `plan` checks it. Segments are counted from 0.
         """
-        count = len(self.last_stages)
-        index = np.arange(count)
-        rate = self._exact_rates[0]
+        index, rate = np.arange(len(self.last_stages)), self._exact_rates[0]
         time = np.array([float(-rate * each) for each in self._work])
         time[0] += 1
         start = rate * (constant_of(self.clock) + decimal(self.minimum_slack)) + STRICT
-        ratio = np.eye(count)[1:]
-        ratio[np.arange(count - 1), np.arange(count - 1)] = -self.ratios
-        thresholds = Variables(
-            Family.of("threshold", segment=index), self.held_tokens, lower=1, integer=True
-        )
+        ratio = np.eye(len(index))[1:]
+        ratio[index[:-1], index[:-1]] = -self.ratios
+        thresholds = Variables(self._family, self.held_tokens, lower=1, integer=True)
         rows = [
             Rows(Family.of("time"), {"threshold": time[None, :]}, lower=float(start)),
             Rows(Family.of("ratio", segment=index[1:]), {"threshold": ratio}, lower=0),
@@ -248,9 +249,7 @@ class NestedWaitThresholds(Program):
         ModelError
             If the point has another length or is fractional.
         """
-        return whole_numbers(
-            values, Family.of("threshold", segment=np.arange(len(self.last_stages)))
-        )
+        return whole_numbers(values, self._family)
 
     def write_point(self, thresholds: npt.ArrayLike, /) -> FloatArray:
         """Turn thresholds into a point of the linear model."""
@@ -272,7 +271,6 @@ class NestedWaitThresholds(Program):
             If no thresholds keep this margin.
         """
         rate, work = self._exact_rates[0], self._work
-        start = constant_of(self.clock) + decimal(self.minimum_slack)
         ratios = [Fraction(ratio) for ratio in self.ratios.tolist()]
         relative = np.cumprod([1.0, *self.ratios])
         load = float(rate) * sum(
@@ -280,20 +278,19 @@ class NestedWaitThresholds(Program):
         )
         if load >= 1:
             raise InfeasibleError(
-                f"with these segments and the margin {self.margin:g} the load is "
-                f"{load:.4g}, but must be below 1; lower the margin, cut more segments or "
-                "lower the rates"
+                f"with these segments and the margin {self.margin:g} the load is {load:.4g}, but "
+                "must be below 1; lower the margin, cut more segments or lower the rates"
             )
-        time = start * Fraction((1 - 1e-9) / (1 - load))  # below that of any solution
-        chosen: list[int] = []
-        while True:
-            larger = [max(1, -(-(rate * time + STRICT) // 1))]
+
+        def arriving(time: Fraction) -> list[int]:
+            counts = [-(-(rate * time + STRICT) // 1)]
             for ratio in ratios:
-                larger.append(max(1, -(-ratio * larger[-1] // 1)))
-            time = start + exact_sum(work, larger)
-            if larger == chosen:
-                return np.array(chosen, dtype=np.int64)
-            chosen = larger
+                counts.append(-(-ratio * counts[-1] // 1))
+            return counts
+
+        start = constant_of(self.clock) + decimal(self.minimum_slack)
+        time = start * Fraction((1 - 1e-9) / (1 - load))  # below that of any solution
+        return least_counts(time, arriving, start, work)
 
     def plan(
         self, thresholds: npt.ArrayLike, *, delta: float = 0.01, iterations: int = 10_000
@@ -321,28 +318,23 @@ class NestedWaitThresholds(Program):
         ModelError
             If there is not one positive threshold per segment, or a number is out of range.
         """
-        chosen = as_integers("thresholds", thresholds)
-        if chosen.shape != self.last_stages.shape or (chosen < 1).any():
-            raise ModelError(
-                f"thresholds are {chosen.tolist()}, but must be {len(self.last_stages)} numbers of "
-                "at least 1, one per segment"
-            )
+        chosen = checked_thresholds(thresholds, len(self.last_stages), "segment")
         if not (0 < delta < 1 and iterations >= 1):
             raise ModelError(
                 f"delta is {delta} and iterations is {iterations}, but delta must lie between 0 "
                 "and 1 and there must be at least one iteration"
             )
-        slack = self._exact_slack(chosen)
+        batch = constant_of(self.clock) + exact_sum(self._work, chosen.tolist())
+        slack = int(chosen[0]) / self._exact_rates[0] - batch
         if slack <= 0 or slack < decimal(self.minimum_slack):
             raise InfeasibleError(
                 f"the thresholds break (10): {chosen[0]} requests arrive in "
-                f"{chosen[0] / self.rates[0]:.6g} s, and a batch takes "
-                f"{float(chosen[0] / self._exact_rates[0] - slack):.6g} s, which is not "
-                f"{max(self.minimum_slack, 0):g} s shorter; raise the first threshold or lower "
+                f"{chosen[0] / self.rates[0]:.6g} s, and a batch takes {float(batch):.6g} s, which "
+                f"is not {self.minimum_slack:g} s shorter; raise the first threshold or lower "
                 "others"
             )
         decays = np.append(np.nan, queue_decay(chosen[:-1], chosen[1:], self.shares))
-        self._check_ratios(chosen, decays)
+        reject_growth(chosen, self.shares, decays)
         plan = NestedWaitPlan(self, chosen, decays, float(slack), delta, iterations)
         if self.memory is not None and plan.memory_bound > self.memory:
             raise InfeasibleError(
@@ -356,29 +348,6 @@ class NestedWaitThresholds(Program):
         """Return the time of a batch with so many requests per stage, also if (10) is broken."""
         counts = as_integers("thresholds", thresholds).tolist()
         return float(constant_of(self.clock) + exact_sum(self._work, counts))
-
-    def _exact_slack(self, thresholds: IntArray) -> Fraction:
-        counts = thresholds.tolist()
-        batch = exact_sum(self._work, counts)
-        gathering: Fraction = counts[0] / self._exact_rates[0]
-        return gathering - constant_of(self.clock) - batch
-
-    def _check_ratios(self, thresholds: IntArray, decays: FloatArray) -> None:
-        for i in np.flatnonzero(decays == 0).tolist():
-            before, here = int(thresholds[i - 1]), int(thresholds[i])
-            share = float(self.shares[i - 1])
-            needed = math.floor(before * share * (1 + 1e-9)) + 1
-            equal = abs(here - share * before) <= 1e-9 * before
-            how = "holds with equality" if equal else "is broken"
-            why = (
-                "theta is 0 and no finite stock covers the queue in front of it"
-                if equal
-                else "the queue in front of it grows without end"
-            )
-            raise InfeasibleError(
-                f"(10) {how} for segment {i + 1}: {before} * {share:.6g} requests reach it per "
-                f"batch, its threshold is {here}, so {why}; it must be at least {needed}"
-            )
 
     def best_margin(self, *, delta: float = 0.01, iterations: int = 10_000) -> NestedWaitPlan:
         """Try margins, each with its least thresholds, and keep the least bound on the memory.
@@ -401,19 +370,130 @@ class NestedWaitThresholds(Program):
         InfeasibleError
             If none of them fits.
         """
-        best: NestedWaitPlan | None = None
-        refusal = InfeasibleError("no margin was tried")
-        for margin in _MARGINS.tolist():
+
+        def plan(margin: float) -> NestedWaitPlan:
             program = replace(self, margin=margin, memory=None)
-            try:
-                thresholds = program.least_fixed_point()
-            except InfeasibleError as error:
-                refusal = error if best is None else refusal
-                break  # larger margins only make larger batches
-            plan = program.plan(thresholds, delta=delta, iterations=iterations)
-            if best is None or plan.memory_bound < best.memory_bound:
-                best = plan
-        if best is None:
-            raise refusal
-        program = replace(best.program, memory=self.memory)
-        return program.plan(best.thresholds, delta=delta, iterations=iterations)
+            return program.plan(program.least_fixed_point(), delta=delta, iterations=iterations)
+
+        return best_plan(_MARGINS.tolist(), plan, self.memory)
+
+
+def best_plan(
+    margins: Iterable[float], plan: Callable[[float], NestedWaitPlan], memory: int | None
+) -> NestedWaitPlan:
+    """Return the plan of the least bound among those of ascending margins, within the memory."""
+    plans: list[NestedWaitPlan] = []
+    for margin in margins:
+        try:
+            plans.append(plan(margin))
+        except InfeasibleError:
+            if not plans:
+                raise
+            break  # larger margins only make larger batches
+    best = min(plans, key=lambda plan: plan.memory_bound)
+    program = replace(best.program, memory=memory)
+    return program.plan(best.thresholds, delta=best.delta, iterations=best.iterations)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NestedWaitPlan:
+    r"""Thresholds of Nested WAIT that hold (10), and the memory they need (12).
+
+    Attributes
+    ----------
+    program
+        What they were chosen for.
+    thresholds
+        Requests per stage and batch in each segment, shape (L,).
+    decays
+        :math:`\theta_i` of the queue in front of each segment, shape (L,); NaN for the first,
+        infinite where no queue can grow.
+    slack
+        Seconds by which the arrivals that fill the first segment take longer than a batch.
+    delta, iterations
+        Probability that the memory does not suffice at some time, in so many iterations.
+    """
+
+    program: NestedWaitThresholds
+    thresholds: IntArray
+    decays: FloatArray
+    slack: float
+    delta: float
+    iterations: int
+
+    @property
+    def iteration_time(self) -> float:
+        """Seconds of a full batch."""
+        return float(self.thresholds[0] / self.program.rates[0]) - self.slack
+
+    @property
+    def memories(self) -> IntArray:
+        """Tokens that a full batch holds in each segment, shape (L,)."""
+        return self.program.held_tokens * self.thresholds
+
+    @property
+    def memory(self) -> int:
+        """Tokens that a full batch holds: the first term of (12)."""
+        return int(self.memories.sum())
+
+    @property
+    def queue_memory(self) -> int:
+        """Tokens of queues as long as the thresholds: the second term of (12)."""
+        return int(self.program.queue_tokens @ self.thresholds)
+
+    @property
+    def parts_by_segment(self) -> FloatArray:
+        """Tokens of a full batch, of queues and of rare queues in each segment, shape (3, L)."""
+        queues = self.program.queue_tokens
+        rare = np.zeros(len(queues))
+        logarithm = events_logarithm(len(queues), self.iterations, self.delta)
+        rare[1:] = logarithm * queues[1:] / self.decays[1:]
+        return np.array([self.memories, queues * self.thresholds, rare], dtype=np.float64)
+
+    @property
+    def rare_memory(self) -> int:
+        r"""Tokens of longer queues, :math:`\sum_i q_i \ln((L - 1) S / \delta) / \theta_i`.
+
+        Rounded up; the last term of (12), with the proof's :math:`L - 1` for the printed :math:`m`.
+        """
+        return math.ceil(float(self.parts_by_segment[2].sum()) - 1e-9)
+
+    @property
+    def safety_stock(self) -> int:
+        """Tokens beyond a full batch: all that queues between segments may hold."""
+        return self.queue_memory + self.rare_memory
+
+    @property
+    def memory_bound(self) -> int:
+        r"""Tokens that suffice in all iterations with probability :math:`1 - \delta` (12)."""
+        return self.memory + self.safety_stock
+
+    @property
+    def batch_size(self) -> int:
+        """Requests in a full batch, at all stages."""
+        stages = self.program.last_stages - self.program.first_stages + 1
+        return int(stages @ self.thresholds)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the memory by segment; see `optsched.report.fluid.plot_nested_memory`."""
+        return draw("plot_nested_memory", self, ax)
+
+    def __repr__(self) -> str:
+        return f"<NestedWaitPlan {self.thresholds.tolist()}: {self.memory_bound:,} tokens>"
+
+    def __str__(self) -> str:
+        lines = [
+            f"memory that suffices for {self.iterations:,} iterations with probability "
+            f"{1 - self.delta:.10g}: {self.memory_bound:,} tokens",
+            f"  full batch  {self.memory:>8,}",
+            f"  queues      {self.queue_memory:>8,}",
+            f"  rare queues {self.rare_memory:>8,}",
+            "  segment  stages     rate  threshold    tokens   decay",
+        ]
+        program, memories = self.program, self.memories
+        for i, threshold in enumerate(self.thresholds):
+            stages = f"{program.first_stages[i]}-{program.last_stages[i]}"
+            decay = f"{self.decays[i]:>8.4g}" if i else ""
+            rate = f"{program.rates[i]:>9.5g}"
+            lines.append(f"  {i + 1:<5}{stages:>10}{rate}{threshold:>11,}{memories[i]:>10,}{decay}")
+        return "\n".join(lines)

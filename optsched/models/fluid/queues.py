@@ -2,14 +2,17 @@ r"""How long the queues between segments of Nested WAIT can become (Fluid, Lemma
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched.errors import InfeasibleError
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from optsched._internal.arrays import FloatArray
+    from optsched._internal.arrays import FloatArray, IntArray
 
 
 def queue_decay(
@@ -48,3 +51,23 @@ def queue_decay(
             break
     decay[inside] = theta
     return decay
+
+
+def events_logarithm(segments: int, iterations: int, delta: float) -> float:
+    r"""Return :math:`\ln((L - 1) S / \delta)` of (12), for the queues between L segments."""
+    return math.log((segments - 1) * iterations / delta) if segments > 1 else 0.0
+
+
+def reject_growth(thresholds: IntArray, shares: FloatArray, decays: FloatArray) -> None:
+    """Reject thresholds that break (10) or hold it with equality, so that a queue has no decay."""
+    for i in np.flatnonzero(decays == 0).tolist():
+        before, here, share = int(thresholds[i - 1]), int(thresholds[i]), float(shares[i - 1])
+        how, why = "is broken", "the queue in front of it grows without end"
+        if abs(here - share * before) <= 1e-9 * before:
+            how = "holds with equality"
+            why = "theta is 0 and no finite stock covers the queue in front of it"
+        raise InfeasibleError(
+            f"(10) {how} for segment {i + 1}: {before} * {share:.6g} requests reach it per batch, "
+            f"its threshold is {here}, so {why}; it must be at least "
+            f"{math.floor(before * share * (1 + 1e-9)) + 1}"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,8 +13,8 @@ from optsched._internal.arrays import as_integers
 from optsched._internal.views import draw
 from optsched.errors import InfeasibleError, ModelError
 from optsched.models.fluid.equilibrium import equilibrium
-from optsched.models.fluid.nested import STRICT, NestedWaitThresholds
-from optsched.models.fluid.queues import queue_decay
+from optsched.models.fluid.nested import STRICT, NestedWaitThresholds, best_plan
+from optsched.models.fluid.queues import events_logarithm, queue_decay
 from optsched.models.fluid.wait import constant_of
 from optsched.models.linear.model import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.program import Program
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
     from optsched.models.fluid.equilibrium import Equilibrium
-    from optsched.models.fluid.nested_plan import NestedWaitPlan
+    from optsched.models.fluid.nested import NestedWaitPlan
     from optsched.workloads.request_types import RequestTypes
 
 _MAX_BORDERS = 150  # candidates: their pairs are all looked at
@@ -174,8 +174,10 @@ class SegmentDesign(Program):
         scaled[np.isinf(scaled)] = 0
         return plain, scaled
 
-    def _logarithm(self, segments: int) -> float:
-        return math.log((segments - 1) * self.iterations / self.delta) if segments > 1 else 0.0
+    def _costs_in(self, segments: int) -> FloatArray:
+        """Cost of a segment from node u to candidate v where there are so many segments."""
+        plain, scaled = self._costs
+        return plain + events_logarithm(segments, self.iterations, self.delta) * scaled
 
     def best(self, segments: int | None = None) -> tuple[IntArray, int]:
         """Find the borders of least bound, by shortest path.
@@ -193,7 +195,7 @@ class SegmentDesign(Program):
             return found[0], math.ceil(found[1] - 1e-6)
         best = self._path(1)
         for number in range(2, len(self._ends) + 1):
-            if self._shortest(self._logarithm(number)) >= best[1]:
+            if self._shortest(self._costs_in(number)) >= best[1]:
                 break
             best = min(best, self._path(number), key=lambda path: path[1])
         return best[0], math.ceil(best[1] - 1e-6)
@@ -204,22 +206,16 @@ class SegmentDesign(Program):
         return [math.ceil(value - 1e-6) if np.isfinite(value) else None for value in values]
 
     def parts(self, number: int) -> tuple[float, float, float] | None:
-        """Split the least bound for a number of segments into its three terms."""
+        """Split the least bound for a number of segments into its terms; None if (10) is broken."""
         borders, bound = self._path(number)
-        return self.parts_of(borders) if np.isfinite(bound) else None
-
-    def parts_of(self, borders: npt.ArrayLike) -> tuple[float, float, float] | None:
-        """Split the bound for borders of one's own into its three terms; None if (10) is broken."""
-        chosen = as_integers("borders", borders)
-        bound = self.cost(chosen)
         if not np.isfinite(bound):
             return None
-        starts, ends = self._nodes(chosen)
-        _, scaled = self._costs
-        rare = self._logarithm(len(chosen)) * float(scaled[starts, ends].sum())
-        waiting = int(self.types.prompts[0]) + chosen[:-1]
+        starts, ends = self._nodes(borders)
+        logarithm = events_logarithm(number, self.iterations, self.delta)
+        rare = logarithm * float(self._costs[1][starts, ends].sum())
+        waiting = int(self.types.prompts[0]) + borders[:-1]
         queues = float(waiting @ self.thresholds[starts[1:]])
-        return bound - queues - rare, queues, rare
+        return self.cost(borders) - queues - rare, queues, rare
 
     def cost(self, borders: npt.ArrayLike) -> float:
         """Return the bound for borders of one's own, out of the candidates, in tokens.
@@ -232,9 +228,7 @@ class SegmentDesign(Program):
         if chosen.size == 0 or chosen[-1] != self._ends[-1]:
             raise ModelError(f"the last border must be the longest output, {self._ends[-1]}")
         starts, ends = self._nodes(chosen)
-        plain, scaled = self._costs
-        logarithm = self._logarithm(len(chosen))
-        return float((plain[starts, ends] + logarithm * scaled[starts, ends]).sum())
+        return float(self._costs_in(len(chosen))[starts, ends].sum())
 
     def thresholds_of(self, borders: npt.ArrayLike) -> IntArray:
         """Return the thresholds of segments with these borders, shape (L,)."""
@@ -248,8 +242,7 @@ class SegmentDesign(Program):
         count = len(self._ends)
         if not 1 <= segments <= count:
             raise ModelError(f"there are {count} borders to choose from, not {segments}")
-        plain, scaled = self._costs
-        cost = plain + self._logarithm(segments) * scaled
+        cost = self._costs_in(segments)
         reached = np.full(count + 1, np.inf)
         reached[0] = 0
         before = np.zeros((segments, count), dtype=np.int64)
@@ -259,14 +252,13 @@ class SegmentDesign(Program):
             reached = np.append(np.inf, lengths.min(axis=0))
         borders = np.zeros(segments, dtype=np.int64)
         node = count
-        for layer in range(segments - 1, -1, -1):
+        for layer in reversed(range(segments)):
             borders[layer] = self._ends[node - 1]
             node = int(before[layer, node - 1])
         return borders, float(reached[-1])
 
-    def _shortest(self, logarithm: float) -> float:
-        plain, scaled = self._costs
-        cost = plain + logarithm * scaled
+    @staticmethod
+    def _shortest(cost: FloatArray) -> float:
         reached = np.zeros(len(cost) + 1)
         for end in range(len(cost)):
             reached[end + 1] = (reached[: end + 1] + cost[: end + 1, end]).min()
@@ -280,27 +272,17 @@ class SegmentDesign(Program):
                 "the best number of segments is a linear program for each number; "
                 "set SegmentDesign(..., segments=L)"
             )
-        plain, scaled = self._costs
         u, v = self._pairs
-        columns = Variables(
-            self._segment_family,
-            (plain + self._logarithm(segments) * scaled)[u, v],
-            upper=1,
-            integer=True,
-        )
-        count = len(self._ends)
+        costs = self._costs_in(segments)[u, v]
+        columns = Variables(self._segment_family, costs, upper=1, integer=True)
+        position, count = np.arange(len(u)), len(self._ends)
         flow = np.zeros((count + 1, len(u)))
-        flow[v + 1, np.arange(len(u))] += 1
-        flow[u, np.arange(len(u))] -= 1
-        arriving = np.zeros(count)
-        arriving[-1] = 1
+        flow[v + 1, position] = 1
+        flow[u, position] = -1
+        arriving = np.eye(count)[-1]
+        borders = Family.of("flow", border=self._ends)
         rows = [
-            Rows(
-                Family.of("flow", border=self._ends),
-                {"segment": flow[1:]},
-                lower=arriving,
-                upper=arriving,
-            ),
+            Rows(borders, {"segment": flow[1:]}, lower=arriving, upper=arriving),
             Rows(Family.of("count"), {"segment": np.ones((1, len(u)))}, segments, segments),
         ]
         return LinearModel.build(f"{segments} segments", [columns], rows)
@@ -344,17 +326,11 @@ def design_segments(
     """Design segments together with a first threshold that keeps up with the arrivals."""
     found = equilibrium(types, clock)
     found.require_stable()
-    plans: list[NestedWaitPlan] = []
-    for number, tried in enumerate(_MARGINS if margin is None else (margin,)):
-        try:
-            plans.append(_design(found, segments, tried, delta, iterations))
-        except InfeasibleError:
-            if number == 0:
-                raise
-            break  # larger margins only make larger batches
-    best = min(plans, key=lambda plan: plan.memory_bound)
-    program = replace(best.program, memory=memory)
-    return program.plan(best.thresholds, delta=delta, iterations=iterations)
+    return best_plan(
+        _MARGINS if margin is None else (margin,),
+        lambda margin: _design(found, segments, margin, delta, iterations),
+        memory,
+    )
 
 
 def _design(

@@ -19,7 +19,7 @@ from optsched.models.program import Program
 from optsched.workloads.request_types import decimal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
     from matplotlib.axes import Axes
@@ -137,8 +137,8 @@ class WaitThresholds(Program):
         ModelError
             If the slack has no limit.
         """
-        kind = self.objective == "slack"
-        if kind and self.memory is None and self.batch_limit is None:
+        slack = self.objective == "slack"
+        if slack and self.memory is None and self.batch_limit is None:
             raise ModelError(
                 "the slack grows without end unless memory or batch limit is given; pass one"
             )
@@ -147,12 +147,17 @@ class WaitThresholds(Program):
         work = np.eye(count) - np.outer(rates, types.work(self.clock))
         thresholds = Variables(
             Family.of("threshold", type=index),
-            0 if kind else types.held_tokens,
+            0 if slack else types.held_tokens,
             lower=1,
             integer=True,
         )
-        start = constant_of(self.clock) + (0 if kind else decimal(self.minimum_slack))
-        blocks = {"threshold": work} | ({"slack": -rates[:, None]} if kind else {})
+        columns, blocks = [thresholds], {"threshold": work}
+        start = constant_of(self.clock)
+        if slack:
+            columns.append(Variables(Family.of("slack"), 1, lower=self.minimum_slack))
+            blocks["slack"] = -rates[:, None]
+        else:
+            start += decimal(self.minimum_slack)
         rows = [Rows(Family.of("time", type=index), blocks, lower=rates * float(start))]
         for name, uses, limit in (
             ("memory", types.held_tokens, self.memory),
@@ -160,9 +165,7 @@ class WaitThresholds(Program):
         ):
             if limit is not None:
                 rows.append(Rows(Family.of(name), {"threshold": uses[None, :]}, upper=limit))
-        slack = Variables(Family.of("slack"), 1, lower=self.minimum_slack)
-        columns = [thresholds, slack] if kind else [thresholds]
-        return LinearModel.build("WAIT thresholds", columns, rows, sense="max" if kind else "min")
+        return LinearModel.build("WAIT thresholds", columns, rows, sense="max" if slack else "min")
 
     def read(self, values: npt.ArrayLike, /) -> IntArray:
         """Turn a point of a linear model into thresholds.
@@ -228,16 +231,11 @@ class WaitThresholds(Program):
         rates = [decimal(rate) for rate in self.types.rates.tolist()]
         work = self.types.exact_work(self.clock)
         start = constant_of(self.clock) + decimal(self.minimum_slack)
-        load = exact_sum(rates, work)
-        time = start / (1 - load)  # of the solution in fractions, which is below any whole one
-        chosen: list[int] = []
-        while True:
-            larger = [max(1, -(-rate * time // 1)) for rate in rates]
-            time = start + exact_sum(work, larger)
-            if larger == chosen:
-                break
-            chosen = larger
-        thresholds = np.array(chosen, dtype=np.int64)
+        # Of the solution in fractions, which is below any whole one.
+        time = start / (1 - exact_sum(rates, work))
+        thresholds = least_counts(
+            time, lambda time: [-(-rate * time // 1) for rate in rates], start, work
+        )
         self._check_limits(thresholds, "the least thresholds there are")
         return thresholds
 
@@ -261,12 +259,7 @@ class WaitThresholds(Program):
         ModelError
             If there is not one positive threshold per type.
         """
-        chosen = as_integers("thresholds", thresholds)
-        if chosen.shape != (len(self.types),) or (chosen < 1).any():
-            raise ModelError(
-                f"thresholds are {chosen.tolist()}, but must be {len(self.types)} numbers of at "
-                "least 1, one per type"
-            )
+        chosen = checked_thresholds(thresholds, len(self.types), "type")
         slacks = self._exact_slacks(chosen)
         worst = min(range(len(slacks)), key=slacks.__getitem__)
         if slacks[worst] < decimal(self.minimum_slack):
@@ -375,6 +368,33 @@ def exact_sum(values: Sequence[Fraction], counts: Sequence[Fraction | int]) -> F
     common = math.lcm(*(value.denominator for value in values))
     whole = (value.numerator * (common // value.denominator) for value in values)
     return Fraction(sum(a * b for a, b in zip(whole, counts, strict=True))) / common
+
+
+def least_counts(
+    time: Fraction,
+    arriving: Callable[[Fraction], Sequence[int]],
+    start: Fraction,
+    work: Sequence[Fraction],
+) -> IntArray:
+    """Find the least counts from 1 on that arrive while a batch of them lasts.
+
+    `time` is below that of any solution; a batch takes `start` and `work` for each of the counts.
+    """
+    chosen: list[int] = []
+    while (larger := [max(1, count) for count in arriving(time)]) != chosen:
+        chosen, time = larger, start + exact_sum(work, larger)
+    return np.array(chosen, dtype=np.int64)
+
+
+def checked_thresholds(thresholds: npt.ArrayLike, count: int, each: str) -> IntArray:
+    """Turn thresholds into an array, refusing all but one from 1 on for each type or segment."""
+    chosen = as_integers("thresholds", thresholds)
+    if chosen.shape != (count,) or (chosen < 1).any():
+        raise ModelError(
+            f"thresholds are {chosen.tolist()}, but must be {count} numbers of at least 1, one per "
+            f"{each}"
+        )
+    return chosen
 
 
 def check_limits(

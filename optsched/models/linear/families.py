@@ -12,11 +12,11 @@ import numpy as np
 from optsched.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
-    from optsched._internal.arrays import IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
 
 _FAMILY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MEMBER_NAME = re.compile(r"(?P<family>[A-Za-z_]\w*)(?:[\[(](?P<keys>-?\d+(?:,-?\d+)*)[\])])?")
@@ -139,6 +139,50 @@ class Family:
         return np.flatnonzero(found)
 
 
+@dataclass(frozen=True, eq=False)
+class Variables:
+    """A family of columns for `LinearModel.build`; numbers hold for every member.
+
+    Parameters
+    ----------
+    family
+        Their names.
+    cost
+        Objective coefficients.
+    lower, upper
+        Bounds.
+    integer
+        Whether they take whole values only.
+    """
+
+    family: Family
+    cost: npt.ArrayLike = 0.0
+    lower: npt.ArrayLike = 0.0
+    upper: npt.ArrayLike = np.inf
+    integer: npt.ArrayLike = False
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A family of rows for `LinearModel.build`; numbers hold for every member.
+
+    Parameters
+    ----------
+    family
+        Their names.
+    blocks
+        Coefficients by name of a variable family, each of shape (rows, columns of that family).
+        Families that are left out have none.
+    lower, upper
+        Bounds.
+    """
+
+    family: Family
+    blocks: Mapping[str, Any]
+    lower: npt.ArrayLike = -np.inf
+    upper: npt.ArrayLike = np.inf
+
+
 def member_name(families: tuple[Family, ...], position: int) -> str:
     """Name the member at a position of families laid out one after another."""
     for family in families:
@@ -157,6 +201,36 @@ def member_positions(families: tuple[Family, ...], name: str, indices: dict[str,
         begin += len(family)
     known = ", ".join(family.name for family in families)
     raise ModelError(f"there is no family {name!r}; known: {known}")
+
+
+def spread(values: Sequence[npt.ArrayLike], families: Sequence[Family]) -> FloatArray:
+    """Lay numbers per family out over its members."""
+    parts = []
+    for value, family in zip(values, families, strict=True):
+        numbers = np.asarray(value, dtype=np.float64)
+        if numbers.shape not in ((), (len(family),)):
+            raise ModelError(
+                f"family {family!r}: {numbers.size} numbers of shape {numbers.shape} were given "
+                f"for its {len(family)} members"
+            )
+        parts.append(np.broadcast_to(numbers, (len(family),)))
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def whole_numbers(values: npt.ArrayLike, family: Family, tolerance: float = 1e-5) -> IntArray:
+    """Round the values of a family of columns to whole numbers."""
+    point = np.asarray(values, dtype=np.float64)
+    if point.shape != (len(family),):
+        raise ModelError(f"{family!r} has {len(family)} columns, but the point has {point.shape}")
+    nearby = np.rint(point)
+    off = ~(np.abs(point - nearby) <= tolerance)  # true for NaN
+    if off.any():
+        column = int(np.argmax(off))
+        raise ModelError(
+            f"the point is fractional: {family.label(column)} is {point[column]:g}; an answer can "
+            "be read from whole numbers only"
+        )
+    return nearby.astype(np.int64)
 
 
 def read_only(array: Any) -> Any:

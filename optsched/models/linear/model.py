@@ -14,24 +14,21 @@ asks for them.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 
 from optsched.errors import ModelError as ModelError
-from optsched.models.linear.arrays import LinearArrays, Sense
-from optsched.models.linear.blocks import Rows as Rows
-from optsched.models.linear.blocks import Variables as Variables
-from optsched.models.linear.blocks import canonical, join_blocks, named_rows, spread, stack
-from optsched.models.linear.checks import check_families, check_length, check_numbers
-from optsched.models.linear.comparison import identical, same_by_name
+from optsched.models.linear.arrays import Breach as Breach
+from optsched.models.linear.arrays import LinearArrays, Sense, breaches
 from optsched.models.linear.families import Family as Family
-from optsched.models.linear.families import member_positions, read_only
-from optsched.models.linear.points import Breach as Breach
-from optsched.models.linear.points import checked_point, violations
-from optsched.models.linear.points import whole_numbers as whole_numbers
-from optsched.models.linear.text import overview
+from optsched.models.linear.families import Rows as Rows
+from optsched.models.linear.families import Variables as Variables
+from optsched.models.linear.families import member_positions, spread
+from optsched.models.linear.families import whole_numbers as whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,33 +84,6 @@ class LinearModel(LinearArrays):
     (9.0, ['weight is 7, but must be at most 5'])
     """
 
-    def __post_init__(self) -> None:
-        matrix = canonical(self.matrix)
-        object.__setattr__(self, "matrix", matrix)
-        row_count, column_count = matrix.shape
-        object.__setattr__(self, "offset", float(self.offset))
-        for field, length, kind in (
-            ("cost", column_count, np.float64),
-            ("col_lower", column_count, np.float64),
-            ("col_upper", column_count, np.float64),
-            ("integer", column_count, np.bool_),
-            ("row_lower", row_count, np.float64),
-            ("row_upper", row_count, np.float64),
-        ):
-            values = np.asarray(getattr(self, field), dtype=kind)
-            check_length(self, field, values, length)
-            object.__setattr__(self, field, read_only(values))
-        for field, word, length in (
-            ("variables", "column", column_count),
-            ("rows", "row", row_count),
-        ):
-            families = tuple(getattr(self, field))
-            if not families and length:
-                families = (Family.of(word, index=range(length)),)
-            check_families(self, families, word, length)
-            object.__setattr__(self, field, families)
-        check_numbers(self)
-
     @classmethod
     def build(
         cls,
@@ -150,35 +120,26 @@ class LinearModel(LinearArrays):
             If a block names no variable family or has another shape than its families.
         """
         families = tuple(group.family for group in variables)
-        parts = [join_blocks(group, families) for group in rows]
+        parts = [_join_blocks(group, families) for group in rows]
+        names = [group.family for group in rows]
         return cls(
             cost=spread([group.cost for group in variables], families),
-            matrix=stack(parts, sum(map(len, families))),
-            row_lower=spread([group.lower for group in rows], [group.family for group in rows]),
-            row_upper=spread([group.upper for group in rows], [group.family for group in rows]),
+            matrix=_stack(parts, sum(map(len, families))),
+            row_lower=spread([group.lower for group in rows], names),
+            row_upper=spread([group.upper for group in rows], names),
             col_lower=spread([group.lower for group in variables], families),
             col_upper=spread([group.upper for group in variables], families),
             integer=spread([group.integer for group in variables], families).astype(np.bool_),
             offset=offset,
             sense=sense,
             variables=families,
-            rows=tuple(group.family for group in rows),
+            rows=tuple(names),
             name=name,
         )
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, LinearModel):
-            return NotImplemented
-        return identical(self, other)
-
-    __hash__ = None  # type: ignore[assignment]  # equal by content, too large to hash
 
     def __repr__(self) -> str:
         row_count, column_count = self.matrix.shape
         return f"<LinearModel {self.name!r}: {row_count} rows, {column_count} columns>"
-
-    def __str__(self) -> str:
-        return overview(self)
 
     def columns_of(self, family: str, **indices: int) -> IntArray:
         """Find the columns of a family, or those of them with given indices.
@@ -232,7 +193,7 @@ class LinearModel(LinearArrays):
 
     def objective(self, point: npt.ArrayLike) -> float:
         """Evaluate the objective at a point of shape (n,)."""
-        return self.offset + float(self.cost @ checked_point(self, point))
+        return self.offset + float(self.cost @ self._checked(point))
 
     def violations(self, point: npt.ArrayLike, tolerance: float = 1e-6) -> list[Breach]:
         """List everything that makes a point infeasible.
@@ -255,7 +216,14 @@ class LinearModel(LinearArrays):
         ModelError
             If the point has another shape or a value is missing.
         """
-        return violations(self, point, tolerance)
+        values = self._checked(point)
+        whole = np.rint(values)
+        found = breaches(values, self.col_lower, self.col_upper, tolerance, self.column_name)
+        for column in np.flatnonzero(self.integer & (np.abs(values - whole) > tolerance)).tolist():
+            name = self.column_name(column)
+            found.append(Breach(name, float(values[column]), float(whole[column]), "whole"))
+        sums: Any = self.matrix @ values
+        return found + breaches(sums, self.row_lower, self.row_upper, tolerance, self.row_name)
 
     def with_rows(
         self,
@@ -294,10 +262,10 @@ class LinearModel(LinearArrays):
           column  take[item]        2  integer, 0..1
           row     one               1  2 nonzeros
         """
-        family, block = named_rows(name, coefficients, self.variables)
+        family, block = _named_rows(name, coefficients, self.variables)
         return dataclasses.replace(
             self,
-            matrix=stack([self.matrix, block], len(self.cost)),
+            matrix=_stack([self.matrix, block], len(self.cost)),
             row_lower=np.concatenate([self.row_lower, spread([lower], [family])]),
             row_upper=np.concatenate([self.row_upper, spread([upper], [family])]),
             rows=(*self.rows, family),
@@ -395,4 +363,69 @@ class LinearModel(LinearArrays):
         >>> LinearModel.build("a", [one], []).same_as(LinearModel.build("b", [two], []))
         True
         """
-        return same_by_name(self, other)
+        return (self.sense, self.offset) == (other.sense, other.offset) and all(
+            map(np.array_equal, self._by_name(), other._by_name())
+        )
+
+
+def _join_blocks(group: Rows, families: tuple[Family, ...]) -> sparse.csr_array[np.float64]:
+    """Put the blocks of one family of rows side by side."""
+    known = [family.name for family in families]
+    if unknown := [name for name in group.blocks if name not in known]:
+        raise ModelError(
+            f"rows {group.family!r}: there are no variables {unknown[0]!r}, only {', '.join(known)}"
+        )
+    parts = []
+    for family in families:
+        expected = (len(group.family), len(family))
+        block = group.blocks.get(family.name)
+        part = sparse.csr_array(expected) if block is None else _as_block(group.family.name, block)
+        if part.shape != expected:
+            raise ModelError(
+                f"rows {group.family!r}: the block of {family.name} has shape {part.shape}, "
+                f"but should have {expected}"
+            )
+        parts.append(part)
+    return sparse.csr_array(sparse.hstack(parts, format="csr"))
+
+
+def _as_block(name: str, coefficients: Any) -> sparse.csr_array[np.float64]:
+    """Return coefficients, dense or sparse, as a matrix; one row may be written as a list."""
+    try:
+        rows: Any = coefficients if sparse.issparse(coefficients) else np.atleast_2d(coefficients)
+        return sparse.csr_array(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ModelError(
+            f"rows {name!r}: the coefficients are no table of numbers with one row per row and "
+            "one column per column of the model"
+        ) from None
+
+
+def _named_rows(
+    name: Family | str, coefficients: Any, variables: tuple[Family, ...]
+) -> tuple[Family, sparse.csr_array[np.float64]]:
+    """Return a family of rows and its coefficients, given as a matrix or by family of columns."""
+    if not isinstance(name, Family | str):
+        raise ModelError(f"rows are called {name!r}, but need a name or a Family")
+    label = name if isinstance(name, str) else name.name
+    by_family = isinstance(coefficients, Mapping)
+    blocks = coefficients.values() if by_family else [coefficients]
+    parts = [_as_block(label, block) for block in blocks]
+    count = parts[0].shape[0] if parts else 0
+    if isinstance(name, str):
+        name = Family.of(label) if count == 1 else Family.of(label, row=range(count))
+    if by_family:
+        return name, _join_blocks(Rows(name, coefficients), variables)
+    expected = (len(name), sum(map(len, variables)))
+    if parts[0].shape != expected:
+        raise ModelError(
+            f"rows {name!r}: the matrix has shape {parts[0].shape}, but there are "
+            f"{expected[0]} rows and {expected[1]} columns"
+        )
+    return name, parts[0]
+
+
+def _stack(parts: Sequence[Any], width: int) -> sparse.csr_array[np.float64]:
+    """Put blocks of rows on top of each other; without any there are no rows."""
+    empty = sparse.csr_array((0, width))
+    return sparse.csr_array(sparse.vstack([empty, *parts], format="csr"))

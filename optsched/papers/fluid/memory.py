@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import IntArray
-    from optsched.models.fluid.nested_plan import NestedWaitPlan
+    from optsched.models.fluid.nested import NestedWaitPlan
     from optsched.papers.study import Study
 
 PROMPT, LONGEST = 62, 500
