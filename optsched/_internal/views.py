@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from optsched._internal.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,8 +23,8 @@ def draw(plot: str, *arguments: Any) -> Axes:
 
 
 def text(table: str, result: Any) -> str:
-    """Return a result as the text of that name."""
-    return cast("str", _view(table)(result))
+    """Return a result as the table of that name, as plain text."""
+    return cast("str", _view("to_text")(_view(table)(result)))
 
 
 def html(table: str, result: Any) -> str:
@@ -29,6 +32,11 @@ def html(table: str, result: Any) -> str:
     return cast("str", _view("to_html")(_view(table)(result)))
 
 
-def write(page: str, *arguments: Any) -> None:
-    """Write the page of that name."""
-    _view(page)(*arguments)
+def write(page: str, path: str | Path, *arguments: Any) -> None:
+    """Write the page of that name; the file is whole or not there."""
+    content = _view(page)(*arguments).encode()
+    target = Path(path)
+    if target.exists() and not target.is_file():  # such as a pipe
+        target.write_bytes(content)
+    else:
+        write_whole(target, content)

@@ -256,9 +256,9 @@ def _write_report(
     warm_up: int | None,
     options: dict[str, Any],
 ) -> None:
+    from optsched._internal.views import write
     from optsched.cluster import BalanceRouting
     from optsched.comparison.cluster import compare_lookaheads
-    from optsched.report import write_cluster_report
 
     lookaheads = None
     first = next(iter(comparison.runs.values()))[0].instance
@@ -268,4 +268,4 @@ def _write_report(
             lookaheads = compare_lookaheads(
                 first, comparison.cluster, baselines=baselines, warm_up=warm_up, **options
             )
-    write_cluster_report(comparison, html, lookaheads)
+    write("cluster_page", html, comparison, lookaheads)

@@ -119,10 +119,10 @@ class ClusterComparison(Comparison[ClusterRun]):
 
     def to_html(self, path: str | Path) -> None:
         """Write the comparison as one HTML file that needs no network."""
-        write("write_cluster_report", self, path)
+        write("cluster_page", path, self)
 
     def __str__(self) -> str:
-        return text("cluster_text", self)
+        return text("cluster_table", self)
 
 
 def compare_on_cluster(

@@ -63,7 +63,7 @@ class ClockComparison(Comparison[ClockedRun]):
         return draw("plot_clock_comparison", self, ax)
 
     def __str__(self) -> str:
-        return f"{self.instance}\n\n{text('clock_text', self)}"
+        return f"{self.instance}\n\n{text('clock_table', self)}"
 
 
 def compare_on_clock(

@@ -94,10 +94,10 @@ class StepComparison(Comparison[Execution]):
 
     def to_html(self, path: str | Path) -> None:
         """Write the comparison as one HTML file that needs no network."""
-        write("write_report", self, path)
+        write("comparison_page", path, self)
 
     def __str__(self) -> str:
-        lines = [f"{self.instance}\n", text("comparison_text", self)]
+        lines = [f"{self.instance}\n", text("comparison_table", self)]
         for each in self.incomplete:
             lines.append(f"  {each.policy} does not complete all: its run {each.why}")
         return "\n".join(lines)

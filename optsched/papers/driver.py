@@ -103,7 +103,7 @@ def describe(result: dict[str, Any]) -> str:
     lines = [
         f"{result['target']}: {result['verdict']}",
         f"  {result['title']}; {result['source']}",
-        to_text(claims_table(result), width=150),
+        to_text(claims_table(result)),
     ]
     return "\n".join(lines + ([f"  {result['remark']}"] if result["remark"] else []))
 

@@ -11,9 +11,9 @@ from .fluid import plot_equilibrium as plot_equilibrium
 from .fluid import plot_nested_memory as plot_nested_memory
 from .fluid import plot_segments as plot_segments
 from .fluid import plot_slacks as plot_slacks
-from .pages import write_cluster_report as write_cluster_report
-from .pages import write_regret_report as write_regret_report
-from .pages import write_report as write_report
+from .pages import cluster_page as cluster_page
+from .pages import comparison_page as comparison_page
+from .pages import regret_page as regret_page
 from .regrets import plot_regret as plot_regret
 from .regrets import plot_regret_ratio as plot_regret_ratio
 from .regrets import plot_thresholds as plot_thresholds
@@ -28,12 +28,9 @@ from .series import plot_bars as plot_bars
 from .series import plot_series as plot_series
 from .series import plot_stack as plot_stack
 from .tables import clock_table as clock_table
-from .tables import clock_text as clock_text
 from .tables import cluster_table as cluster_table
-from .tables import cluster_text as cluster_text
 from .tables import comparison_table as comparison_table
-from .tables import comparison_text as comparison_text
 from .tables import facts_table as facts_table
 from .tables import regret_table as regret_table
-from .tables import regret_text as regret_text
 from .tables import to_html as to_html
+from .tables import to_text as to_text

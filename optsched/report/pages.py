@@ -11,17 +11,15 @@ import math
 import platform
 import re
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.numbers import at_least, percent
 from optsched._version import __version__
-from optsched.policies import POLICIES
 from optsched.report.clusters import MAX_WORKERS, plot_loads, plot_lookahead, plot_power
 from optsched.report.curves import MAX_STACKED, growing_bars
 from optsched.report.interactive import Figure, plot_of, short
-from optsched.report.numbers import at_least, percent
 from optsched.report.regrets import plot_regret, plot_regret_ratio
 from optsched.report.schedules import (
     plot_comparison,
@@ -31,7 +29,7 @@ from optsched.report.schedules import (
     ranked,
 )
 from optsched.report.style import step_unit
-from optsched.report.tables import CLUSTER_COLUMNS, REGRET_COLUMNS, cluster_cells, regret_cells
+from optsched.report.tables import cluster_table, comparison_table, regret_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -47,41 +45,21 @@ _ROWS = 100  # requests drawn where they are too many to be stacked
 _BINS = 2000
 
 
-def write_report(comparison: StepComparison, path: str | Path) -> None:
-    """Write a comparison as one HTML file."""
-    Path(path).write_text(render_report(comparison), encoding="utf-8")
-
-
-def write_cluster_report(
-    comparison: ClusterComparison,
-    path: str | Path,
-    lookaheads: ClusterComparison | None = None,
-) -> None:
-    """Write runs on a cluster, and maybe runs with several lookaheads, as one HTML file."""
-    Path(path).write_text(render_cluster_report(comparison, lookaheads), encoding="utf-8")
-
-
-def write_regret_report(result: Regret, path: str | Path) -> None:
-    """Write regret as one HTML file."""
-    Path(path).write_text(render_regret_report(result), encoding="utf-8")
-
-
-def render_report(comparison: StepComparison) -> str:
-    """Return the page of a comparison."""
+def comparison_page(comparison: StepComparison) -> str:
+    """Return the page of a comparison in steps."""
+    instance = comparison.instance
     return render_page(
         "comparison.html.j2",
         comparison=comparison,
         content=comparison.to_dict(),
-        instance=comparison.instance,
+        instance=instance,
         bound=comparison.bound,
         policies=comparison.policies,
         best=comparison.best,
-        seconds=dict(zip(comparison.policies, comparison.seconds, strict=True)),
         optimal=proven_optimal(comparison),
-        titles={name: policy.description for name, policy in POLICIES.items()},
-        unit=step_unit(comparison.instance),
-        stacked=len(comparison.instance) <= MAX_STACKED,
-        rows=min(len(comparison.instance), _ROWS),
+        table=comparison_table(comparison, page=True),
+        unit=step_unit(instance),
+        rows=0 if len(instance) <= MAX_STACKED else min(len(instance), _ROWS),
         figures=make_figures(comparison),
     )
 
@@ -91,9 +69,7 @@ def proven_optimal(comparison: StepComparison) -> bool:
     return math.ceil(comparison.bound.value) >= comparison.best.total_latency
 
 
-def render_cluster_report(
-    comparison: ClusterComparison, lookaheads: ClusterComparison | None = None
-) -> str:
+def cluster_page(comparison: ClusterComparison, lookaheads: ClusterComparison | None = None) -> str:
     """Return the page of runs on a cluster; loads are drawn of those that recorded them."""
     content = comparison.to_dict()
     entries = content["policies"]
@@ -117,8 +93,7 @@ def render_cluster_report(
         title=first_runs[0].instance.name,
         best=min(entries, key=lambda entry: entry["imbalance_tokens"]),
         first=entries[0],
-        columns=[title for title, *_ in CLUSTER_COLUMNS],
-        rows=[(entry, cluster_cells(entry)) for entry in entries],
+        table=cluster_table(comparison),
         policies=policies,
         recorded=[run.policy for run in recorded],
         runs=next(iter(comparison.runs.values())),
@@ -126,7 +101,7 @@ def render_cluster_report(
     )
 
 
-def render_regret_report(result: Regret) -> str:
+def regret_page(result: Regret) -> str:
     """Return the page of regret."""
     figures = {}
     for place, load in enumerate(result.loads):
@@ -140,8 +115,7 @@ def render_regret_report(result: Regret) -> str:
         policies=result.policies,
         loads=result.loads,
         growths=[(policy, f"{load:g}", growth) for policy, load, growth in result.growths()],
-        columns=REGRET_COLUMNS,
-        rows=[(band, regret_cells(band)) for band in result.bands()],
+        table=regret_table(result),
         seeds=max(band.seeds for band in result.bands()),
         figures=figures,
     )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.numbers import at_least, percent
 from optsched.report.curves import gap_curves, growing_bars, latency_cdf, memory_curve
-from optsched.report.numbers import at_least, percent
 from optsched.report.style import (
     BLUE,
     DASHED,

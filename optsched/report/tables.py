@@ -1,4 +1,4 @@
-"""Tables of results, as text for the terminal and as HTML for notebooks.
+"""Tables of results, described once for the terminal, for notebooks and for pages.
 
 Bounds are rounded down and gaps up, so that what a table says is proven.
 """
@@ -8,220 +8,194 @@ from __future__ import annotations
 import html
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from optsched.report.numbers import at_least, down, interval, percent, round_to
+from optsched._internal.numbers import at_least, down, interval, percent, round_to
+from optsched.policies import POLICIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rich.console import RenderableType
-
     from optsched.comparison import ClockComparison, ClusterComparison, StepComparison
     from optsched.experiments.regrets import Regret
     from optsched.experiments.regrets.result import Band
 
-#: Titles of the numbers of a band of regret, in the order of `regret_cells`.
-REGRET_COLUMNS = (
-    "load",
-    "horizon",
-    "requests",
-    "mean latency",
-    "regret",
-    "confidence",
-    "ratio",
-    "worst ratio",
+
+class Row(NamedTuple):
+    """A row: its name, and the value and the text of each of its cells."""
+
+    name: str
+    cells: list[tuple[Any, str]]
+    best: bool = False
+    note: str = ""  # below the name on a page
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under the titles of their columns, the first of which holds their names."""
+
+    columns: Sequence[str]  # empty where there are no titles
+    rows: list[Row]
+    caption: str = ""
+    footer: Sequence[str] = ()
+    width: int = 110  # of the terminal, in characters
+    words: Sequence[int] = (0,)  # columns that are not numbers
+
+
+# Title, key in the entry of a policy, and how a value is written.
+_Columns = Sequence[tuple[str, str, Callable[[Any], str]]]
+_SECONDS = ("seconds", "seconds", "{:.3f}".format)
+_STEPS: _Columns = (
+    ("total latency", "total_latency", "{:,}".format),
+    ("gap", "gap", percent),
+    ("mean", "mean_latency", "{:,.1f}".format),
+    ("p50", "p50_latency", "{:,.0f}".format),
+    ("p90", "p90_latency", "{:,.0f}".format),
+    ("p99", "p99_latency", "{:,.0f}".format),
+    ("mean TTFT", "mean_ttft", "{:,.1f}".format),
+    ("makespan", "makespan", "{:,}".format),
+    ("peak memory", "peak_memory", "{:,}".format),
+    ("utilisation", "utilisation", "{:.1%}".format),
+    ("preempted", "preemptions", "{:,}".format),
+    _SECONDS,
+)
+_WHERE_ANY = {"preemptions", "unfinished"}  # shown where some policy has some
+_CLOCK: _Columns = (
+    ("mean", "mean_latency", "{:,.4g}".format),
+    ("p50", "p50_latency", "{:,.4g}".format),
+    ("p99", "p99_latency", "{:,.4g}".format),
+    ("TTFT", "mean_ttft", "{:,.4g}".format),
+    ("TPOT", "mean_tpot", "{:,.4g}".format),
+    ("tokens/{unit}", "throughput", "{:,.4g}".format),
+    ("peak memory", "peak_memory", "{:,}".format),
+    ("preempted", "preemptions", "{:,}".format),
+    ("unfinished", "unfinished", "{:,}".format),
+    _SECONDS,
+)
+_CLUSTER: _Columns = (
+    ("imbalance, tokens", "imbalance_tokens", "{:,.0f}".format),
+    ("imbalance, ms", "imbalance_ms", "{:,.2f}".format),
+    ("idle", "idle_share", "{:.1%}".format),
+    ("tokens/s", "throughput", "{:,.0f}".format),
+    ("TPOT, ms", "tpot", lambda seconds: f"{1e3 * seconds:,.2f}"),
+    ("energy, kJ", "energy_joule", lambda joule: f"{1e-3 * joule:,.1f}"),
+    ("max wait", "max_wait_steps", "{:,.0f}".format),
+    ("stuck", "stuck", "{:,.0f}".format),
 )
 
-#: Title, metric, scale and format of the numbers of a cluster, in the order of `cluster_cells`.
-CLUSTER_COLUMNS = (
-    ("imbalance, tokens", "imbalance_tokens", 1, "{:,.0f}"),
-    ("imbalance, ms", "imbalance_ms", 1, "{:,.2f}"),
-    ("idle", "idle_share", 1, "{:.1%}"),
-    ("tokens/s", "throughput", 1, "{:,.0f}"),
-    ("TPOT, ms", "tpot", 1e3, "{:,.2f}"),
-    ("energy, kJ", "energy_joule", 1e-3, "{:,.1f}"),
-    ("max wait", "max_wait_steps", 1, "{:,.0f}"),
-    ("stuck", "stuck", 1, "{:,.0f}"),
-)
+
+def _policies(
+    entries: list[dict[str, Any]], columns: _Columns, best: str, left_out: Iterable[str] = ()
+) -> tuple[_Columns, list[Row]]:
+    """Return the columns that are shown, and a row per policy."""
+    empty = {key for key in _WHERE_ANY if not any(entry.get(key) for entry in entries)}
+    shown = [column for column in columns if column[1] not in {*left_out, *empty}]
+    rows = []
+    for entry in entries:
+        name, values = entry["policy"], [entry[key] for _, key, _ in shown]
+        texts = ("-" if v is None else w(v) for v, (_, _, w) in zip(values, shown, strict=True))
+        note = POLICIES[name].description if name in POLICIES else ""
+        rows.append(Row(name, list(zip(values, texts, strict=True)), name == best, note))
+    return shown, rows
 
 
-def comparison_table(comparison: StepComparison) -> Table:
-    """Return a row per policy, the best in bold, and one for the bound."""
+def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table:
+    """Return a row per policy, the best marked, and the bound; a page has room for more columns."""
     proven = comparison.bound
-    preempting = any(run.preemptions for run in comparison)
     known = f"; outputs known as {comparison.intervals}" if comparison.intervals else ""
-    table = _table(
+    entries = comparison.to_dict()["policies"]
+    hidden = () if page else ("p90_latency", "mean_ttft", "utilisation")
+    shown, rows = _policies(entries, _STEPS, comparison.best.policy, hidden)
+    footer = {
+        "total_latency": at_least(proven.value),
+        "mean_latency": at_least(proven.value / len(comparison.instance)),
+        "seconds": f"{proven.seconds:.3f}",
+    }
+    return Table(
+        ["policy", *(title for title, *_ in shown)],
+        rows,
         f"latency in steps; gap = (total - bound) / total; bound: {proven.method}{known}",
-        show_footer=True,
+        ["proven bound", *(footer.get(key, "") for _, key, _ in shown)],
+        width=150,
     )
-    table.add_column("policy", footer="proven bound", no_wrap=True)
-    for title, footer in (
-        ("total latency", at_least(proven.value)),
-        ("gap", ""),
-        ("mean", at_least(proven.value / len(comparison.instance))),
-        ("p50", ""),
-        ("p99", ""),
-        ("makespan", ""),
-        ("peak memory", ""),
-        *([("preempted", "")] if preempting else []),
-        ("seconds", f"{proven.seconds:.3f}"),
-    ):
-        table.add_column(title, footer=footer, justify="right", no_wrap=True)
-    for run, seconds in zip(comparison, comparison.seconds, strict=True):
-        schedule = run.schedule
-        percentiles = schedule.latency_percentiles()
-        table.add_row(
-            Text(schedule.policy),  # a name of the user's is not markup
-            f"{schedule.total_latency:,}",
-            percent(comparison.gap(schedule)),
-            f"{schedule.mean_latency:,.1f}",
-            f"{percentiles['p50']:,.0f}",
-            f"{percentiles['p99']:,.0f}",
-            f"{schedule.makespan:,}",
-            f"{schedule.peak_memory:,}",
-            *([f"{run.preemptions:,}"] if preempting else []),
-            f"{seconds:.3f}",
-            style="bold" if run is comparison.best else None,
-        )
-    return table
 
 
 def clock_table(comparison: ClockComparison) -> Table:
-    """Return a row per policy on a clock, the best in bold."""
+    """Return a row per policy on a clock, the best marked."""
     unit = comparison.clock.unit
-    table = _table(
+    entries = comparison.to_dict()["policies"]
+    shown, rows = _policies(entries, _CLOCK, comparison.best.policy)
+    return Table(
+        ["policy", *(title.format(unit=unit.removesuffix("s") or "s") for title, *_ in shown)],
+        rows,
         f"latency, TTFT and TPOT in {unit} on the clock {comparison.clock.name}; seconds: to "
         "simulate",
-        collapse_padding=True,
     )
-    rows = comparison.to_dict()["policies"]
-    columns = {
-        "mean": "mean_latency",
-        "p50": "p50_latency",
-        "p99": "p99_latency",
-        "TTFT": "mean_ttft",
-        "TPOT": "mean_tpot",
-        f"tokens/{unit.removesuffix('s') or 's'}": "throughput",
-        "peak memory": "peak_memory",
-        "preempted": "preemptions",
-        "unfinished": "unfinished",
-        "seconds": "seconds",
-    }
-    shown = {
-        title: key
-        for title, key in columns.items()
-        if key not in ("preemptions", "unfinished") or any(row[key] for row in rows)
-    }
-    # Long names and titles take a second line, so that no number is cut.
-    table.add_column("policy", overflow="fold", min_width=10)
-    for title in shown:
-        table.add_column(title, justify="right", overflow="fold")
-    for run, row in zip(comparison.runs, rows, strict=True):
-        table.add_row(
-            Text(run.policy),
-            *(_number(row[key], key) for key in shown.values()),
-            style="bold" if run is comparison.best else None,
-        )
-    return table
-
-
-def _number(value: float | None, key: str) -> str:
-    if value is None:
-        return "none"
-    if key == "seconds":
-        return f"{value:.3f}"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
-
-
-def cluster_cells(entry: dict[str, float | None]) -> list[tuple[float | None, str]]:
-    """Return value and text of each of `CLUSTER_COLUMNS` for one policy."""
-    values = [(entry[metric], scale, form) for _, metric, scale, form in CLUSTER_COLUMNS]
-    return [
-        (value, "-" if value is None else form.format(value * scale))
-        for value, scale, form in values
-    ]
 
 
 def cluster_table(comparison: ClusterComparison) -> Table:
-    """Return a row per policy on a cluster."""
+    """Return a row per policy on a cluster, that of least imbalance marked."""
     content = comparison.to_dict()
-    count = len(content["instances"])
+    count, entries = len(content["instances"]), content["policies"]
     traces = "" if count == 1 else f"; means over {count} traces, largest wait and stuck"
-    table = _table(f"{comparison.cluster}{traces}")
-    table.add_column("policy", no_wrap=True)
-    for title, *_ in CLUSTER_COLUMNS:
-        table.add_column(title, justify="right")
-    for entry in content["policies"]:
-        table.add_row(Text(entry["policy"]), *(text for _, text in cluster_cells(entry)))
-    return table
-
-
-def regret_cells(band: Band) -> list[tuple[float, str]]:
-    """Return value and text of each of `REGRET_COLUMNS`, intervals rounded outwards."""
-    return [
-        (band.load, f"{band.load:g}"),
-        (band.horizon, f"{band.horizon:,}"),
-        (band.requests, f"{band.requests:,.0f}"),
-        (band.mean_latency, f"{band.mean_latency:,.2f}"),
-        (band.high, interval(band.low, band.high)),
-        (band.ceiling, interval(band.floor, band.ceiling)),
-        (band.ratio_high, interval(band.ratio_low, band.ratio_high)),
-        (band.worst_ratio, down(band.worst_ratio)),
-    ]
+    best = min(entries, key=lambda entry: entry["imbalance_tokens"])["policy"]
+    shown, rows = _policies(entries, _CLUSTER, best)
+    titles = ["policy", *(title for title, *_ in shown)]
+    return Table(titles, rows, f"{comparison.cluster}{traces}")
 
 
 def regret_table(result: Regret) -> Table:
-    """Return the intervals of all policies, loads and horizons."""
+    """Return the intervals of all policies, loads and horizons, rounded outwards."""
     bands = result.bands()
     seeds = max(band.seeds for band in bands)
-    table = _table(
+    numbers = [regret_cells(band) for band in bands]
+    return Table(
+        ["policy", *numbers[0]],
+        [Row(band.policy, list(row.values())) for band, row in zip(bands, numbers, strict=True)],
         "regret: mean latency minus the least possible, in steps per request, from the best "
         f"schedule known to the proven bound; mean over {seeds} instance{'s' * (seeds > 1)}; "
         f"confidence {result.confidence:.0%}",
-        collapse_padding=True,
+        width=130,
     )
-    table.add_column("policy", overflow="fold", min_width=5)
-    for title in REGRET_COLUMNS:
-        table.add_column(title, justify="right", no_wrap=True)
-    for band in bands:
-        table.add_row(Text(band.policy), *(text for _, text in regret_cells(band)))
-    return table
+
+
+def regret_cells(band: Band) -> dict[str, tuple[float, str]]:
+    """Return value and text of the numbers of a band by the title of their column."""
+    return {
+        "load": (band.load, f"{band.load:g}"),
+        "horizon": (band.horizon, f"{band.horizon:,}"),
+        "requests": (band.requests, f"{band.requests:,.0f}"),
+        "mean latency": (band.mean_latency, f"{band.mean_latency:,.2f}"),
+        "regret": (band.high, interval(band.low, band.high)),
+        "confidence": (band.ceiling, interval(band.floor, band.ceiling)),
+        "ratio": (band.ratio_high, interval(band.ratio_low, band.ratio_high)),
+        "worst ratio": (band.worst_ratio, down(band.worst_ratio)),
+    }
 
 
 def claims_table(result: dict[str, Any]) -> Table:
     """Return the claims of a reproduction, from its JSON: the paper's value, ours, the verdict."""
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
-    table.add_column("claim")
-    for title in ("paper", "ours", "interval"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("verdict")
+    rows = []
     for row in result["rows"]:
         ends = "" if row["low"] is None else f"{row['low']:,.5g} to {row['high']:,.5g}"
         numbers = ("" if row[key] is None else f"{row[key]:,.5g}" for key in ("paper", "ours"))
         reason = row["verdict"].replace(f": {row['label']} is", ": is")
-        table.add_row(Text(row["label"]), *numbers, ends, Text(reason))
-    return table
+        rows.append(Row(row["label"], [(None, text) for text in (*numbers, ends, reason)]))
+    titles = ("claim", "paper", "ours", "interval", "verdict")
+    return Table(titles, rows, width=150, words=(0, 4))
 
 
 def facts_table(result: Any) -> Table:
     """Return the numbers and words of a result's `to_dict()`, or of a mapping, as two columns."""
     facts = result if isinstance(result, Mapping) else result.to_dict()
-    table = Table(box=box.SIMPLE_HEAD, show_header=False)
-    table.add_column("fact")
-    table.add_column("value", justify="right")
-    for name, value in facts.items():
-        if isinstance(value, str | Real):
-            table.add_row(name.replace("_", " "), Text(_fact(name, value, facts)))
-    return table
+    rows = [
+        Row(name.replace("_", " "), [(value, _fact(name, value, facts))])
+        for name, value in facts.items()
+        if isinstance(value, str | Real)
+    ]
+    return Table((), rows)
 
 
 def _fact(name: str, value: Any, facts: Mapping[str, Any]) -> str:
@@ -241,72 +215,60 @@ def _fact(name: str, value: Any, facts: Mapping[str, Any]) -> str:
     return f"{number:,.6g}"
 
 
-def _table(caption: str, **look: Any) -> Table:
-    return Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left", **look)
-
-
-def to_text(table: RenderableType, width: int = 110) -> str:
+def to_text(table: Table) -> str:
     """Return a table as plain text, without colours or trailing blanks."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False)
-    with console.capture() as capture:
-        console.print(table)
+    from rich import box, console, text
+    from rich.table import Table as Drawing
+
+    drawing = Drawing(
+        box=box.SIMPLE_HEAD,
+        caption=table.caption or None,
+        caption_justify="left",
+        collapse_padding=True,
+        show_header=bool(table.columns),
+        show_footer=bool(table.footer),
+    )
+    for column in range(1 + len(table.rows[0].cells)):
+        # Long names and titles take a second line, so that no number is cut.
+        drawing.add_column(
+            table.columns[column] if table.columns else "",
+            table.footer[column] if table.footer else "",
+            justify="left" if column in table.words else "right",
+            overflow="fold",
+            min_width=0 if column else 10,
+        )
+    for row in table.rows:  # a name of the user's is not markup
+        drawing.add_row(text.Text(row.name), *(text.Text(each) for _, each in row.cells))
+    screen = console.Console(
+        file=io.StringIO(), width=table.width, color_system=None, force_jupyter=False
+    )
+    with screen.capture() as capture:
+        screen.print(drawing)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
 def to_html(table: Table) -> str:
     """Return a table as HTML, for a page with a look of its own, such as a notebook."""
-    align = [
-        f"text-align: {'right' if each.justify == 'right' else 'left'}" for each in table.columns
-    ]
 
-    def row(texts: Iterable[RenderableType], tag: str, look: str = "") -> str:
-        cells = "".join(
-            f'<{tag} style="{side}{look}">{html.escape(_words(text))}</{tag}>'
-            for side, text in zip(align, texts, strict=True)
+    def line(texts: Sequence[str], tag: str, look: str = "") -> str:
+        cells = (
+            f'<{tag} style="text-align: {"left" if column in table.words else "right"}{look}">'
+            f"{html.escape(text)}</{tag}>"
+            for column, text in enumerate(texts)
         )
-        return f"<tr>{cells}</tr>"
+        return f"<tr>{''.join(cells)}</tr>"
 
-    body = zip(*(column.cells for column in table.columns), strict=True)
-    bold = ["; font-weight: bold" if each.style == "bold" else "" for each in table.rows]
-    rows = "".join(row(cells, "td", look) for cells, look in zip(body, bold, strict=True))
     parts = ["<table>"]
-    if table.caption is not None:
-        caption = html.escape(_words(table.caption))
-        parts.append(f'<caption style="caption-side: bottom; text-align: left">{caption}</caption>')
-    if table.show_header:
-        parts.append(f"<thead>{row((each.header for each in table.columns), 'th')}</thead>")
-    parts.append(f"<tbody>{rows}</tbody>")
-    if table.show_footer:
-        parts.append(f"<tfoot>{row((each.footer for each in table.columns), 'td')}</tfoot>")
+    if table.caption:
+        look = "caption-side: bottom; text-align: left"
+        parts.append(f'<caption style="{look}">{html.escape(table.caption)}</caption>')
+    if table.columns:
+        parts.append(f"<thead>{line(table.columns, 'th')}</thead>")
+    parts.append("<tbody>")
+    for row in table.rows:
+        texts = [row.name, *(text for _, text in row.cells)]
+        parts.append(line(texts, "td", "; font-weight: bold" if row.best else ""))
+    parts.append("</tbody>")
+    if table.footer:
+        parts.append(f"<tfoot>{line(table.footer, 'td')}</tfoot>")
     return "".join([*parts, "</table>"])
-
-
-def _words(text: object) -> str:
-    return text.plain if isinstance(text, Text) else str(text)
-
-
-def comparison_text(comparison: StepComparison) -> str:
-    """Return a comparison in steps as plain text."""
-    return to_text(comparison_table(comparison), width=150)
-
-
-def clock_text(comparison: ClockComparison) -> str:
-    """Return a comparison on a clock as plain text."""
-    return to_text(clock_table(comparison))
-
-
-def cluster_text(comparison: ClusterComparison) -> str:
-    """Return a comparison on a cluster as plain text."""
-    return to_text(cluster_table(comparison))
-
-
-def regret_text(result: Regret) -> str:
-    """Return intervals, growth and thresholds of regret as plain text."""
-    lines = [
-        f"{result.source}, memory {result.memory:,} tokens"
-        + (" (interrupted)" if result.status != "complete" else ""),
-        to_text(regret_table(result), width=130),
-    ]
-    lines += [f"{policy}, load {load:g}: {growth}" for policy, load, growth in result.growths()]
-    lines += [str(threshold) for threshold in result.thresholds]
-    return "\n".join(lines)

@@ -10,8 +10,8 @@ import pytest
 from optsched import Cluster, compare, family
 from optsched.comparison.cluster import compare_lookaheads
 from optsched.errors import InstanceError
-from optsched.report import cluster_text, plot_loads, plot_lookahead, plot_power
-from optsched.report.pages import render_cluster_report
+from optsched.report import plot_loads, plot_lookahead, plot_power
+from optsched.report.pages import cluster_page
 
 CLUSTER = Cluster(4, 8)
 
@@ -53,12 +53,12 @@ def test_what_was_not_recorded_cannot_be_drawn(lookaheads, comparison):
 
 
 def test_the_table_has_a_row_per_policy(comparison):
-    lines = cluster_text(comparison).splitlines()
+    lines = str(comparison).splitlines()
     assert sum(line.strip().startswith(("fcfs", "bf-io")) for line in lines) == 2
 
 
 def test_the_page_holds_all_data_and_needs_no_network(comparison, lookaheads):
-    page = render_cluster_report(comparison, lookaheads)
+    page = cluster_page(comparison, lookaheads)
     figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, flags=re.DOTALL).group(1))
     assert set(figures) == {"loads-0", "loads-1", "power", "lookahead"}
     drawn = [trace for trace in figures["loads-0"]["data"] if trace["x"]]
@@ -70,12 +70,12 @@ def test_the_page_holds_all_data_and_needs_no_network(comparison, lookaheads):
         re.search(r'id="comparison">(.*?)</script>', page, flags=re.DOTALL).group(1)
     )
     assert content == json.loads(json.dumps(comparison.to_dict()))
-    assert 'id="lookahead"' not in render_cluster_report(comparison)
+    assert 'id="lookahead"' not in cluster_page(comparison)
 
 
 def test_a_page_shows_runs_of_one_step_and_leaves_out_what_was_not_recorded():
     trace = family("uniform", n=300, seed=0)
-    page = render_cluster_report(compare(trace, ["fcfs"], cluster=CLUSTER, steps=1))
+    page = cluster_page(compare(trace, ["fcfs"], cluster=CLUSTER, steps=1))
     assert "Load of every worker" not in page
     figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, flags=re.DOTALL).group(1))
     assert figures["power"]["data"][0]["mode"] == "markers"

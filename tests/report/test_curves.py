@@ -12,8 +12,9 @@ from literal import usage_at
 from strategies import instances
 
 from optsched import Bound, Instance, Schedule, run
+from optsched._internal import numbers
 from optsched.comparison import StepComparison
-from optsched.report import curves, numbers, pages
+from optsched.report import curves, pages
 
 
 @st.composite

@@ -12,7 +12,7 @@ import pytest
 
 from optsched import Bound, Instance, compare
 from optsched.policies import PriorityPolicy
-from optsched.report.pages import make_figures, render_report, write_report
+from optsched.report.pages import comparison_page, make_figures
 
 HOSTILE = '<script>alert("1")</script>'
 
@@ -66,7 +66,7 @@ def comparison(request):
 
 @pytest.fixture(scope="module")
 def page(comparison):
-    return Page(render_report(comparison))
+    return Page(comparison_page(comparison))
 
 
 def test_nothing_is_loaded_from_anywhere(page):
@@ -91,14 +91,14 @@ def test_there_is_one_table_with_a_row_per_policy_and_the_bound(page, comparison
 
 
 def test_the_answer_is_a_sentence_that_the_bound_proves(example):
-    text = " ".join(Page(render_report(example)).text.split())
+    text = " ".join(Page(comparison_page(example)).text.split())
     assert "mc-sf-total is best with a total latency of 45 steps" in text
     assert "No schedule can save more than 4.5% of it: every schedule takes at least 43.0" in text
 
 
 def test_a_proven_optimum_is_called_one(example):
     proven = dataclasses.replace(example, bound=Bound(44.5, "closed-form", 0.0))
-    text = " ".join(Page(render_report(proven)).text.split())
+    text = " ".join(Page(comparison_page(proven)).text.split())
     assert "mc-sf-total is optimal: its total latency is 45 steps, and no schedule has less" in text
     assert "closed-form" in text
 
@@ -118,7 +118,7 @@ def test_user_text_is_escaped_everywhere():
     instance = Instance([1, 1], [2, 3], memory=9, name=HOSTILE, labels=[HOSTILE, "</script>"])
     policy = PriorityPolicy(HOSTILE, HOSTILE, lambda given: given.areas)
     comparison = compare(instance, [policy])
-    text = render_report(comparison)
+    text = comparison_page(comparison)
     page = Page(text)
     assert "alert(" not in page.scripts[-1]
     assert page.count("script") == 4
@@ -160,5 +160,5 @@ def test_data_stay_below_a_megabyte_for_100_000_requests():
 
 
 def test_the_file_is_what_is_rendered(example, tmp_path):
-    write_report(example, tmp_path / "report.html")
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render_report(example)
+    example.to_html(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == comparison_page(example)

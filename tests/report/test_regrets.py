@@ -11,8 +11,8 @@ import pytest
 from optsched import regret
 from optsched.experiments.regrets import overload_threshold
 from optsched.experiments.regrets.result import Band
-from optsched.report import plot_thresholds, regret_text
-from optsched.report.pages import render_regret_report
+from optsched.report import plot_thresholds
+from optsched.report.pages import regret_page
 from optsched.report.tables import regret_cells
 
 
@@ -44,10 +44,10 @@ def test_thresholds_are_shaded(ax):
 
 
 def test_the_table_rounds_what_is_proven_outwards(result):
-    text = regret_text(result)
+    text = str(result)
     assert text.splitlines()[0] == "equal-prompts, memory 200 tokens"
     for band in result.bands():
-        shown = [number for _, number in regret_cells(band)]
+        shown = [number for _, number in regret_cells(band).values()]
         low, high = (float(part.replace(",", "")) for part in shown[4].split(" to "))
         assert low <= band.low + 1e-9
         assert high >= band.high - 1e-9
@@ -57,13 +57,13 @@ def test_the_table_rounds_what_is_proven_outwards(result):
 def test_cells_of_a_band_are_rounded_outwards():
     band = Band("area", 1.2, 5, 100, 3, 501, 9.25, 0, 0.5, 0, np.inf, 1, 1.0541, 1.02)
     shown = ["1.2", "100", "501", "9.25", "0.000 to 0.500", "0.000 to ...", "1.000 to 1.055"]
-    assert [text for _, text in regret_cells(band)] == [*shown, "1.020"]
+    assert [text for _, text in regret_cells(band).values()] == [*shown, "1.020"]
 
 
 def test_the_page_has_all_data_and_escapes_names(result):
     from dataclasses import replace
 
-    page = render_regret_report(replace(result, source="a <b>"))
+    page = regret_page(replace(result, source="a <b>"))
     assert "a &lt;b&gt;" in page
     figures = json.loads(re.search(r'id="figures">(.*?)</script>', page)[1])
     assert set(figures) == {"regret-0", "regret-1", "ratio-0", "ratio-1"}

@@ -320,7 +320,7 @@ class Regret:
         path
             Where to write it.
         """
-        write("write_regret_report", self, path)
+        write("regret_page", path, self)
 
     def __repr__(self) -> str:
         what = f"{', '.join(self.policies)}; {len(self.cells)} instances"
@@ -330,4 +330,8 @@ class Regret:
         return html("regret_table", self)
 
     def __str__(self) -> str:
-        return text("regret_text", self)
+        interrupted = "" if self.status == "complete" else " (interrupted)"
+        lines = [f"{self.source}, memory {self.memory:,} tokens{interrupted}"]
+        lines.append(text("regret_table", self))
+        lines += [f"{policy}, load {load:g}: {growth}" for policy, load, growth in self.growths()]
+        return "\n".join([*lines, *map(str, self.thresholds)])
