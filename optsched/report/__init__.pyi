@@ -1,11 +1,3 @@
-from .clocks import plot_batches as plot_batches
-from .clocks import plot_clock_comparison as plot_clock_comparison
-from .clocks import plot_clocked_usage as plot_clocked_usage
-from .clocks import plot_mean_latency as plot_mean_latency
-from .clocks import plot_waiting as plot_waiting
-from .clusters import plot_loads as plot_loads
-from .clusters import plot_lookahead as plot_lookahead
-from .clusters import plot_power as plot_power
 from .fluid import plot_backlogs as plot_backlogs
 from .fluid import plot_equilibrium as plot_equilibrium
 from .fluid import plot_nested_memory as plot_nested_memory
@@ -17,6 +9,14 @@ from .pages import regret_page as regret_page
 from .regrets import plot_regret as plot_regret
 from .regrets import plot_regret_ratio as plot_regret_ratio
 from .regrets import plot_thresholds as plot_thresholds
+from .runs import plot_batches as plot_batches
+from .runs import plot_clock_comparison as plot_clock_comparison
+from .runs import plot_clocked_usage as plot_clocked_usage
+from .runs import plot_loads as plot_loads
+from .runs import plot_lookahead as plot_lookahead
+from .runs import plot_mean_latency as plot_mean_latency
+from .runs import plot_power as plot_power
+from .runs import plot_waiting as plot_waiting
 from .schedules import plot_comparison as plot_comparison
 from .schedules import plot_decision_times as plot_decision_times
 from .schedules import plot_gap as plot_gap

@@ -15,9 +15,7 @@ from optsched.report.style import (
     GREEN,
     VERMILLION,
     clock_unit,
-    count_axis,
-    count_log_axis,
-    legend_above,
+    finish,
     line_of,
     line_styles,
     memory_limit,
@@ -61,13 +59,8 @@ def plot_equilibrium(found: Equilibrium, memory: int | None = None, ax: Axes | N
         ax.plot(found.load, found.memory, "o", color=BLUE, label=label)
     if memory is not None:
         memory_limit(ax, memory)
-    ax.set_yscale("log")
-    ax.set_xlim(0, 1)
-    count_log_axis(ax.yaxis)
-    ax.set_xlabel("load (share of the time that the arrivals need)")
-    ax.set_ylabel("tokens held")
-    legend_above(ax)
-    return ax
+    xlabel = "load (share of the time that the arrivals need)"
+    return finish(ax, xlabel, "tokens held", counts="y", xlim=(0, 1), yscale="log")
 
 
 def plot_slacks(plan: WaitPlan, ax: Axes | None = None) -> Axes:
@@ -84,9 +77,7 @@ def plot_slacks(plan: WaitPlan, ax: Axes | None = None) -> Axes:
         note_bar(ax, f"{plan.thresholds[j]:,} arrive", time + plan.slacks[j], row)
     name_bars(ax, [f"type {names[j]}" for j in shown])
     ax.set_xlim(0, 1.2 * (time + plan.slacks[shown].max()))
-    ax.set_xlabel("time (s)")
-    legend_above(ax)
-    return ax
+    return finish(ax, "time (s)")
 
 
 def plot_nested_memory(plan: NestedWaitPlan, ax: Axes | None = None) -> Axes:
@@ -100,11 +91,7 @@ def plot_nested_memory(plan: NestedWaitPlan, ax: Axes | None = None) -> Axes:
     stack_bars(ax, np.arange(count), dict(zip(_PARTS, plan.parts_by_segment, strict=True)))
     step = max(1, count // 10)
     ax.set_xticks(np.arange(count)[::step], stages[::step], fontsize=8)
-    ax.set_xlabel("stages of the segment (output tokens)")
-    ax.set_ylabel("tokens")
-    count_axis(ax.yaxis)
-    legend_above(ax)
-    return ax
+    return finish(ax, "stages of the segment (output tokens)", "tokens", counts="y")
 
 
 def plot_segments(
@@ -126,12 +113,8 @@ def plot_segments(
     ax.axhline(least, color="black", linewidth=0.8, linestyle=DASHED)
     label = f"least: {math.ceil(least - 1e-6):,} tokens in {best} segments"
     ax.plot(best, least, "v", color="black", markersize=7, label=label)
-    ax.set_xlabel("segments")
-    ax.set_ylabel("tokens that suffice")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    count_axis(ax.yaxis)
-    legend_above(ax)
-    return ax
+    return finish(ax, "segments", "tokens that suffice", counts="y")
 
 
 def plot_backlogs(runs: Mapping[str, Sequence[ClockedRun]], ax: Axes | None = None) -> Axes:
@@ -153,8 +136,4 @@ def plot_backlogs(runs: Mapping[str, Sequence[ClockedRun]], ax: Axes | None = No
         ax.fill_between(grid, mean - reach, mean + reach, color=style.tint, linewidth=0)
         ax.plot(grid, mean, label=plain(name), **line_of(style))
     ax.set_ylim(bottom=0)
-    ax.set_xlabel(f"time ({clock_unit(all_runs[0])})")
-    ax.set_ylabel("requests in the system")
-    count_axis(ax.yaxis)
-    legend_above(ax)
-    return ax
+    return finish(ax, f"time ({clock_unit(all_runs[0])})", "requests in the system", counts="y")

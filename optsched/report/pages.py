@@ -17,10 +17,10 @@ import numpy as np
 
 from optsched._internal.numbers import at_least, percent
 from optsched._version import __version__
-from optsched.report.clusters import MAX_WORKERS, plot_loads, plot_lookahead, plot_power
 from optsched.report.curves import MAX_STACKED, growing_bars
 from optsched.report.interactive import Figure, plot_of, short
 from optsched.report.regrets import plot_regret, plot_regret_ratio
+from optsched.report.runs import MAX_WORKERS, plot_loads, plot_lookahead, plot_power
 from optsched.report.schedules import (
     plot_comparison,
     plot_latency,

@@ -10,9 +10,8 @@ from optsched.errors import OptschedError
 from optsched.report.style import (
     LIMIT,
     REFERENCE,
-    TEXT_SIZE,
+    finish,
     hover,
-    legend_above,
     line_of,
     line_styles,
     plain,
@@ -82,12 +81,8 @@ def _intervals(
     ax.set_xscale("log")
     ax.set_xticks(horizons, [f"{horizon:,}" for horizon in horizons])
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xlabel("horizon T (steps in which requests arrive)")
-    legend_above(ax, f"load {load:g}; filled: against the bound, open: against the best schedule")
-    legend = ax.get_legend()
-    assert legend is not None
-    legend.get_title().set_fontsize(TEXT_SIZE)
-    return ax
+    title = f"load {load:g}; filled: against the bound, open: against the best schedule"
+    return finish(ax, "horizon T (steps in which requests arrive)", title=title)
 
 
 def _pairs(bands: Sequence[Band], names: tuple[str, str]) -> FloatArray:
@@ -118,7 +113,5 @@ def plot_thresholds(thresholds: Sequence[OverloadThreshold], ax: Axes | None = N
         ax.axvspan(threshold.stable, threshold.overloaded, color=style.colour, alpha=0.25, lw=0)
     ax.axhline(100 * LEFT_BEHIND, label="overloaded above", **REFERENCE)
     ax.axvline(1.0, color=LIMIT, linewidth=1)
-    ax.set_xlabel("load (memory-time that arrives over that which passes)")
-    ax.set_ylabel("left behind (% of what arrives)")
-    legend_above(ax)
-    return ax
+    xlabel = "load (memory-time that arrives over that which passes)"
+    return finish(ax, xlabel, "left behind (% of what arrives)")

@@ -18,10 +18,8 @@ from optsched.report.style import (
     LIMIT,
     ORANGE,
     UNAVOIDABLE,
-    count_axis,
-    count_log_axis,
+    finish,
     hover,
-    legend_above,
     line_of,
     line_styles,
     memory_limit,
@@ -80,10 +78,7 @@ def plot_comparison(comparison: StepComparison, ax: Axes | None = None) -> Axes:
         note_bar(ax, f"gap {gap}", total, row)
     name_bars(ax, [schedule.policy for schedule, _ in pairs])
     ax.set_xlim(0, totals.max() * 1.2)
-    ax.set_xlabel(f"total latency ({step_unit(comparison.instance)})")
-    count_axis(ax.xaxis)
-    legend_above(ax)
-    return ax
+    return finish(ax, f"total latency ({step_unit(comparison.instance)})", counts="x")
 
 
 def plot_memory(
@@ -106,13 +101,10 @@ def plot_memory(
             **line_of(style),
         )
     memory_limit(ax, instance.memory)
-    ax.set_xlabel(f"time ({step_unit(instance)})")
-    ax.set_ylabel("tokens held" + (f" (most of each {widest:,} steps)" if widest > 1 else ""))
-    ax.set_xlim(min(int(schedule.starts.min()) for schedule, _ in chosen), None)
-    ax.set_ylim(0, None)
-    count_axis(ax.xaxis, ax.yaxis)
-    legend_above(ax)
-    return ax
+    first = min(int(schedule.starts.min()) for schedule, _ in chosen)
+    ax.set(xlim=(first, None), ylim=(0, None))
+    ylabel = "tokens held" + (f" (most of each {widest:,} steps)" if widest > 1 else "")
+    return finish(ax, f"time ({step_unit(instance)})", ylabel, counts="xy")
 
 
 def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = None) -> Axes:
@@ -134,14 +126,10 @@ def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = Non
             label=plain(schedule.policy),
             **line_of(style),
         )
-    ax.set_xscale("log")
-    ax.set_ylim(0, 1.02)
     ax.yaxis.set_major_formatter(PercentFormatter(1))
-    ax.set_xlabel(f"latency ({step_unit(chosen[0][0].instance)})")
-    ax.set_ylabel("requests completed")
-    count_log_axis(ax.xaxis)
-    legend_above(ax)
-    return ax
+    xlabel = f"latency ({step_unit(chosen[0][0].instance)})"
+    ax.set(xscale="log", ylim=(0, 1.02))
+    return finish(ax, xlabel, "requests completed", counts="x")
 
 
 def plot_schedule(schedule: Schedule, ax: Axes | None = None, sample: int = _SAMPLE) -> Axes:
@@ -156,7 +144,7 @@ def plot_schedule(schedule: Schedule, ax: Axes | None = None, sample: int = _SAM
         edges = ["white", "white"]
         memory_limit(ax, schedule.instance.memory)
         ax.set_ylim(0, max(schedule.instance.memory, schedule.peak_memory) * 1.05)
-        ax.set_ylabel("tokens held, stacked by request")
+        ylabel = "tokens held, stacked by request"
     else:
         edges = [style.colour, style.tint]
         ax.add_collection(LineCollection(bars.waits, colors="0.6", lw=0.6, label="waiting"))
@@ -164,7 +152,7 @@ def plot_schedule(schedule: Schedule, ax: Axes | None = None, sample: int = _SAM
         first = min(first, int(schedule.instance.arrivals[0]))
         ax.set_ylim(count * 1.01, -1.1 * count / shown)
         ax.grid(visible=False, axis="y")
-        ax.set_ylabel(f"requests by start ({shown} of {count:,} drawn)")
+        ylabel = f"requests by start ({shown} of {count:,} drawn)"
     for part, colour, edge, label in (
         (bars.prompts, style.colour, edges[0], "prompt tokens"),
         (bars.outputs, style.tint, edges[1], "output tokens"),
@@ -174,10 +162,8 @@ def plot_schedule(schedule: Schedule, ax: Axes | None = None, sample: int = _SAM
             PolyCollection(part, facecolors=colour, edgecolors=edge, lw=width, label=label)
         )
     ax.set_xlim(first, schedule.makespan + 0.01 * (schedule.makespan - first))
-    ax.set_xlabel(f"time ({step_unit(schedule.instance)})")
-    count_axis(ax.xaxis, ax.yaxis)
-    legend_above(ax, title=plain(schedule.policy))
-    return ax
+    xlabel = f"time ({step_unit(schedule.instance)})"
+    return finish(ax, xlabel, ylabel, counts="xy", title=plain(schedule.policy))
 
 
 def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:
@@ -189,11 +175,8 @@ def plot_gap(explanation: GapExplanation, ax: Axes | None = None) -> Axes:
     ax.fill_between(steps, waste, waste + regret, color=BLUE, linewidth=0, label=label)
     ax.set_xlim(0, steps[-1])
     ax.set_ylim(0, max(1.0, 1.05 * float((waste + regret)[-1])))
-    ax.set_xlabel(f"time ({step_unit(explanation.schedule.instance)})")
-    ax.set_ylabel("gap so far (steps of latency)")
-    count_axis(ax.xaxis, ax.yaxis)
-    legend_above(ax)
-    return ax
+    xlabel = f"time ({step_unit(explanation.schedule.instance)})"
+    return finish(ax, xlabel, "gap so far (steps of latency)", counts="xy")
 
 
 def plot_history(result: Optimum, ax: Axes | None = None) -> Axes:
@@ -208,11 +191,7 @@ def plot_history(result: Optimum, ax: Axes | None = None) -> Axes:
     label = f"proven bound; gap {percent(result.gap)} at the end"
     ax.step(seconds, bounds, where="post", color="black", linestyle=DASHED, label=label)
     ax.set_xlim(0, seconds[-1])
-    ax.set_xlabel("time (seconds)")
-    ax.set_ylabel(f"{result.minimised.replace('-', ' ')} (steps)")
-    count_axis(ax.yaxis)
-    legend_above(ax)
-    return ax
+    return finish(ax, "time (seconds)", f"{result.minimised.replace('-', ' ')} (steps)", counts="y")
 
 
 def plot_decision_times(decisions: Decisions, ax: Axes | None = None) -> Axes:
@@ -225,9 +204,5 @@ def plot_decision_times(decisions: Decisions, ax: Axes | None = None) -> Axes:
         budget = 1e3 * decisions.policy.budget
         ax.axvline(budget, color=LIMIT, linewidth=1, label=f"budget, {budget:g} ms")
         ax.axvline(2 * budget, color=LIMIT, linewidth=1, linestyle="--", label="twice the budget")
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_xlabel("time of a decision (ms)")
-    ax.set_ylabel("share of decisions that took at least as long")
-    legend_above(ax)
-    return ax
+    ylabel = "share of decisions that took at least as long"
+    return finish(ax, "time of a decision (ms)", ylabel, xscale="log", yscale="log")

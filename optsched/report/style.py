@@ -189,8 +189,26 @@ def legend_above(ax: Axes, title: str | None = None) -> None:
         borderpad=0,
         handlelength=2.8,
         title=title,
+        title_fontsize=TEXT_SIZE,
         alignment="left",
     )
+
+
+def finish(
+    ax: Axes,
+    xlabel: str,
+    ylabel: str = "",
+    *,
+    counts: str = "",
+    title: str | None = None,
+    **axes: Any,
+) -> Axes:
+    """Label axes, write those named in `counts` in full, and put the legend above."""
+    ax.set(xlabel=xlabel, ylabel=ylabel, **axes)
+    for axis in (getattr(ax, f"{name}axis") for name in counts):
+        (count_log_axis if axis.get_scale() == "log" else count_axis)(axis)
+    legend_above(ax, title)
+    return ax
 
 
 def _legend_width(labels: list[str], columns: int) -> float:

@@ -23,8 +23,8 @@ from optsched.papers.claims import number, shape
 from optsched.papers.estimates import estimate
 from optsched.papers.panels import BAND, lines
 from optsched.papers.target import Outcome, Target
-from optsched.report.clusters import plot_trajectories
 from optsched.report.curves import mean_per_bin
+from optsched.report.runs import plot_trajectories
 from optsched.report.series import plot_series
 from optsched.report.style import REFERENCE, TEXT_SIZE
 from optsched.simulate import run
