@@ -89,6 +89,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}? {rest}"
 
 
+def require_known(
+    what: str, value: object, known: Iterable[str], error: type[OptschedError] = ModelError
+) -> None:
+    """Reject a choice that there is not."""
+    if value not in (names := tuple(known)):
+        raise error(f"unknown {what} {value!r}: {nearest(str(value), names)}")
+
+
 class SolverError(OptschedError):
     """A solver is unknown, not installed, cannot solve the model, or gave no answer."""
 

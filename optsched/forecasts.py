@@ -7,13 +7,14 @@ reveals each by the completion of its request.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_TOKENS, as_integers
+from optsched._internal.arrays import MAX_TOKENS, as_floats, as_integers, frozen
 from optsched.errors import InstanceError, OptschedError, nearest
 
 if TYPE_CHECKING:
@@ -77,15 +78,13 @@ class Forecast:
         labels: tuple[str, ...] | None = None,
     ) -> None:
         low, high = as_integers("lower", lower), as_integers("upper", upper)
-        copies = {"prompts": as_integers("prompts", prompts)}
-        copies["arrivals"] = as_integers("arrivals", arrivals)
-        room = memory - copies["prompts"]
-        rules = (
+        sizes = as_integers("prompts", prompts)
+        room = memory - sizes
+        for broken, reason in (
             (low < 1, "is not at least 1"),
             (low > high, "has its lower bound above its upper bound"),
             (low > room, f"cannot run: with its prompt it needs more than the memory of {memory}"),
-        )
-        for broken, reason in rules:
+        ):
             if broken.any():
                 request = int(np.argmax(broken))
                 name = str(request) if labels is None else labels[request]
@@ -94,16 +93,17 @@ class Forecast:
                     request=request,
                     value=int(low[request]),
                 )
-        copies |= {"lower": low, "upper": as_integers("upper", np.minimum(high, room))}
-        for field, values in copies.items():
-            object.__setattr__(self, field, values)
-        object.__setattr__(self, "memory", int(memory))
-        own = None
-        if weights is not None:
-            own = np.array(weights, dtype=np.float64)
-            own.flags.writeable = False
-        object.__setattr__(self, "weights", own)
-        object.__setattr__(self, "labels", labels)
+        fields = (
+            sizes,
+            as_integers("arrivals", arrivals),
+            low,
+            frozen(np.minimum(high, room)),
+            int(memory),
+            None if weights is None else frozen(as_floats("weights", weights)),
+            labels,
+        )
+        for field, value in zip(dataclasses.fields(self), fields, strict=True):
+            object.__setattr__(self, field.name, value)
 
     def __len__(self) -> int:
         """Return the number of requests."""
@@ -176,11 +176,12 @@ def forecast(instance: Instance, intervals: str) -> Forecast:
 
 def check_intervals(intervals: str) -> None:
     """Refuse the name of a maker that cannot be, before any work is done."""
-    _maker(intervals)
+    _parsed(intervals)
 
 
 def _bounds(instance: Instance, intervals: str) -> tuple[IntArray, IntArray]:
-    lower, upper = _maker(intervals)(instance)
+    maker, numbers = _parsed(intervals)
+    lower, upper = maker.make(instance, *numbers)
     count = len(instance)
     return (
         np.broadcast_to(np.asarray(lower, dtype=np.int64), count),
@@ -188,75 +189,77 @@ def _bounds(instance: Instance, intervals: str) -> tuple[IntArray, IntArray]:
     )
 
 
-def _maker(intervals: str) -> Callable[[Instance], Interval]:
+def _parsed(intervals: str) -> tuple[_Maker, list[Fraction]]:
     name, _, rest = intervals.partition(":")
-    if name not in MAKERS:
-        raise OptschedError(f"unknown intervals {intervals!r}: {nearest(name, MAKERS)}")
-    numbers, form, make = MAKERS[name]
-    parts = rest.split(",") if rest else []
+    if name not in _MAKERS:
+        raise OptschedError(f"unknown intervals {intervals!r}: {nearest(name, _MAKERS)}")
+    maker, parts = _MAKERS[name], rest.split(",") if rest else []
     try:
-        values = [Fraction(part) for part in parts]
+        numbers = [Fraction(part) for part in parts]
     except (ValueError, ZeroDivisionError):
-        values = []
-    if len(values) != numbers or len(parts) != numbers:
-        raise OptschedError(f"intervals {intervals!r} should read {form}")
-    return make(intervals, *values)
+        numbers = []
+    if len(parts) != len(numbers) or len(numbers) != maker.count:
+        raise OptschedError(f"intervals {intervals!r} should read {maker.form}")
+    if not maker.allows(*numbers):
+        raise OptschedError(f"intervals {intervals!r}: {maker.rule}")
+    return maker, numbers
 
 
-def _exact(_: str) -> Callable[[Instance], Interval]:
-    return lambda instance: (instance.outputs, instance.outputs)
+def _classes(instance: Instance, width: Fraction) -> Interval:
+    below = (instance.outputs - 1) // int(width) * int(width)
+    return below + 1, below + int(width)
 
 
-def _common(text: str, lower: Fraction, upper: Fraction) -> Callable[[Instance], Interval]:
-    if lower.denominator != 1 or upper.denominator != 1 or not 1 <= lower <= upper <= MAX_TOKENS:
+def _relative(instance: Instance, error: Fraction) -> Interval:
+    # In whole numbers: 0.7 of 10 is 3 from below, not 3.0000000000000004.
+    share, whole, outputs = error.numerator, error.denominator, instance.outputs
+    return outputs - outputs * share // whole, outputs + outputs * share // whole
+
+
+def _column(instance: Instance) -> Interval:
+    lower, upper = instance.output_lower, instance.output_upper
+    if lower is None and upper is None:
         raise OptschedError(
-            f"intervals {text!r}: the bounds must be whole numbers with 1 <= L <= U"
+            "the intervals are to come from the trace's columns, but it has neither "
+            "output_lower nor output_upper"
         )
-    return lambda instance: (int(lower), int(upper))
+    return 1 if lower is None else lower, MAX_TOKENS if upper is None else upper
 
 
-def _classes(text: str, width: Fraction) -> Callable[[Instance], Interval]:
-    if width.denominator != 1 or not 1 <= width <= MAX_TOKENS:
-        raise OptschedError(f"intervals {text!r}: the width of a class is a whole number from 1 on")
+class _Maker(NamedTuple):
+    """How to write intervals, with which numbers, and what makes them."""
 
-    def make(instance: Instance) -> Interval:
-        below = (instance.outputs - 1) // int(width) * int(width)
-        return below + 1, below + int(width)
-
-    return make
-
-
-def _relative(text: str, error: Fraction) -> Callable[[Instance], Interval]:
-    if not 0 <= error < 1 or error.denominator > MAX_TOKENS:
-        raise OptschedError(f"intervals {text!r}: the relative error must be in [0, 1)")
-
-    def make(instance: Instance) -> Interval:
-        # In whole numbers: 0.7 of 10 is 3 from below, not 3.0000000000000004.
-        share, whole = error.numerator, error.denominator
-        outputs = instance.outputs
-        return outputs - outputs * share // whole, outputs + outputs * share // whole
-
-    return make
+    form: str
+    count: int
+    make: Callable[..., Interval]
+    allows: Callable[..., bool] = lambda: True
+    rule: str = ""
 
 
-def _column(_: str) -> Callable[[Instance], Interval]:
-    def make(instance: Instance) -> Interval:
-        lower, upper = instance.output_lower, instance.output_upper
-        if lower is None and upper is None:
-            raise OptschedError(
-                "the intervals are to come from the trace's columns, but it has neither "
-                "output_lower nor output_upper"
-            )
-        return 1 if lower is None else lower, MAX_TOKENS if upper is None else upper
-
-    return make
-
-
-#: Makers by name: how many numbers they take, how to write them, and what makes the intervals.
-MAKERS: dict[str, tuple[int, str, Callable[..., Callable[[Instance], Interval]]]] = {
-    "exact": (0, "exact", _exact),
-    "common": (2, "common:L,U with two whole numbers, such as common:1,1000", _common),
-    "classes": (1, "classes:W with a whole number, such as classes:100", _classes),
-    "relative": (1, "relative:X with a number in [0, 1), such as relative:0.5", _relative),
-    "column": (0, "column", _column),
+_MAKERS = {
+    "exact": _Maker("exact", 0, lambda instance: (instance.outputs, instance.outputs)),
+    "common": _Maker(
+        "common:L,U with two whole numbers, such as common:1,1000",
+        2,
+        lambda _, lower, upper: (int(lower), int(upper)),
+        lambda lower, upper: (
+            lower.denominator == upper.denominator == 1 <= lower <= upper <= MAX_TOKENS
+        ),
+        "the bounds must be whole numbers with 1 <= L <= U",
+    ),
+    "classes": _Maker(
+        "classes:W with a whole number, such as classes:100",
+        1,
+        _classes,
+        lambda width: width.denominator == 1 <= width <= MAX_TOKENS,
+        "the width of a class is a whole number from 1 on",
+    ),
+    "relative": _Maker(
+        "relative:X with a number in [0, 1), such as relative:0.5",
+        1,
+        _relative,
+        lambda error: 0 <= error < 1 and error.denominator <= MAX_TOKENS,
+        "the relative error must be in [0, 1)",
+    ),
+    "column": _Maker("column", 0, _column),
 }

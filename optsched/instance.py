@@ -110,26 +110,17 @@ class Instance:
         name: str = "instance",
         seconds_per_step: float | None = None,
     ) -> None:
-        def set_field(field: str, value: object) -> None:
-            object.__setattr__(self, field, value)
-
-        set_field("memory", checked_memory(memory))
-        set_field("prompts", as_integers("prompts", prompts))
-        set_field("outputs", as_integers("outputs", outputs))
+        fields: dict[str, Any] = {"memory": checked_memory(memory)}
+        numbers = (prompts, outputs, arrivals, deadlines, output_lower, output_upper)
+        for field, values in zip(INTEGER_FIELDS, numbers, strict=True):
+            fields[field] = None if values is None else as_integers(field, values)
         if arrivals is None:
-            arrivals = np.zeros(len(self.prompts), dtype=np.int64)
-        set_field("arrivals", as_integers("arrivals", arrivals))
-        optional = {
-            "deadlines": deadlines,
-            "output_lower": output_lower,
-            "output_upper": output_upper,
-        }
-        for field, values in optional.items():
-            set_field(field, None if values is None else as_integers(field, values))
-        set_field("weights", None if weights is None else frozen(as_floats("weights", weights)))
-        set_field("labels", None if labels is None else tuple(str(label) for label in labels))
-        set_field("name", name)
-        set_field("seconds_per_step", seconds_per_step)
+            fields["arrivals"] = frozen(np.zeros(len(fields["prompts"]), dtype=np.int64))
+        fields["weights"] = None if weights is None else frozen(as_floats("weights", weights))
+        fields["labels"] = None if labels is None else tuple(str(label) for label in labels)
+        fields |= {"name": name, "seconds_per_step": seconds_per_step}
+        for field, value in fields.items():
+            object.__setattr__(self, field, value)
         self._validate()
 
     def _validate(self) -> None:
@@ -165,11 +156,13 @@ class Instance:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Instance):
             return NotImplemented
-        return all(
-            np.array_equal(getattr(self, field.name), getattr(other, field.name))
-            if isinstance(getattr(self, field.name), np.ndarray)
-            else getattr(self, field.name) == getattr(other, field.name)
+        pairs = (
+            (getattr(self, field.name), getattr(other, field.name))
             for field in dataclasses.fields(self)
+        )
+        return all(
+            np.array_equal(mine, its) if isinstance(mine, np.ndarray) else mine == its
+            for mine, its in pairs
         )
 
     def __hash__(self) -> int:
@@ -189,19 +182,15 @@ class Instance:
         lines.append(
             f"  largest   {peak:,} tokens at completion ({peak / self.memory:.0%} of memory)"
         )
-        last = int(self.arrivals[-1])
+        first, last, step = int(self.arrivals[0]), int(self.arrivals[-1]), self.seconds_per_step
         if last == 0:
             lines.append("  arrivals  all at step 0")
+        elif step is None or step >= _SHORTEST_BATCH:
+            seconds = "" if step is None else f" of {step:g} s"
+            lines.append(f"  arrivals  steps {first:,} .. {last:,}{seconds}")
+            lines.append(f"  load      {self.load:.2f} of the memory-time until the last arrival")
         else:
-            step = self.seconds_per_step
-            if step is None or step >= _SHORTEST_BATCH:
-                seconds = "" if step is None else f" of {step:g} s"
-                lines.append(f"  arrivals  steps {self.arrivals[0]:,} .. {last:,}{seconds}")
-                lines.append(
-                    f"  load      {self.load:.2f} of the memory-time until the last arrival"
-                )
-            else:
-                lines.append(f"  arrivals  {self.arrivals[0] * step:,.6g} .. {last * step:,.6g} s")
+            lines.append(f"  arrivals  {first * step:,.6g} .. {last * step:,.6g} s")
         given = [field for field in OPTIONAL_FIELDS if getattr(self, field) is not None]
         if given:
             lines.append(f"  also      {', '.join(given)}")

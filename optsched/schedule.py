@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.axes import Axes
 
-    from optsched._internal.arrays import IntArray
+    from optsched._internal.arrays import BoolArray, IntArray
     from optsched.instance import Instance
 
 
@@ -284,21 +284,21 @@ class Schedule:
         request 1 starts at step 0 but arrives at 1
         steps 1..2: 10 tokens at the first of them where 9 fit, request 1 being the last one started
         """
-        instance = self.instance
-        found = []
-
-        def late(
-            kind: Literal["arrival", "deadline"], mask: npt.NDArray[np.bool_], at: Any, limit: Any
-        ) -> None:
-            for request in np.flatnonzero(mask).tolist():
-                step, bound = int(at[request]), int(limit[request])
-                label = instance.label(request)
-                found.append(Violation(kind, request, label, step, step, bound, step))
-
-        late("arrival", self.starts < instance.arrivals, self.starts, instance.arrivals)
-        if instance.deadlines is not None:
-            mask = self.completions > instance.deadlines
-            late("deadline", mask, self.completions, instance.deadlines)
+        instance, found = self.instance, []
+        early = self.starts < instance.arrivals
+        rules: list[tuple[ViolationKind, BoolArray, IntArray, IntArray]] = [
+            ("arrival", early, self.starts, instance.arrivals)
+        ]
+        if (due := instance.deadlines) is not None:
+            rules.append(("deadline", self.completions > due, self.completions, due))
+        for kind, broken, steps, limits in rules:
+            for request in np.flatnonzero(broken).tolist():
+                step, limit, label = (
+                    int(steps[request]),
+                    int(limits[request]),
+                    instance.label(request),
+                )
+                found.append(Violation(kind, request, label, step, step, limit, step))
         return found + self._overfull()
 
     def _overfull(self) -> list[Violation]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from optsched._internal.arrays import frozen
 from optsched.errors import InfeasibleError, SolverError
 
 if TYPE_CHECKING:
@@ -104,9 +105,7 @@ class Solution:
             object.__setattr__(self, "status", Stopped(self.status))
         for name in ("values", "duals"):
             if (array := getattr(self, name)) is not None:
-                frozen = np.array(array, dtype=np.float64)
-                frozen.flags.writeable = False
-                object.__setattr__(self, name, frozen)
+                object.__setattr__(self, name, frozen(np.asarray(array, dtype=np.float64)))
         if self.answer is None:
             object.__setattr__(self, "answer", self.values)
         if not self.has_answer:
@@ -133,12 +132,14 @@ class Solution:
         return f"<Solution of {self.model!r}: {self.status}, objective {self.objective}>"
 
     def __str__(self) -> str:
-        lines = [f"{self.model}: {self.status} after {self.seconds:.2f} s ({self.solver})"]
-        lines.append(f"  objective {_number(self.objective, 'none: there is no answer')}")
-        verdict = ", proven optimal" if self.proven_optimal else ""
-        if self.gap is not None and not self.proven_optimal:
-            verdict = f", gap {self.gap:.2%}"
-        lines.append(f"  bound     {_number(self.bound, 'none')}{verdict}")
+        verdict = "" if self.gap is None else f", gap {self.gap:.2%}"
+        if self.proven_optimal:
+            verdict = ", proven optimal"
+        lines = [
+            f"{self.model}: {self.status} after {self.seconds:.2f} s ({self.solver})",
+            f"  objective {_number(self.objective, 'none: there is no answer')}",
+            f"  bound     {_number(self.bound, 'none')}{verdict}",
+        ]
         if self.raw_status and self.raw_status.casefold() != str(self.status):
             lines.append(f"  solver    {self.raw_status}")
         return "\n".join(lines)
@@ -154,9 +155,8 @@ class Solution:
     @property
     def gap(self) -> float | None:
         """Distance of objective and bound as a share of the objective; None if one is missing."""
-        if self.objective is None or self.bound is None:
+        if (room := self._room) is None or self.objective is None:
             return None
-        room = self._room()
         if room <= 0:
             return 0.0
         return room / abs(self.objective) if self.objective else math.inf
@@ -169,20 +169,21 @@ class Solution:
         take, or if the gap is at most the tolerance where such steps are not known. The
         solver's own claim does not count.
         """
-        if self.objective is None or self.bound is None:
+        if (room := self._room) is None or self.objective is None:
             return False
         if self.step is not None:
-            return self._room() < self.step / 2
-        return self._room() <= self.tolerance * max(1.0, abs(self.objective))
+            return room < self.step / 2
+        return room <= self.tolerance * max(1.0, abs(self.objective))
 
     def with_answer(self, read: Callable[[FloatArray], Any]) -> Self:
         """Return the solution with its point read in the terms of the problem."""
         return self if self.values is None else replace(self, answer=read(self.values))
 
-    def _room(self) -> float:
+    @property
+    def _room(self) -> float | None:
         """How much better than the answer the bound would let another one be."""
-        assert self.objective is not None
-        assert self.bound is not None
+        if self.objective is None or self.bound is None:
+            return None
         return (self.objective - self.bound) * (1 if self.sense == "min" else -1)
 
     def require(self, *, optimal: bool = False) -> Self:
@@ -214,10 +215,9 @@ class Solution:
           objective none: there is no answer
           bound     none
         """
-        if not self.has_answer and self.status is Stopped.INFEASIBLE:
-            raise InfeasibleError(str(self))
         if not self.has_answer:
-            raise SolverError(str(self))
+            infeasible = self.status is Stopped.INFEASIBLE
+            raise (InfeasibleError if infeasible else SolverError)(str(self))
         if optimal and not self.proven_optimal:
             raise SolverError(f"the answer is not proven optimal; allow more time\n{self}")
         return self

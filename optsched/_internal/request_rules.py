@@ -36,53 +36,53 @@ class BrokenRule:
 
 def broken_rules(columns: dict[str, Any], memory: int) -> Iterator[BrokenRule]:
     """Find the rules that a set of per-request columns breaks."""
-
-    def rule(column: str, mask: BoolArray, reason: str) -> Iterator[BrokenRule]:
+    for column, mask, reason in _rules(columns, memory):
         if mask.any():
             yield BrokenRule(column, mask, columns[column], reason, columns, memory)
 
+
+def _rules(columns: dict[str, Any], memory: int) -> Iterator[tuple[str, BoolArray, str]]:
+    """List columns, the rows that break a rule about them, and what to say of one."""
     prompts, outputs = columns["prompts"], columns["outputs"]
-    yield from rule("prompts", prompts < 0, "prompts is {value}, but cannot be negative")
-    yield from rule(
-        "outputs", outputs < 1, "outputs is {value}, but every request makes at least 1 token"
-    )
+    yield ("prompts", prompts < 0, "prompts is {value}, but cannot be negative")
+    yield ("outputs", outputs < 1, "outputs is {value}, but every request makes at least 1 token")
     # Subtracting instead of adding cannot overflow: both sides lie within 64-bit integers.
-    yield from rule(
+    yield (
         "prompts",
         (outputs >= 1) & (prompts >= 0) & (outputs > memory - prompts),
         "prompts {value} + outputs {outputs} is more than fits, but the memory holds {memory}; "
         "leave the request out or raise the memory",
     )
     if (arrivals := columns.get("arrivals")) is not None:
-        yield from rule("arrivals", arrivals < 0, "arrivals is {value}, before time zero")
-        yield from rule(
-            "arrivals", arrivals > MAX_STEP, f"arrivals is {{value}}, beyond step {MAX_STEP}"
-        )
+        yield ("arrivals", arrivals < 0, "arrivals is {value}, before time zero")
+        yield ("arrivals", arrivals > MAX_STEP, f"arrivals is {{value}}, beyond step {MAX_STEP}")
     if (weights := columns.get("weights")) is not None:
-        yield from rule(
+        yield (
             "weights",
             ~(np.isfinite(weights) & (weights > 0)),
             "weights is {value}, but must be positive and finite",
         )
     if (deadlines := columns.get("deadlines")) is not None:
-        yield from rule("deadlines", deadlines < 1, "deadlines is {value}, but steps count from 1")
+        yield ("deadlines", deadlines < 1, "deadlines is {value}, but steps count from 1")
     lower, upper = columns.get("output_lower"), columns.get("output_upper")
     if lower is not None:
-        yield from rule(
-            "output_lower", lower < 1, "output_lower is {value}, but must be at least 1"
-        )
-        yield from rule(
-            "output_lower", lower > outputs, "output_lower is {value}, above the output {outputs}"
+        yield ("output_lower", lower < 1, "output_lower is {value}, but must be at least 1")
+        yield (
+            "output_lower",
+            lower > outputs,
+            "output_lower is {value}, above the output {outputs}",
         )
     if upper is not None:
-        yield from rule(
-            "output_upper", upper < outputs, "output_upper is {value}, below the output {outputs}"
+        yield (
+            "output_upper",
+            upper < outputs,
+            "output_upper is {value}, below the output {outputs}",
         )
     # Last, because only among requests that break no other rule it is clear which one is too early.
     if arrivals is not None:
         descending = np.zeros(len(arrivals), dtype=bool)
         descending[1:] = arrivals[1:] < np.maximum.accumulate(arrivals)[:-1]
-        yield from rule(
+        yield (
             "arrivals",
             descending,
             "arrivals is {value}, earlier than a request before it; sort the requests by arrival",

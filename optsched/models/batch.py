@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from optsched._internal.arrays import as_integers
-from optsched.errors import nearest
+from optsched.errors import require_known
 from optsched.instance import Instance
 from optsched.models.linear.model import (
     Family,
@@ -95,8 +95,7 @@ class BatchSelection(Program):
     size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.fit not in FITS:
-            raise ModelError(f"unknown fit {self.fit!r}: {nearest(str(self.fit), FITS)}")
+        require_known("fit", self.fit, FITS)
         checked = Instance(self.prompts, self.outputs, self.memory)
         for field in ("prompts", "outputs", "memory"):
             object.__setattr__(self, field, getattr(checked, field))

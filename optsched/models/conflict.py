@@ -126,8 +126,6 @@ class Windows:
         cls, instance: Instance, horizon: int | None, now: int, running: Running = NOTHING_RUNNING
     ) -> Windows:
         """Return the windows of an instance beside running requests, which come first."""
-        if int(now) != now or now < 0:
-            raise ModelError(f"now is {now}, but must be a whole number from 0 on")
         running.fit(instance.memory, now)
         if now == 0 and not len(running.tokens):
             return cls(instance, horizon)
@@ -189,9 +187,9 @@ class Windows:
             return np.minimum(outputs[first], overlap)
 
         for one in range(len(requests) - 1):
-            this, others = one, np.arange(one + 1, len(requests))
-            clash = latest[others] - earliest[this] < apart(this, others)
-            clash &= latest[this] - earliest[others] < apart(others, this)
+            others = np.arange(one + 1, len(requests))
+            clash = latest[others] - earliest[one] < apart(one, others)
+            clash &= latest[one] - earliest[others] < apart(others, one)
             if clash.any():
                 return int(requests[one]), int(requests[others[np.argmax(clash)]])
         return None
@@ -201,19 +199,17 @@ class Windows:
         order = requests[np.argsort(-self.earliest[requests], kind="stable")]
         begin, due = self.earliest[order], self.due[order]
         areas = self.instance.areas[order].astype(np.float64)
-        fewest: tuple[int, int, int] | None = None
+        found: list[tuple[int, int, int]] = []  # members, the last of them in order, and the end
         for end in np.unique(due).tolist():
             inside = due <= end
             held = np.cumsum(np.where(inside, areas, 0.0))
             room = float(self.instance.memory) * (end - begin)
             over = np.flatnonzero(inside & (held > room * (1 + 1e-12)))
             if len(over):
-                members = int(np.count_nonzero(inside[: over[0] + 1]))
-                if fewest is None or members < fewest[0]:
-                    fewest = members, int(over[0]), end
-        if fewest is None:
+                found.append((int(np.count_nonzero(inside[: over[0] + 1])), int(over[0]), end))
+        if not found:
             return None
-        _, last, end = fewest
+        _, last, end = min(found, key=lambda members: members[0])
         inside = np.flatnonzero(due[: last + 1] <= end)
         heaviest = inside[np.argsort(-areas[inside], kind="stable")]
         room = float(self.instance.memory) * (end - int(begin[last]))
@@ -231,11 +227,7 @@ class Windows:
         )
 
     def to_linear(
-        self,
-        requests: IntArray,
-        *,
-        steps: IntArray | None = None,
-        optional: IntArray | None = None,
+        self, requests: IntArray, *, steps: IntArray | None = None, optional: IntArray | None = None
     ) -> LinearModel:
         """Write "all of these complete in time" as arrays."""
         model = self.program(requests, aggregate=optional is None).to_linear()
@@ -243,12 +235,12 @@ class Windows:
         if steps is not None:
             keys = next(family for family in model.rows if family.name == "memory").keys[:, 0]
             row_upper[model.rows_of("memory")[~np.isin(keys, steps)]] = np.inf
-        cost = 0.0
         if optional is not None:
             row_lower[model.rows_of("once")[np.isin(requests, optional)]] = 0
-            cost = 1.0
         limited = dataclasses.replace(model, row_lower=row_lower, row_upper=row_upper)
-        return limited.with_objective(cost, sense="min" if optional is None else "max")
+        return limited.with_objective(
+            optional is not None, sense="min" if optional is None else "max"
+        )
 
     def describe(
         self,
@@ -266,7 +258,7 @@ class Windows:
         span = _steps(range(begin + 1, end + 1))
         held = sum(instance.areas[members].tolist())
         room = instance.memory * (end - begin)
-        proof: Proof = "search"
+        proof: Proof = "pair" if len(members) == 2 else "search"
         if len(members) == 1:
             proof = "window"
             limit = "its deadline" if end != self.horizon else "the horizon"
@@ -283,12 +275,10 @@ class Windows:
                 f"where the memory of {instance.memory:,} tokens offers {room:,}"
             )
         else:
-            proof = "pair" if len(members) == 2 else "search"
+            starts = "its start" if len(new) == 1 else "their starts"
             reason = (
-                f"whatever {'its start' if len(new) == 1 else 'their starts'}, they hold more than "
-                "the memory of "
-                f"{instance.memory:,} tokens at {'' if len(steps) == 1 else 'one of the '}"
-                f"{_steps(*_ranges(steps))}"
+                f"whatever {starts}, they hold more than the memory of {instance.memory:,} tokens "
+                f"at {'' if len(steps) == 1 else 'one of the '}{_steps(*_ranges(steps))}"
             )
         return Conflict(
             requests=tuple(instance.label(request) for request in new.tolist()),
@@ -315,15 +305,13 @@ def _steps(*ranges: range) -> str:
     parts = [
         str(part.start) if len(part) == 1 else f"{part.start}..{part.stop - 1}" for part in ranges
     ]
-    alone = len(ranges) == 1 and len(ranges[0]) == 1
-    return f"step{'' if alone else 's'} {', '.join(parts)}"
+    return f"step{'' if sum(map(len, ranges)) == 1 else 's'} {', '.join(parts)}"
 
 
 def _requests(labels: Sequence[str]) -> str:
-    named, count = list(labels[:_LISTED]), len(labels)
-    more = [f"{count - _LISTED:,} more"] if count > _LISTED else []
-    return f"request{'' if count == 1 else 's'} {_and([*named, *more])}"
-
-
-def _and(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    words, count = list(labels[:_LISTED]), len(labels)
+    if count > _LISTED:
+        words.append(f"{count - _LISTED:,} more")
+    if len(words) > 1:
+        words = [f"{', '.join(words[:-1])} and {words[-1]}"]
+    return f"request{'' if count == 1 else 's'} {words[0]}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from optsched._internal.arrays import as_integers
-from optsched.errors import nearest
+from optsched.errors import require_known
 from optsched.models.linear.model import ModelError
 from optsched.models.objectives import SCHEDULE_OBJECTIVES, schedule_cost
 from optsched.models.running import NOTHING_RUNNING, Running, latest_starts
@@ -87,12 +87,8 @@ class EventProgram:
     running: Running = NOTHING_RUNNING
 
     def __post_init__(self) -> None:
-        if self.objective not in SCHEDULE_OBJECTIVES:
-            known = nearest(str(self.objective), SCHEDULE_OBJECTIVES)
-            raise ModelError(f"unknown objective {self.objective!r}: {known}")
+        require_known("objective", self.objective, SCHEDULE_OBJECTIVES)
         instance, latest = self.instance, self.latest
-        if int(self.now) != self.now or self.now < 0:
-            raise ModelError(f"now is {self.now}, but must be a whole number from 0 on")
         self.running.fit(instance.memory, self.now)
         if cast("IntArray | None", latest) is None:
             latest = latest_starts(instance, self.now, self.running)

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from scipy import sparse
 
+from optsched._internal.arrays import ranks_in
 from optsched._internal.compiled import compiled
-from optsched.errors import nearest
+from optsched._internal.start_prices import PriceSums, prices_of_starts
+from optsched.errors import require_known
 from optsched.models.linear.model import (
     Family,
     LinearModel,
@@ -135,9 +137,8 @@ class HindsightProgram(Program):
     memory_prices: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        for field, known in (("objective", SCHEDULE_OBJECTIVES), ("lateness", LATENESS)):
-            if (value := getattr(self, field)) not in known:
-                raise ModelError(f"unknown {field} {value!r}: {nearest(str(value), known)}")
+        require_known("objective", self.objective, SCHEDULE_OBJECTIVES)
+        require_known("lateness", self.lateness, LATENESS)
         if not (np.isfinite(self.penalty) and self.penalty >= 0):
             raise ModelError(f"the penalty is {self.penalty}, but cannot be negative or infinite")
         if self.memory_prices is not None:
@@ -159,15 +160,12 @@ class HindsightProgram(Program):
         stuck = self._latest < self._earliest
         if stuck.any():
             request = int(np.argmax(stuck))
-            instance, end = (
-                self.instance,
-                int(self._latest[request] + self.instance.outputs[request]),
-            )
+            label, output = self.instance.label(request), int(self.instance.outputs[request])
+            end = int(self._latest[request]) + output
+            advice = "raise the horizon" if end == self.horizon else "allow it to miss its deadline"
             raise ModelError(
-                f"request {instance.label(request)} cannot complete by step {end}: it starts at "
-                f"step {self._earliest[request]} at the earliest and makes "
-                f"{instance.outputs[request]} tokens; "
-                + ("raise the horizon" if end == self.horizon else "allow it to miss its deadline")
+                f"request {label} cannot complete by step {end}: it starts at step "
+                f"{self._earliest[request]} at the earliest and makes {output} tokens; {advice}"
             )
 
     def __repr__(self) -> str:
@@ -218,9 +216,7 @@ class HindsightProgram(Program):
             np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True
         )
         order = np.argsort(first)  # groups in the order of their first requests
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        return first[order], rank[group.reshape(-1)]
+        return first[order], ranks_in(order)[group.reshape(-1)]
 
     @cached_property
     def _columns(self) -> tuple[IntArray, IntArray, IntArray]:
@@ -262,27 +258,14 @@ class HindsightProgram(Program):
         first, members = self._groups
         group, step, begin = self._columns
         size = np.bincount(members)
-        start = Variables(
-            self._start_family,
-            cost=self._costs(first[group], step),
-            upper=size[group],
-            integer=True,
-        )
+        costs = self._costs(first[group], step)
+        start = Variables(self._start_family, costs, upper=size[group], integer=True)
         one_each = (np.ones(len(step)), np.arange(len(step)), begin)
-        once = Rows(
-            Family.of("once", request=first),
-            {"start": sparse.csr_array(one_each, shape=(len(first), len(step)))},
-            lower=size,
-            upper=size,
-        )
+        apiece = sparse.csr_array(one_each, shape=(len(first), len(step)))
+        once = Rows(Family.of("once", request=first), {"start": apiece}, size, size)
         steps = np.arange(self.now + 1, self.horizon + 1)
-        usage = _usage(
-            self.instance.prompts[first],
-            self.instance.outputs[first],
-            self._earliest[first],
-            begin,
-            steps,
-        )
+        prompts, outputs = self.instance.prompts[first], self.instance.outputs[first]
+        usage = _usage(prompts, outputs, self._earliest[first], begin, steps)
         blocks = {"start": sparse.csr_array(usage, shape=(len(steps), len(step)))}
         free = self.instance.memory - self.running.load(len(steps))
         memory = Rows(Family.of("memory", step=steps), blocks, upper=free)
@@ -329,8 +312,6 @@ class HindsightProgram(Program):
 
     def _paid(self, prices: FloatArray, request: IntArray, step: IntArray) -> FloatArray:
         """Return what the memory of a request costs when it starts at a step."""
-        from optsched._internal.start_prices import PriceSums, prices_of_starts
-
         instance = self.instance
         prompts, outputs = instance.prompts[request], instance.outputs[request]
         return prices_of_starts(prompts, outputs, step - self.now, PriceSums.of(prices))

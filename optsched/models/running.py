@@ -46,8 +46,8 @@ class Running:
     remaining: IntArray
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tokens", as_integers("tokens", self.tokens))
-        object.__setattr__(self, "remaining", as_integers("remaining", self.remaining))
+        for field in ("tokens", "remaining"):
+            object.__setattr__(self, field, as_integers(field, getattr(self, field)))
         if len(self.tokens) != len(self.remaining):
             raise ModelError(
                 f"the running requests have {len(self.tokens)} numbers of tokens, but "
@@ -72,7 +72,9 @@ class Running:
         return (np.cumsum(held) + np.cumsum(change) * np.arange(1, steps + 2))[:steps]
 
     def fit(self, memory: int, now: int) -> None:
-        """Reject running requests that overfill the memory by themselves."""
+        """Reject a `now` that is no step, and running requests that alone overfill the memory."""
+        if int(now) != now or now < 0:
+            raise ModelError(f"now is {now}, but must be a whole number from 0 on")
         load = self.load(self.last_step)
         if load.max(initial=0) > memory:
             at = int(np.argmax(load > memory))
@@ -87,15 +89,13 @@ class Running:
         One that holds :math:`h` tokens and has :math:`r` steps to go holds in each step what a
         request of :math:`h` prompt and :math:`r` output tokens holds that starts now.
         """
-        count, deadlines = len(self.tokens), instance.deadlines
+        count, due = len(self.tokens), instance.deadlines
         return Instance(
             np.concatenate([self.tokens, instance.prompts]),
             np.concatenate([self.remaining, instance.outputs]),
             instance.memory,
             np.concatenate([np.full(count, now), np.maximum(instance.arrivals, now)]),
-            deadlines=None
-            if deadlines is None
-            else np.concatenate([now + self.remaining, deadlines]),
+            deadlines=None if due is None else np.concatenate([now + self.remaining, due]),
             labels=[
                 *(f"running {i}" for i in range(count)),
                 *(instance.label(i) for i in range(len(instance))),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy import sparse
 
-from optsched.errors import nearest
+from optsched.errors import require_known
 from optsched.models.linear.model import (
     Family,
     LinearModel,
@@ -101,8 +101,7 @@ class BalanceProgram(Program):
     form: Form = "reduced"
 
     def __post_init__(self) -> None:
-        if self.form not in FORMS:
-            raise ModelError(f"unknown form {self.form!r}: {nearest(str(self.form), FORMS)}")
+        require_known("form", self.form, FORMS)
         if self.lookahead is not None:
             object.__setattr__(self, "state", self.state.window(self.lookahead))
         object.__setattr__(self, "lookahead", self.state.lookahead)
@@ -178,10 +177,9 @@ class BalanceProgram(Program):
         )
         if not self._sums_count:
             return [assign, peak]
-        free = state.free[workers]
+        free, filled = state.free[workers], self.admissions == int(state.free.sum())
         largest = _sums(np.sort(state.waiting)[::-1])[np.minimum(free, requests)]
         tokens, count = Family.of("tokens", worker=workers), Family.of("count", worker=workers)
-        filled = self.admissions == int(state.free.sum())
         return [
             assign,
             Variables(tokens, costs["tokens"], upper=largest, integer=True),
@@ -205,34 +203,30 @@ class BalanceProgram(Program):
             return [
                 once,
                 Rows(slots, {"assign": counts}, upper=state.free[workers]),
-                Rows(admit, all_of_them, lower=admitted, upper=admitted),
+                Rows(admit, all_of_them, admitted, admitted),
             ]
         sums = sparse.kron(each, state.waiting[None, :], format="csr")
-        number = {"count": np.ones((1, len(workers)))}
         total = Family.of("sum", worker=workers)
         return [
             once,
-            Rows(slots, {"assign": counts, "count": -each}, lower=0, upper=0),
-            Rows(admit, number, lower=admitted, upper=admitted),
-            Rows(total, {"assign": sums, "tokens": -each}, lower=0, upper=0),
+            Rows(slots, {"assign": counts, "count": -each}, 0, 0),
+            Rows(admit, {"count": np.ones((1, len(workers)))}, admitted, admitted),
+            Rows(total, {"assign": sums, "tokens": -each}, 0, 0),
         ]
 
     def _reach(self, workers: IntArray, added: dict[str, Any]) -> list[Rows]:
         """Write that peaks are above loads, and loads within memory."""
         state, steps = self.state, self.state.alive.shape[1]
         alive, weight = state.alive[workers], state.slowness[workers]
-        index = {
-            "worker": np.repeat(workers, steps),
-            "step": np.tile(np.arange(steps), len(workers)),
-        }
+        each, step = np.repeat(workers, steps), np.tile(np.arange(steps), len(workers))
         scale = sparse.diags_array(np.repeat(weight, steps).astype(np.float64))
         blocks = {name: -(scale @ block) for name, block in added.items()}
         blocks["peak"] = sparse.kron(np.ones((len(workers), 1)), sparse.eye_array(steps))
         loads = (weight[:, None] * alive).reshape(-1)
-        groups = [Rows(Family.of("reach", **index), blocks, lower=loads)]
+        groups = [Rows(Family.of("reach", worker=each, step=step), blocks, lower=loads)]
         if state.memory is not None:
             left = (state.memory[workers][:, None] - alive).reshape(-1)
-            groups.append(Rows(Family.of("memory", **index), added, upper=left))
+            groups.append(Rows(Family.of("memory", worker=each, step=step), added, upper=left))
         return groups
 
     def _added(self, workers: IntArray) -> dict[str, Any]:

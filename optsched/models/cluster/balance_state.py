@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from optsched.models.linear.families import read_only
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from optsched._internal.arrays import IntArray
+    from optsched._internal.arrays import BoolArray, IntArray
 
 _LARGEST = 2**40  # tokens of a worker times its slowness
 _SUM = 2**53  # beyond it an imbalance is no exact floating-point number
@@ -115,26 +116,22 @@ class BalanceState:
         self._check()
 
     def _check(self) -> None:
-        for name, values, least in (
-            ("alive", self.alive, 0),
-            ("free", self.free, 0),
-            ("slowness", self.slowness, 1),
+        for owner, name, least in (
+            ("worker", "alive", 0),
+            ("worker", "free", 0),
+            ("worker", "slowness", 1),
+            ("request", "waiting", 0),
+            ("request", "bonus", 0),
         ):
+            values = getattr(self, name)
             if (values < least).any():
-                worker = int(np.argwhere(values < least)[0][0])
+                at = _first(values < least)[0]
                 raise InstanceError(
-                    f"worker {worker}: {name} is {values[worker].min()}, but must be at least "
-                    f"{least}"
-                )
-        for name, values in (("waiting", self.waiting), ("bonus", self.bonus)):
-            if (values < 0).any():
-                request = int(np.argmax(values < 0))
-                raise InstanceError(
-                    f"request {request}: {name} is {values[request]}, but must be at least 0"
+                    f"{owner} {at}: {name} is {values[at].min()}, but must be at least {least}"
                 )
         tokens = self.tokens
         if (tokens < 0).any():
-            request, step = (int(at) for at in np.argwhere(tokens < 0)[0])
+            request, step = _first(tokens < 0)
             raise InstanceError(
                 f"request {request}: its drift leaves {tokens[request, step]} tokens {step} "
                 f"step{'s' * (step > 1)} ahead, but no load can be below 0; let it drift by less"
@@ -154,18 +151,17 @@ class BalanceState:
             return
         over = self.alive > self.memory[:, None]
         if over.any():
-            worker, step = (int(at) for at in np.argwhere(over)[0])
+            worker, step = _first(over)
             raise InstanceError(
                 f"worker {worker}: its requests hold {self.alive[worker, step]} tokens at step "
                 f"k + {step}, but its memory holds {self.memory[worker]}; raise the memory"
             )
-        peaks = tokens.max(axis=1)
-        if (peaks > self.memory.max()).any():
-            request = int(np.argmax(peaks > self.memory.max()))
+        peaks, largest = tokens.max(axis=1), self.memory.max()
+        if (peaks > largest).any():
+            request = int(np.argmax(peaks > largest))
             raise InstanceError(
                 f"request {request}: it reaches {peaks[request]} tokens inside the window, but no "
-                f"worker's memory holds more than {self.memory.max()}; leave it out or raise the "
-                "memory"
+                f"worker's memory holds more than {largest}; leave it out or raise the memory"
             )
 
     @classmethod
@@ -187,22 +183,18 @@ class BalanceState:
         held, left = _row("tokens", tokens, len(at)), _row("remaining", remaining, len(at))
         if len(limits) == 0:
             raise InstanceError("there are no workers; pass the slots of at least one")
-        if limits.min() < 1:
-            number = int(np.argmax(limits < 1))
-            raise InstanceError(
-                f"worker {number}: slots is {limits[number]}, but must be at least 1"
-            )
         if lookahead < 0:
             raise InstanceError(f"lookahead is {lookahead}, but must be at least 0 steps")
-        for name, values, good in (
-            ("worker", at, (at >= 0) & (at < len(limits))),
-            ("remaining", left, left >= 1),
+        outside = (at < 0) | (at >= len(limits))
+        for what, name, values, bad, wish in (
+            ("worker", "slots", limits, limits < 1, "at least 1"),
+            ("active request", "worker", at, outside, f"from 0 to {len(limits) - 1}"),
+            ("active request", "remaining", left, left < 1, "at least 1"),
         ):
-            if not good.all():
-                request = int(np.argmin(good))
-                wish = f"from 0 to {len(limits) - 1}" if name == "worker" else "at least 1"
+            if bad.any():
+                first = int(np.argmax(bad))
                 raise InstanceError(
-                    f"active request {request}: {name} is {values[request]}, but must be {wish}"
+                    f"{what} {first}: {name} is {values[first]}, but must be {wish}"
                 )
         free = limits - np.bincount(at, minlength=len(limits))
         if free.min() < 0:
@@ -214,7 +206,7 @@ class BalanceState:
         growth = _growth(_drifts(drift, -1, lookahead))
         profile = (held[:, None] + growth) * (left[:, None] > np.arange(lookahead + 1))
         if (profile < 0).any():
-            request, step = (int(place) for place in np.argwhere(profile < 0)[0])
+            request, step = _first(profile < 0)
             raise InstanceError(
                 f"active request {request}: the drift leaves {profile[request, step]} tokens "
                 f"{step} steps ahead, but no load can be below 0; let it drift by less"
@@ -254,15 +246,8 @@ class BalanceState:
             )
         if lookahead == self.lookahead:
             return self
-        return BalanceState(
-            self.alive[:, : lookahead + 1],
-            self.free,
-            self.waiting,
-            self.drift[..., :lookahead],
-            self.slowness,
-            self.memory,
-            self.bonus,
-        )
+        alive, drift = self.alive[:, : lookahead + 1], self.drift[..., :lookahead]
+        return dataclasses.replace(self, alive=alive, drift=drift)
 
 
 def _whole(name: str, values: Any) -> IntArray:
@@ -275,8 +260,8 @@ def _whole(name: str, values: Any) -> IntArray:
     with np.errstate(invalid="ignore"):
         good = np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < _SUM)
     if not good.all():
-        place = tuple(int(at) for at in np.argwhere(~good)[0])
-        raise InstanceError(f"{name}{list(place)} is {array[place]}, but must be a whole number")
+        place = _first(~good)
+        raise InstanceError(f"{name}{place} is {array[tuple(place)]}, but must be a whole number")
     return array.astype(np.int64)
 
 
@@ -295,13 +280,18 @@ def _drifts(drift: Any, requests: int, steps: int) -> IntArray:
     array = _whole("drift", drift)
     if array.ndim == 0:
         return np.full(steps, array)
-    shapes = [(steps,)] + [(requests, steps)] * (requests >= 0)
+    shapes = [(steps,), (requests, steps)] if requests >= 0 else [(steps,)]
     if array.shape not in shapes:
         raise InstanceError(
             f"drift has shape {array.shape}, but must be a number or have shape "
             f"{' or '.join(map(str, shapes))}: one per step of the prediction"
         )
     return array
+
+
+def _first(bad: BoolArray) -> list[int]:
+    """Return where the first entry is that is bad."""
+    return list(np.argwhere(bad)[0].tolist())
 
 
 def _growth(drift: IntArray) -> IntArray:

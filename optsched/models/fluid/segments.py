@@ -16,8 +16,6 @@ from optsched.models.fluid.equilibrium import equilibrium
 from optsched.models.fluid.nested import STRICT, NestedWaitThresholds, best_plan
 from optsched.models.fluid.queues import events_logarithm, queue_decay
 from optsched.models.fluid.wait import constant_of
-from optsched.models.linear.model import Family, LinearModel, Rows, Variables, whole_numbers
-from optsched.models.program import Program
 from optsched.workloads.request_types import stage_tokens
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ _LARGEST_THRESHOLD = 10**6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SegmentDesign(Program):
+class SegmentDesign:
     r"""Number and borders of the segments that minimise the memory bound (12) of Nested WAIT.
 
     Few segments hold short requests at too many stages, many have many queues. With a border at
@@ -47,19 +45,16 @@ class SegmentDesign(Program):
 
     .. math:: n(b) = \bigl\lceil n_1 (\Lambda(b) / \Lambda(0))^{1 - \varepsilon} \bigr\rceil
 
-    which keeps (10) with the margin :math:`\varepsilon`. So the bound is a sum over segments from
-    border :math:`u` to border :math:`v`, and the best borders are a shortest path through them:
+    which keeps (10) with the margin :math:`\varepsilon`. So the bound on the memory is a sum over
+    the segments from border :math:`u` to border :math:`v`,
 
-    .. math::
+    .. math:: n(u) \sum_{k = u + 1}^{v} (l + k) + (l + v) \bigl( n(v) +
+        \tfrac{1}{\theta(u, v)} \ln \tfrac{(L - 1) S}{\delta} \bigr)
 
-        \min \quad & \sum_{u < v} \Bigl( n(u) \sum_{k = u + 1}^{v} (l + k) + (l + v) \bigl( n(v) +
-            \tfrac{1}{\theta(u, v)} \ln \tfrac{(L - 1) S}{\delta} \bigr) \Bigr) x_{uv} \\
-        \text{s.t.} \quad & \text{the segments } x_{uv} \in \{0, 1\} \text{ lead from the first
-            stage to the longest output} && \text{flow} \\
-        & \sum_{u < v} x_{uv} = L && \text{count}
-
-    where nothing waits behind the last. A border between two output lengths would cost more than
-    one at the shorter of them, so only output lengths are tried.
+    where nothing waits behind the last, and the best borders of :math:`L` segments are a shortest
+    path of :math:`L` arcs from the first stage to the longest output. A border between two output
+    lengths would cost more than one at the shorter of them, so only output lengths are tried: all
+    of them, or 150 spread over them if there are more.
 
     Parameters
     ----------
@@ -71,11 +66,6 @@ class SegmentDesign(Program):
         :math:`\varepsilon`, above 0 and at most 1.
     delta, iterations
         The bound holds in so many iterations with probability 1 - delta.
-    candidates
-        Borders to choose from, output lengths; None for all, or 150 spread over them if there are
-        more.
-    segments
-        Number of segments :math:`L`, which the linear program needs; None for the best.
 
     Raises
     ------
@@ -98,11 +88,8 @@ class SegmentDesign(Program):
     margin: float = 0.1
     delta: float = 0.01
     iterations: int = 10_000
-    candidates: IntArray | None = None
-    segments: int | None = None
 
     def __post_init__(self) -> None:
-        outputs = np.unique(self.types.outputs)
         if len(set(self.types.prompts.tolist())) > 1:
             raise ModelError("segments need types of one prompt; use types.with_one_prompt()")
         for name, good, rule in (
@@ -113,28 +100,21 @@ class SegmentDesign(Program):
         ):
             if not good:
                 raise ModelError(f"{name} is {getattr(self, name)}, but must be {rule}")
-        if self.candidates is None:
-            places = np.linspace(0, len(outputs) - 1, min(len(outputs), _MAX_BORDERS))
-            chosen = outputs[np.unique(np.rint(places).astype(np.int64))]
-        else:
-            chosen = np.unique(as_integers("candidates", self.candidates))
-        if not np.isin(chosen, outputs).all() or chosen.size == 0 or chosen[-1] != outputs[-1]:
-            raise ModelError(
-                f"the candidates must be output lengths, the longest ({outputs[-1]}) among them"
-            )
-        object.__setattr__(self, "candidates", chosen)
 
     def plot(self, numbers: Iterable[int] | None = None, ax: Axes | None = None) -> Axes:
         """Plot memory against segments; see `optsched.report.fluid.plot_segments`."""
         return draw("plot_segments", self, numbers, ax)
 
     def __repr__(self) -> str:
-        return f"<SegmentDesign: {len(self._ends)} borders, first threshold {self.first_threshold}>"
+        count = len(self.candidates)
+        return f"<SegmentDesign: {count} borders, first threshold {self.first_threshold}>"
 
-    @property
-    def _ends(self) -> IntArray:
-        assert self.candidates is not None
-        return self.candidates
+    @functools.cached_property
+    def candidates(self) -> IntArray:
+        """Borders to choose from, ascending, shape (B,)."""
+        outputs = np.unique(self.types.outputs)
+        places = np.linspace(0, len(outputs) - 1, min(len(outputs), _MAX_BORDERS))
+        return np.asarray(outputs[np.unique(np.rint(places).astype(np.int64))])
 
     @functools.cached_property
     def thresholds(self) -> IntArray:
@@ -149,7 +129,7 @@ class SegmentDesign(Program):
 
     @functools.cached_property
     def _rates(self) -> FloatArray:
-        starts = np.append(-1, self._ends[:-1])
+        starts = np.append(-1, self.candidates[:-1])
         order = np.argsort(self.types.outputs)
         below = np.searchsorted(self.types.outputs[order], starts, side="right")
         tails = np.append(np.cumsum(self.types.rates[order][::-1])[::-1], 0.0)
@@ -158,7 +138,7 @@ class SegmentDesign(Program):
     @functools.cached_property
     def _costs(self) -> tuple[FloatArray, FloatArray]:
         """Cost of a segment from node u to candidate v, and the part that the logarithm scales."""
-        prompt, ends, count = int(self.types.prompts[0]), self._ends, len(self._ends)
+        prompt, ends, count = int(self.types.prompts[0]), self.candidates, len(self.candidates)
         firsts = np.append(self.types.first_stage, ends[:-1] + 1)
         forward = np.arange(count)[:, None] <= np.arange(count)
         held = stage_tokens(prompt, firsts[:, None], ends[None, :])
@@ -194,7 +174,7 @@ class SegmentDesign(Program):
                 )
             return found[0], math.ceil(found[1] - 1e-6)
         best = self._path(1)
-        for number in range(2, len(self._ends) + 1):
+        for number in range(2, len(self.candidates) + 1):
             if self._shortest(self._costs_in(number)) >= best[1]:
                 break
             best = min(best, self._path(number), key=lambda path: path[1])
@@ -223,10 +203,10 @@ class SegmentDesign(Program):
         Infinite if they do not keep (10).
         """
         chosen = as_integers("borders", borders)
-        if not np.isin(chosen, self._ends).all() or (np.diff(chosen) <= 0).any():
+        if not np.isin(chosen, self.candidates).all() or (np.diff(chosen) <= 0).any():
             raise ModelError(f"the borders {chosen.tolist()} must ascend and be candidates")
-        if chosen.size == 0 or chosen[-1] != self._ends[-1]:
-            raise ModelError(f"the last border must be the longest output, {self._ends[-1]}")
+        if chosen.size == 0 or chosen[-1] != self.candidates[-1]:
+            raise ModelError(f"the last border must be the longest output, {self.candidates[-1]}")
         starts, ends = self._nodes(chosen)
         return float(self._costs_in(len(chosen))[starts, ends].sum())
 
@@ -235,11 +215,11 @@ class SegmentDesign(Program):
         return self.thresholds[self._nodes(as_integers("borders", borders))[0]]
 
     def _nodes(self, borders: IntArray) -> tuple[IntArray, IntArray]:
-        ends = np.searchsorted(self._ends, borders)
+        ends = np.searchsorted(self.candidates, borders)
         return np.append(0, ends[:-1] + 1), ends
 
     def _path(self, segments: int) -> tuple[IntArray, float]:
-        count = len(self._ends)
+        count = len(self.candidates)
         if not 1 <= segments <= count:
             raise ModelError(f"there are {count} borders to choose from, not {segments}")
         cost = self._costs_in(segments)
@@ -253,7 +233,7 @@ class SegmentDesign(Program):
         borders = np.zeros(segments, dtype=np.int64)
         node = count
         for layer in reversed(range(segments)):
-            borders[layer] = self._ends[node - 1]
+            borders[layer] = self.candidates[node - 1]
             node = int(before[layer, node - 1])
         return borders, float(reached[-1])
 
@@ -263,54 +243,6 @@ class SegmentDesign(Program):
         for end in range(len(cost)):
             reached[end + 1] = (reached[: end + 1] + cost[: end + 1, end]).min()
         return float(reached[-1])
-
-    def to_linear(self) -> LinearModel:
-        """Write the program for its number of segments as arrays."""
-        segments = self.segments
-        if segments is None:
-            raise ModelError(
-                "the best number of segments is a linear program for each number; "
-                "set SegmentDesign(..., segments=L)"
-            )
-        u, v = self._pairs
-        costs = self._costs_in(segments)[u, v]
-        columns = Variables(self._segment_family, costs, upper=1, integer=True)
-        position, count = np.arange(len(u)), len(self._ends)
-        flow = np.zeros((count + 1, len(u)))
-        flow[v + 1, position] = 1
-        flow[u, position] = -1
-        arriving = np.eye(count)[-1]
-        borders = Family.of("flow", border=self._ends)
-        rows = [
-            Rows(borders, {"segment": flow[1:]}, lower=arriving, upper=arriving),
-            Rows(Family.of("count"), {"segment": np.ones((1, len(u)))}, segments, segments),
-        ]
-        return LinearModel.build(f"{segments} segments", [columns], rows)
-
-    @property
-    def _pairs(self) -> tuple[IntArray, IntArray]:
-        """Which border each possible segment follows, and which it ends at, by position."""
-        u, v = np.nonzero(np.isfinite(self._costs[0]))
-        return u, v
-
-    @property
-    def _segment_family(self) -> Family:
-        """Columns ``segment[after,border]``, where `after` is the border before, or -1."""
-        u, v = self._pairs
-        return Family.of("segment", after=np.append(-1, self._ends[:-1])[u], border=self._ends[v])
-
-    def read(self, values: npt.ArrayLike, /) -> IntArray:
-        """Turn a point of the linear model into borders, shape (L,)."""
-        family = self._segment_family
-        return np.sort(family.keys[np.flatnonzero(whole_numbers(values, family)), 1])
-
-    def write_point(self, borders: npt.ArrayLike, /) -> FloatArray:
-        """Turn borders into a point of the linear model."""
-        ends = np.sort(as_integers("borders", borders))
-        taken = np.stack([np.append(-1, ends[:-1]), ends], axis=1)
-        keys = self._segment_family.keys
-        chosen = (keys[:, None] == taken).all(axis=2).any(axis=1)
-        return np.asarray(chosen, dtype=np.float64)
 
 
 def design_segments(

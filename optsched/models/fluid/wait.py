@@ -12,7 +12,7 @@ import numpy as np
 from optsched._internal.arrays import as_integers, checked_memory
 from optsched._internal.views import draw
 from optsched.clock import LinearClock, get_clock
-from optsched.errors import InfeasibleError, InstanceError, ModelError, nearest
+from optsched.errors import InfeasibleError, InstanceError, ModelError, require_known
 from optsched.models.fluid.equilibrium import Equilibrium, equilibrium
 from optsched.models.linear.model import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.program import Program
@@ -109,9 +109,7 @@ class WaitThresholds(Program):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clock", get_clock(self.clock))
-        if self.objective not in OBJECTIVES:
-            known = nearest(str(self.objective), OBJECTIVES)
-            raise ModelError(f"unknown objective {self.objective!r}: {known}")
+        require_known("objective", self.objective, OBJECTIVES)
         check_limits(self.types, self.memory, self.batch_limit, self.minimum_slack)
         self.equilibrium.require_stable()
 
