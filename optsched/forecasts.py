@@ -198,7 +198,7 @@ def _parsed(intervals: str) -> tuple[_Maker, list[Fraction]]:
         numbers = [Fraction(part) for part in parts]
     except (ValueError, ZeroDivisionError):
         numbers = []
-    if len(parts) != len(numbers) or len(numbers) != maker.count:
+    if len(parts) != len(numbers) or len(numbers) != maker.numbers:
         raise OptschedError(f"intervals {intervals!r} should read {maker.form}")
     if not maker.allows(*numbers):
         raise OptschedError(f"intervals {intervals!r}: {maker.rule}")
@@ -230,7 +230,7 @@ class _Maker(NamedTuple):
     """How to write intervals, with which numbers, and what makes them."""
 
     form: str
-    count: int
+    numbers: int
     make: Callable[..., Interval]
     allows: Callable[..., bool] = lambda: True
     rule: str = ""
