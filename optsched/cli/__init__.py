@@ -9,31 +9,46 @@ from typing import NoReturn
 import click
 
 import optsched
-from optsched.cli import (
-    cluster,
-    doctor,
-    listing,
-    optima,
-    policies,
-    regret,
-    reproduce,
-    rolling,
-    simulate,
-    sweep,
-    thresholds,
-)
+from optsched.cli import cluster, experiments, installation, models, optima, policies
 from optsched.cli.common import BAD_INPUT, DONE, INTERRUPTED, NO
-from optsched.cli.presentation import Group, examples
+from optsched.cli.options import Examples, examples
 from optsched.errors import InfeasibleError, OptschedError, is_interrupt
+
+_SECTIONS = {
+    "Policies": (
+        policies.compare,
+        policies.simulate,
+        policies.rolling,
+        experiments.regret,
+        experiments.sweep,
+    ),
+    "Optima and proofs": (optima.solve, optima.bound, optima.check, optima.check_certificate),
+    "Models": (models.select, models.export, models.thresholds),
+    "Clusters": (cluster.cluster,),
+    "What there is": (installation.policies, installation.families),
+    "Papers and this installation": (experiments.reproduce, installation.doctor),
+}
+
+
+class _Group(Examples, click.Group):
+    """Commands in sections."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one line for each command."""
+        for section, commands in _SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(str(c.name), c.get_short_help_str(100)) for c in commands])
 
 
 @click.group(
-    cls=Group,
+    cls=_Group,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
-        "compare family:chat-and-summaries,n=500 --html report.html",
-        "compare trace.csv --memory 16492",
-        "compare --help",
+        [
+            "compare family:chat-and-summaries,n=500 --html report.html",
+            "compare trace.csv --memory 16492",
+            "compare --help",
+        ]
     ),
 )
 @click.version_option(optsched.__version__, prog_name="optsched")
@@ -41,26 +56,13 @@ def cli() -> None:
     """Scheduling of LLM inference: policies, bounds and optima."""
 
 
-for module in (
-    policies,
-    optima,
-    cluster,
-    simulate,
-    rolling,
-    thresholds,
-    sweep,
-    regret,
-    reproduce,
-    doctor,
-    listing,
-):
-    for command in vars(module).values():
-        if isinstance(command, click.Command):
-            cli.add_command(command)
+for command in (command for section in _SECTIONS.values() for command in section):
+    cli.add_command(command)
 
 
 def main() -> NoReturn:
     """Run the command line and end the process with one of the four exit codes."""
+    code, sentence = BAD_INPUT, None
     try:
         code = cli.main(sys.argv[1:] or ["--help"], "optsched", standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -68,33 +70,23 @@ def main() -> NoReturn:
     except (click.Abort, KeyboardInterrupt, SystemError) as stop:
         if isinstance(stop, SystemError) and not is_interrupt(stop):
             raise
-        click.echo("optsched: interrupted", err=True)
-        code = INTERRUPTED
+        code, sentence = INTERRUPTED, "interrupted"
     except click.ClickException as error:
-        click.echo(f"optsched: {_sentence(error)}", err=True)
-        code = BAD_INPUT
+        sentence = error.format_message()
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            sentence = f"{sentence.rstrip('.')}; see {error.ctx.command_path} --help"
     except OptschedError as error:
-        click.echo(f"optsched: {error}", err=True)
-        code = NO if isinstance(error, InfeasibleError) else BAD_INPUT
+        code, sentence = NO if isinstance(error, InfeasibleError) else BAD_INPUT, str(error)
     except MemoryError:
-        click.echo("optsched: out of memory; take fewer requests (--limit) or steps", err=True)
-        code = BAD_INPUT
+        sentence = "out of memory; take fewer requests (--limit) or steps"
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE
     except FileNotFoundError as error:
-        click.echo(f"optsched: there is no {error.filename}; check its name", err=True)
-        code = BAD_INPUT
+        sentence = f"there is no {error.filename}; check its name"
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        click.echo(f"optsched: cannot use{where}: {error.strerror or error}", err=True)
-        code = BAD_INPUT
+        sentence = f"cannot use{where}: {error.strerror or error}"
+    if sentence is not None:
+        click.echo(f"optsched: {sentence}", err=True)
     sys.exit(code)
-
-
-def _sentence(error: click.ClickException) -> str:
-    """Say what is wrong with the command line, and where its help is."""
-    message = error.format_message()
-    if isinstance(error, click.UsageError) and error.ctx is not None:
-        return f"{message.rstrip('.')}; see {error.ctx.command_path} --help"
-    return message

@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import optsched
-from optsched.cli.common import (
-    DONE,
-    INTERRUPTED,
-    Output,
-    check_writable,
-    read_instance,
-    shared_options,
-)
-from optsched.cli.presentation import command, examples
+from optsched.cli.common import INTERRUPTED, LOADING, Finished, Output, check_writable, take
+from optsched.cli.options import HTML, READING, Numbers, command, flag, option, read_instance
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -24,193 +17,108 @@ if TYPE_CHECKING:
     from optsched.comparison import ClusterComparison
     from optsched.instance import Instance
 
-
-def _numbers(text: str, option: str) -> int | list[int]:
-    """Read one whole number, or several with commas between them."""
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise OptschedError(
-            f"{option} is {text!r}, but must be a whole number, or several with commas"
-        ) from None
-    return numbers[0] if len(numbers) == 1 else numbers
+_WHOLE = Numbers(int)
 
 
 @command(
-    epilog=examples(
+    click.Argument(["trace"]),
+    option("--workers G", int, "Number of workers.", required=True),
+    option(
+        "--slots B",
+        _WHOLE,
+        "Requests per worker; or one number per worker with commas.",
+        required=True,
+    ),
+    option(
+        "--policies A,B",
+        "fcfs,jsq,lpt,bf-io",
+        "Routing policies: fcfs, jsq, round-robin, power-of-d, lpt, bf-io.",
+    ),
+    option(
+        "--lookahead H",
+        Numbers(int, "adaptive"),
+        "Lookahead of bf-io in steps; several separated by commas; or adaptive.",
+        default="20",
+    ),
+    option("--patience N", int, "Steps that bf-io lets a request wait."),
+    option("--reveal R", 128, "Requests in view."),
+    option("--steps K", int, "Stop after K steps (default: when done)."),
+    flag("--drain", "After K steps reveal no more, but finish all in view."),
+    option("--warm-up N", int, "Steps not measured (default: up to 300)."),
+    option(
+        "--dispatch D",
+        ["pool", "instant"],
+        "When a request is routed: when a slot is free (pool), or on arrival (instant).",
+    ),
+    option(
+        "--drift D",
+        _WHOLE,
+        "Tokens that a request gains per step; several with commas: by its age.",
+        default="1",
+    ),
+    option("--memory M", _WHOLE, "Tokens that a worker holds; or one number per worker."),
+    option(
+        "--slowness A", _WHOLE, "Time per token, relative; or one number per worker.", default="1"
+    ),
+    option(
+        "--overhead overhead_s S", 5e-3, "Seconds that a step takes beside its tokens (C in BF-IO)."
+    ),
+    option(
+        "--seconds-per-token S", 9.2e-8, "Seconds per token of the fullest worker (t_l in BF-IO)."
+    ),
+    option("--seeds N", 1, "Traces drawn from a family; all policies run on the same ones."),
+    HTML,
+    READING,
+    runs=(
         "cluster trace.csv --workers 2 --slots 4",
         "cluster family:lognormal,n=600 --workers 4 --slots 16 --steps 200 --html report.html",
-    )
+    ),
 )
-@shared_options
-@click.argument("trace")
-@click.option("--workers", type=int, required=True, metavar="G", help="Number of workers.")
-@click.option(
-    "--slots",
-    required=True,
-    metavar="B",
-    help="Requests per worker; or one number per worker with commas.",
-)
-@click.option(
-    "--policies",
-    default="fcfs,jsq,lpt,bf-io",
-    show_default=True,
-    metavar="A,B",
-    help="Routing policies: fcfs, jsq, round-robin, power-of-d, lpt, bf-io.",
-)
-@click.option(
-    "--lookahead",
-    default="20",
-    show_default=True,
-    metavar="H",
-    help="Lookahead of bf-io in steps; several separated by commas; or adaptive.",
-)
-@click.option("--patience", type=int, metavar="N", help="Steps that bf-io lets a request wait.")
-@click.option(
-    "--reveal", type=int, default=128, show_default=True, metavar="R", help="Requests in view."
-)
-@click.option("--steps", type=int, metavar="K", help="Stop after K steps (default: when done).")
-@click.option("--drain", is_flag=True, help="After K steps reveal no more, but finish all in view.")
-@click.option("--warm-up", type=int, metavar="N", help="Steps not measured (default: up to 300).")
-@click.option(
-    "--dispatch",
-    type=click.Choice(["pool", "instant"]),
-    default="pool",
-    show_default=True,
-    metavar="D",
-    help="When a request is routed: when a slot is free (pool), or on arrival (instant).",
-)
-@click.option(
-    "--drift",
-    default="1",
-    show_default=True,
-    metavar="D",
-    help="Tokens that a request gains per step; several with commas: by its age.",
-)
-@click.option("--memory", metavar="M", help="Tokens that a worker holds; or one number per worker.")
-@click.option(
-    "--slowness",
-    default="1",
-    show_default=True,
-    metavar="A",
-    help="Time per token, relative; or one number per worker.",
-)
-@click.option(
-    "--overhead",
-    type=float,
-    default=5e-3,
-    show_default=True,
-    metavar="S",
-    help="Seconds that a step takes beside its tokens (C in BF-IO).",
-)
-@click.option(
-    "--seconds-per-token",
-    type=float,
-    default=9.2e-8,
-    show_default=True,
-    metavar="S",
-    help="Seconds per token of the fullest worker (t_l in BF-IO).",
-)
-@click.option(
-    "--seeds",
-    type=int,
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Traces drawn from a family; all policies run on the same ones.",
-)
-@click.option("--html", type=click.Path(), help="Write a report that needs no network.")
-@click.option("--limit", type=int, metavar="N", help="Take only the first N requests.")
-@click.option(
-    "--seconds-per-step",
-    type=float,
-    default=0.05,
-    show_default=True,
-    metavar="S",
-    help="Length of a step where arrivals are in seconds.",
-)
-@click.option("--skip-invalid", is_flag=True, help="Skip bad rows, and list them.")
-def cluster(
-    output: Output,
-    trace: str,
-    workers: int,
-    slots: str,
-    policies: str,
-    lookahead: str,
-    patience: int | None,
-    warm_up: int | None,
-    drift: str,
-    memory: str | None,
-    slowness: str,
-    overhead: float,
-    seconds_per_token: float,
-    html: str | None,
-    seed: int,
-    seeds: int,
-    limit: int | None,
-    seconds_per_step: float,
-    skip_invalid: bool,
-    **options: Any,
-) -> int:
+def cluster(output: Output, html: str | None, warm_up: int | None, **options: Any) -> int:
     """Route requests to workers that wait for the slowest."""
     from optsched.cluster import Cluster
     from optsched.comparison import ClusterComparison
 
-    if html is not None:
-        check_writable(html)
+    check_writable(html)
     facts = Cluster(
-        workers,
-        _numbers(slots, "--slots"),
-        overhead,
-        seconds_per_token,
-        _numbers(slowness, "--slowness"),
-        None if memory is None else _numbers(memory, "--memory"),
+        **take(options, "workers", "slots", "overhead_s", "seconds_per_token", "slowness", "memory")
     )
-    chosen = _routings(policies, lookahead, patience)
-    traces = _traces(output, trace, seed, seeds, limit, seconds_per_step, skip_invalid)
-    options["drift"] = _numbers(drift, "--drift")
-    done: list[ClusterRun] = []
-    code = DONE
-    with output.progress("loading kernels (compiling them, the first time)") as update:
-
-        def keep(run: ClusterRun, _: float) -> None:
-            done.append(run)
-            update(f"ran {len(done)} of {len(chosen) * len(traces)} policies and traces")
-
-        try:
-            comparison = optsched.compare(
-                traces,
-                chosen,
-                cluster=facts,
-                warm_up=warm_up,
-                on_result=keep,
-                record_loads=html is not None,
-                **options,
-            )
-        except KeyboardInterrupt:
-            code = INTERRUPTED
-            output.note(f"interrupted after {len(done)} of {len(chosen) * len(traces)} runs")
-            whole = len(done) // len(chosen) * len(chosen) or len(done)
-            if not whole:
-                return code
-            runs: dict[str, list[ClusterRun]] = {run.policy: [] for run in done[:whole]}
-            for run in done[:whole]:
-                runs[run.policy].append(run)
-            comparison = ClusterComparison(facts, runs, warm_up)
+    chosen = _routings(**take(options, "policies", "lookahead", "patience"))
+    names = ("trace", "seed", "seeds", "limit", "seconds_per_step", "skip_invalid")
+    traces = _traces(output, **take(options, *names))
+    count = len(chosen) * len(traces)
+    comparison: ClusterComparison | None = None
+    with output.progress(LOADING) as update, Finished(count, "runs", update) as done:
+        comparison = optsched.compare(
+            traces,
+            chosen,
+            cluster=facts,
+            warm_up=warm_up,
+            on_result=done.add,
+            record_loads=html is not None,
+            **options,
+        )
+    if done.code == INTERRUPTED:
+        output.note(f"interrupted after {done}")
+    if comparison is None:
+        # Traces that all policies have run on; of the first one those that are done.
+        whole = len(done.results) // len(chosen) * len(chosen) or None
+        runs: dict[str, list[ClusterRun]] = {}
+        for run in done.results[:whole]:
+            runs.setdefault(run.policy, []).append(run)
+        comparison = ClusterComparison(facts, runs, warm_up)
     if html is not None:
-        _write_report(output, comparison, html, warm_up, options)
+        _write_report(output, comparison, html, options)
     output.say(str(comparison))
     output.result(comparison.to_dict())
-    return code
+    return done.code
 
 
-def _routings(policies: str, lookahead: str, patience: int | None) -> list[Routing]:
+def _routings(policies: str, lookahead: Any, patience: int | None) -> list[Routing]:
+    """Return the policies, with one BF-IO for each lookahead."""
     from optsched.cluster import get_routing
 
-    windows: list[Any] = [lookahead]
-    if lookahead != "adaptive":
-        numbers = _numbers(lookahead, "--lookahead")
-        windows = [numbers] if isinstance(numbers, int) else numbers
+    windows = lookahead if isinstance(lookahead, list) else [lookahead]
     routings: list[Routing] = []
     for name in policies.split(","):
         if name != "bf-io":
@@ -222,50 +130,38 @@ def _routings(policies: str, lookahead: str, patience: int | None) -> list[Routi
     return routings
 
 
-def _traces(
-    output: Output,
-    trace: str,
-    seed: int,
-    seeds: int,
-    limit: int | None,
-    seconds_per_step: float,
-    skip_invalid: bool,
-) -> list[Instance]:
+def _traces(output: Output, trace: str, seed: int, seeds: int, **how: Any) -> list[Instance]:
     from optsched._internal.arrays import MAX_TOKENS
 
     family = trace.startswith("family:")
-    if seeds < 1 or (seeds > 1 and (not family or "seed=" in trace)):
+    one = not family or "seed=" in trace
+    if seeds < 1 or (seeds > 1 and one):
         raise OptschedError(
             f"--seeds is {seeds}, but only a family without a seed of its own has several; leave "
             "it out"
         )
-    names = [f"{trace},seed={seed + number}" for number in range(seeds)]
-    if not family or "seed=" in trace:
-        names = [trace]
+    names = [trace] if one else [f"{trace},seed={seed + number}" for number in range(seeds)]
     # The memory of an instance is that of one worker alone; here the cluster has its own.
-    memory = None if family else MAX_TOKENS
-    return [
-        read_instance(output, name, memory, limit, seconds_per_step, skip_invalid) for name in names
-    ]
+    return [read_instance(output, name, None if family else MAX_TOKENS, **how) for name in names]
 
 
 def _write_report(
-    output: Output,
-    comparison: ClusterComparison,
-    html: str,
-    warm_up: int | None,
-    options: dict[str, Any],
+    output: Output, comparison: ClusterComparison, html: str, options: dict[str, Any]
 ) -> None:
     from optsched._internal.views import write
     from optsched.cluster import BalanceRouting
     from optsched.comparison.cluster import compare_lookaheads
 
     lookaheads = None
-    first = next(iter(comparison.runs.values()))[0].instance
-    if any(runs[0].lookahead is not None for runs in comparison.runs.values()):
-        baselines = [name for name, runs in comparison.runs.items() if runs[0].lookahead is None]
+    baselines = [run.policy for run in comparison if run.lookahead is None]
+    if len(baselines) < len(comparison):
+        instance = next(iter(comparison)).instance
         with output.progress(f"running {BalanceRouting().name} with other lookaheads"):
             lookaheads = compare_lookaheads(
-                first, comparison.cluster, baselines=baselines, warm_up=warm_up, **options
+                instance,
+                comparison.cluster,
+                baselines=baselines,
+                warm_up=comparison.warm_up,
+                **options,
             )
     write("cluster_page", html, comparison, lookaheads)

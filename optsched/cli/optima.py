@@ -1,79 +1,45 @@
-"""Commands that find optima, select batches and write models to files."""
+"""Commands that find optima and bounds, and check what others claim."""
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import optsched
-from optsched.cli.common import (
-    DONE,
-    INTERRUPTED,
-    LISTED,
-    NO,
-    Output,
-    check_writable,
-    shared_options,
-    trace_options,
-)
-from optsched.cli.presentation import command, examples
+from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable
+from optsched.cli.options import TRACE, command, option, path
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.optimum.result import Optimum
 
-_TIME_LIMIT = click.option(
-    "--time-limit",
-    type=float,
-    default=60.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds after which the best is kept.",
-)
-_THREADS = click.option(
-    "--threads", type=int, default=1, show_default=True, metavar="K", help="Threads to work on."
-)
+OBJECTIVES = "total-latency, weighted-latency or makespan."
 
 
 @command(
-    epilog=examples(
+    TRACE,
+    option("--objective O", "total-latency", f"What to minimise: {OBJECTIVES}"),
+    option("--method M", "auto", "How to solve: auto, highs, cp-sat, exact or search."),
+    option("--time-limit S", 60.0, "Seconds after which the best is kept."),
+    option("--threads K", 1, "Threads to work on."),
+    option("--horizon T", int, "Only schedules complete by step T."),
+    option(
+        "--lateness L",
+        "forbidden",
+        "Missed deadlines: forbidden, or a penalty per-step or per-request.",
+    ),
+    option("--penalty P", 0.0, "Penalty of a missed deadline."),
+    path("--certificate", "Write the proof of the bound."),
+    runs=(
         "solve family:uniform,n=6",
         "solve trace.csv --memory 16492 --limit 8 --time-limit 20 --json result.json",
         "solve trace.csv --memory 16492 --time-limit 60 --certificate proof.json",
-    )
+    ),
 )
-@shared_options
-@trace_options
-@click.option(
-    "--objective",
-    default="total-latency",
-    show_default=True,
-    metavar="O",
-    help="What to minimise: total-latency, weighted-latency or makespan.",
-)
-@click.option(
-    "--method",
-    default="auto",
-    show_default=True,
-    metavar="M",
-    help="How to solve: auto, highs, cp-sat, exact or search.",
-)
-@_TIME_LIMIT
-@_THREADS
-@click.option("--horizon", type=int, metavar="T", help="Only schedules complete by step T.")
-@click.option(
-    "--lateness",
-    default="forbidden",
-    show_default=True,
-    metavar="L",
-    help="Missed deadlines: forbidden, or a penalty per-step or per-request.",
-)
-@click.option(
-    "--penalty", type=float, default=0.0, metavar="P", help="Penalty of a missed deadline."
-)
-@click.option("--certificate", type=click.Path(), help="Write the proof of the bound.")
 def solve(
     instance: Instance,
     output: Output,
@@ -81,16 +47,14 @@ def solve(
     objective: Any,
     method: str,
     certificate: str | None,
-    **options: Any,
+    **params: Any,
 ) -> int:
     """Find the best schedule and prove how good it is.
 
     The gap that is left is explained: the requests that carry most of it. Time limit and Ctrl-C end
     the search, and keep the best schedule and the best bound.
     """
-    if certificate is not None:
-        check_writable(certificate)
-    seed = click.get_current_context().params["seed"]
+    check_writable(certificate)
     with output.progress("solving") as update:
         try:
             result = optsched.solve(
@@ -98,15 +62,14 @@ def solve(
                 time_limit=time_limit,
                 objective=objective,
                 method=method,
-                params=optsched.SolveParams(
-                    seed=seed,
-                    on_progress=lambda progress: update(str(progress)),
-                    **options,
-                ),
+                params=optsched.SolveParams(on_progress=update, **params),
             )
         except InfeasibleError as error:
             update("looking for the smallest conflict")
-            return _say_infeasible(instance, output, error, options["horizon"], time_limit)
+            content = {"status": "infeasible", "message": str(error), "starts": None}
+            output.say(str(error))
+            output.result(content | _conflict(instance, output, params["horizon"], time_limit))
+            return NO
     output.say(str(result))
     if certificate is not None:
         _write_certificate(result, certificate, output)
@@ -145,144 +108,97 @@ def _explanation(result: Optimum, output: Output) -> dict[str, Any] | None:
     }
 
 
-def _say_infeasible(
-    instance: Instance,
-    output: Output,
-    error: InfeasibleError,
-    horizon: int | None,
-    time_limit: float,
-) -> int:
+def _conflict(
+    instance: Instance, output: Output, horizon: int | None, time_limit: float
+) -> dict[str, Any]:
     """Name the requests and steps in conflict, as far as they are found in time."""
-    content: dict[str, Any] = {"status": "infeasible", "message": str(error), "starts": None}
-    output.say(str(error))
     try:
         conflict = optsched.explain_infeasibility(instance, horizon, time_limit=time_limit)
     except OptschedError as undecided:
         output.note(str(undecided))
-    else:
-        if conflict is not None:
-            output.say(str(conflict))
-            content["conflict"] = {
-                "requests": list(conflict.requests),
-                "steps": [[steps.start, steps.stop - 1] for steps in conflict.steps],
-                "smallest": conflict.smallest,
-                "message": str(conflict),
-            }
-    output.result(content)
-    return NO
+        return {}
+    if conflict is None:
+        return {}
+    output.say(str(conflict))
+    found = {
+        "requests": list(conflict.requests),
+        "steps": [[steps.start, steps.stop - 1] for steps in conflict.steps],
+        "smallest": conflict.smallest,
+        "message": str(conflict),
+    }
+    return {"conflict": found}
 
 
 @command(
-    epilog=examples(
-        "select trace.csv --memory 16492 --method dp",
-    )
+    TRACE,
+    option(
+        "--method M",
+        ["auto", "closed-form", "lagrangian"],
+        "How to find it: closed-form, lagrangian, or the better of both (auto).",
+    ),
+    path("--certificate", "Write the proof, in exact integers."),
+    runs=("bound trace.csv --memory 16492 --certificate proof.json",),
 )
-@shared_options
-@trace_options
-@click.option(
-    "--method",
-    default="dp",
-    show_default=True,
-    metavar="M",
-    help="How to select: dp, scaled-dp, swap, quantile or mip.",
-)
-@click.option(
-    "--fit",
-    default="peak",
-    show_default=True,
-    metavar="F",
-    help="What must fit: the sum of peaks, or the profile step by step (mip only).",
-)
-@click.option(
-    "--epsilon",
-    type=float,
-    default=0.1,
-    show_default=True,
-    metavar="X",
-    help="Relative error that scaled-dp may make.",
-)
-@click.option("--time-limit", type=float, metavar="S", help="Seconds that mip may take.")
-def select(
-    instance: Instance,
-    output: Output,
-    method: str,
-    fit: Any,
-    epsilon: float,
-    time_limit: float | None,
+def bound(
+    instance: Instance, output: Output, method: Any, certificate: str | None, seed: int
 ) -> int:
-    """Select the batch of least F that fits into the memory."""
-    seed = click.get_current_context().params["seed"]
-    selection = optsched.BatchSelection(instance.prompts, instance.outputs, instance.memory, fit)
-    params = optsched.SolveParams(seed=seed, epsilon=epsilon)
-    with output.progress("selecting"):
-        found = optsched.solve(selection, time_limit=time_limit, method=method, params=params)
-    batch = found.require().answer
-    labels = [instance.label(request) for request in batch.requests.tolist()]
-    ratio = float(batch.ratio)
+    """Prove a lower bound on the total latency of any schedule."""
+    if certificate is not None:
+        check_writable(certificate)
+        if method == "closed-form":
+            raise OptschedError("the closed form has no certificate; use --method lagrangian")
+        method = "lagrangian"
+    with output.progress("finding a lower bound"):
+        proven = optsched.bound(instance, method)
+    if certificate is not None and proven.certificate is not None:
+        proven.certificate.to_json(certificate)
     output.say(
-        f"F = {ratio:.6g} with {len(batch)} requests in {found.seconds:.3f} s: {', '.join(labels)}"
+        f"no schedule of {instance.name} has a total latency below {proven.value:,.1f} steps "
+        f"({proven.value / len(instance):,.1f} per request; {proven.method}, "
+        f"{proven.seconds:.3f} s)"
     )
-    content = {"requests": batch.requests.tolist(), "F": ratio, "seconds": found.seconds}
-    output.result({**content, "factor": batch.factor})
+    output.result({name: getattr(proven, name) for name in ("value", "method", "seconds")})
     return DONE
 
 
 @command(
-    epilog=examples(
-        "export family:uniform,n=8 --out program.lp",
-    )
+    TRACE,
+    click.Argument(["schedule"]),
+    runs=(
+        "compare trace.csv --memory 16492 --schedules plans",
+        "check trace.csv plans/area.json --memory 16492",
+    ),
 )
-@shared_options
-@trace_options
-@click.option(
-    "--model",
-    "name",
-    type=click.Choice(["hindsight", "relaxation", "batch"]),
-    default="hindsight",
-    show_default=True,
-    metavar="M",
-    help="Which model: hindsight (OPT-IP), relaxation (Relax-LP), or batch (selection of one).",
-)
-@click.option(
-    "--objective",
-    default="total-latency",
-    show_default=True,
-    metavar="O",
-    help="What hindsight minimises: total-latency, weighted-latency or makespan.",
-)
-@click.option("--horizon", type=int, metavar="T", help="Last step (default: one that is proven).")
-@click.option("--size", type=int, metavar="K", help="Number of requests in the batch.")
-@click.option(
-    "--out", required=True, type=click.Path(), help="Write a file that ends in .mps or .lp."
-)
-def export(
-    instance: Instance,
-    output: Output,
-    name: str,
-    objective: Any,
-    horizon: int | None,
-    size: int | None,
-    out: str,
-) -> int:
-    """Write a model to a file for another solver."""
-    from optsched.models import BatchSelection, HindsightProgram, LatencyRelaxation
-    from optsched.optimum.solving import proven_horizon
+def check(instance: Instance, output: Output, schedule: str, seed: int) -> int:
+    """Check that a schedule of TRACE is feasible."""
+    plan = optsched.Schedule.from_json(Path(schedule), instance)
+    violations = plan.check()
+    output.say(str(plan))
+    for violation in violations[:LISTED]:
+        output.say(f"  {violation}")
+    if len(violations) > LISTED:
+        output.say(f"  ... and {len(violations) - LISTED} more (--json lists them all)")
+    listed = [dataclasses.asdict(each) | {"message": str(each)} for each in violations]
+    output.result({"feasible": not violations, "violations": listed, **plan.metrics()})
+    return NO if violations else DONE
 
-    check_writable(out)
-    if name == "batch":
-        if size is None:
-            raise OptschedError("a batch is selected for a given size; add --size K")
-        batch = BatchSelection(instance.prompts, instance.outputs, instance.memory, size=size)
-        model = batch.to_linear()
-    else:
-        end = proven_horizon(instance, objective) if horizon is None else horizon
-        if name == "relaxation":
-            model = LatencyRelaxation(instance, end).to_linear()
-        else:
-            model = HindsightProgram(instance, end, objective).to_linear()
-    with output.progress(f"writing {out}"):
-        optsched.write_model(model, out)
-    output.say(f"{model}\nwritten to {out}")
-    rows, columns = model.matrix.shape
-    output.result({"out": out, "rows": rows, "columns": columns, "nonzeros": int(model.matrix.nnz)})
-    return DONE
+
+@command(
+    TRACE,
+    click.Argument(["certificate"]),
+    runs=(
+        "bound trace.csv --memory 16492 --certificate proof.json",
+        "check-certificate trace.csv proof.json --memory 16492",
+    ),
+)
+def check_certificate(instance: Instance, output: Output, certificate: str, seed: int) -> int:
+    """Check the certificate of a bound in exact integers."""
+    claimed = optsched.read_certificate(Path(certificate))
+    with output.progress("verifying the certificate"):
+        proven = optsched.verify(claimed, instance)
+    valid = proven >= claimed.value
+    output.say(f"the prices prove that no schedule has a total latency below {float(proven):,.3f}")
+    if not valid:
+        output.say(f"but the certificate claims {float(claimed.value):,.3f}")
+    output.result({"valid": valid, "value": float(proven), "claimed": float(claimed.value)})
+    return DONE if valid else NO

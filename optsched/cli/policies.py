@@ -1,273 +1,274 @@
-"""Commands that compare policies, bound them, and check what others claim."""
+"""Commands that run policies: side by side, one by itself, and a rolling horizon."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import click
 
 import optsched
 from optsched.cli.common import (
     DONE,
     INTERRUPTED,
-    LISTED,
+    LOADING,
     NO,
+    Finished,
     Output,
-    check_clock_options,
     check_writable,
-    clock_options,
-    knowledge_options,
-    shared_options,
-    trace_options,
+    take,
 )
-from optsched.cli.presentation import command, examples
-from optsched.errors import OptschedError
+from optsched.cli.options import (
+    CLOCK,
+    HTML,
+    INTERVALS,
+    LOG,
+    RULE,
+    TRACE,
+    command,
+    option,
+    path,
+)
+from optsched.errors import OptschedError, PolicyError
 
 if TYPE_CHECKING:
-    from optsched.execution import Execution
     from optsched.instance import Instance
-    from optsched.simulate.seconds.execution import ClockedRun
+    from optsched.policies import Policy
 
 
 @command(
-    epilog=examples(
+    TRACE,
+    option("--policies A,B", str, "Names of policies (default: the quick ones)."),
+    INTERVALS,
+    RULE,
+    CLOCK,
+    HTML,
+    path("--schedules", "Write POLICY.json for each into this folder."),
+    runs=(
         "compare trace.csv --memory 16492 --html report.html",
         "compare family:uniform,n=100 --policies mc-sf,area,rolling",
         "compare trace.csv --memory 16492 --clock llama-2-70b-2xa100",
-    )
-)
-@shared_options
-@trace_options
-@click.option("--policies", metavar="A,B", help="Names of policies (default: the quick ones).")
-@knowledge_options
-@clock_options
-@click.option("--html", type=click.Path(), help="Write a report that needs no network.")
-@click.option("--schedules", type=click.Path(), help="Write POLICY.json for each into this folder.")
-def compare(
-    instance: Instance,
-    output: Output,
-    policies: str | None,
-    intervals: str | None,
-    rule: Any,
-    clock: str | None,
-    until: float | None,
-    warm_up: float,
-    html: str | None,
-    schedules: str | None,
-) -> int:
-    """Compare policies with each other and with a proven bound."""
-    check_clock_options(clock, until, warm_up)
-    if clock is not None:
-        if html is not None or schedules is not None:
-            raise OptschedError(
-                "--html and --schedules are for comparisons in steps; leave --clock"
-            )
-        names = None if policies is None else policies
-        knowledge = {"intervals": intervals, "rule": rule}
-        return _compare_on_clock(instance, output, clock, names, until, warm_up, knowledge)
-    from optsched.comparison.steps import UNDER_INTERVALS, StepComparison, load_kernels
-    from optsched.policies import get_policies, split_names
-    from optsched.simulate.dispatch import check_knowledge
-
-    if policies is None:
-        chosen = get_policies(None if intervals is None else UNDER_INTERVALS)
-    else:
-        chosen = get_policies(split_names(policies))
-    for policy in chosen:
-        check_knowledge(policy, intervals, rule)
-    if html is not None:
-        check_writable(html)
-    if schedules is not None:
-        folder = Path(schedules)
-        if folder.exists() and not folder.is_dir():
-            raise OptschedError(f"cannot write schedules into {folder}: it is not a folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        check_writable(folder / "schedule.json")
-    runs: list[Execution] = []
-    times: list[float] = []
-    comparison: StepComparison | None = None
-    code = DONE
-    with output.progress("loading kernels (compiling them, the first time)") as update:
-        load_kernels(chosen, intervals, rule)
-        quick = optsched.bound(instance, "closed-form")
-
-        def keep(run: Execution, seconds: float) -> None:
-            runs.append(run)
-            times.append(seconds)
-            update(f"ran {len(runs)} of {len(chosen)} policies")
-
-        try:
-            comparison = optsched.compare(
-                instance,
-                chosen,
-                intervals=intervals,
-                rule=rule,
-                seed=click.get_current_context().params["seed"],
-                bound=quick,
-                on_result=keep,
-            )
-            update("finding a lower bound")
-            comparison = replace(comparison, bound=optsched.bound(instance))
-        except KeyboardInterrupt:
-            code = INTERRUPTED
-            done = f"{len(runs)} of {len(chosen)} policies"
-            output.note(f"interrupted after {done}; the bound is that in closed form")
-            if not runs:
-                return code
-            if comparison is None:
-                comparison = StepComparison(
-                    instance, quick, tuple(runs), tuple(times), intervals=intervals
-                )
-    if schedules is not None:
-        for schedule in comparison.schedules:
-            schedule.to_json(folder / f"{schedule.policy}.json")
-    if html is not None:
-        comparison.to_html(html)
-    output.say(str(comparison))
-    output.result(comparison.to_dict())
-    return code
-
-
-def _compare_on_clock(
-    instance: Instance,
-    output: Output,
-    clock: str,
-    policies: str | None,
-    until: float | None,
-    warm_up: float,
-    knowledge: dict[str, Any],
-) -> int:
-    from optsched.comparison import ClockComparison
-    from optsched.policies import split_names
-
-    runs: list[ClockedRun] = []
-    times: list[float] = []
-    code = DONE
-    with output.progress("running policies") as update:
-
-        def keep(run: ClockedRun, seconds: float) -> None:
-            runs.append(run)
-            times.append(seconds)
-            update(f"ran {run.policy}")
-
-        try:
-            optsched.compare(
-                instance,
-                None if policies is None else split_names(policies),
-                clock=clock,
-                until=math.inf if until is None else until,
-                seed=click.get_current_context().params["seed"],
-                on_result=keep,
-                **knowledge,
-            )
-        except KeyboardInterrupt:
-            code = INTERRUPTED
-            output.note(f"interrupted after {len(runs)} policies")
-            if not runs:
-                return code
-    comparison = ClockComparison(instance, runs[0].clock, tuple(runs), tuple(times), warm_up)
-    output.say(str(comparison))
-    output.result(comparison.to_dict())
-    return code
-
-
-@command(
-    epilog=examples(
-        "bound trace.csv --memory 16492 --certificate proof.json",
-    )
-)
-@shared_options
-@trace_options
-@click.option(
-    "--method",
-    type=click.Choice(["auto", "closed-form", "lagrangian"]),
-    default="auto",
-    show_default=True,
-    metavar="M",
-    help="How to find it: closed-form, lagrangian, or the better of both (auto).",
-)
-@click.option("--certificate", type=click.Path(), help="Write the proof, in exact integers.")
-def bound(instance: Instance, output: Output, method: Any, certificate: str | None) -> int:
-    """Prove a lower bound on the total latency of any schedule."""
-    if certificate is not None:
-        check_writable(certificate)
-        if method == "closed-form":
-            raise OptschedError("the closed form has no certificate; use --method lagrangian")
-        method = "lagrangian"
-    with output.progress("finding a lower bound"):
-        proven = optsched.bound(instance, method)
-    if certificate is not None and proven.certificate is not None:
-        proven.certificate.to_json(certificate)
-    output.say(
-        f"no schedule of {instance.name} has a total latency below {proven.value:,.1f} steps "
-        f"({proven.value / len(instance):,.1f} per request; {proven.method}, "
-        f"{proven.seconds:.3f} s)"
-    )
-    content = {"value": proven.value, "method": proven.method, "seconds": proven.seconds}
-    output.result(content)
-    return DONE
-
-
-@command(
-    epilog=examples(
-        "compare trace.csv --memory 16492 --schedules plans",
-        "check trace.csv plans/area.json --memory 16492",
-    )
-)
-@shared_options
-@trace_options
-@click.argument("schedule")
-def check(instance: Instance, output: Output, schedule: str) -> int:
-    """Check that a schedule of TRACE is feasible."""
-    plan = optsched.Schedule.from_json(Path(schedule), instance)
-    violations = plan.check()
-    output.say(str(plan))
-    for violation in violations[:LISTED]:
-        output.say(f"  {violation}")
-    if len(violations) > LISTED:
-        output.say(f"  ... and {len(violations) - LISTED} more (--json lists them all)")
-    output.result(
-        {
-            "feasible": not violations,
-            "violations": [
-                {
-                    "kind": violation.kind,
-                    "request": violation.request,
-                    "label": violation.label,
-                    "step": violation.step,
-                    "usage": violation.usage,
-                    "limit": violation.limit,
-                    "last_step": violation.last_step,
-                }
-                for violation in violations
-            ],
-            **plan.metrics(),
-        }
-    )
-    return NO if violations else DONE
-
-
-@command(
-    "check-certificate",
-    epilog=examples(
-        "bound trace.csv --memory 16492 --certificate proof.json",
-        "check-certificate trace.csv proof.json --memory 16492",
     ),
 )
-@shared_options
-@trace_options
-@click.argument("certificate")
-def check_certificate(instance: Instance, output: Output, certificate: str) -> int:
-    """Check the certificate of a bound in exact integers."""
-    claimed = optsched.read_certificate(Path(certificate))
-    with output.progress("verifying the certificate"):
-        proven = optsched.verify(claimed, instance)
-    valid = proven >= claimed.value
-    output.say(f"the prices prove that no schedule has a total latency below {float(proven):,.3f}")
-    if not valid:
-        output.say(f"but the certificate claims {float(claimed.value):,.3f}")
-    output.result({"valid": valid, "value": float(proven), "claimed": float(claimed.value)})
-    return DONE if valid else NO
+def compare(
+    instance: Instance, output: Output, policies: str | None, html: str | None, **known: Any
+) -> int:
+    """Compare policies with each other and with a proven bound."""
+    from optsched.comparison import ClockComparison, StepComparison
+    from optsched.comparison.dispatch import compared
+    from optsched.policies import split_names
+
+    schedules = known.pop("schedules")
+    timed = _on_clock(known)
+    if timed and (html is not None or schedules is not None):
+        raise OptschedError("--html and --schedules are for comparisons in steps; leave --clock")
+    chosen = compared(
+        None if policies is None else split_names(policies), known["intervals"], known.get("clock")
+    )
+    check_writable(html)
+    folder = _folder(schedules)
+    comparison: ClockComparison | StepComparison | None = None
+    with output.progress(LOADING) as update, Finished(len(chosen), "policies", update) as done:
+        if not timed:
+            known["bound"] = optsched.bound(instance, "closed-form")
+        comparison = optsched.compare(instance, chosen, on_result=done.add, **known)
+        if isinstance(comparison, StepComparison):
+            update("finding a lower bound")
+            comparison = dataclasses.replace(comparison, bound=optsched.bound(instance))
+    if done.code == INTERRUPTED:
+        bound = "" if timed else "; the bound is that in closed form"
+        output.note(f"interrupted after {done}{bound}")
+    if comparison is None:
+        runs, times = tuple(done.results), tuple(done.seconds)
+        comparison = (
+            ClockComparison(instance, runs[0].clock, runs, times, known["warm_up"])
+            if timed
+            else StepComparison(instance, known["bound"], runs, times, (), known["intervals"])
+        )
+    if isinstance(comparison, StepComparison):
+        if folder is not None:
+            for schedule in comparison.schedules:
+                schedule.to_json(folder / f"{schedule.policy}.json")
+        if html is not None:
+            comparison.to_html(html)
+    output.say(str(comparison))
+    output.result(comparison.to_dict())
+    return done.code
+
+
+def _on_clock(options: dict[str, Any]) -> bool:
+    """Whether a clock is asked for; what is for clocks alone is refused or left out without one."""
+    if options["clock"] is not None:
+        options["until"] = math.inf if options["until"] is None else options["until"]
+        return True
+    if options.pop("until") is not None or options.pop("warm_up"):
+        raise OptschedError("--until and --warm-up are times on a clock; add --clock")
+    del options["clock"]
+    return False
+
+
+def _folder(name: str | None) -> Path | None:
+    if name is None:
+        return None
+    folder = Path(name)
+    if folder.exists() and not folder.is_dir():
+        raise OptschedError(f"cannot write schedules into {folder}: it is not a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    check_writable(folder / "schedule.json")
+    return folder
+
+
+@command(
+    TRACE,
+    option("--policy P", str, "Name of a policy, such as a-min.", required=True),
+    INTERVALS,
+    RULE,
+    CLOCK,
+    option("--max-num-seqs B", int, "Requests of a batch of mixed, vllm and sarathi at most."),
+    option(
+        "--max-num-batched-tokens B", int, "Tokens of a batch of mixed, vllm and sarathi at most."
+    ),
+    option("--alpha X", float, "Share of memory that alpha-... policies protect."),
+    option("--beta X", float, "Probability that alpha-beta-clearing preempts a request."),
+    LOG,
+    runs=(
+        "simulate trace.csv --memory 16492 --policy area --log attempts.csv",
+        "simulate family:uniform,n=50 --policy a-min --intervals relative:0.5",
+    ),
+)
+def simulate(instance: Instance, output: Output, policy: str, log: str | None, **known: Any) -> int:
+    """Run one policy and keep all that happened."""
+    check_log(log)
+    chosen = _with_settings(policy, known)
+    measured = take(known, "warm_up") if _on_clock(known) else {}
+    with output.progress(f"running {chosen.name}"):
+        run = optsched.run(instance, chosen, **known)
+        metrics = run.metrics(**measured)
+    if log is not None:
+        run.to_log(log)
+    output.say(str(run))
+    output.result(metrics)
+    if run.decisions is not None and run.decisions.interrupted:
+        return INTERRUPTED
+    return DONE if run.loop is None and run.stall is None else NO
+
+
+def check_log(log: str | None) -> None:
+    """Refuse a log that cannot be written."""
+    from optsched.execution import check_log_name
+
+    if log is not None:
+        check_log_name(log)
+        check_writable(log)
+
+
+def _with_settings(name: str, options: dict[str, Any]) -> Policy:
+    """Take what only some policies have out of the options, and set it."""
+    from optsched.policies import get_policy
+
+    policy: Any = get_policy(name)
+    shares = take(options, "alpha", "beta")
+    limits = take(options, "max_num_seqs", "max_num_batched_tokens")
+    limits = {name: limit for name, limit in limits.items() if limit is not None}
+    if any(share is not None for share in shares.values()):
+        if policy.needs.kind != "threshold":
+            raise PolicyError(f"policy {name!r} has neither alpha nor beta; leave them out")
+        policy = policy.with_parameters(**shares)
+    if limits and policy.needs.kind != "engine":
+        raise PolicyError(f"policy {name!r} has no limits of batches; leave them out")
+    return dataclasses.replace(policy, **limits) if limits else policy  # type: ignore[no-any-return]
+
+
+@command(
+    TRACE,
+    option(
+        "--model M",
+        "hindsight",
+        "What plans a window: hindsight, hindsight-exact, relax-lp or batch.",
+    ),
+    option("--window N", 64, "Requests planned at most."),
+    option("--horizon T", int, "Steps whose memory is planned (default: no limit)."),
+    option("--every --replan-interval replan_interval K", 1, "Steps between reviews at least."),
+    option("--budget S", 0.02, "Seconds for a decision; 0 leaves all to the fallback."),
+    option(
+        "--fallback P", "area", "Order where there is no plan: area, mc-sf, mc-sf-total or fcfs."
+    ),
+    option(
+        "--scenarios N",
+        8,
+        "Possible arrivals on which plans are compared with the fallback; 0 trusts the plan.",
+    ),
+    INTERVALS,
+    option(
+        "--length-estimate R",
+        "posterior",
+        "Length estimate of outputs in intervals: lower, upper or posterior.",
+    ),
+    option("--policies A,B", str, "Policies beside it (default: suitable ones)."),
+    HTML,
+    LOG,
+    runs=(
+        "rolling trace.csv --memory 16492",
+        "rolling family:uniform,n=50 --window 16 --budget 0.05 --html report.html",
+    ),
+)
+def rolling(
+    instance: Instance,
+    output: Output,
+    policies: str | None,
+    html: str | None,
+    log: str | None,
+    seed: int,
+    intervals: str | None,
+    **settings: Any,
+) -> int:
+    """Plan a window of waiting requests, again and again."""
+    from optsched.comparison.steps import StepComparison, load_kernels
+    from optsched.policies import RollingPolicy, get_policies, split_names
+    from optsched.simulate.dispatch import check_knowledge
+    from optsched.simulate.rolling import raise_if_interrupted
+
+    policy = RollingPolicy(**settings)
+    check_writable(html)
+    check_log(log)
+    names = ["a-min", "area-posterior"]
+    if policies is not None:
+        names = split_names(policies)
+    elif intervals is None:
+        names = list(dict.fromkeys([settings["fallback"], "mc-sf", "area"]))
+    others = get_policies(names)
+    for other in others:
+        check_knowledge(other, intervals)
+    known: dict[str, Any] = {"intervals": intervals, "seed": seed}
+    incomplete: tuple[Any, ...] = ()
+    with output.progress(LOADING) as update, Finished(len(others) + 1, "policies", update) as done:
+        load_kernels(others, intervals)
+        bound = optsched.bound(instance, "closed-form")
+        execution = optsched.run(
+            instance,
+            policy,
+            on_progress=lambda started, count: update(
+                f"rolling horizon: {started:,} of {count:,} requests started "
+                "(Ctrl-C: no more plans)"
+            ),
+            **known,
+        )
+        done.add(execution, execution.decisions.seconds)
+        raise_if_interrupted(execution)
+        incomplete = optsched.compare(
+            instance, others, bound=bound, on_result=done.add, **known
+        ).incomplete
+        update("finding a lower bound")
+        bound = optsched.bound(instance)
+    decisions = execution.decisions
+    if done.code == INTERRUPTED:
+        output.note(f"interrupted after {decisions.counts.planned:,} planned decisions and {done}")
+    runs, times = tuple(done.results), tuple(done.seconds)
+    comparison = StepComparison(instance, bound, runs, times, incomplete, intervals)
+    if log is not None:
+        execution.to_log(log)
+    if html is not None:
+        comparison.to_html(html)
+    output.say(f"{comparison}\n\nrolling: {decisions}")
+    output.result({**comparison.to_dict(), "rolling": decisions.to_dict()})
+    return done.code

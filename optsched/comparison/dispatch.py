@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optsched.cluster.facts import Cluster
     from optsched.cluster.results import ClusterRun
     from optsched.execution import Execution
-    from optsched.policies import Rule
+    from optsched.policies import Policy, Rule
     from optsched.simulate.seconds.execution import ClockedRun
     from optsched.solvers.bounds.bound import Bound
 
@@ -141,15 +141,22 @@ def compare(
     if clock is not None:
         _check(options, _ON_CLOCK, "on a clock")
         _refuse("counts steps", bound=bound)
-        chosen = [*get_policies(None), *get_policies("mixed")]
-        if policies is not None:
-            chosen = get_policies(policies)
+        chosen = compared(policies, intervals, clock)
         return compare_on_clock(
             instance, get_clock(clock), chosen, on_result=on_result, **known, **options
         )
     _check(options, (), "in steps")
-    chosen = get_policies(UNDER_INTERVALS if intervals and policies is None else policies)
+    chosen = compared(policies, intervals)
     return compare_in_steps(instance, chosen, bound=bound, on_result=on_result, **known)
+
+
+def compared(policies: Any, intervals: str | None, clock: Any = None) -> list[Policy]:
+    """Return the policies that are named, or those that are quick and know enough."""
+    if policies is not None:
+        return get_policies(policies)
+    if clock is not None:
+        return [*get_policies(), *get_policies("mixed")]
+    return get_policies(UNDER_INTERVALS if intervals else None)
 
 
 def _check(options: dict[str, Any], known: tuple[str, ...], where: str) -> None:

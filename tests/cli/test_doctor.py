@@ -10,7 +10,7 @@ import sys
 from fresh import printed
 
 from optsched import solve
-from optsched.cli.diagnosis import OPTIMUM, Finding, package, small
+from optsched.cli.installation import OPTIMUM, Finding, package, small
 
 
 def test_doctor_finds_everything_in_order(optsched_command):
@@ -23,7 +23,7 @@ def test_doctor_finds_everything_in_order(optsched_command):
 
 
 def test_a_solver_with_wrong_optima_is_found_out(optsched_command, monkeypatch):
-    monkeypatch.setattr("optsched.cli.diagnosis.OPTIMUM", 24)
+    monkeypatch.setattr("optsched.cli.installation.OPTIMUM", 24)
     code, out, _ = optsched_command("doctor")
     assert code == 1
     assert out.count("FAIL") == 4  # HiGHS, CP-SAT, branch and bound, child process

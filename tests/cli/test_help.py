@@ -9,7 +9,6 @@ import click
 import pytest
 
 from optsched.cli import cli
-from optsched.cli.presentation import COMMANDS
 
 SWEEP = """name = "small"
 seeds = 1
@@ -47,11 +46,6 @@ def test_examples_run(optsched_command, name):
     for line in EXAMPLES[name]:
         code, _, err = optsched_command(*shlex.split(line)[1:])
         assert code == 0, (line, err)
-
-
-def test_every_command_stands_in_one_section():
-    listed = [name for names in COMMANDS.values() for name in names]
-    assert sorted(listed) == sorted(cli.commands)
 
 
 @pytest.mark.parametrize("name", sorted(cli.commands))

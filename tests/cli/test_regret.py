@@ -68,8 +68,8 @@ def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("family:equal-prompts", "--loads", "a"), "--loads is 'a', but must be numbers"),
-        (("family:equal-prompts", "--horizons", "1.5"), "must be whole numbers with commas"),
+        (("family:equal-prompts", "--loads", "a"), "--loads is 'a', but must be a number, or several with commas"),
+        (("family:equal-prompts", "--horizons", "1.5"), "--horizons is '1.5', but must be a whole number, or several"),
         (("family:equal-prompts", "--policies", "mcsf"), "mc-sf"),
         (("family:equal-prompts,seed=3",), "seed follows from loads, horizons and seeds"),
         (("nowhere.csv", "--memory", "9"), "nowhere.csv"),
@@ -77,7 +77,7 @@ def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
         (("family:equal-prompts", "--memory", "5"), "5"),
         (("family:equal-prompts", "--jobs", "0"), "jobs is 0"),
         (("family:equal-prompts", "--seeds", "0"), "seeds is 0"),
-        (("family:equal-prompts", "--seed", "-1"), "-1 is among the seeds"),
+        (("family:equal-prompts", "--seed", "-1"), "one of the seeds is -1"),
     ],
 )
 def test_bad_input_gets_one_sentence(optsched_command, arguments, message):

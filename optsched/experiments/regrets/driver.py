@@ -1,4 +1,4 @@
-"""`regret`: policies x loads x horizons x seeds, one instance after another."""
+"""`regret`: policies x loads x horizons x seeds; and from which load on a backlog grows."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from typing import TYPE_CHECKING
 
 from optsched.comparison.steps import load_kernels
 from optsched.experiments.cells import INTERRUPTED, Memory, Places, finish
-from optsched.experiments.regrets.arguments import (
-    check_least,
-    numbers_of,
-    policies_of,
-    seeds_of,
-)
 from optsched.experiments.regrets.cell import Cell, Task, perform
 from optsched.experiments.regrets.result import Regret
-from optsched.experiments.regrets.source import read_source
+from optsched.experiments.regrets.source import check_number, numbers_of, read_source, seeds_of
 from optsched.policies import get_policies
 
 if TYPE_CHECKING:
@@ -101,16 +95,16 @@ def regret(
     'grows'
     """
     places = Places(jobs)
-    chosen = tuple(get_policies(policies_of(policies)))
+    chosen = tuple(get_policies(policies))
     drawn = read_source(source, memory)
     loads, seeds = sorted(numbers_of("loads", loads)), seeds_of(seeds)
     if horizons is None:
         horizons = drawn.horizons(drawn.rate(loads[0]))
     horizons = sorted(numbers_of("horizons", horizons))
-    check_least("time_limit", time_limit, 0)
+    check_number("time_limit", time_limit, lambda x: x >= 0, "a number from 0")
     if tolerance is None:
         tolerance = _TOLERANCE * drawn.mean_output
-    check_least("tolerance", tolerance, 0, above=True)
+    check_number("tolerance", tolerance, lambda x: x > 0, "a number above 0")
     tasks = {
         f"{horizon}, {seed}, {load}": Task(
             drawn, chosen, load, drawn.rate(load), horizon, seed, time_limit

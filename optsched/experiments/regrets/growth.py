@@ -55,10 +55,7 @@ class Growth:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, ready for JSON; None for what is infinite."""
-        return {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in vars(self).items()
-        }
+        return finite(vars(self))
 
     def __str__(self) -> str:
         if self.verdict == "bounded":
@@ -80,6 +77,14 @@ class Growth:
             f"undecided: the lower end grows by {self.low:,.3g}, the upper end by "
             f"{self.high:,.3g} steps per tenfold horizon (tolerance {self.tolerance:,.3g}, {power})"
         )
+
+
+def finite(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with None for what is infinite."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in record.items()
+    }
 
 
 def growth_of(

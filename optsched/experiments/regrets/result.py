@@ -11,7 +11,7 @@ import numpy as np
 
 from optsched._internal.views import draw, html, text, write
 from optsched.errors import OptschedError
-from optsched.experiments.regrets.growth import Growth, growth_of
+from optsched.experiments.regrets.growth import Growth, finite, growth_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -219,14 +219,10 @@ class Regret:
         import pandas as pd
 
         rows = []
-        for (load, horizon), cells in self._groups.items():
-            for name in (policy, other):
-                self._cells(load, horizon, name)
-            paired = np.array(
-                [(c.latencies[policy] - c.latencies[other]) / c.requests for c in cells]
-            )
-            margin = self._margins(paired[:, None])[0]
-            mean = float(paired.mean())
+        for load, horizon in self._groups:
+            cells, _ = (self._cells(load, horizon, name) for name in (policy, other))
+            paired = [[(c.latencies[policy] - c.latencies[other]) / c.requests] for c in cells]
+            mean, margin = float(np.mean(paired)), self._margins(np.array(paired))[0]
             rows.append((load, horizon, len(cells), mean, mean - margin, mean + margin))
         columns = ["load", "horizon", "seeds", "difference", "floor", "ceiling"]
         return pd.DataFrame(rows, columns=columns).set_index(["load", "horizon"])
@@ -276,17 +272,10 @@ class Regret:
             (the rows of `to_pandas`), "growth", "thresholds" and "cells" (one per instance); None
             for what is infinite.
         """
-        return {
-            "source": self.source,
-            "memory": self.memory,
+        names = ("source", "memory", "policies", "status", "tolerance", "confidence")
+        return {name: getattr(self, name) for name in names} | {
             "policies": list(self.policies),
-            "status": self.status,
-            "tolerance": self.tolerance,
-            "confidence": self.confidence,
-            "intervals": [
-                {key: None if value in (-math.inf, math.inf) else value for key, value in row}
-                for row in (vars(band).items() for band in self.bands())
-            ],
+            "intervals": [finite(vars(band)) for band in self.bands()],
             "growth": [
                 {"policy": policy, "load": load, **growth.to_dict()}
                 for policy, load, growth in self.growths()

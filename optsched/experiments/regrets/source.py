@@ -1,24 +1,63 @@
-"""Where the requests of a regret come from: a family, or a trace drawn from with replacement."""
+"""What `regret` accepts: where requests come from, and numbers, each once."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from numbers import Real
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from optsched.errors import InstanceError
-from optsched.experiments.regrets.arguments import is_number
+from optsched.errors import InstanceError, OptschedError
 from optsched.instance import Instance
 from optsched.workloads import family
 from optsched.workloads.families import parse_family, poisson
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+Number = TypeVar("Number", int, float)
 
 _SAMPLE = 200_000  # requests from which the mean memory-time of a family is taken
 _FEWEST = 10  # requests that a horizon brings in the mean, at least
+
+
+def check_number(name: str, value: object, good: Callable[[Any], bool], wish: str) -> None:
+    """Check that a value is a finite number of some kind."""
+    number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    if not number or not good(value):
+        raise OptschedError(f"{name} is {value!r}, but must be {wish}")
+
+
+def numbers_of(name: str, values: Number | Sequence[Number]) -> list[Number]:
+    """Return numbers as a list that is not empty and has none of them twice."""
+    found = list(values) if isinstance(values, Iterable) else [values]
+    for value in found:
+        check_number(f"one of the {name}", value, lambda _: True, "a number")
+    if not found:
+        raise OptschedError(f"{name} is empty; name at least one")
+    if len(set(found)) < len(found):
+        raise OptschedError(f"one of the {name} is there twice; take one out")
+    return found
+
+
+def seeds_of(seeds: Any) -> list[int]:
+    """Return seeds: those named, or so many from 0 on."""
+    if not isinstance(seeds, Iterable):
+        check_number("seeds", seeds, _is_whole, "a whole number from 1, or a list")
+        return list(range(int(seeds)))
+    found: list[float] = numbers_of("seeds", list(seeds))
+    for seed in found:
+        check_number("one of the seeds", seed, lambda x: _is_whole(x + 1), "a whole number from 0")
+    return [int(seed) for seed in found]
+
+
+def _is_whole(value: float) -> bool:
+    return value >= 1 and value == int(value)
 
 
 @dataclass(frozen=True)
@@ -48,8 +87,7 @@ class Source:
 
     def rate(self, load: float) -> float:
         """Return the requests per step that bring this share of the memory-time that passes."""
-        if not is_number(load) or load <= 0:
-            raise InstanceError(f"load is {load}, but must be positive")
+        check_number("load", load, lambda x: x > 0, "positive")
         return load * self._sample.memory / float(self._sample.areas.mean())
 
     def draw(self, rate: float, horizon: int, seed: int) -> Instance:
@@ -72,8 +110,7 @@ class Source:
 
     def check(self, rate: float, horizon: int) -> None:
         """Refuse a horizon that is not one, or brings hardly any request."""
-        if not is_number(horizon) or horizon < 1 or horizon != int(horizon):
-            raise InstanceError(f"a horizon is {horizon!r}, but must be a whole number from 1")
+        check_number("a horizon", horizon, _is_whole, "a whole number from 1")
         if rate * horizon < _FEWEST:
             raise InstanceError(
                 f"{horizon} steps bring {rate * horizon:.3g} requests on average, but a horizon "

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched.errors import OptschedError
-from optsched.experiments.regrets.arguments import is_number, seeds_of
-from optsched.experiments.regrets.source import read_source
+from optsched.experiments.regrets.source import check_number, read_source, seeds_of
 from optsched.policies import get_policy
 from optsched.simulate import run
 
@@ -75,8 +73,7 @@ def overload_threshold(
     seeds. The same seeds are used at all loads. A policy that is overloaded only once chance has
     driven it into waves may look stable in a shorter run.
     """
-    if not is_number(precision) or not 0 < precision < 1:
-        raise OptschedError(f"precision is {precision!r}, but must be between 0 and 1")
+    check_number("precision", precision, lambda x: 0 < x < 1, "between 0 and 1")
     seeds = seeds_of(seeds)
     drawn, chosen = read_source(source, memory), get_policy(policy)
     stable, overloaded = 0.0, _OVERLOADED
@@ -84,9 +81,8 @@ def overload_threshold(
     tried = []
     while overloaded - stable > precision:
         load = (stable + overloaded) / 2
-        share = float(
-            np.mean([left_behind(drawn, chosen, drawn.rate(load), horizon, each) for each in seeds])
-        )
+        rate = drawn.rate(load)
+        share = float(np.mean([left_behind(drawn, chosen, rate, horizon, each) for each in seeds]))
         tried.append((load, share))
         if share > LEFT_BEHIND:
             overloaded = load

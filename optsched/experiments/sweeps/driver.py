@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from optsched._internal.views import html
 from optsched.errors import OptschedError, nearest
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optsched.experiments.cells import Progress
 
 Executor = Literal["local", "dask"]
-EXECUTORS: tuple[Executor, ...] = ("local", "dask")
+EXECUTORS: tuple[Executor, ...] = get_args(Executor)
 
 _LISTED = 3  # reasons of failure that are printed
 
@@ -52,16 +52,8 @@ class Sweep:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the results as plain data, ready for JSON."""
-        return {
-            "out": str(self.folder),
-            "status": self.status,
-            "runs": self.runs,
-            "done": self.done,
-            "carried_out": self.carried_out,
-            "failed": self.failed,
-            "failures": self.failures,
-            "seconds": self.seconds,
-        }
+        facts = {name: value for name, value in vars(self).items() if name != "folder"}
+        return {"out": str(self.folder), **facts, "failed": self.failed}
 
     def __repr__(self) -> str:
         done = f"{self.done:,} of {self.runs:,} runs, {self.failed:,} failed"
@@ -71,15 +63,15 @@ class Sweep:
         return html("facts_table", self)
 
     def __str__(self) -> str:
-        lines = [
+        text = (
             f"{self.done:,} of {self.runs:,} runs in {self.folder}, {self.carried_out:,} of them "
             f"carried out now in {self.seconds:,.1f} s"
-        ]
+        )
         for reason, count in list(self.failures.items())[:_LISTED]:
-            lines.append(f"  {count:,} failed: {reason}")
+            text += f"\n  {count:,} failed: {reason}"
         if len(self.failures) > _LISTED:
-            lines.append(f"  ... and {len(self.failures) - _LISTED:,} other reasons (see status)")
-        return "\n".join(lines)
+            text += f"\n  ... and {len(self.failures) - _LISTED:,} other reasons (see status)"
+        return text
 
 
 def sweep(
@@ -149,16 +141,11 @@ def sweep(
     places = _places(executor, address, jobs)
     began = time.perf_counter()
     plan = read_plan(config, seed)
+    cells = {run.key: run for run in plan.runs}
     with SweepFolder(out, plan, resume) as folder:
         before = len(folder.statuses)
         status = finish(
-            perform,
-            {run.key: run for run in plan.runs},
-            folder,
-            places,
-            title="runs",
-            on_progress=on_progress,
-            on_killed=killed,
+            perform, cells, folder, places, title="runs", on_progress=on_progress, on_killed=killed
         )
     failures = Counter(each for each in folder.statuses.values() if each != OK)
     return Sweep(

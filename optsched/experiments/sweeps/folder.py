@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +20,6 @@ from optsched.errors import OptschedError
 from optsched.experiments.sweeps.run import OK
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import pandas as pd
     import pyarrow as pa
 
@@ -51,19 +48,18 @@ class SweepFolder:
             raise OptschedError(f"cannot write results into {self.path}: it is not a folder")
         _check_foreign(self.path, self._plan)
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.path / "_lock", os.O_RDWR | os.O_CREAT)
+        self._lock = (self.path / "_lock").open("a")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with this process
             self._begin()
-        except BlockingIOError:
-            os.close(self._lock)
+        except BaseException as error:
+            self._lock.close()
+            if not isinstance(error, BlockingIOError):
+                raise
             raise OptschedError(
                 f"another process is writing results into {self.path}; let it finish, or take "
                 "another folder"
             ) from None
-        except BaseException:
-            os.close(self._lock)
-            raise
         return self
 
     def _begin(self) -> None:
@@ -89,23 +85,12 @@ class SweepFolder:
         }
         write_whole(self.path / MANIFEST, json.dumps(manifest, indent=1, default=str).encode())
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
             self.flush()
-            if self.complete and not (self.path / TABLE).exists():
+            complete = len(self.statuses) == len(self._plan.runs)
+            if complete and not (self.path / TABLE).exists():
                 self._compact()
-        finally:
-            os.close(self._lock)
-
-    @property
-    def complete(self) -> bool:
-        """Whether all runs are done."""
-        return len(self.statuses) == len(self._plan.runs)
 
     @property
     def failed(self) -> int:
@@ -136,7 +121,7 @@ class SweepFolder:
         """Put one table, in the order of the sweep, in the place of the part files."""
         import pyarrow as pa
 
-        parts = sorted(self.path.glob("part-*.parquet"))
+        parts = list(self.path.glob("part-*.parquet"))
         found = _read(self.path)
         assert found is not None
         place = {run.key: number for number, run in enumerate(self._plan.runs)}
@@ -240,11 +225,8 @@ def _table(rows: list[dict[str, Any]]) -> pa.Table:
     """Make a table of the columns that any row has a value in."""
     import pyarrow as pa
 
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    return pa.table(
-        {name: each for name, each in columns.items() if any(v is not None for v in each)}
-    )
+    found = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
+    return pa.table({name: [row.get(name) for row in rows] for name in found})
 
 
 def _write(table: pa.Table, path: Path) -> None:

@@ -50,21 +50,15 @@ def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> Plan:
     if type(seed) is not int:
         raise OptschedError(f"seed is {seed!r}, but must be a whole number")
     seeds = [each + seed for each in _seeds(content.get("seeds", 1), where)]
-    sources = [
-        source
-        for at, table in _tables(content, "instances", where)
-        for source in _sources(table, at, base, seeds[0])
-    ]
-    policies = [
-        policy
-        for at, table in _tables(content, "policies", where)
-        for policy in _policies(table, at)
-    ]
+    sources: list[Source] = []
+    for at, table in _tables(content, "instances", where):
+        sources += _sources(table, at, base, seeds[0])
+    policies: list[tuple[str, Parameters]] = []
+    for at, table in _tables(content, "policies", where):
+        policies += _policies(table, at)
     runs = [
         Run(source, policy, options, each, bound)
-        for source in sources
-        for each in seeds
-        for policy, options in policies
+        for source, each, (policy, options) in itertools.product(sources, seeds, policies)
     ]
     _check_distinct(runs, where)
     return Plan(name, tuple(runs), dict(content) | {"seeds": seeds})
@@ -113,25 +107,25 @@ def _sources(table: Mapping[str, Any], at: str, base: Path, seed: int) -> Iterat
     if len(kinds) != 1:
         _check_keys(table, {"family", "trace", *_keywords_of_traces(), *_all_of_families()}, at)
         raise OptschedError(f"{at}: name either a family or a trace")
-    for kind in _listed(table[kinds[0]]):
-        known = _keywords_of_traces() if kinds[0] == "trace" else _keywords_of_family(kind, at)
-        _check_keys(table, [kinds[0], *known], at)
-    for parameters in _product(table, kinds[0], at):
-        source = Source(tuple(parameters.items()))
+    kind = kinds[0]
+    for name in _listed(table[kind]):
+        known = _keywords_of_traces() if kind == "trace" else _keywords_of_family(name, at)
+        _check_keys(table, [kind, *known], at)
+    for parameters in _product(table, kind, at):
         try:
-            if kinds[0] == "trace":
-                source = Source(source.parameters, _trace(base, **parameters))
-            else:
-                source.make(seed)
-        except (OptschedError, OSError, TypeError, MemoryError) as error:
+            trace = _trace(base, **parameters) if kind == "trace" else None
+            source = Source(tuple(parameters.items()), trace)
+            source.make(seed)
+        except MemoryError:
+            reason = "that needs more memory than there is; choose fewer requests"
+        except TypeError:
+            reason = "a value is not of the kind that is needed, such as a number"
+        except (OptschedError, OSError) as error:
             reason = str(error.strerror if isinstance(error, OSError) else error)
-            if isinstance(error, MemoryError):
-                reason = "that needs more memory than there is; choose fewer requests"
-            if isinstance(error, TypeError):
-                reason = "a value is not of the kind that is needed, such as a number"
-            shown = ", ".join(f"{key} = {value!r}" for key, value in parameters.items())
-            raise InstanceError(f"{at} ({shown}): {reason}") from None
-        yield source
+        else:
+            yield source
+            continue
+        raise InstanceError(f"{at} ({_shown(parameters.items())}): {reason}")
 
 
 def _trace(base: Path, trace: Any, **parameters: Any) -> Any:
@@ -152,33 +146,28 @@ def _policies(table: Mapping[str, Any], at: str) -> Iterator[tuple[str, Paramete
     names = _listed(table["name"])
     if HINDSIGHT in names and len(names) > 1:
         raise OptschedError(f"{at}: {HINDSIGHT} has options of its own; write a table of its own")
-    hindsight = names == [HINDSIGHT]
     unknown = ("instance", "policy", "seed", "cluster", "on_progress", "options")
-    known = HINDSIGHT_OPTIONS if hindsight else _keywords(run, *unknown)
+    known = HINDSIGHT_OPTIONS if names == [HINDSIGHT] else _keywords(run, *unknown)
     _check_keys(table, ["name", *known], at)
     for options in _product(table, "name", at):
-        name = str(options.pop("name"))
         try:
-            if hindsight:
-                _check_hindsight(**options)
-            else:
-                name = _full_name(name, options)
+            name = _checked(str(options.pop("name")), options)
         except OptschedError as error:
             raise type(error)(f"{at}: {error}") from None
         yield name, tuple(options.items())
 
 
-def _check_hindsight(method: str = "auto", **options: Any) -> None:
-    from optsched.optimum.solving import METHODS
-    from optsched.solvers import Options
-
-    Options(**options)  # refuses what is invalid
-    if method not in METHODS:
-        raise OptschedError(f"unknown method {method!r}: {nearest(str(method), METHODS)}")
-
-
-def _full_name(name: str, options: dict[str, Any]) -> str:
+def _checked(name: str, options: dict[str, Any]) -> str:
     """Check a policy and its options, and take its rule out of them into its name."""
+    if name == HINDSIGHT:
+        from optsched.optimum.solving import METHODS
+        from optsched.solvers import Options
+
+        method = str(options.get("method", "auto"))
+        if method not in METHODS:
+            raise OptschedError(f"unknown method {method!r}: {nearest(method, METHODS)}")
+        Options(**{key: value for key, value in options.items() if key != "method"})
+        return name
     from optsched.clock import get_clock
     from optsched.forecasts import check_intervals
     from optsched.policies import get_policy, with_rule
@@ -198,12 +187,15 @@ def _check_distinct(runs: list[Run], where: str) -> None:
     seen = set()
     for run in runs:
         if run.key in seen:
-            shown = ", ".join(f"{key} = {value!r}" for key, value in run.source.parameters)
             raise OptschedError(
-                f"{where}: the run of {run.policy} on {shown} with seed {run.seed} is asked for "
-                "twice; take one out"
+                f"{where}: the run of {run.policy} on {_shown(run.source.parameters)} with seed "
+                f"{run.seed} is asked for twice; take one out"
             )
         seen.add(run.key)
+
+
+def _shown(parameters: Iterable[tuple[str, Any]]) -> str:
+    return ", ".join(f"{key} = {value!r}" for key, value in parameters)
 
 
 def _check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:

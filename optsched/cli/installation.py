@@ -1,4 +1,4 @@
-"""Whether everything that optsched is built on works here, and how fast."""
+"""Commands that say what there is: policies, families, and whether this installation works."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from optsched.cli.common import DONE, NO, Output
+from optsched.cli.options import command
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from optsched.instance import Instance
 
@@ -19,6 +22,47 @@ _PACKAGES = ("numpy", "scipy", "numba", "pandas", "pyarrow", "pyomo", "highspy",
 _OPTIONAL = {"distributed": "dask", "ipykernel": "notebooks"}  # and the extra they come with
 #: The least total latency of the instance that all solvers get.
 OPTIMUM = 25
+
+
+@command(runs=("policies", "policies --json -"))
+def policies(output: Output, seed: int) -> int:
+    """List all policies, with their sources."""
+    from optsched.policies import POLICIES
+
+    return _listed(output, POLICIES)
+
+
+@command(runs=("families", "families --json -"))
+def families(output: Output, seed: int) -> int:
+    """List all families of workloads, with their sources."""
+    from optsched.workloads import FAMILIES
+
+    return _listed(output, FAMILIES)
+
+
+def _listed(output: Output, known: Mapping[str, Any]) -> int:
+    width = max(map(len, known))
+    rows = []
+    for name, each in known.items():
+        source = f" ({each.source})" if each.source else ""
+        output.say(f"{name:{width}}  {each.description}{source}")
+        rows.append({"name": name, "description": each.description, "source": each.source})
+    output.result(rows)
+    return DONE
+
+
+@command(runs=("doctor --quiet --json -",))
+def doctor(output: Output, seed: int) -> int:
+    """Check versions, solvers and speeds of this machine."""
+    found = []
+    with output.progress("looking"):
+        for finding in _findings():
+            found.append(finding)
+            mark = "ok  " if finding.ok else "FAIL"
+            output.say(f"{mark}  {finding.name:22} {finding.detail}")
+    ok = all(finding.ok for finding in found)
+    output.result({"ok": ok, "findings": [asdict(finding) for finding in found]})
+    return DONE if ok else NO
 
 
 @dataclass(frozen=True)
@@ -30,7 +74,7 @@ class Finding:
     detail: str
 
 
-def doctor() -> Iterator[Finding]:
+def _findings() -> Iterator[Finding]:
     """Look at versions, solvers and speeds, one after the other."""
     yield Finding("machine", True, f"{platform.platform()}, {os.cpu_count()} cores")
     yield Finding("python", sys.version_info >= (3, 11), platform.python_version())
@@ -126,11 +170,3 @@ def _judged(cost: float | None, seconds: float) -> str:
             f"the optimum is {OPTIMUM}, but it says {cost}; do not trust this solver's version"
         )
     return f"right optimum in {seconds:.2f} s"
-
-
-def to_dict(findings: list[Finding]) -> dict[str, Any]:
-    """Return the findings as plain data, ready for JSON."""
-    return {
-        "ok": all(finding.ok for finding in findings),
-        "findings": [asdict(finding) for finding in findings],
-    }

@@ -1,0 +1,165 @@
+"""Commands that run many instances: regret, sweeps, and the papers' tables and figures."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import replace
+from typing import Any
+
+import click
+
+import optsched
+from optsched.cli.common import DONE, INTERRUPTED, LOADING, Output, check_writable
+from optsched.cli.options import HTML, JOBS, MEMORY, Numbers, command, flag, option, path
+from optsched.errors import OptschedError
+
+
+@command(
+    click.Argument(["source"], metavar="TRACE"),
+    MEMORY,
+    option("--policies A,B", "mc-sf,area", "Online policies."),
+    option(
+        "--loads L,..",
+        Numbers(float),
+        "Loads: memory-time that arrives per step over the memory.",
+        default="0.8,1.2",
+    ),
+    option(
+        "--horizons T,..",
+        Numbers(int),
+        "Steps in which requests arrive (default: 100,1000,10000, or more if requests are rare).",
+    ),
+    option("--seeds K", 5, "Seeds per load and horizon."),
+    option(
+        "--time-limit S", 0.0, "Seconds of hindsight search per instance of up to 20,000 requests."
+    ),
+    option(
+        "--tolerance X",
+        float,
+        "Growth per tenfold horizon that does not count (default: 5 % of the mean output).",
+    ),
+    flag("--threshold", "Find the load at which each policy becomes overloaded."),
+    JOBS,
+    HTML,
+    runs=(
+        "regret family:equal-prompts --horizons 100,1000 --seeds 2",
+        "regret trace.csv --memory 16492 --horizons 300,1000 --seeds 2 --html report.html",
+    ),
+)
+def regret(
+    output: Output,
+    source: str,
+    policies: str,
+    seeds: int,
+    seed: int,
+    threshold: bool,
+    html: str | None,
+    **options: Any,
+) -> int:
+    """Compare online policies with the optimum in hindsight."""
+    from optsched.experiments.regrets import overload_threshold
+
+    check_writable(html)
+    names = policies.split(",")
+    options["seeds"] = range(seed, seed + seeds) if seeds > 0 else seeds
+    with output.progress(LOADING) as update:
+        result = optsched.regret(source, names, on_progress=update, **options)
+        code = DONE if result.status == "complete" else INTERRUPTED
+        try:
+            for name in names if threshold and code == DONE else ():
+                update(f"searching the threshold of {name}")
+                first = range(seed, seed + 3)
+                found = overload_threshold(source, name, memory=options["memory"], seeds=first)
+                result = replace(result, thresholds=(*result.thresholds, found))
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+    if html is not None:
+        result.to_html(html)
+    output.say(str(result))
+    output.result(result.to_dict())
+    if code == INTERRUPTED:
+        output.note(f"interrupted; {len(result.cells)} instances were finished")
+    return code
+
+
+@command(
+    click.Argument(["config"]),
+    path("--out", "Folder of the results (Parquet).", required=True),
+    option(
+        "--executor E",
+        "local",
+        "Where it runs: local (processes of this machine) or dask (a cluster).",
+    ),
+    option("--address TCP", str, "Dask scheduler, such as tcp://10.0.0.1:8786."),
+    JOBS,
+    flag("--resume", "Resume with what is in the folder."),
+    runs=(
+        "sweep sweep.toml --out results",
+        "sweep sweep.toml --out results --resume",
+    ),
+)
+def sweep(config: str, output: Output, out: str, executor: Any, **options: Any) -> int:
+    """Run instances x policies x seeds of a TOML file."""
+    if executor == "dask":
+        with contextlib.suppress(ImportError):
+            import distributed  # noqa: F401 - sets its loggers up
+        # What matters comes as an error of ours, in one sentence.
+        for name in ("distributed", "distributed.client"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    with output.progress("reading the sweep") as update:
+        result = optsched.sweep(config, out, executor, on_progress=update, **options)
+    output.say(str(result))
+    output.result(result.to_dict())
+    if result.status == "interrupted":
+        output.note(f"interrupted; --resume does the other {result.runs - result.done:,} runs")
+        return INTERRUPTED
+    return DONE
+
+
+@command(
+    click.Argument(["names"], nargs=-1, metavar="NAME..."),
+    flag("--list listing", "List all targets."),
+    path("--out", "Folder of the results."),
+    flag("--quick", "Seconds instead of minutes: fewer, smaller runs."),
+    JOBS,
+    flag("--overwrite", "Replace results that are in the folder."),
+    runs=(
+        "reproduce --list",
+        "reproduce sorted-f-example-1 --quick --out results",
+    ),
+)
+def reproduce(
+    names: tuple[str, ...], output: Output, listing: bool, out: str | None, **options: Any
+) -> int:
+    """Regenerate tables and figures of the papers."""
+    from optsched.papers import TARGETS, reproduce_into
+    from optsched.papers.driver import describe
+
+    if listing:
+        for name, target in TARGETS.items():
+            output.say(f"{name:28} {target.title}")
+        output.result([{"target": name, "title": each.title} for name, each in TARGETS.items()])
+        return DONE
+    if not names:
+        raise OptschedError("no target is named; name some, or all, or see --list")
+    if out is None:
+        raise OptschedError("there is no folder for the results; name one with --out")
+    chosen = list(TARGETS) if names == ("all",) else list(dict.fromkeys(names))
+    results: list[dict[str, Any]] = []
+
+    def keep(result: dict[str, Any]) -> None:
+        results.append(result)
+        output.say(describe(result) + "\n")
+
+    code = DONE
+    with output.progress(f"reproducing {chosen[0]}") as update:
+        try:
+            reproduce_into(chosen, out, on_progress=update, on_result=keep, **options)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+            done = f"{len(results)} of {len(chosen)} targets"
+            output.note(f"interrupted after {done}; the same command resumes where it stopped")
+    if code == DONE or results:
+        output.result(results[0] if len(chosen) == 1 else {"targets": results})
+    return code

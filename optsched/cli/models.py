@@ -1,0 +1,276 @@
+"""Commands for models: a batch selected, a program written to a file, thresholds of WAIT."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import optsched
+from optsched.cli.common import DONE, Output, check_writable, take
+from optsched.cli.optima import OBJECTIVES
+from optsched.cli.options import MEMORY, TRACE, Numbers, command, flag, option, path
+from optsched.errors import InfeasibleError, OptschedError
+
+if TYPE_CHECKING:
+    from optsched.clock import Clock
+    from optsched.instance import Instance
+    from optsched.models.fluid.nested import NestedWaitPlan
+    from optsched.models.fluid.wait import WaitPlan
+    from optsched.workloads.request_types import RequestTypes
+
+
+@command(
+    TRACE,
+    option("--method M", "dp", "How to select: dp, scaled-dp, swap, quantile or mip."),
+    option(
+        "--fit F",
+        "peak",
+        "What must fit: the sum of peaks, or the profile step by step (mip only).",
+    ),
+    option("--epsilon X", 0.1, "Relative error that scaled-dp may make."),
+    option("--time-limit S", float, "Seconds that mip may take."),
+    runs=("select trace.csv --memory 16492 --method dp",),
+)
+def select(
+    instance: Instance,
+    output: Output,
+    method: str,
+    fit: Any,
+    time_limit: float | None,
+    **params: Any,
+) -> int:
+    """Select the batch of least F that fits into the memory."""
+    selection = optsched.BatchSelection(instance.prompts, instance.outputs, instance.memory, fit)
+    with output.progress("selecting"):
+        found = optsched.solve(
+            selection, time_limit=time_limit, method=method, params=optsched.SolveParams(**params)
+        )
+    batch, seconds = found.require().answer, found.seconds
+    requests, ratio = batch.requests.tolist(), float(batch.ratio)
+    labels = ", ".join(map(instance.label, requests))
+    output.say(f"F = {ratio:.6g} with {len(batch)} requests in {seconds:.3f} s: {labels}")
+    content = {"requests": requests, "F": ratio, "seconds": seconds, "factor": batch.factor}
+    output.result(content)
+    return DONE
+
+
+@command(
+    TRACE,
+    option(
+        "--model M",
+        ["hindsight", "relaxation", "batch"],
+        "Which model: hindsight (OPT-IP), relaxation (Relax-LP), or batch (selection of one).",
+    ),
+    option("--objective O", "total-latency", f"What hindsight minimises: {OBJECTIVES}"),
+    option("--horizon T", int, "Last step (default: one that is proven)."),
+    option("--size K", int, "Number of requests in the batch."),
+    path("--out", "Write a file that ends in .mps or .lp.", required=True),
+    runs=("export family:uniform,n=8 --out program.lp",),
+)
+def export(
+    instance: Instance,
+    output: Output,
+    model: str,
+    objective: Any,
+    horizon: int | None,
+    size: int | None,
+    out: str,
+    seed: int,
+) -> int:
+    """Write a model to a file for another solver."""
+    from optsched.models import BatchSelection, HindsightProgram, LatencyRelaxation
+    from optsched.optimum.solving import proven_horizon
+
+    check_writable(out)
+    program: BatchSelection | HindsightProgram | LatencyRelaxation
+    if model == "batch":
+        if size is None:
+            raise OptschedError("a batch is selected for a given size; add --size K")
+        program = BatchSelection(instance.prompts, instance.outputs, instance.memory, size=size)
+    else:
+        end = proven_horizon(instance, objective) if horizon is None else horizon
+        if model == "relaxation":
+            program = LatencyRelaxation(instance, end)
+        else:
+            program = HindsightProgram(instance, end, objective)
+    linear = program.to_linear()
+    with output.progress(f"writing {out}"):
+        optsched.write_model(linear, out)
+    output.say(f"{linear}\nwritten to {out}")
+    rows, columns = linear.matrix.shape
+    nonzeros = int(linear.matrix.nnz)
+    output.result({"out": out, "rows": rows, "columns": columns, "nonzeros": nonzeros})
+    return DONE
+
+
+@command(
+    click.Argument(["types"], metavar="TYPES"),
+    option("--clock C", str, "How long batches take, such as affine:D0,D1 (default: the file's)."),
+    MEMORY,
+    option("--batch-limit B", int, "Requests in a batch, at all stages."),
+    option("--minimum-slack S", 0.0, "Seconds that a batch must spare."),
+    option(
+        "--objective O",
+        ["memory", "slack"],
+        "What to find: least memory, or largest slack within the limits.",
+    ),
+    option("--thresholds N,..", Numbers(int), "Check these instead of computing some."),
+    flag("--nested", "Nested WAIT: outputs are not known in advance."),
+    option(
+        "--segments S",
+        Numbers(int, "types", "auto"),
+        "Nested: one per output length (types), the best ones (auto), the best L (a number), "
+        "or those that end at B1,B2,...",
+        default="types",
+    ),
+    option("--margin X", float, "Nested: distance from equality in (10), 0 to 1."),
+    option("--delta X", 0.01, "Nested: risk taken."),
+    option(
+        "--iterations K",
+        10_000,
+        "Nested: iterations for which the memory suffices with probability 1 - delta.",
+    ),
+    option("--prompt N", int, "Nested: prompt of all types (default: their mean)."),
+    option("--classes K", int, "For a trace: number of types (default: all pairs)."),
+    option("--rate X", float, "For a trace: requests per second (default: its own)."),
+    runs=("thresholds trace.csv --clock llama-2-7b-a100 --rate 2",),
+)
+def thresholds(
+    output: Output,
+    types: str,
+    clock: str | None,
+    nested: bool,
+    prompt: int | None,
+    **options: Any,
+) -> int:
+    """Compute thresholds of WAIT or Nested WAIT."""
+    from optsched.clock import get_clock
+    from optsched.models.fluid.equilibrium import equilibrium
+
+    given, chosen, memory = _read(types, options)
+    if clock is not None:
+        chosen = get_clock(clock)
+    if chosen is None:
+        raise OptschedError(f"{types} names no clock; pass --clock, such as affine:0.0085,2.7e-7")
+    if options["memory"] is None:
+        options["memory"] = memory
+    if nested and (prompt is not None or len(set(given.prompts.tolist())) > 1):
+        given = given.with_one_prompt(prompt)
+        if prompt is None:
+            output.note(
+                f"prompts differ; all types are taken to have their mean, {given.prompts[0]} "
+                "tokens (--prompt sets another)"
+            )
+    balance = equilibrium(given, chosen)
+    stable = balance.stable
+    shares = zip(given.names, balance.loads.tolist(), balance.memories.tolist(), strict=True)
+    content: dict[str, Any] = {
+        "stable": stable,
+        "load": balance.load,
+        "iteration_time": balance.iteration_time if stable else None,
+        "equilibrium_memory": balance.memory if stable else None,
+        "throughput": balance.throughput if stable else None,
+        "output_throughput": balance.output_throughput if stable else None,
+        "types": [
+            {"name": name, "load": load, "memory": memory if stable else None}
+            for name, load, memory in shares
+        ],
+        **dict.fromkeys(("thresholds", "memory", "safety_stock")),
+    }
+    if stable:
+        output.say(str(balance))
+    try:
+        balance.require_stable()
+        with output.progress("finding thresholds"):
+            plan = (_nested if nested else _wait)(given, chosen, options)
+    except InfeasibleError:
+        output.result(content)
+        raise
+    output.say(f"\n{plan}")
+    output.result(content | _content(plan))
+    return DONE
+
+
+def _read(source: str, options: dict[str, Any]) -> tuple[RequestTypes, Clock | None, int | None]:
+    """Read types, from a TOML file with the clock and the memory that it names."""
+    from optsched._internal.arrays import MAX_TOKENS
+    from optsched.workloads import read_trace
+    from optsched.workloads.request_types import RequestTypes, read_types
+
+    asked = take(options, "classes", "rate")
+    if source.endswith(".toml"):
+        if any(value is not None for value in asked.values()):
+            raise OptschedError("--classes and --rate are for traces; a TOML file has its own")
+        return read_types(source)
+    instance = read_trace(source, options["memory"] or MAX_TOKENS)
+    return RequestTypes.from_instance(instance, **asked), None, None
+
+
+def _wait(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> WaitPlan:
+    from optsched.models.fluid.wait import WaitThresholds
+
+    limits = [options[name] for name in ("memory", "batch_limit", "minimum_slack", "objective")]
+    program = WaitThresholds(types, clock, *limits)
+    if options["thresholds"] is not None:
+        return program.plan(_several(options["thresholds"]))
+    least = program.least_fixed_point()
+    if options["objective"] == "memory":
+        return program.plan(least)
+    params = optsched.SolveParams(start=least)
+    found = optsched.solve(program, time_limit=None, params=params)
+    return program.plan(least if found.answer is None else found.answer)
+
+
+def _nested(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> NestedWaitPlan:
+    from optsched.models.fluid.nested import NestedWaitThresholds
+    from optsched.models.fluid.segments import design_segments
+
+    risk = {name: options[name] for name in ("delta", "iterations")}
+    segments, margin, asked = (options[name] for name in ("segments", "margin", "thresholds"))
+    if (segments == "auto" or isinstance(segments, int)) and asked is None:
+        number = None if segments == "auto" else segments
+        limits = {"margin": margin, "memory": options["memory"]}
+        return design_segments(types, clock, segments=number, **limits, **risk)
+    program = NestedWaitThresholds(
+        types,
+        clock,
+        None if segments == "types" else _several(segments),  # type: ignore[arg-type]
+        margin=0.05 if margin is None else margin,
+        minimum_slack=options["minimum_slack"],
+        memory=options["memory"],
+    )
+    if asked is not None:
+        return program.plan(_several(asked), **risk)
+    if margin is None:
+        return program.best_margin(**risk)
+    return program.plan(program.least_fixed_point(), **risk)
+
+
+def _several(numbers: int | list[int]) -> list[int]:
+    return numbers if isinstance(numbers, list) else [numbers]
+
+
+def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, Any]:
+    from optsched.models.fluid.wait import WaitPlan
+
+    content: dict[str, Any] = {
+        "thresholds": plan.thresholds.tolist(),
+        "memory": plan.memory,
+        "safety_stock": 0,
+        "batch_time": plan.iteration_time,
+        "batch_size": plan.batch_size,
+    }
+    if isinstance(plan, WaitPlan):
+        return content | {"slacks": plan.slacks.tolist()}
+    names = ("safety_stock", "memory_bound", "slack", "delta", "iterations")
+    return (
+        content
+        | {name: getattr(plan, name) for name in names}
+        | {
+            "memory_terms": [plan.memory, plan.queue_memory, plan.rare_memory],
+            "borders": plan.program.last_stages.tolist(),
+            "decays": [decay if decay < math.inf else None for decay in plan.decays[1:].tolist()],
+        }
+    )

@@ -1,0 +1,245 @@
+"""How commands are made: their options, TRACE, sections of help, and errors that name options."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from optsched.cli.common import LISTED, Output, take
+from optsched.errors import OptschedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from optsched.instance import Instance
+
+TICK = 1e-6  # seconds of a step where arrivals must stay precise
+IDLE = 100_000  # steps before the first arrival that are nothing unusual
+UNLOADED = 0.01  # load below which the unit of arrivals is doubtful
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A number, or several with commas between them, or one of a few words."""
+
+    name = "numbers"
+
+    def __init__(self, kind: type[int] | type[float], *words: str) -> None:
+        self._kind, self._words = kind, words
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Split and convert."""
+        if value in self._words:
+            return value
+        try:
+            numbers = [self._kind(part) for part in str(value).split(",")]
+        except ValueError:
+            what = "whole number" if self._kind is int else "number"
+            where = f"{param.opts[-1]} is {value!r}"
+            raise OptschedError(f"{where}, but must be a {what}, or several with commas") from None
+        return numbers[0] if len(numbers) == 1 else numbers
+
+
+def option(usage: str, kind: Any, text: str, **more: Any) -> click.Option:
+    """Declare an option by its names and, last, what stands for its value.
+
+    `kind` is its type, its default, or its choices, the default first.
+    """
+    *names, metavar = usage.split()
+    if isinstance(kind, list):
+        more["default"], kind = kind[0], click.Choice(kind)
+    elif not isinstance(kind, type | click.ParamType):
+        more["default"], kind = kind, type(kind)
+    shown = "default" in more
+    return click.Option(names, type=kind, metavar=metavar, help=text, show_default=shown, **more)
+
+
+def flag(names: str, text: str) -> click.Option:
+    """Declare an option that is there or not."""
+    return click.Option(names.split(), is_flag=True, help=text)
+
+
+def path(name: str, text: str, *, required: bool = False) -> click.Option:
+    """Declare an option that names a file or folder."""
+    return option(f"{name} PATH", click.Path(), text, required=required)
+
+
+HTML = path("--html", "Write a report that needs no network.")
+LOG = path("--log", "Write all attempts to a .csv, .csv.gz or .parquet.")
+JOBS = option("--jobs K", int, "Processes of this machine (default: all cores).")
+MEMORY = option("--memory M", int, "Tokens that the KV cache of the worker holds.")
+INTERVALS = option(
+    "--intervals I",
+    str,
+    "What policies may know of outputs: exact, common:L,U, classes:W, relative:X or column "
+    "(output_lower, output_upper of TRACE). Default: the outputs.",
+)
+RULE = option(
+    "--rule R",
+    ["prefix", "skip", "backfill"],
+    "When a request does not fit: prefix (none passes it), skip or backfill.",
+)
+CLOCK = (
+    option(
+        "--clock C",
+        str,
+        "How long batches take: unit, affine:D0,D1, llama-2-70b-2xa100 or llama-2-7b-a100. "
+        "Default: steps.",
+    ),
+    option("--until T", float, "On a clock: form no batch from time T on."),
+    option("--warm-up T", 0.0, "On a clock: leave what is before time T out of the metrics."),
+)
+READING = (
+    option("--limit N", int, "Take only the first N requests."),
+    option("--seconds-per-step S", 0.05, "Length of a step where arrivals are in seconds."),
+    flag("--skip-invalid", "Skip bad rows, and list them."),
+)
+TRACE = (click.Argument(["trace"]), MEMORY, *READING)
+_SHARED = (
+    option(
+        "--json json_path OUT",
+        str,
+        "Write the result as JSON ('-': to standard output, and nothing else).",
+    ),
+    option("--seed N", 0, "Seed of all randomness."),
+    flag("--quiet", "Print no table and no notes."),
+)
+
+_SECTIONS = {
+    "Trace (a CSV file, or family:NAME,n=..; see optsched --help)": (
+        *("memory", "limit", "seconds_per_step", "skip_invalid"),
+    ),
+    "Results": ("html", "schedules", "log", "certificate", "out", "json_path", "quiet"),
+}
+_SECTION = {name: section for section, names in _SECTIONS.items() for name in names}
+
+
+def _place(parameter: click.Parameter) -> tuple[int, int]:
+    """Say where a parameter stands: a command's own first, the seed last among them."""
+    name = parameter.name or ""
+    if (section := _SECTION.get(name)) is not None:
+        return 1 + list(_SECTIONS).index(section), _SECTIONS[section].index(name)
+    return 0, int(name == "seed")
+
+
+class Examples(click.Command):
+    """A command that ends with its examples, one a line however narrow the terminal."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        if self.epilog:
+            formatter.write("\n" + self.epilog.removeprefix("\b\n") + "\n")
+
+
+class _Command(Examples):
+    """A command whose options stand in sections, its own ones first."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in their sections."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                section = _SECTION.get(parameter.name or "", "Options")
+                sections.setdefault(section, []).append(record)
+        for name, records in sections.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error names options, where Python has arguments of these names."""
+        try:
+            return super().invoke(ctx)
+        except OptschedError as error:
+            sentence = str(error)
+            for parameter in self.params:
+                if isinstance(parameter, click.Option) and parameter.name:
+                    argument = rf"(?:^|(?<=\()){re.escape(parameter.name)}(?= is | leaves |\))"
+                    sentence = re.sub(argument, parameter.opts[-1], sentence)
+            error.args = (sentence, *error.args[1:])
+            raise
+
+
+def examples(lines: Sequence[str]) -> str:
+    """Write an epilog of command lines, which the tests run."""
+    return "\n".join(["\b", "Examples:", *(f"  optsched {line}" for line in lines)])
+
+
+def command(
+    *parameters: click.Parameter | Iterable[click.Parameter], runs: Sequence[str]
+) -> Callable[[Callable[..., int]], click.Command]:
+    """Make a command of a function, with examples that run.
+
+    The function is called with an `Output`, with what the options say, the seed among them, and
+    where TRACE is among the parameters with the instance.
+    """
+    listed: list[click.Parameter] = [*_SHARED]
+    for each in parameters:
+        listed.extend([each] if isinstance(each, click.Parameter) else each)
+
+    def decorate(function: Callable[..., int]) -> click.Command:
+        @functools.wraps(function)
+        def call(json_path: str | None, quiet: bool, **options: Any) -> int:
+            output = Output(json_path, quiet)
+            if TRACE in parameters:
+                options["instance"] = _instance(output, options)
+            return function(output=output, **options)
+
+        listed.sort(key=_place)
+        return click.command(cls=_Command, params=listed, epilog=examples(runs))(call)
+
+    return decorate
+
+
+def _instance(output: Output, options: dict[str, Any]) -> Instance:
+    """Take TRACE and how to read it out of the options, and read it."""
+    trace = options.pop("trace")
+    how = take(options, "memory", "limit", "seconds_per_step", "skip_invalid")
+    on_clock = options.get("clock") not in (None, "unit")
+    if on_clock:
+        how["seconds_per_step"] = TICK
+    if not trace.startswith("family:"):
+        instance = read_instance(output, trace, **how)
+        _note_odd_arrivals(output, instance)
+        return instance
+    trace += "" if "seed=" in trace else f",seed={options['seed']}"
+    if on_clock and "seconds_per_step=" not in trace:
+        trace += f",seconds_per_step={TICK!r}"  # so that a rate is per second
+    return read_instance(output, trace, **how)
+
+
+def read_instance(
+    output: Output, trace: str, memory: int | None, *, skip_invalid: bool, **how: Any
+) -> Instance:
+    """Read a trace, and note what was left out or converted."""
+    from optsched.workloads import read_trace, read_trace_skipping
+
+    with output.progress(f"reading {trace}"):
+        if skip_invalid:
+            instance, skipped = read_trace_skipping(trace, memory, **how)
+            for row in skipped[:LISTED]:
+                output.note(f"left out {row}")
+            output.note(f"left out {len(skipped)} rows, kept {len(instance)}")
+        else:
+            instance = read_trace(trace, memory, **how)
+    if instance.seconds_per_step not in (None, TICK):
+        output.note(f"arrivals in seconds became steps of {instance.seconds_per_step:g} s")
+    return instance
+
+
+def _note_odd_arrivals(output: Output, instance: Instance) -> None:
+    """Say where arrivals look like times of day or milliseconds: they are taken as they are."""
+    first, last = int(instance.arrivals[0]), int(instance.arrivals[-1])
+    idle = IDLE if instance.seconds_per_step is None else 3600 / instance.seconds_per_step
+    if first > max(last - first, idle):
+        output.note(
+            f"the first request arrives at step {first:,}; where these are times of day, subtract "
+            "the first one"
+        )
+    elif last > 0 and instance.seconds_per_step != TICK and instance.load < UNLOADED:
+        output.note(
+            f"the load is {instance.load:.2g}: hardly any requests meet; arrival counts steps, "
+            "arrival_s seconds"
+        )
