@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from optsched.papers.estimates import Estimate
+import numpy as np
+import pandas as pd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+CONFIDENCE = 0.95
 REPRODUCED, IN_SHAPE, NOT_REPRODUCED = "reproduced", "reproduced in shape", "not reproduced"
+
+
+class Estimate(NamedTuple):
+    """A mean and its 95 % confidence interval (Student's t); without one after a single run."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -19,12 +29,12 @@ class Claim:
     """One statement of a paper and our value for it: made by `number` or `shape`."""
 
     label: str  # what is compared, as the paper names it
+    paper: float | None  # None where it only states a shape
     ours: float
+    low: float | None  # a confidence interval of ours; None where nothing is random
+    high: float | None
     least: float  # between these our value must lie for the claim to count as reproduced
     most: float
-    paper: float | None = None  # None where it only states a shape
-    low: float | None = None  # a confidence interval of ours; None where nothing is random
-    high: float | None = None
     exact: bool = False  # whether the claim is the paper's number, or the shape of its result
 
     @property
@@ -39,43 +49,38 @@ class Claim:
             return REPRODUCED if self.exact else IN_SHAPE
         if math.isnan(self.ours):
             return f"{NOT_REPRODUCED}: {self.label} has no value"
-        off, side, limit = (
-            ("below", "least", self.least)
-            if self.ours < self.least
-            else ("above", "most", self.most)
+        below = self.ours < self.least
+        limit = (
+            f"least that counts, {self.least:.6g}"
+            if below
+            else f"most that counts, {self.most:.6g}"
         )
         paper = f" (paper {self.paper:.6g})" if self.paper is not None else ""
-        return (
-            f"{NOT_REPRODUCED}: {self.label} is {self.ours:.6g}{paper}, {off} the {side} that "
-            f"counts, {limit:.6g}"
-        )
+        side = "below" if below else "above"
+        return f"{NOT_REPRODUCED}: {self.label} is {self.ours:.6g}{paper}, {side} the {limit}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the claim as plain data; what is infinite or missing is None."""
-        numbers = {
-            "paper": self.paper,
-            "ours": self.ours,
-            "low": self.low,
-            "high": self.high,
-            "least": self.least,
-            "most": self.most,
+        plain = {
+            name: value if isinstance(value, (str, bool)) else _finite(value)
+            for name, value in vars(self).items()
         }
-        return {
-            "label": self.label,
-            **{
-                name: float(value) if value is not None and math.isfinite(value) else None
-                for name, value in numbers.items()
-            },
-            "exact": self.exact,
-            "verdict": self.verdict,
-        }
+        return {**plain, "verdict": self.verdict}
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _with_interval(ours: float | Estimate) -> Estimate:
+    return ours if isinstance(ours, Estimate) else Estimate(float(ours))
 
 
 def number(label: str, paper: float, ours: float | Estimate, *, within: float) -> Claim:
     """Claim a printed number; `within` is a share of it (where that is 0: absolute)."""
     slack = within * (abs(paper) or 1.0)
-    mean, low, high = _with_interval(ours)
-    return Claim(label, mean, paper - slack, paper + slack, paper, low, high, exact=True)
+    limits = paper - slack, paper + slack
+    return Claim(label, paper, *_with_interval(ours), *limits, exact=True)
 
 
 def shape(
@@ -87,12 +92,7 @@ def shape(
     paper: float | None = None,
 ) -> Claim:
     """Claim what a result looks like: an order, a slope, a limit that is kept."""
-    mean, low, high = _with_interval(ours)
-    return Claim(label, mean, at_least, at_most, paper, low, high)
-
-
-def _with_interval(ours: float | Estimate) -> Estimate:
-    return ours if isinstance(ours, Estimate) else Estimate(float(ours), None, None)
+    return Claim(label, paper, *_with_interval(ours), at_least, at_most)
 
 
 def verdict(claims: Sequence[Claim]) -> str:
@@ -106,3 +106,27 @@ def verdict(claims: Sequence[Claim]) -> str:
     failing.sort(key=lambda claim: claim.exact)  # shapes first: they are what decides
     others = f"; and {len(failing) - 1} more" if len(failing) > 1 else ""
     return failing[0].verdict + others
+
+
+def estimate(values: Sequence[float] | pd.Series[float]) -> Estimate:
+    """Estimate a mean from independent runs, one number each."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return Estimate(mean)
+    from scipy import stats
+
+    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
+    reach = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return Estimate(mean, mean - reach, mean + reach)
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
+    """Estimate the mean of ratios, paired run by run."""
+    return estimate([a / b for a, b in zip(above, below, strict=True)])
+
+
+def means(runs: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
+    """Estimate the mean of a column for each combination of others, in the order of the runs."""
+    groups = runs.groupby(list(by), sort=False)[value]
+    rows = [[*key, *estimate(values.tolist())] for key, values in groups]
+    return pd.DataFrame(rows, columns=[*by, value, "low", "high"])

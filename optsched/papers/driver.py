@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import json
 import platform
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from optsched._internal.files import write_whole
 from optsched._version import __version__
 from optsched.errors import OptschedError, nearest
 from optsched.experiments.cells import Places
 from optsched.papers.claims import verdict
-from optsched.papers.folder import CELLS, PLOTS, forget, open_folder
-from optsched.papers.study import Study
+from optsched.papers.target import Study, Target
 from optsched.papers.targets import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     import pandas as pd
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
 
     from optsched.experiments.cells import Progress
     from optsched.papers.claims import Claim
-    from optsched.papers.target import Target
 
 _PACKAGES = ("numpy", "scipy", "numba", "highspy", "ortools")
 
@@ -137,84 +132,3 @@ def reproduce(
     return Reproduction(
         target, outcome.table, tuple(outcome.claims), outcome.settings, quick, seed, seconds
     )
-
-
-def reproduce_into(
-    names: str | Sequence[str],
-    out: str | Path,
-    *,
-    quick: bool = False,
-    seed: int = 0,
-    jobs: int | None = None,
-    overwrite: bool = False,
-    on_progress: Callable[[Progress], object] | None = None,
-    on_result: Callable[[dict[str, Any]], object] | None = None,
-) -> list[dict[str, Any]]:
-    """Reproduce targets into a folder: NAME.csv, NAME.png and NAME.json of each, and a page of all.
-
-    What the folder holds already is not done again, so that an interrupted call goes on where it
-    stopped, unless `overwrite`. `on_result` is called with the JSON of each target.
-    """
-    Places(jobs)
-    names = [names] if isinstance(names, str) else list(names)
-    for name in names:
-        get_target(name)
-    path = open_folder(out, quick=quick, seed=seed, overwrite=overwrite)
-    results = []
-    for name in names:
-        kept = path / f"{name}.json"
-        if overwrite:
-            forget(path, name)
-        if not kept.exists():
-            cells = path / CELLS / name
-            cells.mkdir(parents=True, exist_ok=True)
-            found = reproduce(
-                name, quick=quick, seed=seed, jobs=jobs, cells=cells, on_progress=on_progress
-            )
-            _write(found, path)
-        results.append(json.loads(kept.read_text(encoding="utf-8")))
-        _write_page(path)
-        if on_result is not None:
-            on_result(results[-1])
-    return results
-
-
-def _write_page(path: Path) -> None:
-    """Write the page of all targets that the folder holds."""
-    from optsched.papers.page import render_reproductions
-
-    names = [name for name in TARGETS if (path / f"{name}.json").exists()]
-    results = [json.loads((path / f"{name}.json").read_text(encoding="utf-8")) for name in names]
-    images = {name: (path / f"{name}.png").read_bytes() for name in names}
-    kept = {name: path / CELLS / name / PLOTS for name in names}
-    plots = {
-        name: json.loads(file.read_text(encoding="utf-8"))
-        for name, file in kept.items()
-        if file.exists()
-    }
-    write_whole(path / "index.html", render_reproductions(results, images, plots).encode())
-
-
-def _write(found: Reproduction, path: Path) -> None:
-    """Write table and plots, and the JSON last: it says that the target is finished."""
-    from matplotlib import pyplot
-
-    from optsched.report.interactive import interactive
-
-    name = found.target.name
-    found.table.to_csv(path / f"{name}.csv", index=False)
-    figure = found.plot()
-    _save(figure, path / f"{name}.png")
-    plots = json.dumps(interactive(figure), separators=(",", ":"))
-    write_whole(path / CELLS / name / PLOTS, plots.encode())
-    pyplot.close(figure)
-    write_whole(path / f"{name}.json", json.dumps(found.to_dict(), indent=1).encode())
-
-
-def _save(figure: Figure, path: Path) -> None:
-    """Write a plot as PNG with a palette, which takes a third of the room of full colours."""
-    from PIL import Image
-
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=160)
-    Image.open(drawn).convert("RGB").quantize(128).save(path, "PNG", optimize=True)

@@ -1,14 +1,47 @@
-"""All targets by name, one module or folder per paper."""
+"""All targets by name: their texts from `targets.toml`, their computations from the modules."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import tomllib
+from importlib import resources
+from typing import Any
 
-from optsched.papers import bf_io, fluid, jaillet, robust, sorted_f
+from optsched.papers.bf_io import figures as bf_io_figures
+from optsched.papers.bf_io import theorems as bf_io_theorems
+from optsched.papers.fluid import memory, serving, theory
+from optsched.papers.jaillet import section_7
+from optsched.papers.jaillet import theorems as jaillet_theorems
+from optsched.papers.robust import figures as robust_figures
+from optsched.papers.robust import theorems as robust_theorems
+from optsched.papers.sorted_f import figures as sorted_f_figures
+from optsched.papers.sorted_f import theorems as sorted_f_theorems
+from optsched.papers.target import Target
 
-if TYPE_CHECKING:
-    from optsched.papers.target import Target
+_COMPUTATIONS = {
+    **section_7.TARGETS,
+    **jaillet_theorems.TARGETS,
+    **serving.TARGETS,
+    **memory.TARGETS,
+    **theory.TARGETS,
+    **robust_figures.TARGETS,
+    **robust_theorems.TARGETS,
+    **sorted_f_figures.TARGETS,
+    **sorted_f_theorems.TARGETS,
+    **bf_io_figures.TARGETS,
+    **bf_io_theorems.TARGETS,
+}
 
-PAPERS = (jaillet, fluid, robust, sorted_f, bf_io)
 
-TARGETS: dict[str, Target] = {target.name: target for paper in PAPERS for target in paper.TARGETS}
+def _targets() -> dict[str, Target]:
+    texts = tomllib.loads(resources.files(__package__).joinpath("targets.toml").read_text("utf-8"))
+    notes = texts.pop("notes")
+
+    def target(name: str, *, panels: Any = (1, 1), remark: str = "", **text: str) -> Target:
+        compute, draw = _COMPUTATIONS[name]
+        remark = remark.format_map(notes)
+        return Target(name, compute=compute, draw=draw, panels=tuple(panels), remark=remark, **text)
+
+    return {name: target(name, **text) for name, text in texts.items()}
+
+
+TARGETS = _targets()

@@ -15,8 +15,7 @@ from optsched import OptschedError
 from optsched.experiments.cells import Places
 from optsched.papers import TARGETS, reproduce, reproduce_into
 from optsched.papers.claims import number, shape, verdict
-from optsched.papers.study import Study
-from optsched.papers.target import Outcome, Target
+from optsched.papers.target import Outcome, Study, Target
 
 mpl.use("Agg")
 

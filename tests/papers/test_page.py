@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from optsched.papers.page import render_reproductions
+from optsched.papers.folder import render_reproductions
 
 
 def result(name, **changes):

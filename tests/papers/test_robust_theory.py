@@ -16,7 +16,7 @@ import pytest
 from optsched import Instance, family, run
 from optsched.errors import InstanceError
 from optsched.papers import CompetitiveRatio
-from optsched.papers.robust.common import requests_of
+from optsched.papers.robust.theorems import requests_of
 
 MEMORY, LONG = 400, 20
 SHARES = (0.1, 0.2, 0.4, 0.6, 0.8, 0.9)

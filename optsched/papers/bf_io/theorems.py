@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from optsched.cluster import BalanceRouting, Cluster
 from optsched.instance import Instance
@@ -17,10 +16,8 @@ from optsched.papers.bf_io.imbalance import (
     slot_deviation,
     slots_required,
 )
-from optsched.papers.bf_io.setting import PAPER, traces
-from optsched.papers.claims import shape
-from optsched.papers.estimates import estimate
-from optsched.papers.target import Outcome, Target
+from optsched.papers.claims import Claim, Estimate, estimate, shape
+from optsched.papers.target import Computations, Outcome, Panels, Study, grid
 from optsched.report.series import plot_series
 from optsched.report.style import LIMIT, REFERENCE, legend_above
 from optsched.simulate import run
@@ -28,12 +25,7 @@ from optsched.simulate import run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matplotlib.axes import Axes
-
-    from optsched.cluster import ClusterRun
-    from optsched.papers.claims import Claim
-    from optsched.papers.estimates import Estimate
-    from optsched.papers.study import Study
+    import pandas as pd
 
 _LARGEST = 1000  # prompts are uniform on 1 to this
 _DEVIATION = math.sqrt((_LARGEST**2 - 1) / 12)
@@ -47,93 +39,52 @@ _MAX_REQUESTS = 8192  # at once; twice as many take four times as long
 _SLACK = 0.05  # of fitted exponents: what seeds change
 
 
-def _run_both(workers: int, slots: int, drift: str, seed: int) -> dict[str, float]:
-    """Run FCFS and BF-IO on geometric outputs, overloaded by as little as possible."""
+def _run_both(workers: int, slots: int, drift: str, seed: int, rounds: bool) -> dict[str, float]:
+    """Run FCFS and BF-IO on geometric outputs, or on equal ones in rounds that end together."""
     rng = np.random.default_rng(seed)
-    per_step = workers * slots / _OUTPUT
-    n = int(1.2 * (workers * slots + per_step * (_WARM_UP + _STEPS))) + 500
-    outputs = rng.geometric(1 / _OUTPUT, n)
-    trace = Instance(rng.integers(1, _LARGEST, n, endpoint=True), outputs, 10**9)
-    options = {
-        "steps": _WARM_UP + _STEPS,
-        "drift": _DRIFTS[drift],
-        "reveal": int(per_step + 6 * math.sqrt(per_step) + 10),
-    }
-    return _compare(trace, Cluster(workers, slots), _WARM_UP, options)
-
-
-def _run_rounds(workers: int, slots: int, drift: str, seed: int) -> dict[str, float]:
-    """Run both on equal outputs: whole rounds of requests start and end together."""
-    rng = np.random.default_rng(seed)
-    n = workers * slots * (_ROUNDS + 2)
-    outputs = np.full(n, _ROUND)
-    trace = Instance(rng.integers(1, _LARGEST, n, endpoint=True), outputs, 10**9)
-    options = {
-        "steps": _ROUNDS * _ROUND,
-        "drift": _DRIFTS[drift],
-        "reveal": workers * slots * 5 // 4,
-    }
-    return _compare(trace, Cluster(workers, slots), 0, options)
-
-
-def _compare(
-    trace: Instance, cluster: Cluster, warm_up: int, options: dict[str, Any]
-) -> dict[str, float]:
-    runs = [
-        run(trace, policy, cluster=cluster, record_loads=True, **options)
-        for policy in ("fcfs", BalanceRouting(lookahead=0))
-    ]
-
-    def imbalance(result: ClusterRun) -> float:
-        return float(result.imbalance[warm_up:].mean())
-
-    loads = runs[1].loads
-    if loads is None:
+    if rounds:
+        warm_up, steps, reveal = 0, _ROUNDS * _ROUND, workers * slots * 5 // 4
+        outputs = np.full(workers * slots * (_ROUNDS + 2), _ROUND)
+    else:  # overloaded by as little as possible
+        per_step = workers * slots / _OUTPUT
+        warm_up, steps = _WARM_UP, _WARM_UP + _STEPS
+        reveal = int(per_step + 6 * math.sqrt(per_step) + 10)
+        n = int(1.2 * (workers * slots + per_step * steps)) + 500
+        outputs = rng.geometric(1 / _OUTPUT, n)
+    trace = Instance(rng.integers(1, _LARGEST, len(outputs), endpoint=True), outputs, 10**9)
+    options: dict[str, Any] = {"steps": steps, "drift": _DRIFTS[drift], "reveal": reveal}
+    options |= {"cluster": Cluster(workers, slots), "record_loads": True}
+    fcfs, bf_io = (
+        run(trace, policy, **options) for policy in ("fcfs", BalanceRouting(lookahead=0))
+    )
+    if bf_io.loads is None:
         raise AssertionError
-    gap = (loads.max(axis=1) - loads.min(axis=1))[warm_up:]
+    gap = (bf_io.loads.max(axis=1) - bf_io.loads.min(axis=1))[warm_up:]
     return {
-        "fcfs": imbalance(runs[0]),
-        "bf_io": imbalance(runs[1]),
+        "fcfs": float(fcfs.imbalance[warm_up:].mean()),
+        "bf_io": float(bf_io.imbalance[warm_up:].mean()),
         "gap": float(gap.mean()),
-        "least_waiting": float(min(result.waiting[warm_up:].min() for result in runs)),
+        "least_waiting": float(min(each.waiting[warm_up:].min() for each in (fcfs, bf_io))),
     }
 
 
 def _theorem(study: Study, *, drifts: Sequence[str], rounds: bool, of_prompts: bool) -> Outcome:
     """Measure on a grid of workers and slots what a theorem and its proof state."""
     workers = study.choose((4, 16, 64), (4, 8, 16, 32, 64, 128))
-    slots = study.choose((16, 64), (16, 32, 64, 128))
-    seeds = traces(study, 3, 6)
-    grid = [
-        (drift, g, b) for drift in drifts for g in workers for b in slots if g * b <= _MAX_REQUESTS
-    ]
-    calls = [
-        {"workers": g, "slots": b, "drift": drift, "seed": seed}
-        for drift, g, b in grid
-        for seed in seeds
-    ]
-    runs = iter(study.map(_run_rounds if rounds else _run_both, calls))
+    slots, seeds = study.choose((16, 64), (16, 32, 64, 128)), study.seeds(3, 6, apart=1000)
+    calls = grid(drift=drifts, workers=workers, slots=slots, seed=seeds, rounds=[rounds])
+    calls = [call for call in calls if call["workers"] * call["slots"] <= _MAX_REQUESTS]
+    table = study.table(_run_both, calls).drop(columns="rounds")
     completion = 1.0 if rounds else 1 / _OUTPUT
-    rows = []
-    for drift, g, b in grid:
-        deviation = slot_deviation(_DEVIATION, completion, _DRIFTS[drift])
-        proven = _DEVIATION if of_prompts else deviation
-        for seed in seeds:
-            run = next(runs)
-            rows.append(
-                {
-                    "drift": drift,
-                    "workers": g,
-                    "slots": b,
-                    "seed": seed,
-                    **run,
-                    "normal": fcfs_imbalance(g, b, deviation),
-                    # Balanced to the token: as if one were left, or the ratio had no end.
-                    "ratio": run["fcfs"] / max(run["bf_io"], 1.0),
-                    "bound": improvement_bound(g, b, proven, _LARGEST, completion),
-                }
-            )
-    table = pd.DataFrame(rows)
+    deviations = {drift: slot_deviation(_DEVIATION, completion, _DRIFTS[drift]) for drift in drifts}
+    cells = list(table[["drift", "workers", "slots"]].itertuples(index=False))
+    table["normal"] = [fcfs_imbalance(g, b, deviations[drift]) for drift, g, b in cells]
+    # Balanced to the token: as if one were left, or the ratio had no end.
+    table["ratio"] = table["fcfs"] / table["bf_io"].clip(lower=1.0)
+    proven = dict.fromkeys(drifts, _DEVIATION) if of_prompts else deviations
+    table["bound"] = [
+        improvement_bound(g, b, proven[drift], _LARGEST, completion) for drift, g, b in cells
+    ]
     claims = [
         claim
         for drift in drifts
@@ -198,7 +149,7 @@ def _exponents(rows: pd.DataFrame, column: str) -> tuple[Estimate, Estimate]:
     return estimate(of_slots), estimate(of_workers)
 
 
-def _draw(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
+def _draw(table: pd.DataFrame, axes: Panels) -> None:
     """Draw FCFS against slots, then for each drift the ratio against the root of B ln G."""
     first = table["drift"].iloc[0]
     means = table.groupby(["drift", "workers", "slots"], sort=False).agg(
@@ -234,40 +185,11 @@ def _draw(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
         legend_above(ax)
 
 
-_BOUND_HOLDS = (
-    "The theorem is a lower bound, which holds on the whole grid, with much to spare, although its "
-    "proof asks for the slots that the settings state, which no worker has. The exponents of the "
-    "ratio are the growth that it is quoted for: among few workers the ratio is far above the root "
-    "of B ln G, among many it comes down to a multiple of it. "
-)
-_FEW_WORKERS = "FCFS follows normal loads, whose growth in ln G is steeper among few workers."
-
-TARGETS = (
-    Target(
-        "bf-io-theorem-1",
-        "equal outputs: FCFS over BF-IO in imbalance grows at least as the root of B log G",
-        f"{PAPER}, Theorem 1",
-        partial(_theorem, drifts=("1",), rounds=True, of_prompts=True),
-        _draw,
-        (1, 2),
-        f"BF-IO often balances to the token: less than one token counts as one. {_FEW_WORKERS}",
-    ),
-    Target(
-        "bf-io-theorem-2",
-        "geometric outputs: FCFS over BF-IO in imbalance grows as the root of B log G",
-        f"{PAPER}, Theorem 2",
-        partial(_theorem, drifts=("1",), rounds=False, of_prompts=False),
-        _draw,
-        (1, 2),
-        f"{_BOUND_HOLDS}{_FEW_WORKERS}",
-    ),
-    Target(
-        "bf-io-theorem-3",
-        "any drift: FCFS over BF-IO in imbalance grows as the root of B log G",
-        f"{PAPER}, Theorem 3",
+TARGETS: Computations = {
+    "bf-io-theorem-1": (partial(_theorem, drifts=("1",), rounds=True, of_prompts=True), _draw),
+    "bf-io-theorem-2": (partial(_theorem, drifts=("1",), rounds=False, of_prompts=False), _draw),
+    "bf-io-theorem-3": (
         partial(_theorem, drifts=("0", "2", "1, then 0"), rounds=False, of_prompts=True),
         _draw,
-        (2, 2),
-        f"{_BOUND_HOLDS}The last drift is a cache that keeps {_OUTPUT} tokens. {_FEW_WORKERS}",
     ),
-)
+}

@@ -10,31 +10,36 @@ import pandas as pd
 
 from optsched.hardware import GPU_BYTES, MODELS, memory_tokens
 from optsched.models.fluid.equilibrium import equilibrium
-from optsched.papers.claims import Claim, number, shape
-from optsched.papers.estimates import estimate
-from optsched.papers.fluid.settings import types_of
-from optsched.papers.target import Outcome, Target
+from optsched.papers.claims import Claim, estimate, number, shape
+from optsched.papers.target import Computations, Outcome, Panels, Study, band, grid
 from optsched.policies import EnginePolicy, NestedWaitPolicy, WaitPolicy
 from optsched.report.series import plot_series
 from optsched.simulate import run
 from optsched.workloads import poisson_requests
+from optsched.workloads.request_types import RequestTypes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matplotlib.axes import Axes
-
     from optsched._internal.arrays import FloatArray
     from optsched.instance import Instance
-    from optsched.papers.study import Study
     from optsched.policies.serving import Batching
     from optsched.policies.wait import WaitingPolicy
-    from optsched.workloads.request_types import RequestTypes
 
 CLOCK = "llama-2-7b-a100"  # of the GPU and the model of Section 6
 A100 = memory_tokens(MODELS["llama-2-7b"], GPU_BYTES["a100-80gb"])
 NO_LIMIT = 10**8
 ENGINES = ("vllm", "sarathi")  # those of the paper; mixed is ours
+
+
+def types_of(
+    prompt: int, outputs: Sequence[int], rates: Sequence[float], *, prefill_makes_token: bool
+) -> RequestTypes:
+    """Return types of one prompt; the paper's theory has prefills that make no token."""
+    prompts = np.full(len(outputs), prompt)
+    counts = np.array(outputs, dtype=np.int64)
+    return RequestTypes(prompts, counts, np.array(rates, dtype=np.float64), prefill_makes_token)
+
 
 LOW = types_of(10, [10, 20], [1000, 1000], prefill_makes_token=True)
 HIGH = types_of(20, [100, 200, 300], [6000, 4000, 2000], prefill_makes_token=True)
@@ -158,10 +163,9 @@ def policies_of(row: Row) -> list[WaitingPolicy | EnginePolicy]:
 
 def _serve(target: str, row: int, rate: float, count: int, seed: int) -> list[dict[str, Any]]:
     figure = FIGURES[target]
-    chosen = figure.rows[row]
-    requests = _requests(figure, rate, count, chosen.memory, seed)
+    requests = _requests(figure, rate, count, figure.rows[row].memory, seed)
     found = []
-    for policy in policies_of(chosen):
+    for policy in policies_of(figure.rows[row]):
         result = run(requests, policy, clock=CLOCK)
         metrics = result.metrics()
         found.append(
@@ -177,25 +181,14 @@ def _serve(target: str, row: int, rate: float, count: int, seed: int) -> list[di
     return found
 
 
-def compute(study: Study) -> Outcome:
+def _compute(study: Study) -> Outcome:
     """Run all policies at all rates."""
     figure = FIGURES[study.target]
     rates = study.choose(figure.rates[::-2][::-1], figure.rates)
-    seeds = study.seeds(4, 4)
-    count = study.choose(*figure.requests)
-    cells = [
-        {"target": study.target, "row": row, "rate": rate, "count": count, "seed": seed}
-        for row in range(len(figure.rows))
-        for rate in rates
-        for seed in seeds
-    ]
-    runs = pd.DataFrame(
-        [
-            {**cell, **found}
-            for cell, results in zip(cells, study.map(_serve, cells), strict=True)
-            for found in results
-        ]
-    )
+    seeds, count = study.seeds(4, 4), study.choose(*figure.requests)
+    rows = range(len(figure.rows))
+    calls = grid(target=[study.target], row=rows, rate=rates, count=[count], seed=seeds)
+    runs = study.table(_serve, calls)
     settings = {
         "clock": CLOCK,
         "loads": {f"{rate:g}": equilibrium(_at(figure, rate), CLOCK).load for rate in rates},
@@ -223,16 +216,14 @@ def compute(study: Study) -> Outcome:
 
 def _table(figure: Figure, runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
-    labels = runs["row"].map({index: row.label for index, row in enumerate(figure.rows)})
+    labels = runs["row"].map(lambda row: figure.rows[row].label)
     kinds = runs.assign(memory=labels).groupby(["memory", "rate", "policy"], sort=False)
     for (memory, rate, policy), group in kinds:
         point: dict[str, Any] = {"memory": memory, "policy": policy, "rate": rate}
         for what in ("throughput", "latency"):
             mean, low, high = estimate(group[what].tolist())
             point |= {what: mean, f"{what}_low": max(low or 0.0, 0.0), f"{what}_high": high}
-        for what in ("ttft", "evictions", "peak_memory"):
-            point[what] = float(group[what].mean())
-        rows.append(point)
+        rows.append(point | group[["ttft", "evictions", "peak_memory"]].mean().to_dict())
     return pd.DataFrame(rows)
 
 
@@ -248,19 +239,20 @@ def _claims(target: str, name: str, row: Row, runs: pd.DataFrame) -> list[Claim]
         found = at(what, rate)
         return found[name] / found[engine]
 
+    # Fig. 7, 8: "acceptable", which we read as at most half more. Fig. 11-13: better.
+    limit = {"fluid-fig-7": 1.5, "fluid-fig-8": 1.5, "fluid-fig-14": 1.5}.get(target, 1.0)
     claims = []
     for engine in ENGINES:
-        label = f"{name} over {engine}, throughput"
-        ours = estimate(ratios("throughput", engine, most).tolist())
         # Throughput "surpasses" or "outperforms" that of both, at all rates tested.
-        claims.append(shape(f"{label} at {most:g}/s{where}", ours, at_least=1))
-        rates = set(runs["rate"])
-        least = min(ratios("throughput", engine, rate).to_numpy().mean() for rate in rates)
-        claims.append(shape(f"{label}, least over rates{where}", least, at_least=1))
+        ours = estimate(ratios("throughput", engine, most).tolist())
+        label = f"{name} over {engine}, throughput"
+        least = min(ratios("throughput", engine, rate).mean() for rate in set(runs["rate"]))
+        claims += [
+            shape(f"{label} at {most:g}/s{where}", ours, at_least=1),
+            shape(f"{label}, least over rates{where}", least, at_least=1),
+        ]
         ours = estimate(ratios("latency", engine, most).tolist())
         label = f"{name} over {engine}, latency at {most:g}/s{where}"
-        # Fig. 7, 8: "acceptable", which we read as at most half more. Fig. 11-13: better.
-        limit = {"fluid-fig-7": 1.5, "fluid-fig-8": 1.5, "fluid-fig-14": 1.5}.get(target, 1.0)
         claims.append(shape(label, ours, at_most=limit))
     if target == "fluid-fig-14":
         found = at("latency", most)
@@ -270,78 +262,17 @@ def _claims(target: str, name: str, row: Row, runs: pd.DataFrame) -> list[Claim]
     return claims
 
 
-def draw(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
+def _draw(table: pd.DataFrame, axes: Panels) -> None:
     """Draw throughput on the left and latency on the right, one row per worker."""
-    places = iter(axes)
-    labels = list(dict.fromkeys(table["memory"]))
-    for label in labels:
-        points = table[table["memory"] == label]
-        note = "" if len(labels) == 1 else f"\n({label})"
-        for what, title in (
-            ("throughput", "output tokens per second"),
-            ("latency", "mean latency (s)"),
-        ):
-            plot_series(
-                points,
-                x="rate",
-                y=what,
-                by="policy",
-                low=f"{what}_low",
-                high=f"{what}_high",
-                xlabel="requests per second",
-                ylabel=title + note,
-                xscale="log",
-                yscale="linear" if what == "throughput" else "log",
-                legend=label == labels[0],
-                ax=next(places),
-            )
+    workers = list(table.groupby("memory", sort=False))
+    for row, (label, points) in enumerate(workers):
+        note = f"\n({label})" if workers[1:] else ""
+        look: dict[str, Any] = {"x": "rate", "by": "policy", "legend": row == 0}
+        look |= {"xlabel": "requests per second", "xscale": "log"}
+        tokens, seconds = f"output tokens per second{note}", f"mean latency (s){note}"
+        left, right = axes[2 * row : 2 * row + 2]
+        plot_series(points, ylabel=tokens, ax=left, **band("throughput"), **look)
+        plot_series(points, ylabel=seconds, yscale="log", ax=right, **band("latency"), **look)
 
 
-_REMARK_WAIT = (
-    "Traces are finite and served to the end. Below capacity the throughput of every policy that "
-    "keeps up is the rate of arrival, so none can surpass the others at all rates. The batch limit "
-    "is not stated. The printed thresholds B rho / (l' + 1) serve short types faster than they "
-    "arrive and long ones slower, against (9); those of `wait, balanced` are in proportion to the "
-    "rates."
-)
-_REMARK_NESTED = (
-    "The published thresholds stand at equality in (10). On an A100-80GB with Llama-2-7B they do "
-    "not fit: the lower row gives them memory without limit, the upper row solves for thresholds "
-    "on the real memory."
-)
-
-
-def _target(name: str, title: str, rows: int, remark: str) -> Target:
-    figure = name.rsplit("-", 1)[1]
-    source = f"Ao et al. (Fluid), Fig. {figure}"
-    return Target(name, title, source, compute, draw, panels=(rows, 2), remark=remark)
-
-
-TARGETS = (
-    _target("fluid-fig-7", "WAIT beside engines, low demand", 1, _REMARK_WAIT),
-    _target(
-        "fluid-fig-8",
-        "WAIT beside engines, high demand",
-        1,
-        _REMARK_WAIT + " The stated rates are beyond the capacity by a factor of hundreds.",
-    ),
-    _target("fluid-fig-11", "Nested WAIT beside engines, four output lengths", 2, _REMARK_NESTED),
-    _target(
-        "fluid-fig-12",
-        "Nested WAIT beside engines, ten output lengths, up to 55 per second",
-        2,
-        _REMARK_NESTED,
-    ),
-    _target(
-        "fluid-fig-13",
-        "Nested WAIT beside engines, ten output lengths, up to 550 per second",
-        2,
-        _REMARK_NESTED,
-    ),
-    _target(
-        "fluid-fig-14",
-        "Nested WAIT beside engines, chats",
-        2,
-        _REMARK_NESTED + " Lengths follow the bins of Section 6.2, since the data are not public.",
-    ),
-)
+TARGETS: Computations = dict.fromkeys(FIGURES, (_compute, _draw))

@@ -10,10 +10,9 @@ import pandas as pd
 
 from optsched.clock import get_clock
 from optsched.models.fluid.nested import NestedWaitThresholds
-from optsched.papers.claims import Claim, number, shape
-from optsched.papers.estimates import Estimate
-from optsched.papers.fluid.settings import types_of
-from optsched.papers.target import Outcome, Target
+from optsched.papers.claims import Claim, Estimate, number, shape
+from optsched.papers.fluid.serving import types_of
+from optsched.papers.target import Computations, Outcome, Panels, Study, band, grid
 from optsched.policies import NestedWaitPolicy, WaitPolicy
 from optsched.report.series import plot_series
 from optsched.simulate import run
@@ -22,9 +21,6 @@ from optsched.workloads import poisson_requests
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matplotlib.axes import Axes
-
-    from optsched.papers.study import Study
     from optsched.policies import Policy
     from optsched.simulate.seconds.execution import ClockedRun
 
@@ -36,6 +32,7 @@ FOUR_CLOCK = "affine:0.0085,2.7e-7"
 FOUR_BORDERS = (21, 41, 81, 161)  # batches, of which the prefill is one
 STRICT, PUBLISHED = (60, 57, 50, 34), (60, 56, 48, 32)
 DELTA, ITERATIONS = 0.01, 242
+_PROGRAM = NestedWaitThresholds(FOUR, get_clock(FOUR_CLOCK))
 _BOOTSTRAPS = 400
 
 WAIT = WaitPolicy(classes=2, thresholds=(1, 1), borders=(2, 3))
@@ -113,19 +110,13 @@ def _curves(runs: pd.DataFrame, by: str, measures: Sequence[str]) -> pd.DataFram
 
 
 def _growth(
-    label: str,
-    runs: pd.DataFrame,
-    what: str,
-    least: float,
-    most: float,
-    seed: int,
-    start: float = 0,
+    label: str, runs: pd.DataFrame, what: str, limits: tuple[float, float], seed: int, start: float
 ) -> Claim:
     """Claim that a measure grows like a power of the horizon between two exponents."""
     late = runs[runs["horizon"] >= start]
     values = late.pivot_table(index="seed", columns="horizon", values=what)
     ours = exponent(np.unique(late["horizon"]).tolist(), values.to_numpy(), seed)
-    return shape(label, ours, at_least=least, at_most=most)
+    return shape(label, ours, at_least=limits[0], at_most=limits[1])
 
 
 def overflow_probability() -> float:
@@ -133,14 +124,8 @@ def overflow_probability() -> float:
     fits = 0.0
     for x in range(10):
         for y in range(10):
-            arrived = [(1, 1), (x, y), (1, 1), (1, 1)]  # the batch before holds one of each stage
-            usage = []
-            for now in range(1, len(arrived)):
-                first = arrived[now]
-                second = arrived[now - 1]
-                third = arrived[now - 2][1] if now >= 2 else 1
-                usage.append(sum(first) + 2 * sum(second) + 3 * third)
-            if max(usage) <= SMALL_MEMORY:
+            # x and y arrive once, one of each before and after: tokens of the next three batches.
+            if max(x + y + 7, 2 * (x + y) + 5, 3 * y + 6) <= SMALL_MEMORY:
                 fits += math.exp(-2) / (math.factorial(x) * math.factorial(y))
     return 1 - fits
 
@@ -151,113 +136,84 @@ def _proposition_4(study: Study) -> Outcome:
     )
     seeds = study.seeds(8, 16)
     clock = "affine:1,0"  # the appendix counts in iterations
-    cells = [
-        {"policy": policy, "clock": clock, "horizon": horizon, "seed": seed}
-        for policy in POLICIES
-        for horizon in horizons
-        for seed in seeds
-    ]
-    runs = study.table(serve_small, cells)
-    of = {policy: runs[runs["policy"] == policy] for policy in POLICIES}
-    longest = of["fcfs"][of["fcfs"]["horizon"] == horizons[-1]]
+    runs = study.table(
+        serve_small, grid(policy=POLICIES, clock=[clock], horizon=horizons, seed=seeds)
+    )
+    longest = runs[(runs["policy"] == "fcfs") & (runs["horizon"] == horizons[-1])]
+    # Omega(1): in the end the gap does not fall; a tenth either way for what falls off.
+    powers = {"fcfs": (-0.1, 0.1), "mixed": (-0.1, 0.1), "wait": (-math.inf, -0.4)}
     claims = [
-        # Omega(1): in the end the gap does not fall; a tenth either way for what falls off.
-        *(
-            _growth(f"exponent of the gap, {name}", of[name], "gap", -0.1, 0.1, study.seed, 4000)
-            for name in ("fcfs", "mixed")
-        ),
-        _growth("exponent of the gap, wait", of["wait"], "gap", -math.inf, -0.4, study.seed, 4000),
+        _growth(f"exponent of the gap, {name}", rows, "gap", powers[str(name)], study.seed, 4000)
+        for name, rows in runs.groupby("policy", sort=False)
+    ]
+    waiting = longest["waiting_long"].mean()
+    claims += [
         number("probability of an overflow", 0.391, overflow_probability(), within=0.002),
-        number(
-            "long requests that wait, per iteration",
-            0.3,
-            longest["waiting_long"].mean(),
-            within=0.1,
-        ),
+        number("long requests that wait, per iteration", 0.3, waiting, within=0.1),
     ]
     settings = {"memory": SMALL_MEMORY, "clock": clock, "seeds": seeds, "horizons": list(horizons)}
     return Outcome(_curves(runs, "policy", ("gap", "waiting_long")), claims, settings)
 
 
-def _draw_proposition_4(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    _plot(
-        table, "policy", "gap", "throughput missing (tokens per iteration)", axes[0], "iterations"
-    )
+def _draw_proposition_4(table: pd.DataFrame, axes: Panels) -> None:
+    ylabel = "throughput missing (tokens per iteration)"
+    _plot(table, "policy", "gap", ylabel=ylabel, xlabel="horizon (iterations)", ax=axes[0])
 
 
 def _theorem_1(study: Study) -> Outcome:
     horizons = study.choose((100, 400, 1600, 6400), (100, 400, 1600, 6400, 25_600, 102_400))
     seeds = study.seeds(32, 64)
-    cells = [
-        {"policy": "wait", "clock": clock, "horizon": horizon, "seed": seed}
-        for clock in THEOREM_1_CLOCKS.values()
-        for horizon in horizons
-        for seed in seeds
-    ]
-    runs = study.table(serve_small, cells)
-    runs["thresholds"] = runs["clock"].map({v: k for k, v in THEOREM_1_CLOCKS.items()})
+    clocks = THEOREM_1_CLOCKS
+    calls = grid(policy=["wait"], clock=clocks.values(), horizon=horizons, seed=seeds)
+    runs = study.table(serve_small, calls)
+    runs["thresholds"] = runs["clock"].map({clock: name for name, clock in clocks.items()})
     expected = {
         "equality": {"gap": -0.5, "latency": 0.5, "ttft": 0.5},
         "strict": {"gap": -1.0, "latency": 0.0, "ttft": 0.0},
     }
-    claims = [
-        # A tenth either way: constant terms and few octaves bend the lines.
-        _growth(
-            f"exponent of {what}, {name}",
-            runs[runs["thresholds"] == name],
-            what,
-            power - 0.1,
-            power + 0.1,
-            study.seed,
-            start=400,
-        )
-        for name, powers in expected.items()
-        for what, power in powers.items()
-    ]
+    claims = []
+    for name, rows in runs.groupby("thresholds", sort=False):
+        for what, power in expected[str(name)].items():
+            # A tenth either way: constant terms and few octaves bend the lines.
+            limits = power - 0.1, power + 0.1
+            label = f"exponent of {what}, {name}"
+            claims.append(_growth(label, rows, what, limits, study.seed, 400))
     settings = {
         "types": "those of Prop. 4, thresholds 1 and 1, memory 9 = M*",
-        "clocks": THEOREM_1_CLOCKS,
+        "clocks": clocks,
         "seeds": len(seeds),
         "horizons": list(horizons),
     }
     return Outcome(_curves(runs, "thresholds", ("gap", "latency", "ttft")), claims, settings)
 
 
-def _draw_theorem_1(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    _plot(table, "thresholds", "gap", "throughput missing (tokens/s)", axes[0])
-    _plot(table, "thresholds", "latency", "mean latency (s)", axes[1], legend=False)
-    _plot(table, "thresholds", "ttft", "mean TTFT (s)", axes[2], legend=False)
+def _draw_theorem_1(table: pd.DataFrame, axes: Panels) -> None:
+    labels = ("throughput missing (tokens/s)", "mean latency (s)", "mean TTFT (s)")
+    for ax, what, ylabel in zip(axes, ("gap", "latency", "ttft"), labels, strict=True):
+        _plot(table, "thresholds", what, ylabel=ylabel, legend=what == "gap", ax=ax)
 
 
 def _theorem_2(study: Study) -> Outcome:
     horizons = study.choose((100, 200, 400, 800), (100, 200, 400, 800, 1600, 3200, 6400))
     seeds = study.seeds(8, 16)
-    cells = [
-        {"thresholds": name, "horizon": horizon, "seed": seed}
-        for name in NESTED
-        for horizon in horizons
-        for seed in seeds
-    ]
-    runs = study.table(serve_nested, cells)
-    program = NestedWaitThresholds(FOUR, get_clock(FOUR_CLOCK))
-    plan = program.plan(STRICT, delta=DELTA, iterations=ITERATIONS)
+    runs = study.table(serve_nested, grid(thresholds=NESTED, horizon=horizons, seed=seeds))
+    plan = _PROGRAM.plan(STRICT, delta=DELTA, iterations=ITERATIONS)
     # Each iteration lasts as 60 arrivals do, 0.2 s: a fifth more time has enough iterations.
     short = 1.2 * ITERATIONS * STRICT[0] / float(FOUR.rates.sum())
-    checks = study.table(
-        serve_nested,
-        [
-            {"thresholds": "strict", "horizon": short, "seed": study.seed + 1000 + index}
-            for index in range(study.choose(40, 400))
-        ],
-    )
+    others = range(study.seed + 1000, study.seed + 1000 + study.choose(40, 400))
+    checks = study.table(serve_nested, grid(thresholds=["strict"], horizon=[short], seed=others))
     beyond = float((checks["first_peak"] > plan.memory_bound).mean())
     strict = runs[runs["thresholds"] == "strict"]
     claims = [
-        _growth("exponent of the gap, strict", strict, "gap", -1.1, -0.9, study.seed, 200),
-        _growth("exponent of latency, strict", strict, "latency", -0.1, 0.1, study.seed, 200),
-        _growth("exponent of TTFT, strict", strict, "ttft", -0.1, 0.1, study.seed, 200),
-        shape("share of runs beyond the bound of memory (12)", beyond, at_most=DELTA),
+        _growth(f"exponent of {name}, strict", strict, what, limits, study.seed, 200)
+        for name, what, limits in (
+            ("the gap", "gap", (-1.1, -0.9)),
+            ("latency", "latency", (-0.1, 0.1)),
+            ("TTFT", "ttft", (-0.1, 0.1)),
+        )
     ]
+    label = "share of runs beyond the bound of memory (12)"
+    claims.append(shape(label, beyond, at_most=DELTA))
     full = {name: full_batch(policy) for name, policy in NESTED.items()}
     runs["excess"] = runs["peak"] - runs["thresholds"].map(full)
     settings = {
@@ -273,82 +229,30 @@ def _theorem_2(study: Study) -> Outcome:
         "seeds": len(seeds),
         "horizons": list(horizons),
     }
-    return Outcome(
-        _curves(runs, "thresholds", ("gap", "latency", "ttft", "excess")), claims, settings
-    )
+    curves = _curves(runs, "thresholds", ("gap", "latency", "ttft", "excess"))
+    return Outcome(curves, claims, settings)
 
 
 def full_batch(policy: NestedWaitPolicy) -> int:
     """Count the tokens of a full batch."""
-    held = NestedWaitThresholds(FOUR, get_clock(FOUR_CLOCK)).held_tokens
-    return int(held @ np.array(policy.thresholds))
+    return int(_PROGRAM.held_tokens @ np.array(policy.thresholds))
 
 
-def _draw_theorem_2(table: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    _plot(table, "thresholds", "latency", "mean latency (s)", axes[0])
+def _draw_theorem_2(table: pd.DataFrame, axes: Panels) -> None:
+    _plot(table, "thresholds", "latency", ylabel="mean latency (s)", ax=axes[0])
     axes[0].set_yscale("linear")  # it hardly changes
     axes[0].set_ylim(0, 1.15 * table["latency_high"].max())
-    _plot(table, "thresholds", "excess", "peak beyond a full batch (tokens)", axes[1], legend=False)
+    ylabel = "peak beyond a full batch (tokens)"
+    _plot(table, "thresholds", "excess", ylabel=ylabel, legend=False, ax=axes[1])
 
 
-def _plot(
-    table: pd.DataFrame,
-    by: str,
-    what: str,
-    ylabel: str,
-    ax: Axes,
-    unit: str = "s",
-    *,
-    legend: bool = True,
-) -> None:
-    plot_series(
-        table,
-        x="horizon",
-        y=what,
-        by=by,
-        low=f"{what}_low",
-        high=f"{what}_high",
-        xlabel=f"horizon ({unit})",
-        ylabel=ylabel,
-        xscale="log",
-        yscale="log",
-        legend=legend,
-        ax=ax,
-    )
+def _plot(table: pd.DataFrame, by: str, what: str, **look: Any) -> None:
+    look = {"xlabel": "horizon (s)", "xscale": "log", "yscale": "log", **band(what), **look}
+    plot_series(table, x="horizon", by=by, **look)
 
 
-TARGETS = (
-    Target(
-        "fluid-prop-4",
-        "at C = M* first come, first served misses a constant share of the throughput",
-        "Ao et al. (Fluid), Proposition 4 and Appendix A.3",
-        _proposition_4,
-        _draw_proposition_4,
-        remark=(
-            "fcfs plans with the outputs, mixed preempts the latest arrival; either gap is "
-            "constant while that of WAIT falls. The proof's queue of 0.3 per iteration counts "
-            "every iteration as if it began in equilibrium; the real one is shorter."
-        ),
-    ),
-    Target(
-        "fluid-theorem-1",
-        "WAIT in heavy traffic: root of the horizon at equality, constant when strict",
-        "Ao et al. (Fluid), Theorem 1",
-        _theorem_1,
-        _draw_theorem_1,
-        panels=(1, 3),
-    ),
-    Target(
-        "fluid-theorem-2",
-        "Nested WAIT in heavy traffic, and its bound on memory",
-        "Ao et al. (Fluid), Theorem 2",
-        _theorem_2,
-        _draw_theorem_2,
-        panels=(1, 2),
-        remark=(
-            "The published ratio 15:14:12:8 stands at equality in (10), so the theorem does not "
-            "apply to it: queues between segments, and with them memory, grow like the root of the "
-            "horizon. Claims are about strict thresholds."
-        ),
-    ),
-)
+TARGETS: Computations = {
+    "fluid-prop-4": (_proposition_4, _draw_proposition_4),
+    "fluid-theorem-1": (_theorem_1, _draw_theorem_1),
+    "fluid-theorem-2": (_theorem_2, _draw_theorem_2),
+}

@@ -1,42 +1,133 @@
 r"""How much A_min can cost over H-SF when the memory is large (Robust, Corollary 4.8), proven.
 
-The ratio of total latencies for a mix of outputs is a quotient of quadratic forms
-(`latency_quotient`); the competitive ratio is its maximum over all mixes. Neither
-:math:`D^{-1} G` in suffix sums nor :math:`B^{-1} A` in counts has a negative entry. By the first, a
-positive vector proves an upper bound; by the second, the leading eigenvector is a mix. So the
-eigenvalue is the maximum over mixes for every :math:`\ell`, :math:`u` and :math:`s`, and the bounds
-meet but for rounding (docs/uncertainty.md has the argument).
+With :math:`x_i` requests of output :math:`i = \ell, \dots, u` and prompts of :math:`s` tokens each,
+as the memory grows, the ratio of total latencies tends to :math:`x^\top A x / x^\top B x`. Lemma
+4.6 works out to
+
+.. math:: a_{ij} = i (s + i) + \frac{j (s + i)}{2} - \frac{i (s + i)^2}{2 (s + j)}, \quad
+          b_{ij} = i (s + i) \qquad (i \le j),
+
+which for :math:`s = 0` is Corollary 4.8. The bound :math:`\ell` that A_min knows drops out: it only
+says which outputs occur. In suffix sums :math:`y_k = \sum_{i \ge k} x_i`, which are nonincreasing,
+the quotient is :math:`y^\top G y / y^\top D y` with a diagonal :math:`D` (`SuffixForm`). The
+competitive ratio is its maximum over all mixes. :math:`D^{-1} G` is a positive matrix, hence
+(Collatz and Wielandt)
+
+.. math:: \frac{y^\top G y}{y^\top D y} \le \lambda_{\max}(D^{-1} G)
+          \le \max_k \frac{(G w)_k}{d_k w_k} \quad \text{for every } w > 0.
+
+Written out: with :math:`\lambda` the last number, :math:`\lambda D - G` has no positive entry off
+its diagonal and maps :math:`w` to something nonnegative, so that :math:`y^\top (\lambda D - G) y`
+is a sum of squares :math:`\sum_k \frac{v_k}{w_k} y_k^2 + \sum_{k < l} G_{kl} w_k w_l
+(\frac{y_k}{w_k} - \frac{y_l}{w_l})^2` with :math:`v = (\lambda D - G) w \ge 0`. Bounds are
+evaluated in whole numbers with directed rounding; floating point only proposes :math:`w`.
+
+:math:`B^{-1} A` in counts has no negative entry either, so that the leading eigenvector is a mix.
+So the eigenvalue is the maximum over mixes for every :math:`\ell`, :math:`u` and :math:`s`, and the
+bounds meet but for rounding (docs/uncertainty.md has the argument).
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched.papers.robust.latency_quotient import LatencyQuotient
-from optsched.papers.robust.quotient import Enclosure, enclose
+from optsched.errors import ModelError
 from optsched.solution import TOLERANCE
 
 if TYPE_CHECKING:
-    from fractions import Fraction
+    from collections.abc import Sequence
 
-    from optsched._internal.arrays import FloatArray
+    from optsched._internal.arrays import FloatArray, IntArray
+
+_MAX_TOKENS = 1_000_000  # keeps the whole numbers of the form within 64 bits
+_MAX_ROUNDS = 10_000
+_CLOSE = 1e-15  # of the ratios (G w)_k / (d_k w_k): no closer in floating point
+_PATIENCE = 10  # rounds without progress
+_VECTOR_BITS, _SCALE = 100, 1 << 64
 
 
-class CompetitiveRatio(LatencyQuotient):
+class Enclosure(NamedTuple):
+    """The largest quotient, from below and from above."""
+
+    lower: Fraction  # proven in whole numbers by the mix of `counts`
+    upper: Fraction  # no mix has a larger one: proven by `weights`
+    value: float  # the largest eigenvalue of the pencil in floating point
+    weights: tuple[int, ...]  # the vector w of the proof: positive, and does not increase
+    counts: tuple[int, ...]  # the mix whose suffix sums they are, not negative
+
+
+@dataclass(frozen=True)
+class CompetitiveRatio:
     """The competitive ratio of A_min by Lemma 4.6, between proven bounds.
 
-    It is the limit for a growing memory of what the lemma describes; a simulated A_min can cost
-    more (docs/uncertainty.md). Corollary 4.8 has `lower` 1 and no prompts.
+    Outputs are from `lower` to `upper`, prompts are equal. It is the limit for a growing memory of
+    what the lemma describes; a simulated A_min can cost more (docs/uncertainty.md). Corollary 4.8
+    has `lower` 1 and no prompts.
     """
+
+    upper: int
+    lower: int = 1
+    prompt: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("lower", 1), ("upper", self.lower), ("prompt", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                raise ModelError(f"{name} is {value!r}, but must be a whole number")
+            if not least <= value <= _MAX_TOKENS:
+                raise ModelError(
+                    f"{name} is {value}, but must be from {least} to {_MAX_TOKENS:,} tokens"
+                )
+            object.__setattr__(self, name, int(value))
+
+    def __len__(self) -> int:
+        """Return the number of outputs that may occur."""
+        return self.upper - self.lower + 1
+
+    def quotient(self, counts: Sequence[int]) -> Fraction:
+        """Compute the quotient, exactly, for a mix: requests of each output from `lower` on."""
+        counts = [int(count) for count in counts]
+        if len(counts) != len(self) or min(counts) < 0 or not any(counts):
+            raise ModelError(
+                f"a mix is {len(self)} numbers of requests that are not negative and not all 0, "
+                f"but this one has {len(counts)} numbers with least {min(counts, default=0)}"
+            )
+        present = [(i, x) for i, x in enumerate(counts, self.lower) if x]
+        scale = math.lcm(*(self.prompt + i for i, _ in present))
+        served = slowed = before = twice = below = 0
+        for i, count in present:
+            peak = self.prompt + i
+            # 2 a_ij over all earlier i, then a_ii; 2 b_ij and b_ii.
+            cross = scale * (2 * served + i * before) - slowed * (scale // peak)
+            twice += count * (2 * cross + 2 * scale * i * peak * count)
+            below += count * (2 * served + i * peak * count)
+            served += count * i * peak
+            slowed += count * i * peak**2
+            before += count * peak
+        return Fraction(twice, 2 * scale * below)
+
+    def form(self) -> SuffixForm:
+        """Return both forms in suffix sums; with ratios of both that are the same."""
+        s, k = self.prompt, np.arange(self.lower, self.upper + 1, dtype=np.int64)
+        # Differences over k of k (s + k), s + k and k (s + k)^2; the first ones are sums.
+        diagonal, constant = 2 * k - 1 + s, np.ones_like(k)
+        slope = 3 * k * k - 3 * k + 1 + 4 * s * k - 2 * s + s * s
+        divisor, product = s + k, (s + k) * (s + k - 1)
+        held = s + self.lower
+        diagonal[0], constant[0], slope[0] = self.lower * held, held, self.lower * held**2
+        divisor[0] = product[0] = 1  # the last is not used: nothing is below the first
+        return SuffixForm(diagonal, divisor, constant, slope, product)
 
     @cached_property
     def enclosure(self) -> Enclosure:
         """The bounds with what proves them."""
-        return enclose(self.form())
+        return self.form().enclose()
 
     @property
     def lower_bound(self) -> Fraction:
@@ -61,7 +152,7 @@ class CompetitiveRatio(LatencyQuotient):
     @cached_property
     def shares(self) -> FloatArray:
         """Share of each output from `lower` to `upper` in the worst mix, shape (n,)."""
-        counts = np.array([float(count) for count in self.enclosure.counts])
+        counts = np.array(self.enclosure.counts, dtype=np.float64)
         shares: FloatArray = counts / counts.sum()
         return shares
 
@@ -88,3 +179,76 @@ class CompetitiveRatio(LatencyQuotient):
         if self.trace_bound is not None:
             lines.append(f"  trace       {self.trace_bound:.12f}  the bound of Theorem 4.3")
         return "\n".join(lines)
+
+
+class SuffixForm(NamedTuple):
+    r"""The forms :math:`y^\top G y` and :math:`y^\top D y`, with whole numbers throughout.
+
+    G has a structure of rank two off its diagonal, so that a product with it costs as much as
+    reading the vector.
+    """
+
+    diagonal: IntArray  # d
+    divisor: IntArray  # c
+    constant: IntArray  # g
+    slope: IntArray  # p
+    product: IntArray  # r
+
+    def image(self, vector: FloatArray) -> FloatArray:
+        """Compute G y in as many operations as y has entries."""
+        upper = self.constant * _after(vector) + self.slope * _after(vector / self.product)
+        lower = _before(self.constant * vector) + _before(self.slope * vector) / self.product
+        image: FloatArray = self.diagonal / self.divisor * vector + (upper + lower) / 2
+        return image
+
+    def enclose(self) -> Enclosure:
+        """Enclose the largest quotient over nonincreasing nonnegative vectors."""
+        vector, value = self._ascend()
+        descending = np.ldexp(np.minimum.accumulate(vector / vector.max()), _VECTOR_BITS)
+        weights = np.array([max(1, int(entry)) for entry in descending], dtype=object)
+        energies = 2 * self.diagonal.astype(object) * weights
+        most = max(-(-self._scaled_image(weights, up=True) // energies))
+        least = (self._scaled_image(weights, up=False) @ weights) // (energies @ weights)
+        counts = (weights - np.append(weights[1:], 0)).tolist()
+        bounds = Fraction(least, _SCALE), Fraction(most, _SCALE)
+        return Enclosure(*bounds, value, tuple(weights.tolist()), tuple(counts))
+
+    def _ascend(self) -> tuple[FloatArray, float]:
+        """Iterate towards the leading eigenvector; a shift damps negative eigenvalues."""
+        vector = 1 / np.arange(1.0, len(self.diagonal) + 1)
+        best, closest, idle = vector, np.inf, 0
+        for _ in range(_MAX_ROUNDS):
+            image = self.image(vector) / self.diagonal
+            ratios = image / vector
+            spread = (ratios.max() - ratios.min()) / ratios.max()
+            idle += 1
+            if spread < closest:
+                best, closest, idle = vector, spread, 0
+            if closest <= _CLOSE or idle > _PATIENCE:
+                break
+            vector = image + ratios.min() / 2 * vector
+            vector /= vector.max()
+        energy = float(best @ (self.diagonal * best))
+        return best, float(best @ self.image(best)) / energy
+
+    def _scaled_image(self, weights: Any, *, up: bool) -> Any:
+        """Return 2 G w times the scale in whole numbers of Python, rounded to one side."""
+
+        def share(whole: Any, parts: Any) -> Any:
+            scaled = whole * _SCALE
+            return -(-scaled // parts) if up else scaled // parts
+
+        d, c, g, p, r = (column.astype(object) for column in self)
+        flat = (g * _after(weights) + _before(g * weights)) * _SCALE
+        steep = p * _after(share(weights, r)) + share(_before(p * weights), r)
+        return share(2 * d * weights, c) + flat + steep
+
+
+def _before(values: Any) -> Any:
+    """Sum up what stands before each entry."""
+    return np.concatenate([[0], np.cumsum(values)[:-1]])
+
+
+def _after(values: Any) -> Any:
+    """Sum up what stands after each entry."""
+    return _before(values[::-1])[::-1]
