@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from optsched._internal.arrays import frozen
+from optsched._internal.numbers import percent, proven
 from optsched.errors import InfeasibleError, SolverError
 
 if TYPE_CHECKING:
@@ -132,13 +133,15 @@ class Solution:
         return f"<Solution of {self.model!r}: {self.status}, objective {self.objective}>"
 
     def __str__(self) -> str:
-        verdict = "" if self.gap is None else f", gap {self.gap:.2%}"
+        above = self.sense == "max"
+        bound = "none" if self.bound is None else proven(self.bound, up=above, digits=12)
+        verdict = "" if self.gap is None else f", gap {percent(self.gap, 2)}"
         if self.proven_optimal:
             verdict = ", proven optimal"
         lines = [
             f"{self.model}: {self.status} after {self.seconds:.2f} s ({self.solver})",
             f"  objective {_number(self.objective, 'none: there is no answer')}",
-            f"  bound     {_number(self.bound, 'none')}{verdict}",
+            f"  bound     {bound}{verdict}",
         ]
         if self.raw_status and self.raw_status.casefold() != str(self.status):
             lines.append(f"  solver    {self.raw_status}")

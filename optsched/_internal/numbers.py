@@ -1,49 +1,62 @@
-"""Numbers that stay true when rounded: bounds downwards, gaps and upper ends upwards."""
+"""Proven numbers as text: what is printed never claims more than what is proven."""
 
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from fractions import Fraction
+from typing import SupportsFloat
 
 
-def percent(share: float) -> str:
-    """Write a share that is proven to be an upper limit, rounded up."""
-    return f"{_tenths(100 * Decimal(repr(float(share))), ROUND_CEILING):,}%"
+def proven(
+    value: SupportsFloat, *, up: bool = False, decimals: int | None = None, digits: int = 6
+) -> str:
+    """Write a lower bound, rounded down, or with `up` a gap or an upper bound, rounded up.
+
+    A float counts as the decimal that it is written as. Without a number of decimals, those that
+    make up so many significant digits are written, as far as they are not zero.
+    """
+    if not math.isfinite(value):
+        return f"{float(value):,}"
+    exact = _exact(value)
+    shown = decimals
+    if shown is None:
+        shown = 0 if exact.denominator == 1 else max(0, digits - 1 - _magnitude(exact))
+    whole = (math.ceil if up else math.floor)(exact * 10**shown)
+    units, rest = divmod(abs(whole), 10**shown)
+    text = f"{'-' * (whole < 0)}{units:,}" + (f".{rest:0{shown}d}" if shown else "")
+    return text.rstrip("0").rstrip(".") if decimals is None and shown else text
 
 
-def at_least(value: float) -> str:
+def _exact(value: SupportsFloat) -> Fraction:
+    return value if isinstance(value, Fraction) else Fraction(str(value))
+
+
+def _magnitude(exact: Fraction) -> int:
+    """Return the power of ten of the first digit, or the one above it; the least of zero."""
+    return math.floor(math.log10(abs(exact))) if exact else 0
+
+
+def percent(share: SupportsFloat, decimals: int = 1) -> str:
+    """Write a gap, or another share that is proven to be an upper limit, rounded up."""
+    if not math.isfinite(share):
+        return f"{float(share)}%"
+    return f"{proven(100 * _exact(share), up=True, decimals=decimals)}%"
+
+
+def at_least(value: SupportsFloat) -> str:
     """Write a proven lower bound, rounded down; from ten thousand on without a decimal."""
-    if value >= 1e4:
-        return f"{math.floor(value):,}"
-    return f"{_tenths(Decimal(repr(float(value))), ROUND_FLOOR):,}"
-
-
-def _tenths(value: Decimal, rounding: str) -> Decimal:
-    return value.quantize(Decimal("0.1"), rounding)
-
-
-def round_to(value: float, rounding: str, digits: int = 6) -> Decimal:
-    """Round to that many significant digits, and a whole number to itself."""
-    exact = Decimal(repr(float(value)))
-    if exact == exact.to_integral_value():
-        return exact.quantize(Decimal(1))
-    return exact.quantize(Decimal(1).scaleb(min(0, exact.adjusted() + 1 - digits)), rounding)
+    return proven(value, decimals=0 if float(value) >= 1e4 else 1)
 
 
 def interval(low: float, high: float) -> str:
     """Write an interval, rounded outwards; the upper end may be infinite."""
-    return f"{down(low)} to {_up(high) if math.isfinite(high) else '...'}"
+    upper = proven(high, up=True, decimals=_decimals(high)) if math.isfinite(high) else "..."
+    return f"{down(low)} to {upper}"
 
 
 def down(value: float) -> str:
     """Write the lower end of an interval, rounded down."""
-    decimals = _decimals(value)
-    return f"{math.floor(value * 10**decimals + 1e-9) / 10**decimals:,.{decimals}f}"
-
-
-def _up(value: float) -> str:
-    decimals = _decimals(value)
-    return f"{math.ceil(value * 10**decimals - 1e-9) / 10**decimals:,.{decimals}f}"
+    return proven(value, decimals=_decimals(value))
 
 
 def _decimals(value: float) -> int:

@@ -10,6 +10,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.numbers import at_least
 from optsched.cli.common import DONE, NO, Output
 from optsched.cli.options import command
 
@@ -142,7 +143,7 @@ def _certificate() -> str:
     assert proven.certificate is not None
     if verify(proven.certificate, instance) < proven.value:
         raise ArithmeticError("the certificate proves less than was claimed; please report this")
-    return f"{proven.value:,.0f} proven and checked in exact integers"
+    return f"{at_least(proven.value)} proven and checked in exact integers"
 
 
 def _solver(name: str, *, in_child: bool = False) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import optsched
+from optsched._internal.numbers import at_least, proven
 from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable
 from optsched.cli.options import TRACE, command, option, path
 from optsched.errors import InfeasibleError, OptschedError
@@ -87,7 +89,7 @@ def _write_certificate(result: Optimum, path: str, output: Output) -> None:
     if result.certificate is None:
         output.note(
             f"the bound is by {result.proof}, which leaves no certificate; the one "
-            f"written proves {float(proof.value):,.10g} by prices of memory"
+            f"written proves {proven(proof.value, digits=10)} by prices of memory"
         )
 
 
@@ -149,15 +151,15 @@ def bound(
             raise OptschedError("the closed form has no certificate; use --method lagrangian")
         method = "lagrangian"
     with output.progress("finding a lower bound"):
-        proven = optsched.bound(instance, method)
-    if certificate is not None and proven.certificate is not None:
-        proven.certificate.to_json(certificate)
+        found = optsched.bound(instance, method)
+    if certificate is not None and found.certificate is not None:
+        found.certificate.to_json(certificate)
     output.say(
-        f"no schedule of {instance.name} has a total latency below {proven.value:,.1f} steps "
-        f"({proven.value / len(instance):,.1f} per request; {proven.method}, "
-        f"{proven.seconds:.3f} s)"
+        f"no schedule of {instance.name} has a total latency below {at_least(found.value)} steps "
+        f"({at_least(Fraction(found.value) / len(instance))} per request; {found.method}, "
+        f"{found.seconds:.3f} s)"
     )
-    output.result({name: getattr(proven, name) for name in ("value", "method", "seconds")})
+    output.result({name: getattr(found, name) for name in ("value", "method", "seconds")})
     return DONE
 
 
@@ -195,10 +197,11 @@ def check_certificate(instance: Instance, output: Output, certificate: str, seed
     """Check the certificate of a bound in exact integers."""
     claimed = optsched.read_certificate(Path(certificate))
     with output.progress("verifying the certificate"):
-        proven = optsched.verify(claimed, instance)
-    valid = proven >= claimed.value
-    output.say(f"the prices prove that no schedule has a total latency below {float(proven):,.3f}")
+        value = optsched.verify(claimed, instance)
+    valid = value >= claimed.value
+    shown = proven(value, decimals=3)
+    output.say(f"the prices prove that no schedule has a total latency below {shown}")
     if not valid:
-        output.say(f"but the certificate claims {float(claimed.value):,.3f}")
-    output.result({"valid": valid, "value": float(proven), "claimed": float(claimed.value)})
+        output.say(f"but the certificate claims {proven(claimed.value, up=True, decimals=3)}")
+    output.result({"valid": valid, "value": float(value), "claimed": float(claimed.value)})
     return DONE if valid else NO

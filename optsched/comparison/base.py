@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from optsched._internal.views import html
+from optsched._internal.views import draw, html, write
 from optsched.errors import PolicyError, nearest
 from optsched.execution import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     import pandas as pd
     from matplotlib.axes import Axes
+
+    from optsched.instance import Instance
 
 AnyRun = TypeVar("AnyRun", bound=Run)
 
@@ -26,9 +30,11 @@ class Comparison(ABC, Generic[AnyRun]):
     proven `bound` and the `gap` of each policy; on a cluster there may be several traces.
     """
 
-    _table: str  # the name of its table in `optsched.report`
+    _table: str  # the names of its table, its plot and its page in `optsched.report`
+    _plot: str
+    _page: str
+    runs: Sequence[AnyRun] | Mapping[str, Sequence[AnyRun]]
 
-    @abstractmethod
     def by_policy(self) -> dict[str, AnyRun]:
         """Return the run of each policy, in the order in which they were asked for.
 
@@ -37,6 +43,9 @@ class Comparison(ABC, Generic[AnyRun]):
         dict
             By the name of the policy; on a cluster the run on the first trace.
         """
+        if isinstance(self.runs, Mapping):
+            return {policy: runs[0] for policy, runs in self.runs.items()}
+        return {run.policy: run for run in self.runs}
 
     @property
     def policies(self) -> list[str]:
@@ -96,9 +105,9 @@ class Comparison(ABC, Generic[AnyRun]):
         """
         import pandas as pd
 
-        return pd.DataFrame(self.to_dict()["policies"]).set_index("policy")
+        frame = pd.DataFrame(self.to_dict()["policies"]).set_index("policy")
+        return frame.drop(columns="intervals", errors="ignore")
 
-    @abstractmethod
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot the policies against each other.
 
@@ -112,3 +121,25 @@ class Comparison(ABC, Generic[AnyRun]):
         matplotlib.axes.Axes
             The axes drawn on.
         """
+        return draw(self._plot, self, ax)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the comparison as one HTML file that needs no network.
+
+        Parameters
+        ----------
+        path
+            Where to write it; the file is whole or not there.
+        """
+        write(self._page, path, self)
+
+
+def describe_instance(instance: Instance, last_arrival: float) -> dict[str, Any]:
+    """Return what the JSON of a comparison says of the requests."""
+    return {
+        "name": instance.name,
+        "requests": len(instance),
+        "memory": instance.memory,
+        "last_arrival": last_arrival,
+        "seconds_per_step": instance.seconds_per_step,
+    }

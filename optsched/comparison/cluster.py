@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.views import draw, text, write
+from optsched._internal.views import text
 from optsched.cluster.results import ClusterRun
 from optsched.cluster.routing import BalanceRouting, get_routings
 from optsched.comparison.base import Comparison
@@ -18,10 +18,6 @@ from optsched.simulate import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
-
-    import pandas as pd
-    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray
     from optsched.cluster.facts import Cluster
@@ -49,11 +45,7 @@ class ClusterComparison(Comparison[ClusterRun]):
     runs: dict[str, list[ClusterRun]]
     warm_up: int | None = None
 
-    _table = "cluster_table"
-
-    def by_policy(self) -> dict[str, ClusterRun]:
-        """Return the run of each policy on the first trace."""
-        return {policy: runs[0] for policy, runs in self.runs.items()}
+    _table, _plot, _page = "cluster_table", "plot_power", "cluster_page"
 
     def values(self, metric: str, policy: str) -> FloatArray:
         """Return a key of `ClusterRun.metrics`, one number per trace; NaN where a run has none."""
@@ -104,22 +96,6 @@ class ClusterComparison(Comparison[ClusterRun]):
                 if all(row[metric] is not None for row in rows)
             }
         return {**entry, "run_seconds": sum(run.seconds for run in runs)}
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return one row per policy, with the metrics of `to_dict`."""
-        import pandas as pd
-
-        rows = [self._entry(policy) for policy in self.runs]
-        frame = pd.DataFrame(rows).set_index("policy")
-        return frame.drop(columns="intervals", errors="ignore")
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the power of all workers over time, on the first trace."""
-        return draw("plot_power", [*self], ax)
-
-    def to_html(self, path: str | Path) -> None:
-        """Write the comparison as one HTML file that needs no network."""
-        write("cluster_page", path, self)
 
     def __str__(self) -> str:
         return text("cluster_table", self)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.views import draw, text
-from optsched.comparison.base import Comparison
+from optsched._internal.views import text
+from optsched.comparison.base import Comparison, describe_instance
 from optsched.instance import Instance
 from optsched.simulate import run
 from optsched.simulate.rolling import raise_if_interrupted
@@ -17,8 +17,6 @@ from optsched.simulate.seconds.execution import ClockedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from matplotlib.axes import Axes
 
     from optsched.clock import Clock
     from optsched.policies import Policy, Rule
@@ -34,22 +32,12 @@ class ClockComparison(Comparison[ClockedRun]):
     seconds: tuple[float, ...]
     warm_up: float = 0.0
 
-    _table = "clock_table"
-
-    def by_policy(self) -> dict[str, ClockedRun]:
-        """Return the run of each policy."""
-        return {run.policy: run for run in self.runs}
+    _table, _plot, _page = "clock_table", "plot_clock_comparison", "clock_page"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the requests' times as plain data; the bound is None."""
         return {
-            "instance": {
-                "name": self.instance.name,
-                "requests": len(self.instance),
-                "memory": self.instance.memory,
-                "last_arrival": float(self.runs[0].arrivals[-1]),
-                "seconds_per_step": self.instance.seconds_per_step,
-            },
+            "instance": describe_instance(self.instance, float(self.runs[0].arrivals[-1])),
             "clock": {"name": self.clock.name, "unit": self.clock.unit},
             "bound": None,
             "policies": [
@@ -57,10 +45,6 @@ class ClockComparison(Comparison[ClockedRun]):
                 for run, seconds in zip(self.runs, self.seconds, strict=True)
             ],
         }
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the mean latency of each policy, with its median and 99th percentile."""
-        return draw("plot_clock_comparison", self, ax)
 
     def __str__(self) -> str:
         return f"{self.instance}\n\n{text('clock_table', self)}"

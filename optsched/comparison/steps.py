@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from optsched._internal.views import draw, text, write
-from optsched.comparison.base import Comparison
+from optsched._internal.views import text
+from optsched.comparison.base import Comparison, describe_instance
 from optsched.errors import PolicyError, ScheduleError
 from optsched.execution import Execution
 from optsched.instance import Instance
@@ -19,9 +19,6 @@ from optsched.solvers.bounds.bound import bound as find_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from matplotlib.axes import Axes
 
     from optsched.policies import Policy, Rule
     from optsched.schedule import Schedule
@@ -41,11 +38,7 @@ class StepComparison(Comparison[Execution]):
     incomplete: tuple[Execution, ...] = ()
     intervals: str | None = None
 
-    _table = "comparison_table"
-
-    def by_policy(self) -> dict[str, Execution]:
-        """Return the run of each policy that completes all requests."""
-        return {run.policy: run for run in self.runs}
+    _table, _plot, _page = "comparison_table", "plot_comparison", "comparison_page"
 
     @property
     def schedules(self) -> list[Schedule]:
@@ -60,13 +53,7 @@ class StepComparison(Comparison[Execution]):
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the schedules as plain data; latencies in steps."""
         return {
-            "instance": {
-                "name": self.instance.name,
-                "requests": len(self.instance),
-                "memory": self.instance.memory,
-                "last_arrival": int(self.instance.arrivals[-1]),
-                "seconds_per_step": self.instance.seconds_per_step,
-            },
+            "instance": describe_instance(self.instance, int(self.instance.arrivals[-1])),
             "bound": {
                 "value": self.bound.value,
                 "method": self.bound.method,
@@ -87,14 +74,6 @@ class StepComparison(Comparison[Execution]):
             ],
             "unfinished": [run.metrics() for run in self.incomplete],
         }
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the policies' total latency over the part that is proven to be unavoidable."""
-        return draw("plot_comparison", self, ax)
-
-    def to_html(self, path: str | Path) -> None:
-        """Write the comparison as one HTML file that needs no network."""
-        write("comparison_page", path, self)
 
     def __str__(self) -> str:
         lines = [f"{self.instance}\n", text("comparison_table", self)]

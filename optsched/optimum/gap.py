@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.numbers import proven
 from optsched._internal.views import draw
 from optsched.errors import OptschedError
 from optsched.solvers.bounds.lagrangian import PricedStarts
@@ -98,8 +99,9 @@ class GapExplanation:
             return f"{self.schedule.policy} has no gap: it is optimal"
         request = int(np.argmax(self.regrets))
         instance = self.schedule.instance
+        gap = proven(self.gap, up=True, decimals=1)
         lines = [
-            f"the gap of {self.schedule.policy} is {self.gap:,.1f} steps: order regret "
+            f"the gap of {self.schedule.policy} is {gap} steps: order regret "
             f"{self.order_regret:,.1f} ({self.order_regret / self.gap:.1%}), wasted memory "
             f"{self.wasted_memory:,.1f} ({self.wasted_memory / self.gap:.1%})"
         ]

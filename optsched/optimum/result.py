@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from optsched._internal.numbers import percent, proven
 from optsched._internal.views import draw
 from optsched.errors import OptschedError
 from optsched.optimum.gap import GapExplanation, explain_gap
@@ -141,17 +142,15 @@ class Optimum(Solution):
     def __repr__(self) -> str:
         return (
             f"<Optimum of {self.model!r}: {self.minimised} {self.objective:,.10g}, "
-            f"bound {self.bound:,.10g}, {self.status}>"
+            f"bound {proven(self.bound, digits=10)}, {self.status}>"
         )
 
     def __str__(self) -> str:
         within = f" within horizon {self.horizon}" if self.horizon is not None else ""
-        verdict = (
-            f"proven optimal{within}" if self.proven_optimal else f"gap {self.gap:.2%}{within}"
-        )
+        verdict = "proven optimal" if self.proven_optimal else f"gap {percent(self.gap, 2)}"
         return (
-            f"{self.model}: {self.minimised} {self.objective:,.10g}, {verdict} "
+            f"{self.model}: {self.minimised} {self.objective:,.10g}, {verdict}{within} "
             f"({self.status}, {self.seconds:.2f} s)\n"
-            f"  bound     {self.bound:,.10g} by {self.proof}\n"
+            f"  bound     {proven(self.bound, digits=10)} by {self.proof}\n"
             + "\n".join(f"  {step}" for step in self.steps)
         )

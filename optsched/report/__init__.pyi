@@ -27,10 +27,12 @@ from .schedules import plot_schedule as plot_schedule
 from .series import plot_bars as plot_bars
 from .series import plot_series as plot_series
 from .series import plot_stack as plot_stack
+from .tables import at_least as at_least
 from .tables import clock_table as clock_table
 from .tables import cluster_table as cluster_table
 from .tables import comparison_table as comparison_table
 from .tables import facts_table as facts_table
+from .tables import percent as percent
 from .tables import regret_table as regret_table
 from .tables import to_html as to_html
 from .tables import to_text as to_text

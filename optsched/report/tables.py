@@ -10,11 +10,12 @@ import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from optsched._internal.numbers import at_least, down, interval, percent, round_to
+from optsched._internal.numbers import at_least as at_least
+from optsched._internal.numbers import down, interval, proven
+from optsched._internal.numbers import percent as percent
 from optsched.policies import POLICIES
 
 if TYPE_CHECKING:
@@ -103,20 +104,20 @@ def _policies(
 
 def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table:
     """Return a row per policy, the best marked, and the bound; a page has room for more columns."""
-    proven = comparison.bound
+    bound = comparison.bound
     known = f"; outputs known as {comparison.intervals}" if comparison.intervals else ""
     entries = comparison.to_dict()["policies"]
     hidden = () if page else ("p90_latency", "mean_ttft", "utilisation")
     shown, rows = _policies(entries, _STEPS, comparison.best.policy, hidden)
     footer = {
-        "total_latency": at_least(proven.value),
-        "mean_latency": at_least(proven.value / len(comparison.instance)),
-        "seconds": f"{proven.seconds:.3f}",
+        "total_latency": at_least(bound.value),
+        "mean_latency": at_least(bound.value / len(comparison.instance)),
+        "seconds": f"{bound.seconds:.3f}",
     }
     return Table(
         ["policy", *(title for title, *_ in shown)],
         rows,
-        f"latency in steps; gap = (total - bound) / total; bound: {proven.method}{known}",
+        f"latency in steps; gap = (total - bound) / total; bound: {bound.method}{known}",
         ["proven bound", *(footer.get(key, "") for _, key, _ in shown)],
         width=150,
     )
@@ -211,7 +212,7 @@ def _fact(name: str, value: Any, facts: Mapping[str, Any]) -> str:
     if name == "bound":
         objective = facts.get("objective")
         above = isinstance(objective, Real) and number > objective  # of what is maximised
-        return f"{round_to(number, ROUND_CEILING if above else ROUND_FLOOR):,f}"
+        return proven(number, up=above)
     return f"{number:,.6g}"
 
 

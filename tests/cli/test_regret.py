@@ -68,8 +68,14 @@ def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("family:equal-prompts", "--loads", "a"), "--loads is 'a', but must be a number, or several with commas"),
-        (("family:equal-prompts", "--horizons", "1.5"), "--horizons is '1.5', but must be a whole number, or several"),
+        (
+            ("family:equal-prompts", "--loads", "a"),
+            "--loads is 'a', but must be a number, or several with commas",
+        ),
+        (
+            ("family:equal-prompts", "--horizons", "1.5"),
+            "--horizons is '1.5', but must be a whole number, or several",
+        ),
         (("family:equal-prompts", "--policies", "mcsf"), "mc-sf"),
         (("family:equal-prompts,seed=3",), "seed follows from loads, horizons and seeds"),
         (("nowhere.csv", "--memory", "9"), "nowhere.csv"),

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from literal import usage_at
 from strategies import instances
 
 from optsched import Bound, Instance, Schedule, run
-from optsched._internal import numbers
 from optsched.comparison import StepComparison
 from optsched.report import curves, pages
 
@@ -117,30 +114,6 @@ def test_bars_in_rows_grow_from_prompt_to_prompt_plus_output_after_the_wait():
         assert _area(prompt) == pytest.approx(4 * _area(output))
         assert wait[:, 0].tolist() == [request, schedule.starts[request]]
         assert np.ptp(prompt[:, 1]) + np.ptp(output[:, 1]) < 80 / 10
-
-
-@given(st.floats(-2, 1))
-@example(-0.999)
-def test_percent_never_claims_a_smaller_gap(share):
-    # In decimals: a hundredth of the float -99.9 is below the float -0.999.
-    assert Decimal(numbers.percent(share)[:-1]) >= 100 * Decimal(repr(share))
-    assert float(numbers.percent(share)[:-1]) / 100 < share + 0.0011
-
-
-def test_numbers_that_are_proven_are_rounded_outwards():
-    assert [numbers.percent(share) for share in (0.0871, 0.0)] == ["8.8%", "0.0%"]
-    assert [numbers.at_least(value) for value in (42.98, 5_107_803.9)] == ["42.9", "5,107,803"]
-    assert numbers.interval(1, 1.0541) == "1.000 to 1.055"
-    assert numbers.interval(0, np.inf) == "0.000 to ..."
-
-
-def test_percent_keeps_a_round_share():
-    assert [numbers.percent(tenth / 1000) for tenth in (0, 70, 87)] == ["0.0%", "7.0%", "8.7%"]
-
-
-@given(st.floats(1, 1e15))
-def test_at_least_never_claims_a_larger_bound(value):
-    assert value - 1 < float(numbers.at_least(value).replace(",", "")) <= value
 
 
 def test_a_schedule_is_optimal_if_the_bound_leaves_less_than_a_step():

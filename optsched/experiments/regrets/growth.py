@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from optsched._internal.numbers import proven
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -60,13 +61,15 @@ class Growth:
     def __str__(self) -> str:
         if self.verdict == "bounded":
             return (
-                f"bounded: growth above {self.high_ceiling:,.3g} steps per tenfold horizon is "
-                f"excluded (tolerance {self.tolerance:,.3g}, power {self.power:.2f})"
+                f"bounded: growth above {proven(self.high_ceiling, up=True, digits=3)} steps per "
+                f"tenfold horizon is excluded (tolerance {self.tolerance:,.3g}, power "
+                f"{self.power:.2f})"
             )
         if self.verdict == "grows":
             power = "" if self.exponent is None else f", like T^{self.exponent:.2f}"
             return (
-                f"grows: by more than {self.low_floor:,.3g} steps per tenfold horizon{power} "
+                f"grows: by more than {proven(self.low_floor, digits=3)} steps per tenfold "
+                f"horizon{power} "
                 f"(tolerance {self.tolerance:,.3g})"
             )
         if math.isinf(self.detectable):

@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from optsched._internal.numbers import proven
 from optsched.errors import OptschedError
 from optsched.optimum.stages.searches import search_schedules
 from optsched.solvers.bounds.ascent import improve_prices
@@ -40,7 +41,8 @@ def raise_prices(state: State, work: float | None = None) -> None:
     state.raise_bound(found)
     if found.interrupted:
         state.stop.set()
-    state.note(f"prices: bound {state.lowest:,.10g}, gained {state.lowest - before:,.10g}")
+    gained = state.lowest - before
+    state.note(f"prices: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 
 
 def large_requests(state: State) -> bool:
@@ -68,7 +70,8 @@ def price_configurations(state: State, seed: int, effort: Effort | None = None) 
     state.raise_bound(found)
     if found.interrupted and not state.proven:
         state.stop.set()
-    state.note(f"configurations: bound {state.lowest:,.10g}, gained {state.lowest - before:,.10g}")
+    gained = state.lowest - before
+    state.note(f"configurations: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 
 
 def _beside_a_search(state: State, seed: int, stop: threading.Event) -> ConfigurationBound:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.numbers import proven
 from optsched.errors import InfeasibleError, OptschedError, SolverError
 from optsched.models.events import EventProgram
 from optsched.models.hindsight import HindsightProgram
@@ -74,8 +75,8 @@ def branch_and_bound(state: State, nodes: int | None = None) -> None:
     if found.stopped == "interrupted":
         state.stop.set()
     state.note(
-        f"branch and bound: {found.stopped}, {state.cost:,.10g}, bound {state.lowest:,.10g}, "
-        f"{found.nodes:,} nodes"
+        f"branch and bound: {found.stopped}, {state.cost:,.10g}, bound "
+        f"{proven(state.lowest, digits=10)}, {found.nodes:,} nodes"
     )
 
 
@@ -109,7 +110,7 @@ def solve_program(state: State, method: str, share: float = 1.0) -> None:
     state.note(
         f"{solution.solver}, {'events' if isinstance(form, EventProgram) else 'time-indexed'}: "
         f"{solution.status}{said if solution.status == 'error' else ''}, {state.cost:,.10g}, "
-        f"bound {state.lowest:,.10g}"
+        f"bound {proven(state.lowest, digits=10)}"
     )
 
 

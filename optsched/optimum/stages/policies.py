@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from optsched._internal.numbers import proven
 from optsched.policies import BASIC, PriorityPolicy
 from optsched.simulate import run
 from optsched.solvers.bounds.bound import bound
@@ -23,7 +24,7 @@ def run_policies(state: State) -> None:
     for policy in _policies(state):
         state.offer(run(state.instance, policy).schedule)
     found = f"{state.cost:,.10g} ({state.best.policy})" if state.best is not None else "none"
-    state.note(f"policies: {found}; bound {state.lowest:,.10g} ({state.bound.method})")
+    state.note(f"policies: {found}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
 
 
 def _policies(state: State) -> Iterator[Policy]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from optsched._internal.numbers import percent, proven
 from optsched.errors import SolverError
 from optsched.solution import Solution, Stopped
 
@@ -183,10 +184,12 @@ class Progress:
         return distance / abs(self.objective) if self.objective else math.inf if distance else 0.0
 
     def __str__(self) -> str:
-        objective, bound, gap = (
-            "-" if value is None else format(value, pattern)
-            for value, pattern in ((self.objective, ".6g"), (self.bound, ".6g"), (self.gap, ".2%"))
-        )
+        objective = "-" if self.objective is None else f"{self.objective:.6g}"
+        bound = "-"
+        if self.bound is not None:  # above the objective where that is maximised
+            above = self.objective is not None and self.bound > self.objective
+            bound = proven(self.bound, up=above)
+        gap = "-" if self.gap is None else percent(self.gap, 2)
         return (
             f"{self.seconds:8.1f} s  objective {objective:>10}  bound {bound:>10}  "
             f"gap {gap:>8}  {self.solver}"
