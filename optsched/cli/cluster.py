@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import optsched
-from optsched.cli.common import INTERRUPTED, LOADING, Finished, Output, check_writable, take
+from optsched.cli.common import INTERRUPTED, Finished, Output, check_writable, take
 from optsched.cli.options import HTML, READING, Numbers, command, flag, option, read_instance
 from optsched.errors import OptschedError
 
@@ -88,7 +88,7 @@ def cluster(output: Output, html: str | None, warm_up: int | None, **options: An
     traces = _traces(output, **take(options, *names))
     count = len(chosen) * len(traces)
     comparison: ClusterComparison | None = None
-    with output.progress(LOADING) as update, Finished(count, "runs", update) as done:
+    with output.progress() as update, Finished(count, "runs", update) as done:
         comparison = optsched.compare(
             traces,
             chosen,

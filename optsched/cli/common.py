@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DONE, NO, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 LISTED = 10  # rows left out or violations that are printed; JSON has all violations
-LOADING = "loading kernels (compiling them, the first time)"
+_LOADING = "loading kernels (compiling them, the first time)"
 
 
 class Output:
@@ -47,7 +47,7 @@ class Output:
             Path(self._json).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
     @contextmanager
-    def progress(self, text: str) -> Iterator[Callable[[Any], None]]:
+    def progress(self, text: str = _LOADING) -> Iterator[Callable[[Any], None]]:
         """Show what is running while it runs, on a terminal only; yields what changes it."""
         if self._quiet or not sys.stderr.isatty():
             yield lambda _: None

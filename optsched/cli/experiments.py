@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import optsched
-from optsched.cli.common import DONE, INTERRUPTED, LOADING, Output, check_writable
+from optsched.cli.common import DONE, INTERRUPTED, Output, check_writable
 from optsched.cli.options import HTML, JOBS, MEMORY, Numbers, command, flag, option, path
 from optsched.errors import OptschedError
 
@@ -63,7 +63,7 @@ def regret(
     check_writable(html)
     names = policies.split(",")
     options["seeds"] = range(seed, seed + seeds) if seeds > 0 else seeds
-    with output.progress(LOADING) as update:
+    with output.progress() as update:
         result = optsched.regret(source, names, on_progress=update, **options)
         code = DONE if result.status == "complete" else INTERRUPTED
         try:

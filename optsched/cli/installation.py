@@ -10,6 +10,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import optsched
 from optsched._internal.numbers import at_least
 from optsched.cli.common import DONE, NO, Output
 from optsched.cli.options import command
@@ -85,13 +86,14 @@ def _findings() -> Iterator[Finding]:
         found = package(name)
         missing = f"not installed; it comes with the extra {extra!r}"
         yield found if found.ok else Finding(name, True, missing)
+    model = optsched.HindsightProgram(small()).to_linear()
     for name, check in (
         ("kernels", _kernels),
         ("bound and certificate", _certificate),
-        ("HiGHS", lambda: _solver("highs")),
-        ("CP-SAT", lambda: _solver("cp-sat")),
-        ("branch and bound", lambda: _optimum("exact")),
-        ("child process", lambda: _solver("highs", in_child=True)),
+        ("HiGHS", lambda: _solved(model, "highs")),
+        ("CP-SAT", lambda: _solved(model, "cp-sat")),
+        ("branch and bound", lambda: _solved(small(), "exact")),
+        ("child process", lambda: _solved(model, "highs", in_child=True)),
     ):
         yield _tried(name, check)
 
@@ -113,61 +115,36 @@ def _tried(name: str, check: Callable[[], str]) -> Finding:
 
 def small() -> Instance:
     """Return five requests whose optimum is known."""
-    from optsched.instance import Instance
-
-    return Instance([4, 4, 4, 4, 2], [1, 1, 6, 6, 3], memory=13)
+    return optsched.Instance([4, 4, 4, 4, 2], [1, 1, 6, 6, 3], memory=13)
 
 
 def _kernels() -> str:
-    from optsched.policies import get_policy
-    from optsched.simulate import run
-    from optsched.workloads import family
-
     began = time.perf_counter()
-    run(small(), "area")
+    optsched.run(small(), "area")
     loading = time.perf_counter() - began
-    instance = family("chat-and-summaries", n=2000, seed=1)
+    instance = optsched.family("chat-and-summaries", n=2000, seed=1)
     began = time.perf_counter()
-    run(instance, get_policy("area"))
+    optsched.run(instance, "area")
     milliseconds = 1000 * (time.perf_counter() - began)
     return f"loaded in {loading:.1f} s; admission of 2,000 requests {milliseconds:.1f} ms"
 
 
 def _certificate() -> str:
-    from optsched.certificates.prices import verify
-    from optsched.solvers.bounds.bound import bound
-    from optsched.workloads import family
-
-    instance = family("exponential", n=50, seed=1)
-    proven = bound(instance, "lagrangian")
+    instance = optsched.family("exponential", n=50, seed=1)
+    proven = optsched.bound(instance, "lagrangian")
     assert proven.certificate is not None
-    if verify(proven.certificate, instance) < proven.value:
+    if optsched.verify(proven.certificate, instance) < proven.value:
         raise ArithmeticError("the certificate proves less than was claimed; please report this")
     return f"{at_least(proven.value)} proven and checked in exact integers"
 
 
-def _solver(name: str, *, in_child: bool = False) -> str:
-    from optsched.models import HindsightProgram
-    from optsched.solvers import Options, solve_linear
-
-    began = time.perf_counter()
-    model = HindsightProgram(small()).to_linear()
-    solution = solve_linear(model, name, Options(60), in_child=in_child)
-    return _judged(solution.require(optimal=True).objective, time.perf_counter() - began)
-
-
-def _optimum(method: Any) -> str:
-    from optsched.optimum.solving import solve
-
-    result = solve(small(), method=method, time_limit=600)  # the first time it is compiled
-    if not result.proven_optimal:
-        raise TimeoutError("five requests are not solved within ten minutes")
-    return _judged(result.objective, result.seconds)
-
-
-def _judged(cost: float | None, seconds: float) -> str:
-    if cost is None or abs(cost - OPTIMUM) > 1e-6:
+def _solved(problem: Any, method: str, *, in_child: bool = False) -> str:
+    # Ten minutes, since the first time it is compiled.
+    params = optsched.SolveParams(in_child=in_child)
+    found = optsched.solve(problem, method=method, time_limit=600, params=params)
+    if found.objective is None or abs(found.objective - OPTIMUM) > 1e-6:
         raise ArithmeticError(
-            f"the optimum is {OPTIMUM}, but it says {cost}; do not trust this solver's version"
+            f"the optimum is {OPTIMUM}, but it says {found.objective}; do not trust this solver's "
+            "version"
         )
-    return f"right optimum in {seconds:.2f} s"
+    return f"right optimum in {found.seconds:.2f} s"

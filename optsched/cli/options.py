@@ -76,11 +76,12 @@ INTERVALS = option(
     "What policies may know of outputs: exact, common:L,U, classes:W, relative:X or column "
     "(output_lower, output_upper of TRACE). Default: the outputs.",
 )
-RULE = option(
+_RULE = option(
     "--rule R",
     ["prefix", "skip", "backfill"],
     "When a request does not fit: prefix (none passes it), skip or backfill.",
 )
+KNOWLEDGE = (INTERVALS, _RULE)
 CLOCK = (
     option(
         "--clock C",

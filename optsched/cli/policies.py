@@ -8,22 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import optsched
-from optsched.cli.common import (
-    DONE,
-    INTERRUPTED,
-    LOADING,
-    NO,
-    Finished,
-    Output,
-    check_writable,
-    take,
-)
+from optsched.cli.common import DONE, INTERRUPTED, NO, Finished, Output, check_writable, take
 from optsched.cli.options import (
     CLOCK,
     HTML,
     INTERVALS,
+    KNOWLEDGE,
     LOG,
-    RULE,
     TRACE,
     command,
     option,
@@ -39,8 +30,7 @@ if TYPE_CHECKING:
 @command(
     TRACE,
     option("--policies A,B", str, "Names of policies (default: the quick ones)."),
-    INTERVALS,
-    RULE,
+    KNOWLEDGE,
     CLOCK,
     HTML,
     path("--schedules", "Write POLICY.json for each into this folder."),
@@ -68,7 +58,7 @@ def compare(
     check_writable(html)
     folder = _folder(schedules)
     comparison: ClockComparison | StepComparison | None = None
-    with output.progress(LOADING) as update, Finished(len(chosen), "policies", update) as done:
+    with output.progress() as update, Finished(len(chosen), "policies", update) as done:
         if not timed:
             known["bound"] = optsched.bound(instance, "closed-form")
         comparison = optsched.compare(instance, chosen, on_result=done.add, **known)
@@ -121,8 +111,7 @@ def _folder(name: str | None) -> Path | None:
 @command(
     TRACE,
     option("--policy P", str, "Name of a policy, such as a-min.", required=True),
-    INTERVALS,
-    RULE,
+    KNOWLEDGE,
     CLOCK,
     option("--max-num-seqs B", int, "Requests of a batch of mixed, vllm and sarathi at most."),
     option(
@@ -241,7 +230,7 @@ def rolling(
         check_knowledge(other, intervals)
     known: dict[str, Any] = {"intervals": intervals, "seed": seed}
     incomplete: tuple[Any, ...] = ()
-    with output.progress(LOADING) as update, Finished(len(others) + 1, "policies", update) as done:
+    with output.progress() as update, Finished(len(others) + 1, "policies", update) as done:
         load_kernels(others, intervals)
         bound = optsched.bound(instance, "closed-form")
         execution = optsched.run(
