@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
 
-def write_whole(path: Path, content: bytes | pa.Buffer) -> None:
-    """Write a file so that it is whole or not there, even if the machine fails."""
-    draft = path.with_name(f".{path.name}.tmp")
+def write_whole(path: str | Path, content: str | bytes | pa.Buffer) -> None:
+    """Write a file so that it is whole or not there, even if the machine fails.
+
+    What is there and no file, such as a pipe, is written to.
+    """
+    target = Path(path)
+    data = content.encode() if isinstance(content, str) else content
+    if not is_replaced(target):
+        with target.open("wb") as stream:
+            stream.write(data)
+        return
+    target = target.resolve()  # a link stays, and leads to the new content
+    draft = target.with_name(f".{target.name[:200]}.{os.getpid()}.tmp")
     try:
         with draft.open("wb") as file:
-            file.write(content)
+            if target.exists():
+                shutil.copymode(target, draft)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:  # such as a full disk
+        draft.replace(target)
+    except BaseException as error:  # such as a full disk, or Ctrl-C
         draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)
         raise
+
+
+def is_replaced(path: Path) -> bool:
+    """Whether a path is a file, or will be one; not so a pipe, or /dev/stdout."""
+    return not path.exists() or (path.is_file() and not path.is_relative_to("/dev"))
 
 
 def is_draft(path: Path) -> bool:

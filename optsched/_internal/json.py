@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.files import write_whole
+
 if TYPE_CHECKING:
     from optsched.errors import OptschedError
 
@@ -14,7 +16,7 @@ def write_object(content: dict[str, Any], path: str | Path | None) -> str:
     """Return an object as JSON text, and write it to a file if there is a path."""
     text = json.dumps(content)
     if path is not None:
-        Path(path).write_text(text + "\n", encoding="utf-8")
+        write_whole(path, text + "\n")
     return text
 
 

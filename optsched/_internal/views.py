@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from optsched._internal.files import write_whole
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.axes import Axes
 
 
@@ -34,9 +35,4 @@ def html(table: str, result: Any) -> str:
 
 def write(page: str, path: str | Path, *arguments: Any) -> None:
     """Write the page of that name; the file is whole or not there."""
-    content = _view(page)(*arguments).encode()
-    target = Path(path)
-    if target.exists() and not target.is_file():  # such as a pipe
-        target.write_bytes(content)
-    else:
-        write_whole(target, content)
+    write_whole(path, _view(page)(*arguments))

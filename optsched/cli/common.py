@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from optsched._internal.files import is_replaced, write_whole
 from optsched.errors import OptschedError, is_interrupt
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class Output:
         if self._json == "-":
             click.echo(json.dumps(content))
         elif self._json is not None:
-            Path(self._json).write_text(json.dumps(content) + "\n", encoding="utf-8")
+            write_whole(self._json, json.dumps(content) + "\n")
 
     @contextmanager
     def progress(self, text: str = _LOADING) -> Iterator[Callable[[Any], None]]:
@@ -85,19 +87,27 @@ class Finished:
         return self.code == INTERRUPTED and bool(self.results)
 
 
-def check_writable(*paths: str | Path | None) -> None:
-    """Refuse paths that cannot be written before any work is done for them."""
-    for path in (Path(each) for each in paths if each is not None):
-        folder = path.absolute().parent
-        wrong = None
-        if path.is_dir():
-            wrong = "it is a folder; name a file in it"
-        elif not folder.is_dir():
-            wrong = f"there is no folder {folder}; create it first"
-        elif not os.access(path if path.exists() else folder, os.W_OK):
-            wrong = "no permission; choose another place"
-        if wrong is not None:
-            raise OptschedError(f"cannot write {path}: {wrong}")
+def check_writable(path: str | Path | None) -> None:
+    """Refuse a path that cannot be written before any work is done for it."""
+    if path is not None and (wrong := _why_not(Path(path))) is not None:
+        raise OptschedError(f"cannot write {path}: {wrong}")
+
+
+def _why_not(path: Path) -> str | None:
+    """Say why a path cannot be written and what to do; None if it can."""
+    folder = path.absolute().parent
+    if path.is_dir():
+        return "it is a folder; name a file in it"
+    if not folder.is_dir():
+        return f"there is no folder {folder}; create it first"
+    if path.exists() and not os.access(path, os.W_OK):
+        return "no permission; choose another place"
+    if is_replaced(path):
+        try:  # what is no permission, such as a file system that is read-only, shows only so
+            tempfile.TemporaryFile(dir=path.resolve().parent).close()
+        except OSError as error:
+            return f"{error.strerror}; choose another place"
+    return None
 
 
 def take(options: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -25,6 +25,43 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_else(tmp_path, monkeypatc
     assert (tmp_path / "file").read_bytes() == b"before"
 
 
+@pytest.mark.parametrize("stop", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_named_file_is_whole_or_as_before(optsched_command, tmp_path, monkeypatch, stop):
+    """Files named by --json, --html and --certificate, when a disk is full and on Ctrl-C."""
+
+    def fail(number):
+        raise stop
+
+    monkeypatch.setattr(os, "fsync", fail)
+    compare = ("compare", "family:uniform,n=5", "--policies", "area")
+    bound = ("bound", "family:uniform,n=5")
+    for line, option in ((compare, "--json"), (compare, "--html"), (bound, "--certificate")):
+        path = tmp_path / "result"
+        path.write_text("before")
+        code, _, err = optsched_command(*line, option, path)
+        expected = (130, "interrupted") if isinstance(stop, KeyboardInterrupt) else (2, str(path))
+        assert (code, err.strip().count("\n")) == (expected[0], 0)
+        assert expected[1] in err
+        assert [each.name for each in tmp_path.iterdir()] == ["result"]
+        assert path.read_text() == "before"
+
+
+def test_links_modes_and_pipes_stay_what_they_are(tmp_path):
+    target, link, pipe = (tmp_path / name for name in ("target", "link", "pipe"))
+    target.write_text("before")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    write_whole(link, "after")
+    assert link.is_symlink()
+    assert (target.read_text(), target.stat().st_mode & 0o777) == ("after", 0o640)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(pipe, "through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
 def test_a_folder_left_in_its_first_moments_is_taken_up_again(tmp_path):
     """A process killed, or a disk found full, while the manifest was written blocked the folder."""
     for name in ("_sweep.json", "_reproduction.json"):

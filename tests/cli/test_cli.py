@@ -286,6 +286,10 @@ def test_truncated_gzip_is_refused(optsched_command, tmp_path):
         (["compare", "{trace}", "--memory", "64", "--html", "{dir}"], "it is a folder"),
         (["compare", "{trace}", "--memory", "64", "--json", "{dir}/no/x.json"], "no folder"),
         (["compare", "{trace}", "--memory", "64", "--schedules", "{trace}"], "it is not a folder"),
+        (
+            ["compare", "{trace}", "--memory", "64", "--html", "/proc/x.html"],
+            "cannot write /proc/x",
+        ),
         (["compare", "{trace}"], "memory"),
         (["compare", "{dir}/missing.csv", "--memory", "64"], "missing.csv"),
         (["compare", "{dir}", "--memory", "64"], "directory"),
@@ -323,7 +327,7 @@ def test_read_only_folder_is_refused(optsched_command, trace, tmp_path):
     code, _, err = optsched_command(
         "compare", trace, "--memory", 64, "--html", folder / "report.html"
     )
-    assert (code, "no permission" in err) == (2, True)
+    assert (code, "Permission denied; choose" in err) == (2, True)
 
 
 def test_full_disk_is_one_sentence(optsched_command, trace):
