@@ -81,7 +81,7 @@ class Instance:
     Traceback (most recent call last):
         ...
     optsched.errors.InstanceError: request 0: prompts 63 + outputs 1 is more than fits, but the
-    memory holds 63; leave the request out or raise the memory
+    memory holds 63; leave the request out or raise the memory to 64
     """
 
     prompts: IntArray

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_STEP
+from optsched._internal.arrays import MAX_STEP, MAX_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray
+
+
+_LATE = (
+    f"arrivals is {{value}}, beyond step {MAX_STEP}; subtract the first arrival from all of them, "
+    "and divide milliseconds by 1,000"
+)
 
 
 @dataclass(frozen=True)
@@ -47,15 +53,17 @@ def _rules(columns: dict[str, Any], memory: int) -> Iterator[tuple[str, BoolArra
     yield ("prompts", prompts < 0, "prompts is {value}, but cannot be negative")
     yield ("outputs", outputs < 1, "outputs is {value}, but every request makes at least 1 token")
     # Subtracting instead of adding cannot overflow: both sides lie within 64-bit integers.
+    largest = (prompts.astype(np.float64) + outputs).max(initial=0)
+    raised = f" or raise the memory to {largest:.0f}" if largest <= MAX_TOKENS else ""
     yield (
         "prompts",
         (outputs >= 1) & (prompts >= 0) & (outputs > memory - prompts),
         "prompts {value} + outputs {outputs} is more than fits, but the memory holds {memory}; "
-        "leave the request out or raise the memory",
+        f"leave the request out{raised}",
     )
     if (arrivals := columns.get("arrivals")) is not None:
         yield ("arrivals", arrivals < 0, "arrivals is {value}, before time zero")
-        yield ("arrivals", arrivals > MAX_STEP, f"arrivals is {{value}}, beyond step {MAX_STEP}")
+        yield ("arrivals", arrivals > MAX_STEP, _LATE)
     if (weights := columns.get("weights")) is not None:
         yield (
             "weights",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import NoReturn
 
@@ -73,7 +74,9 @@ def main() -> NoReturn:
         code, sentence = INTERRUPTED, "interrupted"
     except click.ClickException as error:
         sentence = error.format_message()
-        if isinstance(error, click.UsageError) and error.ctx is not None:
+        if spaced := re.search(r"\S+(, [^\s-]\S*)+", " ".join(sys.argv[1:])):
+            sentence = f"a list has no spaces; write {spaced[0].replace(', ', ',')}"
+        elif isinstance(error, click.UsageError) and error.ctx is not None:
             sentence = f"{sentence.rstrip('.')}; see {error.ctx.command_path} --help"
     except OptschedError as error:
         code, sentence = NO if isinstance(error, InfeasibleError) else BAD_INPUT, str(error)

@@ -120,7 +120,7 @@ def _routings(policies: str, lookahead: Any, patience: int | None) -> list[Routi
 
     windows = lookahead if isinstance(lookahead, list) else [lookahead]
     routings: list[Routing] = []
-    for name in policies.split(","):
+    for name in map(str.strip, policies.split(",")):
         if name != "bf-io":
             routings.append(get_routing(name))
             continue

@@ -59,9 +59,10 @@ def regret(
 ) -> int:
     """Compare online policies with the optimum in hindsight."""
     from optsched.experiments.regrets import overload_threshold
+    from optsched.policies import split_names
 
     check_writable(html)
-    names = policies.split(",")
+    names = split_names(policies)
     options["seeds"] = range(seed, seed + seeds) if seeds > 0 else seeds
     with output.progress() as update:
         result = optsched.regret(source, names, on_progress=update, **options)

@@ -237,10 +237,10 @@ def _note_odd_arrivals(output: Output, instance: Instance) -> None:
     if first > max(last - first, idle):
         output.note(
             f"the first request arrives at step {first:,}; where these are times of day, subtract "
-            "the first one"
+            "the first arrival from all of them"
         )
     elif last > 0 and instance.seconds_per_step != TICK and instance.load < UNLOADED:
         output.note(
             f"the load is {instance.load:.2g}: hardly any requests meet; arrival counts steps, "
-            "arrival_s seconds"
+            "arrival_s seconds (divide milliseconds by 1,000)"
         )

@@ -87,7 +87,8 @@ class SolveParams:
         Instances: consider only schedules that complete by this step. None considers all: the
         steps that have to be modelled are then proven, not guessed.
     lateness, penalty
-        Instances: with "per-step" or "per-request" a deadline may be missed at this price.
+        Instances: with "per-step" or "per-request" a deadline may be missed at this price, which
+        must then be positive.
     epsilon
         Relative error that the method "scaled-dp" may make.
     solver
@@ -139,6 +140,16 @@ class SolveParams:
             raise OptschedError(f"unknown lateness {self.lateness!r}: {known}")
         if not self.penalty >= 0:
             raise OptschedError(f"penalty is {self.penalty}, but cannot be negative")
+        if self.lateness == "forbidden" and self.penalty:
+            raise OptschedError(
+                f"penalty is {self.penalty:g}, but no deadline may be missed; pass a lateness, "
+                "such as per-request, or leave the penalty out"
+            )
+        if self.lateness != "forbidden" and not self.penalty:
+            raise OptschedError(
+                f"lateness is {self.lateness!r} without a penalty, which would drop the deadlines; "
+                "pass a penalty, such as 10"
+            )
         if not 0 < self.epsilon < math.inf:
             raise SolverError(f"epsilon is {self.epsilon!r}, but must be a positive number")
         for name, good, wish in (

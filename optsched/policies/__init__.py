@@ -127,10 +127,10 @@ def _of_function(function: Callable[[Any], Any]) -> Policy:
 def split_names(names: str) -> list[str]:
     """Split a list of policies as on the command line; parameters keep their commas.
 
-    >>> split_names("area,alpha-beta-clearing:0.1,0.2,a-min")
+    >>> split_names("area, alpha-beta-clearing:0.1,0.2,a-min")
     ['area', 'alpha-beta-clearing:0.1,0.2', 'a-min']
     """
-    return re.split(r",(?![\d.])", names)
+    return re.split(r"\s*,\s*(?![\s\d.])", names.strip())
 
 
 def get_policies(policies: Any = None) -> list[Policy]:

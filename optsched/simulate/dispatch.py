@@ -208,6 +208,6 @@ def check_knowledge(policy: Policy, intervals: str | None, rule: Rule = "prefix"
     with_rule(policy, rule)
     if knows == "intervals" and intervals is None:
         raise PolicyError(
-            f"policy {policy.name!r} plans with intervals of the outputs; say what it may know, "
+            f"policy {policy.name!r} plans with intervals of the outputs; pass intervals, "
             "such as common:1,1000 or relative:0.5 (exact: the outputs themselves)"
         )

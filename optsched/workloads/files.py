@@ -40,7 +40,11 @@ def opened(path: Path) -> Iterator[BufferedReader]:
                     raise InstanceError(f"{path} is empty; it needs a header line and requests")
                 yield reader
     except FileNotFoundError:
-        raise InstanceError(f"there is no file {path}; check its name") from None
+        from optsched.workloads.families import FAMILIES
+
+        is_family = str(path).partition(",")[0].strip() in FAMILIES
+        hint = f"for the family write family:{path}" if is_family else "check its name"
+        raise InstanceError(f"there is no file {path}; {hint}") from None
     except IsADirectoryError:
         raise InstanceError(f"{path} is a directory; name a file in it") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from optsched.errors import InstanceError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
 
@@ -195,6 +196,33 @@ CSV_FORMATS = (
 )
 
 
+#: What other tools call the columns of a native trace.
+_ALIASES = {
+    "prompt_tokens": r"(num_)?(input|prompt|context)s?(_?(tokens?|len|length))?",
+    "output_tokens": r"(num_)?(output|completion|generated|generation|response|decode)s?"
+    r"(_?(tokens?|len|length))?",
+    "arrival_s": r"(arrival|arrived|timestamp|time|start)(_?(at|time|timestamp|s|sec|seconds))?",
+}
+
+
+def _instead(name: str, known: Iterable[str]) -> str:
+    """Say what an unknown column must be called, and what its values must be."""
+    plain = name.strip().lower().replace(" ", "_").replace("-", "_")
+    if re.search("[;\t|]", name):
+        return "separate columns by commas"
+    column, power = plain, 1
+    for suffix, unit in (("_ms", 10**3), ("_us", 10**6), ("_ns", 10**9)):
+        if plain.endswith(suffix):
+            column, power = plain.removesuffix(suffix), unit
+    for native, pattern in _ALIASES.items():
+        if plain == native or (re.fullmatch(pattern, column) and native in known):
+            if power > 1:
+                return f"name it {native} and divide its values by {power:,}"
+            steps = ", or arrival if it counts steps" if native == "arrival_s" else ""
+            return f"name it {native}{steps}"
+    return nearest(name, known)
+
+
 def recognised(header: list[str], source: str) -> TraceFormat:
     """Tell which format a header line belongs to."""
     form = max(CSV_FORMATS, key=lambda form: len(form.kinds.keys() & set(header)))
@@ -204,7 +232,7 @@ def recognised(header: list[str], source: str) -> TraceFormat:
         # Without any known column the format itself is unclear.
         names = known if known & set(header) else {n for form in CSV_FORMATS for n in form.required}
         raise InstanceError(
-            f"{where}: unknown column {unknown[0]!r}; {nearest(unknown[0], names)}",
+            f"{where}: unknown column {unknown[0]!r}; {_instead(unknown[0], names)}",
             column=unknown[0],
         )
     if missing := [name for name in form.required if name not in header]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import re
 import sys
 import warnings
 from dataclasses import dataclass, field
@@ -162,7 +163,10 @@ class Trace:
         while rule := next(self._broken_rules(fields, memory), None):
             column = self.form.column(rule.column, self.header)
             for index in np.flatnonzero(rule.mask).tolist():
-                self.faults[int(rows[index])] = (column, rule.describe(index))
+                # Column and value are named as they stand in the file.
+                reason = re.sub(r"^\w+ is \S+, (?!but |which )", "is ", rule.describe(index))
+                reason = re.sub(r"^\w+ is \S+, but ", "", reason)
+                self.faults[int(rows[index])] = (column, reason)
             rows = rows[~rule.mask]
             fields = {name: values[~rule.mask] for name, values in fields.items()}
         return fields

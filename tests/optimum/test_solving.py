@@ -216,6 +216,8 @@ PARAMS = ("lateness", "penalty", "threads", "gap_limit")
         ({"objective": "weighted-latency", "method": "exact"}, "exact minimises total latency"),
         ({"lateness": "never"}, "unknown lateness 'never'"),
         ({"penalty": -1.0, "lateness": "per-step"}, "penalty is -1.0, but cannot be negative"),
+        ({"lateness": "per-request"}, "would drop the deadlines; pass a penalty, such as 10"),
+        ({"penalty": 2.0}, "penalty is 2, but no deadline may be missed; pass a lateness, such as"),
         ({"threads": 0}, "threads is 0"),
         ({"gap_limit": 0.1}, r"gap_limit is 0\.1, but does not apply to an Instance; leave it out"),
         ({"params": 3}, r"params is 3, but must be SolveParams\(...\)"),

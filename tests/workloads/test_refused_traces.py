@@ -30,7 +30,7 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
         ("a,b\n1,2\n", "line 1: unknown column 'a'; known: ContextTokens,"),
         (
             "prompt_tokens,output_token\n1,2\n",
-            "line 1: unknown column 'output_token'; did you mean 'output_tokens'?",
+            "line 1: unknown column 'output_token'; name it output_tokens",
         ),
         ("prompt_tokens\n1\n", "line 1: column 'output_tokens' of the optsched CSV format is miss"),
         ("TIMESTAMP,ContextTokens\n1,2\n", "column 'GeneratedTokens' of the Azure LLM inference"),
@@ -43,7 +43,7 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
         (NATIVE + "7\n1,1\n", "line 4: the row has 1 cells, but the header has 2"),
         (
             NATIVE.replace("\n5", "\n\n5") + "7,0\n",
-            "line 5, column output_tokens, value '0': outputs is 0, but every request makes at",
+            "line 5, column output_tokens, value '0': every request makes at least 1",
         ),
         (NATIVE + "12.5,1\n", "line 4, column prompt_tokens, value '12.5': must be a whole num"),
         (NATIVE + "abc,1\n", "line 4, column prompt_tokens, value 'abc': must be a whole number"),
@@ -52,11 +52,11 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
         (NATIVE + "1,inf\n", "line 4, column output_tokens, value 'inf': must be a whole number"),
         (NATIVE + "1,0x1\n", "line 4, column output_tokens, value '0x1': must be a whole number"),
         (NATIVE + "1," + "9" * 30 + "\n", "line 4, column output_tokens, value '9+': must be"),
-        (NATIVE + "-1,1\n", "line 4, column prompt_tokens, value '-1': prompts is -1, but cannot"),
+        (NATIVE + "-1,1\n", "line 4, column prompt_tokens, value '-1': cannot be negative"),
         (
             NATIVE + "98,3\n",
             "line 4, column prompt_tokens, value '98': prompts 98 . outputs 3 is more than fits, "
-            "but the memory holds 100; leave the request out or raise the memory",
+            "but the memory holds 100; leave the request out or raise the memory to 101",
         ),
         (ROWS.format("arrival", -1, 2), "line 2, column arrival, value '-1': .*before time zero"),
         (ROWS.format("arrival", 9, 2), "line 3, column arrival, value '2': .* sort the requests"),
@@ -65,8 +65,8 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
         (ROWS.format("arrival_s", 1, "1e300"), "line 3, column arrival_s, value '1e300': .*beyond"),
         (ROWS.format("arrival_s", 1, "soon"), "line 3, column arrival_s, value 'soon': must be a "),
         (ROWS.format("arrival_s", 1, "nan"), "line 3, column arrival_s, value 'nan': must be a fi"),
-        (ROWS.format("weight", 1, 0), "line 3, column weight, value '0': weights is 0.0, but must"),
-        (ROWS.format("deadline", 1, 0), "line 3, column deadline, value '0': deadlines is 0, but"),
+        (ROWS.format("weight", 1, 0), "line 3, column weight, value '0': must be positive"),
+        (ROWS.format("deadline", 1, 0), "line 3, column deadline, value '0': steps count from 1"),
         (ROWS.format("output_lower", 1, 3), "line 3, column output_lower, value '3': .* above"),
         (ROWS.format("output_upper", 1, 1), "line 3, column output_upper, value '1': .* below"),
         (ROWS.format("label", "a", '"b'), "line 3, column label, value 'b.n': must be UTF-8 text"),
@@ -134,7 +134,7 @@ def test_errors_carry_column_request_value_and_reason(trace):
         read_trace(trace(NATIVE + "7,0\n"), 100)
     error = caught.value
     assert (error.column, error.request, error.value) == ("output_tokens", 2, "0")
-    assert error.reason == "outputs is 0, but every request makes at least 1 token"
+    assert error.reason == "every request makes at least 1 token"
 
 
 def test_the_first_row_at_fault_is_named_whatever_is_wrong_with_later_ones(trace):

@@ -85,9 +85,8 @@ class Problem(NamedTuple):
 def too_large(instance: Instance) -> OptschedError:
     """Say that the dynamic program is out of reach."""
     return OptschedError(
-        f"the configuration bound is for small memories: a memory of {instance.memory} and "
-        f"{int(instance.outputs.sum())} output tokens are too much for its dynamic program; use "
-        "bound(instance) or merge tokens"
+        f"a memory of {instance.memory:,} and {int(instance.outputs.sum()):,} output tokens are "
+        "too much for the dynamic program of the configuration bound; use bound(instance)"
     )
 
 

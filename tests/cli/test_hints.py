@@ -1,0 +1,144 @@
+"""Typical mistakes: the hint of the sentence, followed to the letter, works."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+FILES = {
+    "input.csv": "input_tokens,output_tokens\n12,5\n20,6\n",
+    "ms.csv": "prompt_tokens,output_tokens,arrival_ms\n12,5,1700\n20,6,1900\n",
+    "epoch.csv": "prompt_tokens,output_tokens,arrival_s\n12,5,1700000000000\n20,6,1700000000200\n",
+    "made.csv": "prompt_tokens,num_generated_tokens\n12,5\n20,6\n",
+    "when.csv": "prompt_tokens,output_tokens,timestamp\n12,5,0\n20,6,0.2\n",
+    "other.csv": "prompt_tokens;output_tokens\n12;5\n20;6\n",
+    "broken.csv": "prompt_tokens,output_tokens\n12,-3\n20,6\n",
+    "large.csv": "prompt_tokens,output_tokens\n12,5\n20,600\n9,60\n",
+    "due.csv": "prompt_tokens,output_tokens,deadline\n5,2,2\n5,2,3\n",
+    "sweep.toml": 'instances = [{family = "uniform", n = 5}]\npolicies = [{name = "area"}]\n',
+}
+FAMILY = "family:uniform,n=5"
+
+
+def renamed(found, line):
+    """Name a column as the hint says, and divide its values."""
+    path = Path(line.split()[1])
+    header, *rows = [row.split(",") for row in path.read_text().splitlines()]
+    old, new, *power = found.groups()
+    at = header.index(old)
+    header[at] = new
+    if power and power[0]:
+        for row in rows:
+            row[at] = str(float(row[at]) / int(power[0].replace(",", "")))
+    path.write_text("\n".join(",".join(row) for row in [header, *rows]))
+    return line
+
+
+def from_zero(found, line):
+    """Subtract the first arrival, and divide milliseconds."""
+    path = Path(line.split()[1])
+    header, *rows = [row.split(",") for row in path.read_text().splitlines()]
+    first = int(rows[0][2])
+    shifted = [[*row[:2], str((int(row[2]) - first) / 1000)] for row in rows]
+    path.write_text("\n".join(",".join(row) for row in [header, *shifted]))
+    return line
+
+
+def commas(found, line):
+    path = Path(line.split()[1])
+    path.write_text(path.read_text().replace(";", ","))
+    return line
+
+
+def created(found, line):
+    Path(found[1]).mkdir()
+    return line
+
+
+def added(option):
+    """Add an option, with the value that the hint names."""
+    return lambda found, line: " ".join([line, option, *found.groups()])
+
+
+def with_value(value):
+    """Add the option that the hint names, with a value of one's own."""
+    return lambda found, line: f"{line} {found[1]} {value}"
+
+
+def changed(old):
+    """Put what the hint writes in the place of what was written."""
+    return lambda found, line: line.replace(old, found[1])
+
+
+NAME = r"unknown column '(\w+)'; name it (\w+)(?: and divide its values by ([\d,]+))?"
+MISTAKES = [
+    ("bound input.csv --memory 99", NAME, renamed),
+    ("bound ms.csv --memory 99", NAME, renamed),
+    ("bound made.csv --memory 99", NAME, renamed),
+    ("bound when.csv --memory 99", NAME, renamed),
+    ("bound other.csv --memory 99", "separate columns by commas", commas),
+    (
+        "bound epoch.csv --memory 99",
+        "subtract the first arrival from all of them, and divide milliseconds by 1,000",
+        from_zero,
+    ),
+    ("bound broken.csv --memory 99", r"\((--skip-invalid) leaves", added("")),
+    ("bound large.csv --memory 99", r"raise the memory to (\d+)", added("--memory")),
+    (f"bound {FAMILY} --memory 9", r"raise the memory to (\d+)", added("--memory")),
+    (
+        "bound large.csv",
+        r"pass the memory \((--memory) M\)",
+        with_value("999"),
+    ),
+    ("bound uniform,n=5", r"for the family write (\S+)", changed("uniform,n=5")),
+    (
+        f"compare {FAMILY} --policies mc-sf, area",
+        r"a list has no spaces; write (\S+)",
+        changed("mc-sf, area"),
+    ),
+    (f"compare {FAMILY} --policies aera", "did you mean '(.*?)'", changed("aera")),
+    (f"comapre {FAMILY}", "Did you mean '(.*?)'", changed("comapre")),
+    (f"bound {FAMILY} --json new/x.json", r"no folder (\S+); create it first", created),
+    (f"compare {FAMILY} --policies a-min", r"pass intervals, such as (\S+)", added("--intervals")),
+    (f"simulate {FAMILY} --policy vllm", r"pass a clock, such as (\S+)", added("--clock")),
+    (
+        f"simulate {FAMILY} --policy fcfs --until 9",
+        "add (--clock)",
+        with_value("unit"),
+    ),
+    (
+        "solve due.csv --memory 9 --lateness per-request",
+        r"pass a penalty, such as (\d+)",
+        added("--penalty"),
+    ),
+    (
+        "solve due.csv --memory 9 --penalty 3",
+        r"pass a lateness, such as ([\w-]+)",
+        added("--lateness"),
+    ),
+    (f"export {FAMILY} --out x.txt", r"must end in (\.mps) or", changed(".txt")),
+    (
+        f"export {FAMILY} --out x.lp --model batch",
+        "add (--size) K",
+        with_value("2"),
+    ),
+    ("sweep sweep.toml --out done --jobs 1", r"resume it \((--resume)\)", added("")),
+]
+
+
+@pytest.mark.parametrize(("line", "hint", "follow"), MISTAKES, ids=[line for line, *_ in MISTAKES])
+def test_a_hint_that_is_followed_works(optsched_command, tmp_path, monkeypatch, line, hint, follow):
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+    if line.startswith("sweep"):
+        assert optsched_command(*shlex.split(line))[0] == 0
+    code, _, err = optsched_command(*shlex.split(line))
+    assert (code, err.count("\n")) == (2, 1)
+    found = re.search(hint, err)
+    assert found, err
+    code, _, err = optsched_command(*shlex.split(follow(found, line)))
+    assert code == 0, err
