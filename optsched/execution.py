@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.views import draw, html
+from optsched._internal.views import draw, html, write
 from optsched.errors import OptschedError, PolicyError
 from optsched.instance import Instance
 from optsched.schedule import Schedule, Violation
@@ -159,6 +159,16 @@ class Run(ABC):
     @abstractmethod
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot the run on axes; None makes a new figure."""
+
+    def to_html(self, path: str | Path) -> None:
+        """Write numbers and plots of the run as one HTML file that needs no network.
+
+        Parameters
+        ----------
+        path
+            Where to write it; the file is whole or not there.
+        """
+        write("run_page", path, self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

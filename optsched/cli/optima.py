@@ -12,7 +12,7 @@ import click
 import optsched
 from optsched._internal.numbers import at_least, proven
 from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable
-from optsched.cli.options import TRACE, command, option, path
+from optsched.cli.options import HTML, TRACE, command, option, path
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ OBJECTIVES = "total-latency, weighted-latency or makespan."
     ),
     option("--penalty P", 0.0, "Penalty of a missed deadline."),
     path("--certificate", "Write the proof of the bound."),
+    HTML,
     runs=(
         "solve family:uniform,n=6",
         "solve trace.csv --memory 16492 --limit 8 --time-limit 20 --json result.json",
@@ -49,6 +50,7 @@ def solve(
     objective: Any,
     method: str,
     certificate: str | None,
+    html: str | None,
     **params: Any,
 ) -> int:
     """Find the best schedule and prove how good it is.
@@ -57,6 +59,7 @@ def solve(
     the search, and keep the best schedule and the best bound.
     """
     check_writable(certificate)
+    check_writable(html)
     with output.progress("solving") as update:
         try:
             result = optsched.solve(
@@ -75,6 +78,8 @@ def solve(
     output.say(str(result))
     if certificate is not None:
         _write_certificate(result, certificate, output)
+    if html is not None:
+        result.to_html(html)
     output.result({**result.to_dict(), "explanation": _explanation(result, output)})
     return INTERRUPTED if result.status == "interrupted" else DONE
 

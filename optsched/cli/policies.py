@@ -50,8 +50,8 @@ def compare(
 
     schedules = known.pop("schedules")
     timed = _on_clock(known)
-    if timed and (html is not None or schedules is not None):
-        raise OptschedError("--html and --schedules are for comparisons in steps; leave --clock")
+    if timed and schedules is not None:
+        raise OptschedError("--schedules is for comparisons in steps; leave --clock out")
     chosen = compared(
         None if policies is None else split_names(policies), known["intervals"], known.get("clock")
     )
@@ -71,16 +71,17 @@ def compare(
     if comparison is None:
         runs, times = tuple(done.results), tuple(done.seconds)
         comparison = (
-            ClockComparison(instance, runs[0].clock, runs, times, known["warm_up"])
+            ClockComparison(
+                instance, runs[0].clock, runs, times, known["warm_up"], known["intervals"]
+            )
             if timed
             else StepComparison(instance, known["bound"], runs, times, (), known["intervals"])
         )
-    if isinstance(comparison, StepComparison):
-        if folder is not None:
-            for schedule in comparison.schedules:
-                schedule.to_json(folder / f"{schedule.policy}.json")
-        if html is not None:
-            comparison.to_html(html)
+    if isinstance(comparison, StepComparison) and folder is not None:
+        for schedule in comparison.schedules:
+            schedule.to_json(folder / f"{schedule.policy}.json")
+    if html is not None:
+        comparison.to_html(html)
     output.say(str(comparison))
     output.result(comparison.to_dict())
     return done.code
@@ -119,14 +120,23 @@ def _folder(name: str | None) -> Path | None:
     ),
     option("--alpha X", float, "Share of memory that alpha-... policies protect."),
     option("--beta X", float, "Probability that alpha-beta-clearing preempts a request."),
+    HTML,
     LOG,
     runs=(
         "simulate trace.csv --memory 16492 --policy area --log attempts.csv",
         "simulate family:uniform,n=50 --policy a-min --intervals relative:0.5",
     ),
 )
-def simulate(instance: Instance, output: Output, policy: str, log: str | None, **known: Any) -> int:
+def simulate(
+    instance: Instance,
+    output: Output,
+    policy: str,
+    html: str | None,
+    log: str | None,
+    **known: Any,
+) -> int:
     """Run one policy and keep all that happened."""
+    check_writable(html)
     check_log(log)
     chosen = _with_settings(policy, known)
     measured = take(known, "warm_up") if _on_clock(known) else {}
@@ -135,6 +145,8 @@ def simulate(instance: Instance, output: Output, policy: str, log: str | None, *
         metrics = run.metrics(**measured)
     if log is not None:
         run.to_log(log)
+    if html is not None:
+        run.to_html(html)
     output.say(str(run))
     output.result(metrics)
     if run.decisions is not None and run.decisions.interrupted:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from math import inf, isnan
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from optsched._internal.views import draw, html, write
 from optsched.errors import PolicyError, nearest
 from optsched.execution import Run
+from optsched.policies import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,14 +29,16 @@ class Comparison(ABC, Generic[AnyRun]):
     """Runs of several policies side by side.
 
     `comparison["area"]` is the run of a policy, iteration goes over all runs, and `best` is the
-    one with the fewest unfinished requests and then the least mean latency. In steps it also has a
-    proven `bound` and the `gap` of each policy; on a cluster there may be several traces.
+    one with the fewest unfinished requests and then the least mean latency, without the
+    `references`, which know more than the others. In steps it also has a proven `bound` and the
+    `gap` of each policy; on a cluster there may be several traces.
     """
 
     _table: str  # the names of its table, its plot and its page in `optsched.report`
     _plot: str
     _page: str
     runs: Sequence[AnyRun] | Mapping[str, Sequence[AnyRun]]
+    intervals: str | None = None  # what policies know of the outputs; None: all that they need
 
     def by_policy(self) -> dict[str, AnyRun]:
         """Return the run of each policy, in the order in which they were asked for.
@@ -53,9 +58,33 @@ class Comparison(ABC, Generic[AnyRun]):
         return list(self.by_policy())
 
     @property
+    def references(self) -> list[str]:
+        """Names of the policies that know the outputs beside others that know intervals only."""
+        if self.intervals in (None, "exact"):
+            return []
+        known = {name for name, policy in POLICIES.items() if policy.needs.knows == "hindsight"}
+        return [name for name in self.policies if re.split("[:+]", name)[0] in known]
+
+    @property
     def best(self) -> AnyRun:
-        """The run with the fewest unfinished requests, then with the least mean latency."""
-        return min(self, key=lambda run: (run.unfinished, run.mean_latency))
+        """The first of `ranked`: never a reference beside other policies."""
+        return self.ranked()[0]
+
+    def ranked(self) -> list[AnyRun]:
+        """Return the runs by unfinished requests, then by mean latency; references come last.
+
+        Returns
+        -------
+        list
+            One run per policy; on a cluster those on the first trace.
+        """
+        references = self.references
+
+        def place(run: AnyRun) -> tuple[bool, int, float]:
+            latency = run.mean_latency
+            return run.policy in references, run.unfinished, inf if isnan(latency) else latency
+
+        return sorted(self, key=place)
 
     def __getitem__(self, policy: str) -> AnyRun:
         """Return the run of a policy by its name."""
@@ -132,6 +161,12 @@ class Comparison(ABC, Generic[AnyRun]):
             Where to write it; the file is whole or not there.
         """
         write(self._page, path, self)
+
+
+def deadlines_met(instance: Instance, metrics: dict[str, Any]) -> dict[str, int]:
+    """Return how many requests met their deadlines, where they have any."""
+    missed = metrics.get("missed_deadlines")
+    return {} if missed is None else {"met_deadlines": len(instance) - missed}
 
 
 def describe_instance(instance: Instance, last_arrival: float) -> dict[str, Any]:

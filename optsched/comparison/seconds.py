@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.views import text
-from optsched.comparison.base import Comparison, describe_instance
+from optsched.comparison.base import Comparison, deadlines_met, describe_instance
 from optsched.instance import Instance
 from optsched.simulate import run
 from optsched.simulate.rolling import raise_if_interrupted
 from optsched.simulate.seconds.execution import ClockedRun
+from optsched.workloads.clock_load import load_on_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,23 +32,34 @@ class ClockComparison(Comparison[ClockedRun]):
     runs: tuple[ClockedRun, ...]
     seconds: tuple[float, ...]
     warm_up: float = 0.0
+    intervals: str | None = None
 
     _table, _plot, _page = "clock_table", "plot_clock_comparison", "clock_page"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the requests' times as plain data; the bound is None."""
+        references = self.references
         return {
             "instance": describe_instance(self.instance, float(self.runs[0].arrivals[-1])),
             "clock": {"name": self.clock.name, "unit": self.clock.unit},
             "bound": None,
             "policies": [
-                {**run.metrics(self.warm_up), "seconds": seconds}
+                {
+                    **metrics,
+                    **deadlines_met(self.instance, metrics),
+                    "seconds": seconds,
+                    **({"reference": True} if run.policy in references else {}),
+                }
                 for run, seconds in zip(self.runs, self.seconds, strict=True)
+                for metrics in [run.metrics(self.warm_up)]
             ],
         }
 
     def __str__(self) -> str:
-        return f"{self.instance}\n\n{text('clock_table', self)}"
+        about = [line for line in str(self.instance).splitlines() if line.split()[0] != "load"]
+        if load := load_on_clock(self.instance, self.clock):  # which steps say nothing of
+            about.append(f"  load      {load}")
+        return "\n".join([*about, "", text("clock_table", self)])
 
 
 def compare_on_clock(
@@ -76,4 +88,4 @@ def compare_on_clock(
         if on_result is not None:
             on_result(clocked, times[-1])
         raise_if_interrupted(clocked)
-    return ClockComparison(instance, clock, tuple(runs), tuple(times), warm_up)
+    return ClockComparison(instance, clock, tuple(runs), tuple(times), warm_up, intervals)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from optsched._internal.numbers import percent, proven
-from optsched._internal.views import draw
+from optsched._internal.views import draw, write
 from optsched.errors import OptschedError
 from optsched.optimum.gap import GapExplanation, explain_gap
 from optsched.solution import Solution
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import FloatArray
@@ -122,6 +124,16 @@ class Optimum(Solution):
             The axes drawn on.
         """
         return draw("plot_history", self, ax)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write both ends of the interval over time, and where the gap comes from, as an HTML file.
+
+        Parameters
+        ----------
+        path
+            Where to write it; the file needs no network, and is whole or not there.
+        """
+        write("optimum_page", path, self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, ready for JSON; starts in the order of the instance."""

@@ -36,6 +36,7 @@ _SYMBOLS = {
     "*": "star",
     "p": "pentagon",
     "h": "hexagon",
+    "|": "line-ns-open",
 }
 _STEPS = {"steps-pre": "vh", "steps-post": "hv"}
 _VERTICAL = {"top": "top", "bottom": "bottom", "center": "middle"}

@@ -17,29 +17,54 @@ import numpy as np
 
 from optsched._internal.numbers import at_least, percent
 from optsched._version import __version__
+from optsched.cluster.results import ClusterRun
+from optsched.errors import OptschedError
 from optsched.report.curves import MAX_STACKED, growing_bars
 from optsched.report.interactive import Figure, plot_of, short
 from optsched.report.regrets import plot_regret, plot_regret_ratio
-from optsched.report.runs import MAX_WORKERS, plot_loads, plot_lookahead, plot_power
+from optsched.report.runs import (
+    MAX_WORKERS,
+    plot_batches,
+    plot_clock_comparison,
+    plot_clocked_usage,
+    plot_loads,
+    plot_lookahead,
+    plot_mean_latency,
+    plot_power,
+    plot_waiting,
+)
 from optsched.report.schedules import (
     plot_comparison,
+    plot_decision_times,
+    plot_gap,
+    plot_history,
     plot_latency,
     plot_memory,
     plot_schedule,
-    ranked,
 )
 from optsched.report.style import step_unit
-from optsched.report.tables import cluster_table, comparison_table, regret_table
+from optsched.report.tables import (
+    blame_table,
+    clock_table,
+    cluster_table,
+    comparison_table,
+    facts_table,
+    regret_table,
+)
+from optsched.workloads.clock_load import load_on_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from jinja2 import Template
     from markupsafe import Markup
 
-    from optsched.comparison import ClusterComparison, StepComparison
+    from optsched.comparison import ClockComparison, ClusterComparison, StepComparison
+    from optsched.execution import Execution
     from optsched.experiments.regrets import Regret
+    from optsched.optimum.result import Optimum
     from optsched.schedule import Schedule
+    from optsched.simulate.seconds.execution import ClockedRun
 
 _ROWS = 100  # requests drawn where they are too many to be stacked
 _BINS = 2000
@@ -101,6 +126,94 @@ def cluster_page(comparison: ClusterComparison, lookaheads: ClusterComparison | 
     )
 
 
+def clock_page(comparison: ClockComparison) -> str:
+    """Return the page of a comparison on a clock."""
+    names = comparison.policies
+    figures = {"latency": _drawn(names, plot_clock_comparison, comparison)}
+    figures["latency"]["layout"]["height"] = 130 + 38 * len(names)
+    for bars in figures["latency"]["data"]:
+        if bars["type"] == "bar":
+            bars["meta"] = [run.policy for run in comparison.ranked() if run.completed.any()]
+    return render_page(
+        "clock.html.j2",
+        comparison=comparison,
+        content=comparison.to_dict(),
+        instance=comparison.instance,
+        policies=names,
+        best=comparison.best,
+        load=load_on_clock(comparison.instance, comparison.clock),
+        table=clock_table(comparison),
+        figures=figures | _over_time(comparison.runs),
+    )
+
+
+def _over_time(runs: Sequence[ClockedRun]) -> dict[str, Figure]:
+    """Draw what runs on a clock do over time."""
+    names = [run.policy for run in runs]
+    return {
+        "waiting": _drawn(names, plot_waiting, runs, link="time"),
+        "memory": _drawn(names, plot_clocked_usage, runs, link="time"),
+        "arrivals": _drawn(names, plot_mean_latency, runs),
+    }
+
+
+def _of_schedule(schedule: Schedule) -> dict[str, Figure]:
+    """Draw a schedule."""
+    return {
+        "schedule": _drawn([], plot_schedule, schedule, sample=_ROWS, link="time"),
+        "memory": _drawn([], plot_memory, schedule, bins=_BINS, link="time"),
+        "distribution": _drawn([], plot_latency, schedule),
+    }
+
+
+def run_page(run: Execution | ClockedRun | ClusterRun) -> str:
+    """Return the page of one run."""
+    figures: dict[str, Figure] = {}
+    if run.clock is not None:
+        figures = _over_time([run]) | {"batches": _drawn([], plot_batches, run, link="time")}
+    elif isinstance(run, ClusterRun):
+        figures["power"] = _drawn([], plot_power, run)
+        if run.loads is not None:
+            figures["loads"] = _drawn([], plot_loads, run, workers=MAX_WORKERS)
+    elif not run.unfinished:
+        figures = _of_schedule(run.schedule)
+    decisions = getattr(run, "decisions", None)
+    if decisions is not None and decisions.counts.seconds:
+        figures["decisions"] = _drawn([], plot_decision_times, decisions)
+    return render_page(
+        "run.html.j2",
+        run=run,
+        content=run.to_dict(),
+        instance=run.instance,
+        policies=[],
+        table=facts_table(run),
+        decisions=decisions,
+        figures=figures,
+    )
+
+
+def optimum_page(result: Optimum) -> str:
+    """Return the page of an interval around the optimum: how it closed, and where the gap is."""
+    figures = {"history": _drawn([], plot_history, result)}
+    try:
+        explanation = result.explain()
+    except OptschedError as reason:
+        said, table = str(reason), None
+    else:
+        said, table = str(explanation), blame_table(explanation)
+        figures["gap"] = _drawn([], plot_gap, explanation)
+    return render_page(
+        "optimum.html.j2",
+        result=result,
+        content=result.to_dict(),
+        instance=result.schedule.instance,
+        policies=[],
+        said=[line[:1].upper() + line[1:] for line in said.splitlines()],
+        table=table,
+        figures=figures | _of_schedule(result.schedule),
+    )
+
+
 def regret_page(result: Regret) -> str:
     """Return the page of regret."""
     figures = {}
@@ -129,7 +242,7 @@ def make_figures(comparison: StepComparison) -> dict[str, Figure]:
     latency["layout"]["height"] = 130 + 38 * len(names)
     for bars in latency["data"]:
         if bars["type"] == "bar":
-            bars["meta"] = [schedule.policy for schedule, _ in ranked(comparison)]
+            bars["meta"] = [run.policy for run in comparison.ranked()]
     for note in latency["layout"]["annotations"]:
         note["text"] = note["text"].removeprefix("gap ")  # a phone has no room for it
     memory = _drawn(names, plot_memory, schedules, bins=_BINS, link="time")

@@ -16,6 +16,7 @@ from optsched.report.style import (
     line_of,
     line_styles,
     memory_limit,
+    name_ranked,
     plain,
     prepare,
     styled,
@@ -78,21 +79,23 @@ def plot_batches(run: ClockedRun, ax: Axes | None = None) -> Axes:
 
 def plot_clock_comparison(comparison: ClockComparison, ax: Axes | None = None) -> Axes:
     """Plot the mean latency of each policy as a bar, with its median and 99th percentile."""
-    rows = comparison.to_dict()["policies"]
-    pairs = list(zip(rows, line_styles(comparison.policies), strict=True))
-    pairs.sort(key=lambda pair: (-pair[0]["unfinished"], -(pair[0]["mean_latency"] or 0)))
+    entries = {entry["policy"]: entry for entry in comparison.to_dict()["policies"]}
+    rows = [entries[run.policy] for run in comparison.ranked()]
     ax = prepare(ax, height=0.8 + 0.36 * len(rows))
+    colours = name_ranked(ax, comparison)
     right = max(row["p99_latency"] or 0 for row in rows)
-    for place, (row, style) in enumerate(pairs):
-        if row["mean_latency"] is not None:
-            ax.barh(place, row["mean_latency"], color=style.colour, height=0.62)
-            ax.plot(row["p50_latency"], place, "|", color="black", markersize=11)
-            ax.plot(row["p99_latency"], place, ">", color="black", markersize=4)
+    some = [at for at, row in enumerate(rows) if row["mean_latency"] is not None]
+    if some:
+        means, medians, tails = (
+            [rows[at][f"{of}_latency"] for at in some] for of in ("mean", "p50", "p99")
+        )
+        ax.barh(some, means, color=[colours[at] for at in some], height=0.62)
+        for marks, symbol, size in ((medians, "|", 11), (tails, ">", 4)):
+            ax.plot(marks, some, symbol, color="black", markersize=size)
+    for at, row in enumerate(rows):
         if row["unfinished"]:
             note = f"{row['unfinished']:,} unfinished"
-            ax.text(right * 1.03, place, note, va="center", fontsize=TEXT_SIZE)
-    ax.set_yticks(range(len(rows)), [plain(row["policy"]) for row, _ in pairs])
-    ax.grid(visible=False, axis="y")
+            ax.text(right * 1.03, at, note, va="center", fontsize=TEXT_SIZE)
     ax.set_xlim(0, right * 1.05 or 1)
     ax.set_xlabel(f"latency ({clock_unit(comparison.runs[0])}): mean, median |, 99th percentile >")
     return ax

@@ -23,7 +23,7 @@ from optsched.report.style import (
     line_of,
     line_styles,
     memory_limit,
-    name_bars,
+    name_ranked,
     note_bar,
     plain,
     prepare,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from optsched.comparison import StepComparison
     from optsched.optimum.gap import GapExplanation
     from optsched.optimum.result import Optimum
-    from optsched.report.style import LineStyle
     from optsched.rolling import Decisions
     from optsched.schedule import Schedule
 
@@ -48,35 +47,23 @@ _BINS, _SHARED_BINS = 2000, 250
 _SAMPLE = 40  # requests drawn where they are too many to be stacked
 
 
-def ranked(comparison: StepComparison) -> list[tuple[Schedule, LineStyle]]:
-    """Pair schedules with their looks, the best first."""
-    # Looks are chosen before sorting: other plots of the comparison have its order.
-    return sorted(styled(comparison.schedules), key=lambda pair: pair[0].total_latency)
-
-
 def plot_comparison(comparison: StepComparison, ax: Axes | None = None) -> Axes:
     """Plot the total latency of each policy over the part that is proven to be unavoidable."""
-    pairs = ranked(comparison)
-    ax = prepare(ax, height=1.2 + 0.36 * len(pairs))
-    unavoidable = comparison.bound.value
-    totals = np.array([schedule.total_latency for schedule, _ in pairs])
-    gaps = [percent(comparison.gap(schedule)) for schedule, _ in pairs]
-    rows = np.arange(len(pairs))
+    runs = comparison.ranked()
+    ax = prepare(ax, height=1.2 + 0.36 * len(runs))
+    colours = name_ranked(ax, comparison)
+    unavoidable, rows = comparison.bound.value, np.arange(len(runs))
+    totals = np.array([run.total_latency for run in runs])
+    gaps = [percent(comparison.gap(run)) for run in runs]
     label = f"unavoidable: proven bound, {at_least(unavoidable)}"
-    proven = ax.barh(rows, unavoidable, height=0.68, color=UNAVOIDABLE, label=label)
-    hover(proven, f"no schedule is below {at_least(unavoidable)}<extra></extra>")
-    rest = ax.barh(
-        rows,
-        np.maximum(totals - unavoidable, 0),
-        left=unavoidable,
-        height=0.68,
-        color=[style.colour for _, style in pairs],
-    )
+    bars = ax.barh(rows, unavoidable, height=0.68, color=UNAVOIDABLE, label=label)
+    hover(bars, f"no schedule is below {at_least(unavoidable)}<extra></extra>")
+    over = np.maximum(totals - unavoidable, 0)
+    rest = ax.barh(rows, over, left=unavoidable, height=0.68, color=colours)
     hover(rest, [f"total {total:,}, gap {gap}" for total, gap in zip(totals, gaps, strict=True)])
     ax.axvline(unavoidable, color="black", linewidth=1)
     for row, (total, gap) in enumerate(zip(totals, gaps, strict=True)):
         note_bar(ax, f"gap {gap}", total, row)
-    name_bars(ax, [schedule.policy for schedule, _ in pairs])
     ax.set_xlim(0, totals.max() * 1.2)
     return finish(ax, f"total latency ({step_unit(comparison.instance)})", counts="x")
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.container import Container
 
+    from optsched.comparison import Comparison
     from optsched.instance import Instance
     from optsched.simulate.seconds.execution import ClockedRun
 
@@ -123,6 +124,17 @@ def name_bars(ax: Axes, names: Sequence[str]) -> None:
     ax.set_ylim(len(names) - 0.45, -0.55)
     ax.grid(visible=False, axis="y")
     ax.tick_params(axis="y", length=0)
+
+
+def name_ranked(ax: Axes, comparison: Comparison[Any]) -> list[str]:
+    """Name bars after the policies, the best at the top and references apart; return colours."""
+    looks = dict(zip(comparison.policies, line_styles(comparison.policies), strict=True))
+    names = [run.policy for run in comparison.ranked()]
+    apart = len(names) - len(comparison.references)
+    name_bars(ax, [*names[:apart], *(f"{name} (reference)" for name in names[apart:])])
+    if apart < len(names):
+        ax.axhline(apart - 0.5, **REFERENCE)
+    return [looks[name].colour for name in names[:apart]] + [looks[n].tint for n in names[apart:]]
 
 
 def note_bar(ax: Axes, note: str, end: float, row: int) -> None:

@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,9 +20,21 @@ from optsched._internal.numbers import percent as percent
 from optsched.policies import POLICIES
 
 if TYPE_CHECKING:
-    from optsched.comparison import ClockComparison, ClusterComparison, StepComparison
+    from optsched.comparison import (
+        ClockComparison,
+        ClusterComparison,
+        Comparison,
+        StepComparison,
+    )
     from optsched.experiments.regrets import Regret
     from optsched.experiments.regrets.result import Band
+    from optsched.optimum.gap import GapExplanation
+
+
+REFERENCE = "reference"
+
+
+_BLAMED = 100  # requests
 
 
 class Row(NamedTuple):
@@ -29,8 +42,18 @@ class Row(NamedTuple):
 
     name: str
     cells: list[tuple[Any, str]]
-    best: bool = False
+    mark: str = ""  # of the best, and of references
     note: str = ""  # below the name on a page
+
+    @property
+    def best(self) -> bool:
+        """Whether the row is marked as the best one."""
+        return self.mark not in ("", REFERENCE)
+
+    @property
+    def title(self) -> str:
+        """The name with its mark."""
+        return f"{self.name} ({self.mark})" if self.mark else self.name
 
 
 @dataclass(frozen=True)
@@ -47,7 +70,8 @@ class Table:
 
 # Title, key in the entry of a policy, and how a value is written.
 _Columns = Sequence[tuple[str, str, Callable[[Any], str]]]
-_SECONDS = ("seconds", "seconds", "{:.3f}".format)
+_RUN_TIME = ("run time, s", "seconds", "{:.3f}".format)  # of this machine, no latency
+_DEADLINES = ("deadlines met", "met_deadlines", "{:,}".format)
 _STEPS: _Columns = (
     ("total latency", "total_latency", "{:,}".format),
     ("gap", "gap", percent),
@@ -60,7 +84,8 @@ _STEPS: _Columns = (
     ("peak memory", "peak_memory", "{:,}".format),
     ("utilisation", "utilisation", "{:.1%}".format),
     ("preempted", "preemptions", "{:,}".format),
-    _SECONDS,
+    _DEADLINES,
+    _RUN_TIME,
 )
 _WHERE_ANY = {"preemptions", "unfinished"}  # shown where some policy has some
 _CLOCK: _Columns = (
@@ -73,7 +98,8 @@ _CLOCK: _Columns = (
     ("peak memory", "peak_memory", "{:,}".format),
     ("preempted", "preemptions", "{:,}".format),
     ("unfinished", "unfinished", "{:,}".format),
-    _SECONDS,
+    _DEADLINES,
+    _RUN_TIME,
 )
 _CLUSTER: _Columns = (
     ("imbalance, tokens", "imbalance_tokens", "{:,.0f}".format),
@@ -88,63 +114,80 @@ _CLUSTER: _Columns = (
 
 
 def _policies(
-    entries: list[dict[str, Any]], columns: _Columns, best: str, left_out: Iterable[str] = ()
-) -> tuple[_Columns, list[Row]]:
-    """Return the columns that are shown, and a row per policy."""
-    empty = {key for key in _WHERE_ANY if not any(entry.get(key) for entry in entries)}
-    shown = [column for column in columns if column[1] not in {*left_out, *empty}]
+    comparison: Comparison[Any], columns: _Columns, hidden: Iterable[str] = (), best: str = "best"
+) -> tuple[list[str], list[str], list[Row]]:
+    """Return titles and keys of the columns that are shown, and a row per policy, the best first.
+
+    On a cluster the best is that of least imbalance.
+    """
+    entries = {entry["policy"]: entry for entry in comparison.to_dict()["policies"]}
+    names = [run.policy for run in comparison.ranked()]
+    if best != "best":
+        names.sort(key=lambda name: entries[name][best])
+        best = f"least {best.split('_')[0]}"
+    empty = {key for key in _WHERE_ANY if not any(entry.get(key) for entry in entries.values())}
+    shown = [
+        column
+        for column in columns
+        if column[1] in entries[names[0]] and column[1] not in {*hidden, *empty}
+    ]
     rows = []
-    for entry in entries:
-        name, values = entry["policy"], [entry[key] for _, key, _ in shown]
+    for name in names:
+        values = [entries[name][key] for _, key, _ in shown]
         texts = ("-" if v is None else w(v) for v, (_, _, w) in zip(values, shown, strict=True))
+        mark = REFERENCE if name in comparison.references else best if name == names[0] else ""
         note = POLICIES[name].description if name in POLICIES else ""
-        rows.append(Row(name, list(zip(values, texts, strict=True)), name == best, note))
-    return shown, rows
+        rows.append(Row(name, list(zip(values, texts, strict=True)), mark, note))
+    return ["policy", *(title for title, *_ in shown)], [key for _, key, _ in shown], rows
+
+
+def _remarks(comparison: ClockComparison | StepComparison) -> str:
+    """Say what the columns and marks of a table need said."""
+    reference = "; a reference knows the outputs" if comparison.references else ""
+    count = f"; deadlines met of {len(comparison.instance):,}"
+    return reference + ("" if comparison.instance.deadlines is None else count)
 
 
 def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table:
-    """Return a row per policy, the best marked, and the bound; a page has room for more columns."""
+    """Return a row per policy, and the bound; a page has room for more columns."""
     bound = comparison.bound
     known = f"; outputs known as {comparison.intervals}" if comparison.intervals else ""
-    entries = comparison.to_dict()["policies"]
     hidden = () if page else ("p90_latency", "mean_ttft", "utilisation")
-    shown, rows = _policies(entries, _STEPS, comparison.best.policy, hidden)
+    titles, keys, rows = _policies(comparison, _STEPS, hidden)
     footer = {
         "total_latency": at_least(bound.value),
-        "mean_latency": at_least(bound.value / len(comparison.instance)),
+        "mean_latency": at_least(Fraction(bound.value) / len(comparison.instance)),
         "seconds": f"{bound.seconds:.3f}",
     }
     return Table(
-        ["policy", *(title for title, *_ in shown)],
+        titles,
         rows,
-        f"latency in steps; gap = (total - bound) / total; bound: {bound.method}{known}",
-        ["proven bound", *(footer.get(key, "") for _, key, _ in shown)],
+        f"latency in steps; gap = (total - bound) / total; bound: {bound.method}{known}"
+        + _remarks(comparison),
+        ["proven bound", *(footer.get(key, "") for key in keys)],
         width=150,
     )
 
 
 def clock_table(comparison: ClockComparison) -> Table:
-    """Return a row per policy on a clock, the best marked."""
+    """Return a row per policy on a clock."""
     unit = comparison.clock.unit
-    entries = comparison.to_dict()["policies"]
-    shown, rows = _policies(entries, _CLOCK, comparison.best.policy)
+    titles, _, rows = _policies(comparison, _CLOCK)
     return Table(
-        ["policy", *(title.format(unit=unit.removesuffix("s") or "s") for title, *_ in shown)],
+        [title.format(unit=unit.removesuffix("s") or "s") for title in titles],
         rows,
-        f"latency, TTFT and TPOT in {unit} on the clock {comparison.clock.name}; seconds: to "
-        "simulate",
+        f"latency, TTFT and TPOT in {unit} on the clock {comparison.clock.name}; run time: to "
+        f"simulate{_remarks(comparison)}",
+        width=120,
     )
 
 
 def cluster_table(comparison: ClusterComparison) -> Table:
-    """Return a row per policy on a cluster, that of least imbalance marked."""
-    content = comparison.to_dict()
-    count, entries = len(content["instances"]), content["policies"]
+    """Return a row per policy on a cluster, that of least imbalance first."""
+    titles, _, rows = _policies(comparison, _CLUSTER, best="imbalance_tokens")
+    count = len(next(iter(comparison.runs.values())))
     traces = "" if count == 1 else f"; means over {count} traces, largest wait and stuck"
-    best = min(entries, key=lambda entry: entry["imbalance_tokens"])["policy"]
-    shown, rows = _policies(entries, _CLUSTER, best)
-    titles = ["policy", *(title for title, *_ in shown)]
-    return Table(titles, rows, f"{comparison.cluster}{traces}")
+    return Table(titles, rows, f"{comparison.cluster}{traces}", width=130)
 
 
 def regret_table(result: Regret) -> Table:
@@ -174,6 +217,21 @@ def regret_cells(band: Band) -> dict[str, tuple[float, str]]:
         "ratio": (band.ratio_high, interval(band.ratio_low, band.ratio_high)),
         "worst ratio": (band.worst_ratio, down(band.worst_ratio)),
     }
+
+
+def blame_table(explanation: GapExplanation) -> Table:
+    """Return the requests whose starts carry most of a gap."""
+    frame = explanation.to_pandas().head(_BLAMED)
+    numbers = ("prompt", "output", "arrival", "start")
+    rows = [
+        Row(
+            str(label),
+            [(int(row[name]), f"{int(row[name]):,}") for name in numbers]
+            + [(row["regret"], f"{row['regret']:,.1f}"), (row["share"], f"{row['share']:.1%}")],
+        )
+        for label, row in frame.iterrows()
+    ]
+    return Table(("request", *numbers, "order regret", "share of the gap"), rows)
 
 
 def claims_table(result: dict[str, Any]) -> Table:
@@ -239,7 +297,9 @@ def to_text(table: Table) -> str:
             min_width=0 if column else 10,
         )
     for row in table.rows:  # a name of the user's is not markup
-        drawing.add_row(text.Text(row.name), *(text.Text(each) for _, each in row.cells))
+        if row.mark == REFERENCE and drawing.rows:
+            drawing.rows[-1].end_section = True
+        drawing.add_row(text.Text(row.title), *(text.Text(each) for _, each in row.cells))
     screen = console.Console(
         file=io.StringIO(), width=table.width, color_system=None, force_jupyter=False
     )
@@ -267,7 +327,7 @@ def to_html(table: Table) -> str:
         parts.append(f"<thead>{line(table.columns, 'th')}</thead>")
     parts.append("<tbody>")
     for row in table.rows:
-        texts = [row.name, *(text for _, text in row.cells)]
+        texts = [row.title, *(text for _, text in row.cells)]
         parts.append(line(texts, "td", "; font-weight: bold" if row.best else ""))
     parts.append("</tbody>")
     if table.footer:

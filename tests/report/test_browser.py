@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 PHONE, DESKTOP = (390, 844), (1280, 900)
-KINDS = ["compare", "cluster", "regret", "reproduce"]
+KINDS = ["compare", "clock", "cluster", "regret", "reproduce"]
 HOSTILE = "<script>document.title = 'taken over'</script>" + 4 * " and a name that goes on"
 
 # Give what `look` says of every plot as soon as all are drawn.
@@ -62,6 +62,13 @@ def pages(tmp_path_factory):
         PriorityPolicy(f"{HOSTILE} {number}", "", lambda given: given.peaks) for number in range(19)
     ]
     optsched.compare(instance, policies).to_html(folder / "hostile.html")
+    timed = optsched.family("exponential", n=40, seed=1, rate=6, seconds_per_step=1e-3)
+    known = {"clock": "llama-2-7b-a100", "intervals": "relative:0.5"}
+    optsched.compare(timed, ["h-sf", "area-posterior", "a-min"], **known).to_html(
+        folder / "clock.html"
+    )
+    optsched.solve(instance, time_limit=1).to_html(folder / "optimum.html")
+    optsched.run(timed, "vllm", clock="llama-2-7b-a100").to_html(folder / "run.html")
     cluster = optsched.Cluster(workers=4, slots=4)
     trace = optsched.family("lognormal", n=200, seed=1)
     optsched.compare(
@@ -91,7 +98,7 @@ def pick(browser, policy):
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-@pytest.mark.parametrize("kind", [*KINDS, "hostile"])
+@pytest.mark.parametrize("kind", [*KINDS, "hostile", "optimum", "run"])
 def test_a_page_opens_without_network_or_errors(browser, pages, kind, size):
     open_page(browser, pages / f"{kind}.html", size)
     drawn = browser.execute_async_script(DRAWN)
@@ -329,6 +336,19 @@ def test_long_names_leave_room_for_the_numbers(browser, pages):
         ".map(p => p.getBoundingClientRect().top)).size"
     )
     assert rows == 20  # although their names begin alike
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_in_tables_do_not_break_on_a_phone(browser, pages, kind):
+    open_page(browser, pages / f"{kind}.html", PHONE)
+    names = browser.execute_script(
+        "return [...document.querySelectorAll('#policies tbody th .whole')]"
+        ".map(name => [name.textContent, name.getClientRects().length])"
+    )
+    assert names
+    assert {lines for _, lines in names} == {1}
+    width = "return document.querySelector('#policies tbody th').getBoundingClientRect().width"
+    assert browser.execute_script(width) < 0.6 * PHONE[0]
 
 
 def test_print_and_no_script_show_pictures(browser, pages):

@@ -10,9 +10,15 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from optsched import Bound, Instance, compare
+from optsched import Bound, Cluster, Instance, compare, family, run, solve
 from optsched.policies import PriorityPolicy
-from optsched.report.pages import comparison_page, make_figures
+from optsched.report.pages import (
+    clock_page,
+    comparison_page,
+    make_figures,
+    optimum_page,
+    run_page,
+)
 
 HOSTILE = '<script>alert("1")</script>'
 
@@ -82,10 +88,10 @@ def test_there_is_one_table_with_a_row_per_policy_and_the_bound(page, comparison
     assert page.count("table") == 1
     _, *rows, bound = page.rows
     assert len(rows) == len(comparison)
-    for row, run in zip(rows, comparison, strict=True):
-        assert row[0].startswith(run.policy)
-        assert row[1] == f"{run.total_latency:,}"
-        assert ("(best)" in row[0]) == (run is comparison.best)
+    for row, each in zip(rows, comparison.ranked(), strict=True):
+        assert row[0].startswith(each.policy)
+        assert row[1] == f"{each.total_latency:,}"
+        assert ("(best)" in row[0]) == (each is comparison.best)
     assert bound[0] == "proven bound"
     assert page.count("thead") == page.count("tbody") == page.count("tfoot") == 1
 
@@ -162,3 +168,107 @@ def test_data_stay_below_a_megabyte_for_100_000_requests():
 def test_the_file_is_what_is_rendered(example, tmp_path):
     example.to_html(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == comparison_page(example)
+
+
+TIMED = family("uniform", n=60, seed=1, rate=6, seconds_per_step=1e-3)
+CLOCK = "llama-2-7b-a100"
+
+
+@pytest.fixture(scope="module")
+def pages_of_results():
+    """Return pages of what is no comparison in steps, by what they show."""
+    known = {"intervals": "relative:0.5"}
+    requests = family("uniform", n=20, seed=1)
+    routed = run(requests, "fcfs", cluster=Cluster(2, 4), record_loads=True)
+    return {
+        "clock": clock_page(compare(TIMED, ["h-sf", "a-min", "vllm"], clock=CLOCK, **known)),
+        "optimum": optimum_page(solve(requests, time_limit=1)),
+        "makespan": optimum_page(solve(requests, time_limit=1, objective="makespan")),
+        "steps": run_page(run(requests, "area")),
+        "rolling": run_page(run(requests, "rolling")),
+        "stopped": run_page(run(TIMED, "vllm", clock=CLOCK, until=1)),
+        "cluster": run_page(routed),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "figures"),
+    [
+        ("clock", {"latency", "waiting", "memory", "arrivals"}),
+        ("optimum", {"history", "gap", "schedule", "memory", "distribution"}),
+        ("makespan", {"history", "schedule", "memory", "distribution"}),
+        ("steps", {"schedule", "memory", "distribution"}),
+        ("rolling", {"schedule", "memory", "distribution", "decisions"}),
+        ("stopped", {"waiting", "memory", "arrivals", "batches"}),
+        ("cluster", {"power", "loads"}),
+    ],
+)
+def test_every_result_has_a_page_that_stands_alone(pages_of_results, kind, figures):
+    import plotly.graph_objects as go
+
+    page = Page(pages_of_results[kind])
+    assert not {"src", "href"} & {key for _, given in page.elements for key in given}
+    found = page.json("figures")
+    assert set(found) == figures
+    assert figures == {given["id"] for _, given in page.elements if given.get("class") == "plot"}
+    for figure in found.values():
+        go.Figure(figure)
+        assert figure["data"]
+    assert page.json("comparison")
+
+
+def test_the_page_of_a_clock_says_the_load_and_sets_references_apart(pages_of_results):
+    page = Page(pages_of_results["clock"])
+    text = " ".join(page.text.split())
+    assert "Load: " in text
+    assert "of the work constant" in text
+    assert "h-sf, marked as reference, knows the outputs and is never the best" in text
+    names = [row[0] for row in page.rows[1:]]
+    assert names[0].startswith("vllm (best)")
+    assert names[-1].startswith("h-sf (reference)")
+    [bars] = [each for each in page.json("figures")["latency"]["data"] if each["type"] == "bar"]
+    assert bars["meta"] == ["vllm", "a-min", "h-sf"]
+
+
+def test_a_page_under_intervals_does_not_crown_what_knows_the_outputs():
+    compared = compare(family("uniform", n=20, seed=1), intervals="relative:0.5")
+    page = Page(comparison_page(compared))
+    text = " ".join(page.text.split())
+    assert f"{compared.best.policy} is best" in text
+    assert compared.best.policy != "h-sf"
+    assert "All policies may know the outputs" not in text
+    names = [row[0] for row in page.rows[1:]]
+    assert names[-2].startswith("h-sf (reference)")  # above the bound
+    latency = page.json("figures")["latency"]
+    assert latency["layout"]["yaxis"]["ticktext"][-1] == "h-sf (reference)"
+
+
+def test_the_page_of_an_optimum_says_both_ends_and_where_the_gap_is(pages_of_results):
+    text = " ".join(Page(pages_of_results["optimum"]).text.split())
+    assert "Both ends over time" in text
+    assert "The gap of" in text or "no gap" in text
+    assert "use longer steps" in " ".join(Page(pages_of_results["makespan"]).text.split())
+
+
+def test_user_text_is_escaped_on_all_pages(tmp_path):
+    instance = Instance([1, 1], [2, 3], memory=9, name=HOSTILE, labels=[HOSTILE, "</script>"])
+    policy = PriorityPolicy(HOSTILE, HOSTILE, lambda given: given.areas)
+    texts = [
+        clock_page(compare(instance, [policy], clock="affine:0.01,0.001")),
+        run_page(run(instance, policy)),
+        run_page(run(instance, policy, clock="affine:0.01,0.001")),
+        optimum_page(solve(instance)),
+    ]
+    for text in texts:
+        assert HOSTILE not in text
+        assert "alert(" not in Page(text).scripts[-1]
+        assert Page(text).count("script") == 4
+
+
+def test_methods_write_the_pages(tmp_path):
+    execution = run(TIMED, "area", clock=CLOCK)
+    for number, result in enumerate((execution, compare(TIMED, ["area"], clock=CLOCK))):
+        path = tmp_path / f"{number}.html"
+        result.to_html(path)
+        assert path.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
+        assert [each.name for each in tmp_path.glob(".*")] == []

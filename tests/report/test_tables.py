@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from optsched import Instance, compare, family
 from optsched._internal.views import html
 from optsched.policies import PriorityPolicy
-from optsched.report.tables import clock_table, comparison_table, facts_table, to_text
+from optsched.report.tables import REFERENCE, clock_table, comparison_table, facts_table, to_text
 
 
 def test_gaps_are_rounded_up_and_bounds_down(example):
     lines = to_text(comparison_table(example)).splitlines()
     best = next(line for line in lines if "mc-sf-total" in line)
-    assert best.split()[1:3] == ["45", "4.5%"]  # the gap is 0.0444
+    assert best.split()[:4] == ["mc-sf-total", "(best)", "45", "4.5%"]  # the gap is 0.0444
     bound = next(line for line in lines if "proven bound" in line)
     assert float(bound.split()[2]) <= example.bound.value
 
@@ -70,3 +72,54 @@ def test_facts_are_rounded_so_that_they_remain_proven():
     above = facts_table({"objective": 10.5, "bound": 12.0000001})  # of what is maximised
     assert [row.cells[0][1] for row in above.rows] == ["10.5", "12.0001"]
     assert "<thead>" not in html("facts_table", facts)
+
+
+def test_rows_are_sorted_and_the_best_is_marked(example):
+    rows = comparison_table(example).rows
+    totals = [row.cells[0][0] for row in rows]
+    assert totals == sorted(totals)
+    assert [row.mark for row in rows] == ["best"] + [""] * (len(rows) - 1)
+    assert rows[0].name == example.best.policy
+    assert str(example).count("(best)") == 1
+
+
+def test_references_stand_below_the_others_under_intervals_only():
+    requests = family("uniform", n=40, seed=1, rate=6, seconds_per_step=1e-3)
+    for clock in ({}, {"clock": "llama-2-7b-a100"}):
+        known = {"intervals": "relative:0.5", **clock}
+        compared = compare(requests, ["h-sf", "a-min", "a-max", "h-sf+skip"], **known)
+        # In steps nothing is as good as knowing the outputs.
+        assert clock or compared["h-sf"].mean_latency < compared.best.mean_latency
+        assert compared.references == ["h-sf", "h-sf+skip"]
+        assert compared.best.policy in ("a-min", "a-max")
+        assert repr(compared).endswith(f"best {compared.best.policy!r}>")
+        table = clock_table(compared) if clock else comparison_table(compared)
+        assert [row.mark for row in table.rows] == ["best", "", REFERENCE, REFERENCE]
+        assert "a reference knows the outputs" in table.caption
+        marked = {each["policy"]: each.get("reference") for each in compared.to_dict()["policies"]}
+        assert marked == {"h-sf": True, "a-min": None, "a-max": None, "h-sf+skip": True}
+    alone = compare(requests, ["h-sf", "area"])
+    assert not alone.references
+    assert not any("reference" in entry for entry in alone.to_dict()["policies"])
+
+
+@pytest.mark.parametrize("clock", [{}, {"clock": "affine:0.01,0.001"}], ids=["steps", "clock"])
+def test_deadlines_met_are_shown_where_the_trace_has_them(clock):
+    requests = family("uniform", n=30, seed=1, rate=0.2)
+    assert "deadlines" not in str(compare(requests, ["area", "fcfs"]))
+    timed = requests.replace(deadlines=requests.arrivals + 60, seconds_per_step=0.05)
+    compared = compare(timed, ["area", "fcfs"], **clock)
+    table = clock_table(compared) if clock else comparison_table(compared)
+    column = table.columns.index("deadlines met") - 1
+    assert "deadlines met of 30" in table.caption
+    for row in table.rows:
+        run = compared[row.name]
+        ends = run.completions if clock else 0.05 * run.schedule.completions
+        met = sum(end <= 0.05 * last for end, last in zip(ends, timed.deadlines, strict=True))
+        assert row.cells[column] == (met, str(met))
+        assert 0 < met < 30
+
+
+def test_the_run_time_is_not_taken_for_a_latency(example):
+    assert "seconds" not in comparison_table(example).columns
+    assert comparison_table(example).columns[-1] == "run time, s"

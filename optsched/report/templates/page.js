@@ -131,7 +131,7 @@ function follow(place, change) {  // zooms the x axes that are linked to this on
 function pick(name) {
   picker.value = name;
   toggled.forEach(chosen => chosen.delete(name));  // what is picked is seen
-  for (const row of table.tBodies[0].rows) row.classList.toggle("picked", !!name && row.cells[0].dataset.value === name);
+  for (const row of table?.tBodies[0].rows ?? []) row.classList.toggle("picked", !!name && row.cells[0].dataset.value === name);
   plots.forEach(render);
   refresh();
 }
@@ -222,7 +222,7 @@ addEventListener("afterprint", () => {
   restyle();
 });
 
-const heads = [...table.tHead.rows[0].cells];
+const heads = [...table?.tHead.rows[0].cells ?? []];
 heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => {
   const upward = head.getAttribute("aria-sort") !== "ascending";
   heads.forEach(other => other.removeAttribute("aria-sort"));

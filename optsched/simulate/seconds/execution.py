@@ -13,6 +13,7 @@ from optsched.clock import BatchContent
 from optsched.errors import InstanceError, PolicyError
 from optsched.execution import Run, write_log
 from optsched.schedule import Violation
+from optsched.workloads.clock_load import load_on_clock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,6 +94,14 @@ class ClockedRun(Run):
     def arrivals(self) -> FloatArray:
         """Time of each request's arrival, shape (n,)."""
         return arrival_times(self.instance, self.clock)
+
+    @property
+    def deadlines(self) -> FloatArray | None:
+        """Time of each request's deadline, shape (n,); None where there are none."""
+        steps, step = self.instance.deadlines, self.instance.seconds_per_step
+        if steps is None or (step is None and self.unit != "steps"):
+            return None
+        return steps.astype(np.float64) * (1.0 if self.unit == "steps" or step is None else step)
 
     @property
     def first_tokens(self) -> FloatArray:
@@ -241,7 +250,7 @@ class ClockedRun(Run):
             Latency, TTFT and TPOT of completed requests in the clock's unit (None where there are
             none), throughput in output tokens of completed requests and in requests per unit of
             time, requests completed and unfinished, memory, batches, preemptions (also under
-            "evictions") and the tokens lost by them.
+            "evictions") and the tokens lost by them; missed deadlines where there are deadlines.
 
         Raises
         ------
@@ -286,6 +295,7 @@ class ClockedRun(Run):
             "preempted_tokens": self.preempted_tokens,
             "loop": None if self.loop is None else self.loop.to_dict(),
             "stall": None if self.stall is None else self.stall.to_dict(),
+            **({} if self.deadlines is None else {"missed_deadlines": _late(self, self.deadlines)}),
         }
 
     def to_pandas(self) -> pd.DataFrame:
@@ -379,6 +389,8 @@ class ClockedRun(Run):
         )
         why = self.loop or self.stall
         given_up = [] if why is None else [f"  the run {why}"]
+        load = load_on_clock(self.instance, self.clock)
+        offered = [] if load is None else [f"  load      {load}"]
         return "\n".join(
             [
                 f"{self.policy}{known} on {self.clock.name}: {len(self.instance):,} requests{left}",
@@ -388,9 +400,15 @@ class ClockedRun(Run):
                 f"  output    {metrics['throughput']:,.4g} tokens per {per}, "
                 f"{metrics['batches']:,} batches until {self.makespan:,.4g} {unit}",
                 f"  memory    peak {self.peak_memory:,} of {memory:,} tokens{preempted}",
+                *offered,
                 *given_up,
             ]
         )
+
+
+def _late(run: ClockedRun, deadlines: FloatArray) -> int:
+    """Count the requests that are not complete in time."""
+    return len(deadlines) - int((run.completions <= deadlines).sum())
 
 
 def arrival_times(instance: Instance, clock: Clock) -> FloatArray:
