@@ -15,12 +15,12 @@ next start to try, and each step needs to be looked at once.
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.heap import pop, push
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -29,9 +29,15 @@ if TYPE_CHECKING:
 
 def admit_by_priority(instance: Instance, priority: IntArray) -> IntArray:
     """Admit requests in a fixed order of priority among those that have arrived."""
-    return _admit_by_priority(
-        instance.prompts, instance.outputs, instance.arrivals, instance.memory, priority
-    )
+    prompts, outputs, arrivals = instance.prompts, instance.outputs, instance.arrivals
+    usage, window = new_usage(int(outputs.max()))
+    starts = np.zeros(len(instance), dtype=np.int64)
+    if arrivals[-1] == arrivals[0]:
+        first = int(arrivals[0])
+        admit_in_order(prompts, outputs, instance.memory, priority, first, starts, usage, window)
+    else:
+        admit_arriving(prompts, outputs, arrivals, instance.memory, priority, starts, usage, window)
+    return starts
 
 
 @compiled
@@ -64,7 +70,8 @@ def slide(usage: IntArray, window: IntArray, now: int) -> None:
     """Let the window begin now: what was held before is past."""
     past = now - window[0]
     kept = max(0, window[1] - now)
-    usage[1 : kept + 1] = usage[past + 1 : past + 1 + kept].copy()
+    for token in range(1, kept + 1):
+        usage[token] = usage[past + token]
     usage[kept + 1 :] = 0
     window[0] = now
 
@@ -101,19 +108,6 @@ def admit_in_order(
 
 
 @compiled
-def _admit_by_priority(
-    prompts: IntArray, outputs: IntArray, arrivals: IntArray, memory: int, priority: IntArray
-) -> IntArray:
-    usage, window = new_usage(outputs.max())
-    starts = np.zeros(len(priority), dtype=np.int64)
-    if arrivals[-1] == arrivals[0]:
-        admit_in_order(prompts, outputs, memory, priority, arrivals[0], starts, usage, window)
-        return starts
-    admit_arriving(prompts, outputs, arrivals, memory, priority, starts, usage, window)
-    return starts
-
-
-@compiled
 def admit_arriving(
     prompts: IntArray,
     outputs: IntArray,
@@ -147,18 +141,19 @@ def admit_on_budget(
     """Admit as `admit_arriving` does, but let all save the first `free` wait for a budget."""
     count = len(priority)
     rank = np.empty(count, dtype=np.int64)
-    rank[priority] = np.arange(count)
+    for place in range(count):
+        rank[priority[place]] = place
     not_before = arrivals.copy()  # proven by earlier tries: usage only grows while one waits
-    waiting = [rank[0]]
-    released = 1
+    waiting, size = np.empty(count, dtype=np.int64), np.int64(0)
+    released = 0
     clock = arrivals[0]
     paid = float(clock)  # when all starts so far are paid for
     for _ in range(count):
-        if not waiting:
+        if size == 0:
             clock = max(clock, arrivals[released])
         while True:
             while released < count and arrivals[released] <= clock:
-                heapq.heappush(waiting, rank[released])
+                size = push(waiting, size, rank[released])
                 released += 1
             request = priority[waiting[0]]
             earliest = max(clock, not_before[request])
@@ -171,7 +166,7 @@ def admit_on_budget(
             if released == count or start < arrivals[released]:
                 break
             clock = arrivals[released]  # a more urgent one may arrive before this start
-        heapq.heappop(waiting)
+        size = pop(waiting, size)
         occupy(usage, window, prompts[request], outputs[request], start)
         starts[request] = start
         clock = start

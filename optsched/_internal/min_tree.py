@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
 
 #: Value of a position that is not there.
-ABSENT = np.iinfo(np.int64).max
+ABSENT = np.int64(np.iinfo(np.int64).max)  # no Python number: kernels would be compiled for it
 
 
 def new_tree(positions: int) -> IntArray:

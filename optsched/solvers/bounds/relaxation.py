@@ -15,7 +15,6 @@ Request :math:`i` is then indifferent between the steps that serve it, so the du
 
 from __future__ import annotations
 
-import heapq
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.heap import pop, push
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -111,40 +111,36 @@ def _serve_smallest(
 ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     count = len(areas)
     rank = np.empty(count, dtype=np.int64)
-    rank[priority] = np.arange(count)
+    for place in range(count):
+        rank[priority[place]] = place
     remaining = areas.copy()
     request = np.empty(2 * count, dtype=np.int64)
     begin = np.empty(2 * count, dtype=np.int64)
     end = np.empty(2 * count, dtype=np.int64)
     successor = np.full(2 * count, -1)
-    waiting = [rank[0]]
-    released = 1
+    waiting, size = np.empty(count, dtype=np.int64), np.int64(0)
+    released = 0
     now = arrivals[0]
     pieces = 0
-    while waiting or released < count:
-        if not waiting:
+    while size > 0 or released < count:
+        if size == 0:
             now = max(now, arrivals[released])
         while released < count and arrivals[released] <= now:
-            heapq.heappush(waiting, rank[released])
+            size = push(waiting, size, rank[released])
             released += 1
         served = priority[waiting[0]]
         stop = now + remaining[served]
         if released < count and arrivals[released] < stop:
             stop = arrivals[released]
         else:
-            heapq.heappop(waiting)
+            size = pop(waiting, size)
         remaining[served] -= stop - now
         request[pieces], begin[pieces], end[pieces] = served, now, stop
-        if remaining[served] == 0 and waiting:
+        if remaining[served] == 0 and size > 0:
             successor[pieces] = priority[waiting[0]]
         pieces += 1
         now = stop
-    return (
-        request[:pieces].copy(),
-        begin[:pieces].copy(),
-        end[:pieces].copy(),
-        successor[:pieces].copy(),
-    )
+    return request[:pieces], begin[:pieces], end[:pieces], successor[:pieces]
 
 
 @compiled
