@@ -6,7 +6,10 @@ import shutil
 from pathlib import Path
 from typing import cast
 
+import click
+
 import optsched
+from optsched.cli import options
 
 project = "optsched"
 author = "The optsched developers"
@@ -76,6 +79,46 @@ def _set_examples(_: object, __: object, epilog: list[str]) -> None:
         epilog += [f"    {line}" for line in lines if line.startswith("optsched ")]
 
 
+_SHARED = {
+    "All commands": options.ALL,
+    "Commands with TRACE": options.TRACE[1:],
+    "What policies may know (`compare`, `simulate`, `rolling`)": options.KNOWLEDGE,
+    "On a clock (`compare`, `simulate`)": options.CLOCK,
+    "Others": (options.HTML, options.LOG, options.JOBS),
+}
+
+
+def _list_shared_options(_: object, page: str, source: list[str]) -> None:
+    """Write what several commands take once, in the place of a mark."""
+    if page != "reference/cli":
+        return
+    lines = ["| option | |", "|---|---|"]
+    for title, group in _SHARED.items():
+        lines.append(f"| **{title}** | |")
+        for option in group:
+            assert isinstance(option, click.Option)
+            default = f" Default: {option.default}." if option.show_default else ""
+            shown = option.opts[0] + ("" if option.is_flag else f" {option.metavar}")
+            lines.append(f"| `{shown}` | {option.help}{default} |")
+    source[0] = source[0].replace("SHARED_OPTIONS", "\n".join(lines))
+
+
+def _leave_out_shared_options(_: object, context: click.Context, lines: list[str]) -> None:
+    """Name the options of a command that stand in the table of shared ones."""
+    table = [option for group in _SHARED.values() for option in group]
+    shared = [each.opts[0] for each in context.command.params if each in table]
+    shown, own = True, []
+    for line in lines:
+        if line.startswith(".. option:: "):
+            shown = line.split()[2].rstrip(",") not in shared
+        if shown:
+            own.append(line)
+    if shared:
+        names = ", ".join(f"``{name}``" for name in sorted(shared))
+        own += ["", f"Shared: {names}.", ""]
+    lines[:] = own
+
+
 def _describe_data(_: object, what: str, name: str, *rest: object) -> None:
     """Say what the mapping holds instead of what a dictionary is."""
     if what == "data" and name == "optsched.POLICIES":
@@ -87,5 +130,7 @@ def setup(app: object) -> None:
     """Register these with Sphinx."""
     app.connect("builder-inited", _copy_notebooks)  # type: ignore[attr-defined]
     app.connect("source-read", _link_pages)  # type: ignore[attr-defined]
+    app.connect("source-read", _list_shared_options)  # type: ignore[attr-defined]
+    app.connect("sphinx-click-process-options", _leave_out_shared_options)  # type: ignore[attr-defined]
     app.connect("sphinx-click-process-epilog", _set_examples)  # type: ignore[attr-defined]
     app.connect("autodoc-process-docstring", _describe_data)  # type: ignore[attr-defined]

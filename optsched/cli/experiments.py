@@ -14,6 +14,8 @@ from optsched.cli.common import DONE, INTERRUPTED, Output, check_writable
 from optsched.cli.options import HTML, JOBS, MEMORY, Numbers, command, flag, option, path
 from optsched.errors import OptschedError
 
+RESUME = flag("--resume", "Resume with what is in the folder.")
+
 
 @command(
     click.Argument(["source"], metavar="TRACE"),
@@ -41,6 +43,8 @@ from optsched.errors import OptschedError
     ),
     flag("--threshold", "Find the load at which each policy becomes overloaded."),
     JOBS,
+    RESUME,
+    path("--out", "Keep each instance in this folder."),
     HTML,
     runs=(
         "regret family:equal-prompts --horizons 100,1000 --seeds 2",
@@ -54,18 +58,25 @@ def regret(
     seeds: int,
     seed: int,
     threshold: bool,
+    out: str | None,
+    resume: bool,
     html: str | None,
     **options: Any,
 ) -> int:
     """Compare online policies with the optimum in hindsight."""
-    from optsched.experiments.regrets import overload_threshold
+    from optsched.experiments.regrets import overload_threshold, regret_into
     from optsched.policies import split_names
 
     check_writable(html)
+    if resume and out is None:
+        raise OptschedError("--resume goes on with a folder; name it with --out")
     names = split_names(policies)
     options["seeds"] = range(seed, seed + seeds) if seeds > 0 else seeds
     with output.progress() as update:
-        result = optsched.regret(source, names, on_progress=update, **options)
+        if out is None:
+            result = optsched.regret(source, names, on_progress=update, **options)
+        else:
+            result = regret_into(out, source, names, resume=resume, on_progress=update, **options)
         code = DONE if result.status == "complete" else INTERRUPTED
         try:
             for name in names if threshold and code == DONE else ():
@@ -80,7 +91,8 @@ def regret(
     output.say(str(result))
     output.result(result.to_dict())
     if code == INTERRUPTED:
-        output.note(f"interrupted; {len(result.cells)} instances were finished")
+        rest = "" if out is None else "; --resume does the others"
+        output.note(f"interrupted; {len(result.cells)} instances were finished{rest}")
     return code
 
 
@@ -94,7 +106,7 @@ def regret(
     ),
     option("--address TCP", str, "Dask scheduler, such as tcp://10.0.0.1:8786."),
     JOBS,
-    flag("--resume", "Resume with what is in the folder."),
+    RESUME,
     runs=(
         "sweep sweep.toml --out results",
         "sweep sweep.toml --out results --resume",

@@ -98,7 +98,7 @@ READING = (
     flag("--skip-invalid", "Skip bad rows, and list them."),
 )
 TRACE = (click.Argument(["trace"]), MEMORY, *READING)
-_SHARED = (
+ALL = (
     option(
         "--json json_path OUT",
         str,
@@ -176,7 +176,7 @@ def command(
     The function is called with an `Output`, with what the options say, the seed among them, and
     where TRACE is among the parameters with the instance.
     """
-    listed: list[click.Parameter] = [*_SHARED]
+    listed: list[click.Parameter] = [*ALL]
     for each in parameters:
         listed.extend([each] if isinstance(each, click.Parameter) else each)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from optsched._internal.files import write_whole
+from optsched._internal.files import is_draft, write_whole
 from optsched.errors import OptschedError, is_interrupt
 from optsched.experiments.executors import on_dask, on_local_cores
 
@@ -86,6 +86,21 @@ class JsonFolder(Memory[dict[str, Any]]):
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.json"
+
+
+def read_manifest(path: Path, name: str, kind: str) -> dict[str, Any] | None:
+    """Read what a folder says of itself; refuse one that holds other files than results."""
+    if path.exists() and not path.is_dir():
+        raise OptschedError(f"cannot write results into {path}: it is not a folder")
+    if (path / name).is_file():
+        content: dict[str, Any] = json.loads((path / name).read_text(encoding="utf-8"))
+        return content
+    # The lock, and a draft of the manifest, are what a process killed in its first moments left.
+    if path.is_dir() and any(
+        entry.name != "_lock" and not is_draft(entry) for entry in path.iterdir()
+    ):
+        raise OptschedError(f"{path} holds other files, but no {kind}; take an empty folder")
+    return None
 
 
 @dataclass(frozen=True)

@@ -92,3 +92,54 @@ def test_bad_input_gets_one_sentence(optsched_command, arguments, message):
     assert err.startswith("optsched: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, monkeypatch):
+    driver = optsched.experiments.regrets.driver
+    original, done = driver.perform, []
+
+    def counted(task):
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(task)
+        return original(task)
+
+    out = tmp_path / "kept"
+    line = ("regret", "family:equal-prompts", *SMALL, "--out", out, "--json", "-")
+    _, whole, _ = optsched_command(*line[:-4], "--json", "-")
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "perform", counted)
+        code, _, err = optsched_command(*line)
+        assert (code, "3 instances were finished; --resume does the others" in err) == (130, True)
+        code, _, err = optsched_command(*line)
+        sentence = "holds 3 of the 8 instances of this regret already; resume it (--resume)"
+        assert (code, sentence in err, len(done)) == (2, True, 3)
+        done.clear()
+        code, _, _ = optsched_command(*line, "--resume")
+        assert (code, len(done)) == (130, 3)  # the next three
+    (out / ".load-0.6.tmp").write_text("half a file")
+    code, resumed, _ = optsched_command(*line, "--resume")
+    assert code == 0
+    first, second = json.loads(whole), json.loads(resumed)
+    for content in (first, second):
+        for cell in content["cells"]:
+            del cell["seconds"]
+    assert first == second
+    monkeypatch.setattr(driver, "perform", lambda task: pytest.fail("done again"))
+    code, fewer, _ = optsched_command(*line, "--resume", "--loads", "0.6")
+    assert (code, len(json.loads(fewer)["cells"])) == (0, 4)
+
+
+def test_a_folder_of_another_regret_is_refused(optsched_command, tmp_path):
+    line = ("regret", "family:equal-prompts", "--horizons", 60, "--seeds", 1, "--jobs", 1)
+    out = ("--out", tmp_path / "kept")
+    assert optsched_command(*line, *out)[0] == 0
+    for options, sentence in (
+        (("--policies", "area", *out, "--resume"), "another regret, which differs in policies"),
+        (("--memory", 300, *out, "--resume"), "another regret, which differs in memory"),
+        (("--out", tmp_path), "holds other files, but no regret; take an empty folder"),
+        (("--resume",), "--resume goes on with a folder; name it with --out"),
+    ):
+        code, _, err = optsched_command(*line, *options)
+        assert (code, err.count("\n")) == (2, 1)
+        assert sentence in err

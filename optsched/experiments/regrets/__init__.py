@@ -1,6 +1,6 @@
 """Regret of online policies against the hindsight optimum, as an interval that is proven."""
 
-from optsched.experiments.regrets.driver import regret
+from optsched.experiments.regrets.driver import regret, regret_into
 from optsched.experiments.regrets.growth import Growth, growth_of
 from optsched.experiments.regrets.result import Regret
 from optsched.experiments.regrets.threshold import OverloadThreshold, overload_threshold
@@ -12,4 +12,5 @@ __all__ = [
     "growth_of",
     "overload_threshold",
     "regret",
+    "regret_into",
 ]

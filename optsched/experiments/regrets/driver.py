@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from optsched._internal.files import write_whole
+from optsched._version import __version__
 from optsched.comparison.steps import load_kernels
-from optsched.experiments.cells import INTERRUPTED, Memory, Places, finish
+from optsched.errors import OptschedError
+from optsched.experiments.cells import (
+    INTERRUPTED,
+    JsonFolder,
+    Memory,
+    Places,
+    finish,
+    read_manifest,
+)
 from optsched.experiments.regrets.cell import Cell, Task, perform
 from optsched.experiments.regrets.result import Regret
 from optsched.experiments.regrets.source import check_number, numbers_of, read_source, seeds_of
@@ -13,13 +25,14 @@ from optsched.policies import get_policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from optsched.experiments.cells import Progress
+    from optsched.experiments.regrets.source import Source
     from optsched.instance import Instance
     from optsched.policies import Policy
 
 _TOLERANCE = 0.05  # of the mean output
+_MANIFEST = "_regret.json"
 
 
 def regret(
@@ -94,9 +107,68 @@ def regret(
     >>> result.growth("mc-sf", 1.2).verdict
     'grows'
     """
-    places = Places(jobs)
-    chosen = tuple(get_policies(policies))
-    drawn = read_source(source, memory)
+    planned = _planned(source, policies, loads, horizons, seeds, memory, time_limit, tolerance)
+    return _carried_out(planned, Memory(), Places(jobs), on_progress)
+
+
+class Planned(NamedTuple):
+    """A regret that is checked: all its instances by their keys, and what they depend on."""
+
+    source: Source
+    policies: tuple[Policy, ...]
+    tasks: dict[str, Task]
+    tolerance: float
+    settings: dict[str, Any]
+
+
+def regret_into(
+    out: str | Path,
+    source: str | Path | Instance,
+    policies: str | Policy | Sequence[str | Policy],
+    *,
+    resume: bool = False,
+    jobs: int | None = 1,
+    on_progress: Callable[[Progress], object] | None = None,
+    **options: Any,
+) -> Regret:
+    """Enclose the regret as `regret` does, and keep each instance in a folder.
+
+    With `resume`, instances that the folder holds are not done again. They may be fewer than those
+    asked for now: loads, horizons and seeds can be added.
+    """
+    places, planned, path = Places(jobs), _planned(source, policies, **options), Path(out)
+    manifest = read_manifest(path, _MANIFEST, "regret")
+    settings = json.loads(json.dumps(planned.settings, default=str))
+    if manifest is not None:
+        differing = [key for key in settings if manifest.get(key) != settings[key]]
+        if differing:
+            raise OptschedError(
+                f"{path} holds instances of another regret, which differs in "
+                f"{' and '.join(differing)}; take another folder"
+            )
+    else:
+        path.mkdir(parents=True, exist_ok=True)
+        write_whole(path / _MANIFEST, json.dumps(settings, indent=1))
+    store = JsonFolder(path, planned.tasks)
+    if store and not resume:
+        raise OptschedError(
+            f"{path} holds {len(store):,} of the {len(planned.tasks):,} instances of this regret "
+            "already; resume it (--resume), or take another folder"
+        )
+    return _carried_out(planned, store, places, on_progress)
+
+
+def _planned(
+    source: str | Path | Instance,
+    policies: str | Policy | Sequence[str | Policy],
+    loads: float | Sequence[float] = (0.8, 1.2),
+    horizons: int | Sequence[int] | None = None,
+    seeds: int | Sequence[int] = 5,
+    memory: int | None = None,
+    time_limit: float = 0.0,
+    tolerance: float | None = None,
+) -> Planned:
+    chosen, drawn = tuple(get_policies(policies)), read_source(source, memory)
     loads, seeds = sorted(numbers_of("loads", loads)), seeds_of(seeds)
     if horizons is None:
         horizons = drawn.horizons(drawn.rate(loads[0]))
@@ -105,26 +177,50 @@ def regret(
     if tolerance is None:
         tolerance = _TOLERANCE * drawn.mean_output
     check_number("tolerance", tolerance, lambda x: x > 0, "a number above 0")
+    for load in loads:
+        drawn.check(drawn.rate(load), horizons[0])
     tasks = {
-        f"{horizon}, {seed}, {load}": Task(
+        f"load-{load}-horizon-{horizon}-seed-{seed}": Task(
             drawn, chosen, load, drawn.rate(load), horizon, seed, time_limit
         )
         for horizon in horizons  # the quick ones first
         for seed in seeds
         for load in loads
     }
-    for load in loads:
-        drawn.check(drawn.rate(load), horizons[0])
-    load_kernels(chosen)
-    cells = Memory[Cell]()
-    status = finish(perform, tasks, cells, places, title="instances", on_progress=on_progress)
-    if status == INTERRUPTED and not cells:
+    settings = {
+        "source": drawn.name,
+        "parameters": drawn.parameters,
+        "trace": None if drawn.trace is None else drawn.trace.fingerprint,
+        "memory": drawn.memory_tokens,
+        "policies": [policy.name for policy in chosen],
+        "time_limit": time_limit,
+        "version": __version__,
+    }
+    return Planned(drawn, chosen, tasks, float(tolerance), settings)
+
+
+def _carried_out(
+    planned: Planned,
+    store: Memory[dict[str, Any]],
+    places: Places,
+    on_progress: Callable[[Progress], object] | None,
+) -> Regret:
+    load_kernels(planned.policies)
+    status = finish(
+        _plain, planned.tasks, store, places, title="instances", on_progress=on_progress
+    )
+    if status == INTERRUPTED and not store:
         raise KeyboardInterrupt
+    cells = [Cell(**content) for content in store.values()]
     return Regret(
-        drawn.name,
-        drawn.memory_tokens,
-        tuple(policy.name for policy in chosen),
-        tuple(sorted(cells.values(), key=lambda cell: (cell.load, cell.horizon, cell.seed))),
-        float(tolerance),
+        planned.source.name,
+        planned.source.memory_tokens,
+        tuple(policy.name for policy in planned.policies),
+        tuple(sorted(cells, key=lambda cell: (cell.load, cell.horizon, cell.seed))),
+        planned.tolerance,
         status,
     )
+
+
+def _plain(task: Task) -> dict[str, Any]:
+    return perform(task).to_dict()

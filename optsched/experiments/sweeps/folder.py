@@ -14,9 +14,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optsched._internal.files import is_draft, write_whole
+from optsched._internal.files import write_whole
 from optsched._version import __version__
 from optsched.errors import OptschedError
+from optsched.experiments.cells import read_manifest
 from optsched.experiments.sweeps.run import OK
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ class SweepFolder:
         self._failed = 0
 
     def __enter__(self) -> SweepFolder:
-        if self.path.exists() and not self.path.is_dir():
-            raise OptschedError(f"cannot write results into {self.path}: it is not a folder")
         _check_foreign(self.path, self._plan)
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = (self.path / "_lock").open("a")
@@ -184,14 +183,9 @@ def read_sweep(folder: str | Path) -> pd.DataFrame:
 
 def _check_foreign(path: Path, plan: Plan) -> None:
     """Refuse a folder that holds anything else than results of this sweep by this version."""
-    if not (path / MANIFEST).is_file():
-        # The lock, and a draft of the manifest, are what a sweep killed in its first moments left.
-        if path.is_dir() and any(
-            entry.name != "_lock" and not is_draft(entry) for entry in path.iterdir()
-        ):
-            raise OptschedError(f"{path} holds other files, but no sweep; take an empty folder")
+    manifest = read_manifest(path, MANIFEST, "sweep")
+    if manifest is None:
         return
-    manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     if manifest["hash"] != plan.hash:
         new = json.loads(json.dumps(plan.config, default=str))
         old = manifest["config"]
