@@ -1,5 +1,11 @@
-"""The robustness campaign: optsched under abuse (docs/robustness.md).
+"""The robustness campaign: random abuse of everything, and a table of what came of it."""
 
-`python -m campaign --minutes 20` from the folder `tests`, or `make campaign MINUTES=20`; the short
-form is `test_campaign.py`.
-"""
+import os
+import sys
+from pathlib import Path
+
+# The optsched that is tried is the one beside the tests, in new processes too.
+_ROOT = str(Path(__file__).resolve().parents[2])
+if _ROOT not in sys.path:
+    sys.path.insert(0, _ROOT)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, os.getenv("PYTHONPATH")]))

@@ -7,6 +7,14 @@ import resource
 import signal
 import sys
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: By how much longer than usual a case may take: much while kernels are compiled.
+PATIENCE = 1
 
 
 class HangError(Exception):
@@ -27,18 +35,24 @@ class Outcome:
         What should not have happened, one line each.
     notes
         How often something happened that is worth counting.
+    wall, cpu
+        Seconds of the process, and of the processor with what it started.
     """
 
     inputs: int = 0
     faults: int = 0
     findings: list[str] = field(default_factory=list)
     notes: dict[str, int] = field(default_factory=dict)
+    wall: float = 0.0
+    cpu: float = 0.0
 
     def add(self, other):
         """Add the outcome of another case."""
         self.inputs += other.inputs
         self.faults += other.faults
         self.findings += other.findings
+        self.wall += other.wall
+        self.cpu += other.cpu
         for note, count in other.notes.items():
             self.note(note, count)
 
@@ -50,6 +64,21 @@ class Outcome:
         """Keep a finding unless all is well."""
         if not good:
             self.findings.append(" ".join(map(str, what)).replace("\n", " ")[:600])
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of abuse: what a case does, and how much there is to be."""
+
+    case: Callable[[int, Path], Outcome]
+    goal: int
+    batch: int  # cases
+    unit: str = "inputs"  # what the goal counts: inputs, faults or a note
+    warm: tuple[Callable[[], None], ...] | None = None  # what compiles its kernels; None: a batch
+
+    def reached(self, total):
+        """Return how much there is."""
+        return getattr(total, self.unit, None) or total.notes.get(self.unit, 0)
 
 
 def one_of(kinds, rng, limit, *arguments):
@@ -84,7 +113,7 @@ def within(seconds, how=HangError):
 
     hook, sys.unraisablehook = sys.unraisablehook, report
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 5)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE * seconds, 5)
     try:
         yield
     finally:

@@ -7,10 +7,10 @@ import json
 from fractions import Fraction
 
 import numpy as np
-from brute_force import optima
 
-from campaign.agreement import draw
 from campaign.case import Outcome, one_sentence, within
+from campaign.enumeration import optima
+from campaign.models import draw
 from optsched import Certificate, bound, read_certificate, run, solve, verify
 from optsched.certificates.configurations import items
 from optsched.errors import CertificateError

@@ -140,17 +140,28 @@ FAMILIES = [
 ]  # fmt: skip
 
 
+#: Commands that compile what takes longest.
+_COMPILING = (
+    ["cluster", "--workers", "2", "--slots", "2", "--policies", "bf-io", "--steps", "20"],
+    ["compare", "--policies", "a-max,a-min", "--intervals", "classes:2"],
+    ["compare", "--policies", "fcfs,mixed", "--clock", "unit"],
+    ["solve", "--method", "search", "--time-limit", "1"],
+)
+
+
+def _compile(arguments):
+    code, _, err, error = run([*arguments, "family:uniform,n=12"], seconds=3600)
+    assert (code, error) == (0, None), err
+
+
+WARM = tuple(functools.partial(_compile, arguments) for arguments in _COMPILING)
+
+
 @functools.cache
 def compile_kernels():
-    """Compile what takes longest, which the clock of a case would cut off again and again."""
-    for arguments in (
-        ["cluster", "--workers", "2", "--slots", "2", "--policies", "bf-io", "--steps", "20"],
-        ["compare", "--policies", "a-max,a-min", "--intervals", "classes:2"],
-        ["compare", "--policies", "fcfs,mixed", "--clock", "unit"],
-        ["solve", "--method", "search", "--time-limit", "1"],
-    ):
-        code, _, err, error = run([*arguments, "family:uniform,n=12"], seconds=3600)
-        assert (code, error) == (0, None), err
+    """Compile what the clock of a case would cut off again and again."""
+    for each in WARM:
+        each()
 
 
 @functools.cache

@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 
 import pandas as pd
-import psutil
 from tiny_models import market_split
 
 import optsched
@@ -53,7 +52,10 @@ def case(seed, folder):
 
 @contextlib.contextmanager
 def killer(rng, latest, chosen):
-    """Kill one of the processes that descend from this one, at a random moment; give their ids."""
+    """Kill one of the processes that descend from this one, at a random moment; yield its number.
+
+    `chosen` says of a process, by its number, parent and command line, whether it may be.
+    """
     killed, over = [], threading.Event()
     moment = rng.random() * latest
 
@@ -61,13 +63,14 @@ def killer(rng, latest, chosen):
         if over.wait(moment):
             return
         while not over.is_set() and not killed:
-            with contextlib.suppress(psutil.Error):
-                found = [each for each in psutil.Process().children(True) if chosen(each)]
+            with contextlib.suppress(OSError):
+                parents = descendants()
+                found = [pid for pid, parent in parents.items() if chosen(parent, _words(pid))]
                 if found:
                     victim = rng.choice(found)
-                    victim.kill()
-                    killed.append(victim.pid)
-            over.wait(0.01)
+                    os.kill(victim, signal.SIGKILL)
+                    killed.append(victim)
+            over.wait(0.02)
 
     thread = threading.Thread(target=kill, daemon=True)
     thread.start()
@@ -78,12 +81,31 @@ def killer(rng, latest, chosen):
         thread.join()
 
 
-def _is_fork_server(process):
-    return any("fork_server.main" in part for part in process.cmdline())
+def descendants():
+    """Return the parent of each process that descends from this one."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended
+                text = Path(f"/proc/{name}/stat").read_text(errors="replace")
+                parents[int(name)] = int(text.rpartition(")")[2].split()[1])
+    found, grown = set(), {os.getpid()}
+    while grown:
+        grown = {pid for pid, parent in parents.items() if parent in grown} - found
+        found |= grown
+    return {pid: parents[pid] for pid in found}
 
 
-def _is_worker(process):
-    return any("popen_loky" in part for part in process.cmdline())
+def _words(pid):
+    return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+
+
+def _is_fork_server(parent, words):
+    return "fork_server.main" in words
+
+
+def _is_worker(parent, words):
+    return "popen_loky" in words
 
 
 def _solver_child(rng, folder, outcome):
@@ -93,8 +115,8 @@ def _solver_child(rng, folder, outcome):
     wanted = _optimum(model)
     everything = rng.random() < 0.3  # the process that children come from, too
 
-    def chosen(process):
-        return _is_fork_server(process) and (everything or process.ppid() != os.getpid())
+    def chosen(parent, words):
+        return _is_fork_server(parent, words) and (everything or parent != os.getpid())
 
     with killer(rng, 0.4, chosen) as killed:
         solver = rng.choice(["highs", "cp-sat"])

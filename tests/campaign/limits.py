@@ -14,13 +14,13 @@ import warnings
 from unittest import mock
 
 import numpy as np
-from brute_force import optima
 from tiny_models import market_split
 
 import optsched
-from campaign.agreement import draw
 from campaign.case import Outcome, one_of, within
+from campaign.enumeration import optima
 from campaign.kills import _optimum
+from campaign.models import draw
 from optsched import SolveParams, solve, sweep
 from optsched.cli import main
 from optsched.solution import Stopped
@@ -251,6 +251,11 @@ def _clock_jumps(rng, folder, outcome):
         found = results("jumping")
     outcome.faults += 1
     outcome.check(found == wanted, "differs under a jumping clock:", found, wanted)
+
+
+def million(seed, folder):
+    """Read, compare and bound a trace of a million requests."""
+    return large_trace(1_000_000, folder)
 
 
 def large_trace(count, folder):

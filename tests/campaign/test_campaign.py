@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 import time
+from dataclasses import replace
 
 import pytest
 
-from campaign import agreement, case, certificates, command_line, kills, limits, readers
+import campaign.__main__
+from campaign import (
+    agreement,
+    case,
+    certificates,
+    command_line,
+    kills,
+    limits,
+    models,
+    pool,
+    readers,
+)
 from optsched.cli import cli
 
 #: Cases of each part, for some ten seconds of computing each at most. Coverage is not looked at
@@ -15,7 +29,8 @@ from optsched.cli import cli
 CASES = [
     pytest.param(readers, 600, marks=pytest.mark.no_cover),
     (command_line, 150),
-    pytest.param(agreement, 200, marks=pytest.mark.no_cover),
+    pytest.param(models, 400, marks=pytest.mark.no_cover),
+    pytest.param(agreement, 120, marks=pytest.mark.no_cover),
     pytest.param(certificates, 40, marks=pytest.mark.no_cover),
     (limits, 30),
 ]
@@ -46,6 +61,31 @@ def test_nothing_is_lost_by_kills(kind, tmp_path, monkeypatch):
 def test_a_large_trace_is_read_compared_and_bounded(tmp_path):
     outcome = limits.large_trace(20_000, tmp_path)
     assert (outcome.inputs, outcome.findings) == (1, [])
+
+
+def _dies(seed, folder):
+    if seed % pool.CASES == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    outcome = case.Outcome(inputs=1)
+    outcome.check(seed % pool.CASES != 5, "five")
+    return outcome
+
+
+def test_a_campaign_goes_on_where_it_ended_and_counts_each_case_once(tmp_path, monkeypatch):
+    parts = {"a": case.Part(_dies, goal=12, batch=2), "b": case.Part(_dies, goal=2, batch=1)}
+    monkeypatch.setattr(campaign.__main__, "PARTS", parts)
+    path = tmp_path / "state.json"
+    for goal in (8, 12):
+        parts["a"] = replace(parts["a"], goal=goal)
+        state = campaign.__main__.State(path, 7)
+        campaign.__main__.run(state, list(parts), 60, jobs=1)
+    again = campaign.__main__.State(path, 7)
+    assert again.totals == state.totals
+    assert (again.done["b"], again.totals["b"].inputs) == ({0, 1}, 2)
+    # The batch of the case that dies counts none of its inputs; another is tried for them.
+    assert again.done["a"] == set(range(7))
+    assert again.totals["a"].inputs == 12
+    assert sorted(again.totals["a"].findings) == ["batch 1 of a: exit code -9", "case 5: five"]
 
 
 def test_an_alarm_lost_in_a_callback_is_no_failure():
