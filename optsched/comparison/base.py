@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from optsched._internal.views import draw, html, write
 from optsched.errors import PolicyError, nearest
 from optsched.execution import Run
+from optsched.instance import Instance
 from optsched.policies import POLICIES
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from optsched.instance import Instance
-
 AnyRun = TypeVar("AnyRun", bound=Run)
+
+#: Run before times are taken; it has every column that the key of a user's policy may read.
+TINY = Instance([1, 1], [1, 1], 2, [0, 1], weights=[1, 1], deadlines=[2, 3], seconds_per_step=1.0)
 
 
 class Comparison(ABC, Generic[AnyRun]):

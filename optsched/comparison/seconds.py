@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.views import text
-from optsched.comparison.base import Comparison, deadlines_met, describe_instance
-from optsched.instance import Instance
+from optsched.comparison.base import TINY, Comparison, deadlines_met, describe_instance
 from optsched.simulate import run
 from optsched.simulate.rolling import raise_if_interrupted
 from optsched.simulate.seconds.execution import ClockedRun
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched.clock import Clock
+    from optsched.instance import Instance
     from optsched.policies import Policy, Rule
 
 
@@ -76,10 +76,9 @@ def compare_on_clock(
 ) -> ClockComparison:
     """Run policies on an instance with batches that take time."""
     runs, times = [], []
-    tiny = Instance([1, 1], [1, 1], 2, [0, 1], seconds_per_step=1.0)
     for policy in chosen:
         known: dict[str, Any] = {"intervals": intervals and "exact", "rule": rule}
-        run(tiny, policy, clock="unit", **known)  # compiles
+        run(TINY, policy, clock="unit", **known)  # compiles
         known["intervals"] = intervals
         began = time.perf_counter()
         clocked = run(instance, policy, clock=clock, **known, seed=seed, until=until)

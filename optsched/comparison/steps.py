@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.views import text
-from optsched.comparison.base import Comparison, deadlines_met, describe_instance
+from optsched.comparison.base import TINY, Comparison, deadlines_met, describe_instance
 from optsched.errors import PolicyError, ScheduleError
 from optsched.execution import Execution
-from optsched.instance import Instance
 from optsched.simulate import run
 from optsched.simulate.dispatch import check_knowledge
 from optsched.simulate.rolling import raise_if_interrupted
@@ -20,6 +19,7 @@ from optsched.solvers.bounds.bound import bound as find_bound
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from optsched.instance import Instance
     from optsched.policies import Policy, Rule
     from optsched.schedule import Schedule
 
@@ -135,8 +135,7 @@ def load_kernels(
     policies: Iterable[Policy], intervals: str | None = None, rule: Rule = "prefix"
 ) -> None:
     """Load the kernels, so that this counts as no policy's time; at first they are compiled."""
-    tiny = Instance([1, 1], [1, 1], memory=2, arrivals=[0, 1])
-    find_bound(tiny)
+    find_bound(TINY.replace(weights=None, deadlines=None))
     for policy in policies:
         if policy.needs.kind != "decision":  # which is no kernel, and not ours to call
-            run(tiny, policy, intervals=intervals and "exact", rule=rule)
+            run(TINY, policy, intervals=intervals and "exact", rule=rule)

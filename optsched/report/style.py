@@ -68,6 +68,9 @@ _KNOWN = {
     "bf-io": LineStyle(BLUE, (), "o"),
     "lpt": LineStyle(GREEN, (7, 2, 1.5, 2), "^"),
     "jsq": LineStyle(ORANGE, (3.5, 1.5), "D"),
+    "mixed": LineStyle(SKY, (5, 1), "P"),
+    "vllm": LineStyle(PURPLE, (9, 2, 2, 2, 2, 2), "X"),
+    "sarathi": LineStyle(GREEN, (2, 3), "<"),
 }
 _COLOURS = (SKY, BLUE, VERMILLION, GREEN, ORANGE, PURPLE)
 _DASHES: tuple[tuple[float, ...], ...] = ((5, 1), (9, 2, 2, 2, 2, 2), (2, 3), (), (12, 3))
@@ -75,12 +78,14 @@ _MARKERS = "PX<>*ph"
 
 
 def line_styles(policies: Iterable[str]) -> list[LineStyle]:
-    """Choose the looks of policies that appear together."""
+    """Choose the looks of policies that appear together; none takes the colour of a known one."""
     names = list(policies)
     others = list(dict.fromkeys(name for name in names if name not in _KNOWN))
+    taken = {_KNOWN[name].colour for name in names if name in _KNOWN}
+    colours = [colour for colour in _COLOURS if colour not in taken] or _COLOURS
     looks = _KNOWN | {
         name: LineStyle(
-            _COLOURS[index % len(_COLOURS)],
+            colours[index % len(colours)],
             _DASHES[index % len(_DASHES)],
             _MARKERS[index % len(_MARKERS)],
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optsched import Cluster, Comparison, compare, family
+from optsched import Cluster, Comparison, PriorityPolicy, compare, family
 from optsched.errors import OptschedError
 
 REQUESTS = family("uniform", n=30, seed=1, load=0.9, seconds_per_step=0.1)
@@ -69,3 +69,12 @@ def test_what_cannot_be_compared_is_one_sentence(sentence):
 def test_only_a_cluster_compares_on_several_traces():
     with pytest.raises(OptschedError, match="compare takes one Instance, but got a list"):
         compare([REQUESTS, REQUESTS], "area")
+
+
+@pytest.mark.parametrize("kind", ["steps", "clock"])
+@pytest.mark.parametrize("column", ["deadlines", "weights"])
+def test_a_key_may_read_any_column_of_the_requests(column, kind):
+    values = REQUESTS.arrivals + 3 * REQUESTS.outputs
+    own = PriorityPolicy("own", "", lambda given: getattr(given, column))
+    found = compare(REQUESTS.replace(**{column: values}), [own], **WHERE[kind][0])
+    assert found.policies == ["own"]

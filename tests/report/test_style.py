@@ -10,6 +10,11 @@ from optsched.policies import BASIC
 from optsched.report.style import legend_above, line_styles, prepare
 
 
+def test_engines_and_others_differ_in_colour_from_the_known_beside_them():
+    names = ["area", "fcfs", "mixed", "vllm", "mine", "yours"]
+    assert len({style.colour for style in line_styles(names)}) == len(names)
+
+
 def test_policies_keep_their_look_whatever_stands_beside_them():
     together = dict(zip(BASIC, line_styles(BASIC), strict=True))
     for name in BASIC:
