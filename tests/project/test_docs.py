@@ -6,7 +6,13 @@ import json
 import re
 from pathlib import Path
 
+import matplotlib as mpl
 import pytest
+from matplotlib import pyplot
+
+from optsched import report
+
+mpl.use("Agg")
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -43,6 +49,7 @@ def test_python_blocks_run_in_order(page, tmp_path, monkeypatch):
     namespace: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
         exec(compile(block, f"{page.name}: {block.splitlines()[0]}", "exec"), namespace)
+        pyplot.close("all")
 
 
 @pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=_ids([*PAGES, *NOTEBOOKS]))
@@ -70,3 +77,11 @@ def test_every_picture_is_shown():
     shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     for picture in (ROOT / "docs" / "images").glob("*.png"):
         assert f"images/{picture.name})" in shown
+
+
+def test_the_gallery_shows_every_plot_by_the_code_above_it():
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    assert not [name for name in report.__all__ if name.startswith("plot_") and name not in page]
+    pictures = sorted(picture.name for picture in (ROOT / "docs" / "images").glob("gallery-*.png"))
+    drawn = re.findall(r"```\n\n!\[.+\]\(images/(.*)\)", page)
+    assert sorted(drawn) == pictures
