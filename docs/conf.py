@@ -84,7 +84,7 @@ _SHARED = {
     "Commands with TRACE": options.TRACE[1:],
     "What policies may know (`compare`, `simulate`, `rolling`)": options.KNOWLEDGE,
     "On a clock (`compare`, `simulate`)": options.CLOCK,
-    "Others": (options.HTML, options.LOG, options.JOBS),
+    "Reports, logs, processes": (options.HTML, options.LOG, options.JOBS),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import hypothesis
@@ -27,6 +28,9 @@ def shared_data() -> Path:
 def optsched_command(capsys, monkeypatch):
     """Run the command line in this process: exit code, standard output, standard error."""
     from optsched.cli import main
+
+    # A first run would say on standard error that it compiles.
+    monkeypatch.setattr("optsched.cli.common.compilations", lambda *_: nullcontext())
 
     def command(*arguments):
         monkeypatch.setattr(sys, "argv", ["optsched", *map(str, arguments)])

@@ -96,7 +96,7 @@ def export(
         else:
             program = HindsightProgram(instance, end, objective)
     linear = program.to_linear()
-    with output.progress(f"writing {out}"):
+    with output.progress(f"writing {out}", kernels=False):
         optsched.write_model(linear, out)
     output.say(f"{linear}\nwritten to {out}")
     rows, columns = linear.matrix.shape
@@ -183,7 +183,7 @@ def thresholds(
         output.say(str(balance))
     try:
         balance.require_stable()
-        with output.progress("finding thresholds"):
+        with output.progress("finding thresholds", kernels=False):
             plan = (_nested if nested else _wait)(given, chosen, options)
     except InfeasibleError:
         output.result(content)

@@ -217,7 +217,7 @@ def read_instance(
     """Read a trace, and note what was left out or converted."""
     from optsched.workloads import read_trace, read_trace_skipping
 
-    with output.progress(f"reading {trace}"):
+    with output.progress(f"reading {trace}", kernels=False):
         if skip_invalid:
             instance, skipped = read_trace_skipping(trace, memory, **how)
             for row in skipped[:LISTED]:

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 
+import numba
 import pytest
 from fresh import imports
 
 import optsched
 from optsched import Instance, Schedule
+from optsched.cli.common import Output
 
 TRACE = "prompt_tokens,output_tokens\n63,1\n" + 21 * "1,2\n"
 
@@ -451,3 +453,16 @@ def test_running_out_of_memory_is_one_sentence(optsched_command, monkeypatch):
     monkeypatch.setattr(optsched, "bound", fail)
     code, _, err = optsched_command("bound", "family:uniform,n=10")
     assert (code, err) == (2, "optsched: out of memory; take fewer requests (--limit) or steps\n")
+
+
+def test_compilation_is_counted_on_one_line_even_where_it_is_redirected(capsys):
+    for quiet, words in (
+        (False, "optsched: compiling kernels, once on this machine: 1\n"),
+        (True, ""),
+    ):
+        with Output(None, quiet).progress("compiling"):
+            assert numba.njit(lambda x: x + 1)(1) == 2
+        assert capsys.readouterr() == ("", words)
+    with Output(None, False).progress("nothing to compile"):
+        pass
+    assert capsys.readouterr() == ("", "")

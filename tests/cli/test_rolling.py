@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from contextlib import nullcontext
 
 import pandas as pd
 import pytest
@@ -18,6 +19,7 @@ FAMILY = "family:exponential,n=40,load=0.9"
 @pytest.fixture
 def command(capsys, monkeypatch):
     """Run the command line in this process: exit code, standard output, standard error."""
+    monkeypatch.setattr("optsched.cli.common.compilations", lambda *_: nullcontext())
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["optsched", "rolling", *map(str, arguments)])
