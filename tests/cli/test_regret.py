@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-import optsched
+from optsched.experiments.regrets import driver
 
 SMALL = ("--loads", "0.6,1.2", "--horizons", "60,120", "--seeds", 2, "--jobs", 1)
 
@@ -47,7 +47,7 @@ def test_a_trace_is_resampled(optsched_command, tmp_path):
 
 
 def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
-    original = optsched.experiments.regrets.driver.perform
+    original = driver.perform
     calls = []
 
     def stopped(task):
@@ -56,7 +56,7 @@ def test_ctrl_c_keeps_what_is_finished(optsched_command, monkeypatch):
             raise KeyboardInterrupt
         return original(task)
 
-    monkeypatch.setattr(optsched.experiments.regrets.driver, "perform", stopped)
+    monkeypatch.setattr(driver, "perform", stopped)
     code, out, err = optsched_command("regret", "family:equal-prompts", *SMALL, "--json", "-")
     assert code == 130
     content = json.loads(out)
@@ -95,7 +95,6 @@ def test_bad_input_gets_one_sentence(optsched_command, arguments, message):
 
 
 def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, monkeypatch):
-    driver = optsched.experiments.regrets.driver
     original, done = driver.perform, []
 
     def counted(task):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from optsched._internal.files import write_whole
 from optsched._version import __version__
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from optsched.experiments.cells import Progress
-    from optsched.experiments.regrets.source import Source
     from optsched.instance import Instance
     from optsched.policies import Policy
 
@@ -107,18 +107,8 @@ def regret(
     >>> result.growth("mc-sf", 1.2).verdict
     'grows'
     """
-    planned = _planned(source, policies, loads, horizons, seeds, memory, time_limit, tolerance)
-    return _carried_out(planned, Memory(), Places(jobs), on_progress)
-
-
-class Planned(NamedTuple):
-    """A regret that is checked: all its instances by their keys, and what they depend on."""
-
-    source: Source
-    policies: tuple[Policy, ...]
-    tasks: dict[str, Task]
-    tolerance: float
-    settings: dict[str, Any]
+    tasks = _tasks(source, policies, loads, horizons, seeds, memory, time_limit)
+    return _enclosed(tasks, tolerance, Memory(), Places(jobs), on_progress)
 
 
 def regret_into(
@@ -127,6 +117,7 @@ def regret_into(
     policies: str | Policy | Sequence[str | Policy],
     *,
     resume: bool = False,
+    tolerance: float | None = None,
     jobs: int | None = 1,
     on_progress: Callable[[Progress], object] | None = None,
     **options: Any,
@@ -136,29 +127,40 @@ def regret_into(
     With `resume`, instances that the folder holds are not done again. They may be fewer than those
     asked for now: loads, horizons and seeds can be added.
     """
-    places, planned, path = Places(jobs), _planned(source, policies, **options), Path(out)
-    manifest = read_manifest(path, _MANIFEST, "regret")
-    settings = json.loads(json.dumps(planned.settings, default=str))
-    if manifest is not None:
-        differing = [key for key in settings if manifest.get(key) != settings[key]]
-        if differing:
-            raise OptschedError(
-                f"{path} holds instances of another regret, which differs in "
-                f"{' and '.join(differing)}; take another folder"
-            )
-    else:
+    places, tasks, path = Places(jobs), _tasks(source, policies, **options), Path(out)
+    old = read_manifest(path, _MANIFEST, "regret")
+    new = json.loads(json.dumps(_settings(next(iter(tasks.values()))), default=str))
+    if old is None:
         path.mkdir(parents=True, exist_ok=True)
-        write_whole(path / _MANIFEST, json.dumps(settings, indent=1))
-    store = JsonFolder(path, planned.tasks)
+        write_whole(path / _MANIFEST, json.dumps(new, indent=1))
+    elif differing := [key for key in new if old.get(key) != new[key]]:
+        raise OptschedError(
+            f"{path} holds instances of another regret, which differs in "
+            f"{' and '.join(differing)}; take another folder"
+        )
+    store = JsonFolder(path, tasks)
     if store and not resume:
         raise OptschedError(
-            f"{path} holds {len(store):,} of the {len(planned.tasks):,} instances of this regret "
-            "already; resume it (--resume), or take another folder"
+            f"{path} holds {len(store):,} of the {len(tasks):,} instances of this regret already; "
+            "resume it (--resume), or take another folder"
         )
-    return _carried_out(planned, store, places, on_progress)
+    return _enclosed(tasks, tolerance, store, places, on_progress)
 
 
-def _planned(
+def _settings(task: Task) -> dict[str, Any]:
+    """Return all that an instance depends on beside its load, horizon and seed."""
+    return {
+        "source": task.source.name,
+        "parameters": task.source.parameters,
+        "trace": None if task.source.trace is None else task.source.trace.fingerprint,
+        "memory": task.source.memory_tokens,
+        "policies": [policy.name for policy in task.policies],
+        "time_limit": task.time_limit,
+        "version": __version__,
+    }
+
+
+def _tasks(
     source: str | Path | Instance,
     policies: str | Policy | Sequence[str | Policy],
     loads: float | Sequence[float] = (0.8, 1.2),
@@ -166,58 +168,49 @@ def _planned(
     seeds: int | Sequence[int] = 5,
     memory: int | None = None,
     time_limit: float = 0.0,
-    tolerance: float | None = None,
-) -> Planned:
+) -> dict[str, Task]:
+    """Check what is asked for, and return its instances by their keys."""
     chosen, drawn = tuple(get_policies(policies)), read_source(source, memory)
     loads, seeds = sorted(numbers_of("loads", loads)), seeds_of(seeds)
+    rates = {load: drawn.rate(load) for load in loads}
     if horizons is None:
-        horizons = drawn.horizons(drawn.rate(loads[0]))
+        horizons = drawn.horizons(rates[loads[0]])
     horizons = sorted(numbers_of("horizons", horizons))
     check_number("time_limit", time_limit, lambda x: x >= 0, "a number from 0")
-    if tolerance is None:
-        tolerance = _TOLERANCE * drawn.mean_output
-    check_number("tolerance", tolerance, lambda x: x > 0, "a number above 0")
     for load in loads:
-        drawn.check(drawn.rate(load), horizons[0])
-    tasks = {
+        drawn.check(rates[load], horizons[0])
+    # The quick ones first.
+    return {
         f"load-{load}-horizon-{horizon}-seed-{seed}": Task(
-            drawn, chosen, load, drawn.rate(load), horizon, seed, time_limit
+            drawn, chosen, load, rates[load], horizon, seed, time_limit
         )
-        for horizon in horizons  # the quick ones first
-        for seed in seeds
-        for load in loads
+        for horizon, seed, load in itertools.product(horizons, seeds, loads)
     }
-    settings = {
-        "source": drawn.name,
-        "parameters": drawn.parameters,
-        "trace": None if drawn.trace is None else drawn.trace.fingerprint,
-        "memory": drawn.memory_tokens,
-        "policies": [policy.name for policy in chosen],
-        "time_limit": time_limit,
-        "version": __version__,
-    }
-    return Planned(drawn, chosen, tasks, float(tolerance), settings)
 
 
-def _carried_out(
-    planned: Planned,
+def _enclosed(
+    tasks: dict[str, Task],
+    tolerance: float | None,
     store: Memory[dict[str, Any]],
     places: Places,
     on_progress: Callable[[Progress], object] | None,
 ) -> Regret:
-    load_kernels(planned.policies)
-    status = finish(
-        _plain, planned.tasks, store, places, title="instances", on_progress=on_progress
-    )
+    """Carry out what is not in the store."""
+    task = next(iter(tasks.values()))
+    if tolerance is None:
+        tolerance = _TOLERANCE * task.source.mean_output
+    check_number("tolerance", tolerance, lambda x: x > 0, "a number above 0")
+    load_kernels(task.policies)
+    status = finish(_plain, tasks, store, places, title="instances", on_progress=on_progress)
     if status == INTERRUPTED and not store:
         raise KeyboardInterrupt
     cells = [Cell(**content) for content in store.values()]
     return Regret(
-        planned.source.name,
-        planned.source.memory_tokens,
-        tuple(policy.name for policy in planned.policies),
+        task.source.name,
+        task.source.memory_tokens,
+        tuple(policy.name for policy in task.policies),
         tuple(sorted(cells, key=lambda cell: (cell.load, cell.horizon, cell.seed))),
-        planned.tolerance,
+        float(tolerance),
         status,
     )
 
