@@ -14,6 +14,7 @@ from optsched._internal.arrays import BoolArray as BoolArray
 from optsched._internal.arrays import FloatArray as FloatArray
 from optsched._internal.arrays import IntArray as IntArray
 from optsched._internal.arrays import as_floats, as_integers, checked_memory, frozen
+from optsched._internal.files import write_whole
 from optsched._internal.json import read_object, write_object
 from optsched._internal.request_rules import broken_rules
 from optsched.errors import InstanceError
@@ -372,4 +373,4 @@ class Instance:
             frame = frame.drop(columns="arrival")
         if self.labels is not None:
             frame.insert(0, "label", list(self.labels))
-        frame.to_csv(path, index=False)
+        write_whole(path, frame.to_csv(index=False))

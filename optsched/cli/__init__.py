@@ -68,8 +68,8 @@ def main() -> NoReturn:
         code = cli.main(sys.argv[1:] or ["--help"], "optsched", standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
-    except (click.Abort, KeyboardInterrupt, SystemError) as stop:
-        if isinstance(stop, SystemError) and not is_interrupt(stop):
+    except (KeyboardInterrupt, SystemError, RuntimeError) as stop:  # click.Abort is one of them
+        if not isinstance(stop, click.Abort) and not is_interrupt(stop):
             raise
         code, sentence = INTERRUPTED, "interrupted"
     except click.ClickException as error:

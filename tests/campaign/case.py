@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: By how much longer than usual a case may take: much while kernels are compiled.
 PATIENCE = 1
+#: Whether kernels are compiled, so that what cases begin with needs to compile none.
+COMPILED = False
 
 
 class HangError(Exception):

@@ -14,6 +14,7 @@ import warnings
 
 import click
 
+import campaign.case
 from campaign import readers
 from campaign.case import Outcome, address_space, within
 from campaign.corpus import corpus
@@ -140,13 +141,26 @@ FAMILIES = [
 ]  # fmt: skip
 
 
-#: Commands that compile what takes longest.
-_COMPILING = (
-    ["cluster", "--workers", "2", "--slots", "2", "--policies", "bf-io", "--steps", "20"],
-    ["compare", "--policies", "a-max,a-min", "--intervals", "classes:2"],
-    ["compare", "--policies", "fcfs,mixed", "--clock", "unit"],
-    ["solve", "--method", "search", "--time-limit", "1"],
-)
+#: Commands that compile what takes longest; the first ones those that most cases need.
+_COMPILING = [
+    line.split()
+    for line in (
+        "cluster --workers 2 --slots 2 --policies bf-io --steps 20",
+        "compare --policies a-max,a-min --intervals classes:2",
+        "compare --policies fcfs,mixed --clock unit",
+        "solve --method search --time-limit 1",
+        "cluster --workers 2 --slots 2 --policies fcfs,jsq,round-robin,power-of-d --steps 20",
+        "compare --policies vllm,sarathi --clock affine:0.01,0.0001",
+        "compare --policies sorted-f,sorted-f-dp,sorted-lp,lp-swap,area+skip,area+backfill",
+        "compare --policies a-l,h-sf,alpha-greedy:0.2 --intervals relative:0.5",
+        "solve --method exact --time-limit 1",
+        "rolling --budget 1",
+        "rolling --scenarios 2 --intervals classes:10",
+        "select --method scaled-dp",
+        "select --method quantile",
+        "bound",
+    )
+]
 
 
 def _compile(arguments):
@@ -160,8 +174,9 @@ WARM = tuple(functools.partial(_compile, arguments) for arguments in _COMPILING)
 @functools.cache
 def compile_kernels():
     """Compile what the clock of a case would cut off again and again."""
-    for each in WARM:
-        each()
+    if not campaign.case.COMPILED:
+        for each in WARM[:4]:
+            each()
 
 
 @functools.cache
@@ -193,7 +208,7 @@ def check(arguments, code, out, err, shown, outcome):
     outcome.check(code in (0, 1, 2, 130), f"exit code {code};", shown)
     lines = err.splitlines()
     # After Ctrl-C on a terminal what comes next begins on a line of its own.
-    told = err.removeprefix("\n") if code == 130 else err
+    told = f"\n{err}".replace("\n\n", "\n", 1)[1:] if code == 130 else err
     told = all(line.startswith("optsched: ") for line in told.split("\n")[:-1])
     outcome.check(told, "standard error:", repr(err[:300]), shown)
     if code == 2:

@@ -308,10 +308,37 @@ def _reproduce_main(rng, folder, outcome):
     outcome.check((out / "index.html").exists(), "no page")
 
 
+def _named_file(rng, folder, outcome):
+    """The main process while it writes the file that it was asked for: whole, or as before."""
+    option, path = rng.choice(["--html", "--json"]), folder / "named"
+    path.write_text("before")
+    command = [sys.executable, "-m", "optsched", "compare", "family:uniform,n=30"]
+    command += ["--policies", "area,mc-sf", option, str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    limit = time.monotonic() + SECONDS
+    while process.poll() is None and not list(folder.glob(".named.*")):
+        time.sleep(1e-4)
+        if time.monotonic() > limit:
+            break
+    time.sleep(0.01 * rng.random())
+    outcome.faults += process.poll() is None
+    process.kill()
+    process.wait()
+    content = path.read_text()
+    outcome.note("files as before", int(content == "before"))
+    if content != "before":
+        whole = content.rstrip().endswith("</html>" if option == "--html" else "}")
+        outcome.check(whole, "a part of a file:", option, content[-200:])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    good = done.returncode == 0 and path.read_text() != "before"
+    outcome.check(good, "again:", done.returncode, done.stderr)
+
+
 KINDS = {
     _solver_child: 8,
     _exact_solve: 8,
     _sweep_worker: 2,
     _sweep_main: 3,
     _reproduce_main: 1,
+    _named_file: 3,
 }

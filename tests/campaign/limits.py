@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import random
 import resource
@@ -11,6 +12,7 @@ import sys
 import time
 import traceback
 import warnings
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -108,12 +110,27 @@ def _check_refusal(code, words, arguments, outcome, allowed=(0, 2)):
 def _full_disk(rng, folder, outcome):
     """No file may grow beyond some bytes; then there is room, and all goes well."""
     arguments = _command(rng, folder)
+    named = [
+        Path(path)
+        for option, path in itertools.pairwise(arguments)
+        if option in ("--json", "--html", "--certificate")
+        or (option, arguments[0]) == ("--out", "export")
+    ]
+    for path in named:
+        if rng.random() < 0.5:
+            path.write_text("before")
     room = int(10 ** rng.uniform(0, 4.5))
     code, words = forked(
         arguments, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
     )
     outcome.faults += 1
     outcome.note("writes refused", int(code == 2))
+    if code == 2:
+        for path in named:
+            good = not path.exists() or path.read_text() == "before"
+            outcome.check(good, "not as before:", path.name, " ".join(arguments))
+        drafts = [path.name for path in folder.glob(".*.tmp")]
+        outcome.check(not drafts, drafts, "left by", " ".join(arguments))
     _check_refusal(code, words, arguments, outcome)
     code, words = forked(arguments, lambda: None)
     outcome.check(code == 0, "with room again:", " ".join(arguments), code, words[-400:])

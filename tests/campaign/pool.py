@@ -100,6 +100,7 @@ def warm(parts, jobs):
             running.append(process)
         wait([process.sentinel for process in running])
         running = [process for process in running if process.is_alive()]
+    case.COMPILED = True
 
 
 def _warm(task):

@@ -14,7 +14,7 @@ import numba
 import pytest
 from fresh import imports
 
-import optsched
+import optsched.cli
 from optsched import Instance, Schedule
 from optsched.cli.common import Output
 
@@ -352,6 +352,17 @@ def test_interrupt_keeps_what_is_there(optsched_command, trace, monkeypatch):
     assert code == 130
     assert [entry["policy"] for entry in json.loads(out)["policies"]] == ["fcfs"]
     assert "interrupted after 1 of 5 policies" in err
+
+
+def test_a_kernel_that_an_interrupt_left_half_compiled_is_an_interrupt(monkeypatch, capsys):
+    def half_compiled(*arguments, **options):
+        raise RuntimeError("no compiled object yet for <Library 'kernel' at 0x7ff51a825d90>")
+
+    monkeypatch.setattr(optsched.cli.cli, "main", half_compiled)
+    with pytest.raises(SystemExit) as stop:
+        optsched.cli.main()
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "optsched: interrupted\n"
 
 
 def test_interrupt_of_the_process_ends_with_130(tmp_path):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
+from optsched._internal.files import write_whole
 from optsched.errors import SolverError
 from optsched.models.linear.model import Family, LinearModel, ModelError
 from optsched.solvers.backends import highs
@@ -73,7 +74,7 @@ def write_model(model: LinearModel, path: str | Path) -> None:
     True
     """
     lines = {".mps": _mps_lines, ".lp": _lp_lines}[_ending(path)](model)
-    Path(path).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    write_whole(path, "\n".join([*lines, ""]))
 
 
 def read_model(path: str | Path) -> LinearModel:
