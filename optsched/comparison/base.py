@@ -120,6 +120,14 @@ class Comparison(ABC, Generic[AnyRun]):
             Among its keys "policies", a list with the metrics of each.
         """
 
+    def _marked(self, run: AnyRun, entry: dict[str, Any]) -> dict[str, Any]:
+        """Add to what JSON says of a run the deadlines it met, and whether it is a reference."""
+        if "missed_deadlines" in entry:
+            entry["met_deadlines"] = len(run.instance) - entry["missed_deadlines"]
+        if run.policy in self.references:
+            entry["reference"] = True
+        return entry
+
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per policy, indexed by its name.
 
@@ -163,12 +171,6 @@ class Comparison(ABC, Generic[AnyRun]):
             Where to write it; the file is whole or not there.
         """
         write(self._page, path, self)
-
-
-def deadlines_met(instance: Instance, metrics: dict[str, Any]) -> dict[str, int]:
-    """Return how many requests met their deadlines, where they have any."""
-    missed = metrics.get("missed_deadlines")
-    return {} if missed is None else {"met_deadlines": len(instance) - missed}
 
 
 def describe_instance(instance: Instance, last_arrival: float) -> dict[str, Any]:

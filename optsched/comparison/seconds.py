@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.views import text
-from optsched.comparison.base import TINY, Comparison, deadlines_met, describe_instance
+from optsched.comparison.base import TINY, Comparison, describe_instance
 from optsched.simulate import run
 from optsched.simulate.rolling import raise_if_interrupted
 from optsched.simulate.seconds.execution import ClockedRun
@@ -38,20 +38,13 @@ class ClockComparison(Comparison[ClockedRun]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the requests' times as plain data; the bound is None."""
-        references = self.references
         return {
             "instance": describe_instance(self.instance, float(self.runs[0].arrivals[-1])),
             "clock": {"name": self.clock.name, "unit": self.clock.unit},
             "bound": None,
             "policies": [
-                {
-                    **metrics,
-                    **deadlines_met(self.instance, metrics),
-                    "seconds": seconds,
-                    **({"reference": True} if run.policy in references else {}),
-                }
+                self._marked(run, {**run.metrics(self.warm_up), "seconds": seconds})
                 for run, seconds in zip(self.runs, self.seconds, strict=True)
-                for metrics in [run.metrics(self.warm_up)]
             ],
         }
 

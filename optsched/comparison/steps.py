@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.views import text
-from optsched.comparison.base import TINY, Comparison, deadlines_met, describe_instance
+from optsched.comparison.base import TINY, Comparison, describe_instance
 from optsched.errors import PolicyError, ScheduleError
 from optsched.execution import Execution
 from optsched.simulate import run
@@ -52,7 +52,6 @@ class StepComparison(Comparison[Execution]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the schedules as plain data; latencies in steps."""
-        references = self.references
         return {
             "instance": describe_instance(self.instance, int(self.instance.arrivals[-1])),
             "bound": {
@@ -62,19 +61,19 @@ class StepComparison(Comparison[Execution]):
             },
             "intervals": self.intervals,
             "policies": [
-                {
-                    "policy": run.policy,
-                    **metrics,
-                    **deadlines_met(self.instance, metrics),
-                    "gap": self.gap(run),
-                    "preemptions": run.preemptions,
-                    "evictions": run.preemptions,
-                    "preempted_tokens": run.preempted_tokens,
-                    "seconds": seconds,
-                    **({"reference": True} if run.policy in references else {}),
-                }
+                self._marked(
+                    run,
+                    {
+                        "policy": run.policy,
+                        **run.schedule.metrics(),
+                        "gap": self.gap(run),
+                        "preemptions": run.preemptions,
+                        "evictions": run.preemptions,
+                        "preempted_tokens": run.preempted_tokens,
+                        "seconds": seconds,
+                    },
+                )
                 for run, seconds in zip(self.runs, self.seconds, strict=True)
-                for metrics in [run.schedule.metrics()]
             ],
             "unfinished": [run.metrics() for run in self.incomplete],
         }

@@ -10,47 +10,20 @@ import json
 import math
 import platform
 import re
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.numbers import at_least, percent
+from optsched._internal.numbers import at_least, percent, proven
 from optsched._version import __version__
 from optsched.cluster.results import ClusterRun
 from optsched.errors import OptschedError
+from optsched.report import runs, schedules, tables
 from optsched.report.curves import MAX_STACKED, growing_bars
 from optsched.report.interactive import Figure, plot_of, short
 from optsched.report.regrets import plot_regret, plot_regret_ratio
-from optsched.report.runs import (
-    MAX_WORKERS,
-    plot_batches,
-    plot_clock_comparison,
-    plot_clocked_usage,
-    plot_loads,
-    plot_lookahead,
-    plot_mean_latency,
-    plot_power,
-    plot_waiting,
-)
-from optsched.report.schedules import (
-    plot_comparison,
-    plot_decision_times,
-    plot_gap,
-    plot_history,
-    plot_latency,
-    plot_memory,
-    plot_schedule,
-)
 from optsched.report.style import step_unit
-from optsched.report.tables import (
-    blame_table,
-    clock_table,
-    cluster_table,
-    comparison_table,
-    facts_table,
-    regret_table,
-)
 from optsched.workloads.clock_load import load_on_clock
 
 if TYPE_CHECKING:
@@ -59,7 +32,12 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
 
-    from optsched.comparison import ClockComparison, ClusterComparison, StepComparison
+    from optsched.comparison import (
+        ClockComparison,
+        ClusterComparison,
+        Comparison,
+        StepComparison,
+    )
     from optsched.execution import Execution
     from optsched.experiments.regrets import Regret
     from optsched.optimum.result import Optimum
@@ -73,19 +51,14 @@ _BINS = 2000
 def comparison_page(comparison: StepComparison) -> str:
     """Return the page of a comparison in steps."""
     instance = comparison.instance
-    return render_page(
-        "comparison.html.j2",
-        comparison=comparison,
-        content=comparison.to_dict(),
-        instance=instance,
-        bound=comparison.bound,
-        policies=comparison.policies,
-        best=comparison.best,
+    return _page(
+        "comparison",
+        comparison,
+        tables.comparison_table(comparison, page=True),
+        make_figures(comparison),
         optimal=proven_optimal(comparison),
-        table=comparison_table(comparison, page=True),
         unit=step_unit(instance),
         rows=0 if len(instance) <= MAX_STACKED else min(len(instance), _ROWS),
-        figures=make_figures(comparison),
     )
 
 
@@ -94,181 +67,154 @@ def proven_optimal(comparison: StepComparison) -> bool:
     return math.ceil(comparison.bound.value) >= comparison.best.total_latency
 
 
+def clock_page(comparison: ClockComparison) -> str:
+    """Return the page of a comparison on a clock."""
+    figures = {"latency": _bars(runs.plot_clock_comparison, comparison)}
+    figures |= _over_time(comparison.runs)
+    load = load_on_clock(comparison.instance, comparison.clock)
+    return _page("clock", comparison, tables.clock_table(comparison), figures, load=load)
+
+
 def cluster_page(comparison: ClusterComparison, lookaheads: ClusterComparison | None = None) -> str:
     """Return the page of runs on a cluster; loads are drawn of those that recorded them."""
-    content = comparison.to_dict()
-    entries = content["policies"]
-    policies = list(comparison.runs)
-    first_runs = [runs[0] for runs in comparison.runs.values()]
-    recorded = [run for run in first_runs if run.loads is not None]
+    recorded = [run for run in comparison if run.loads is not None]
     top = 1.03 * max((int(run.loads.max()) for run in recorded if run.loads is not None), default=0)
     figures = {}
     for number, run in enumerate(recorded):
-        figure = _drawn([run.policy], plot_loads, run, workers=MAX_WORKERS, link="steps")
+        figure = _drawn([], runs.plot_loads, run, workers=runs.MAX_WORKERS, link="steps")
         figure["layout"] |= {"height": 300, "showlegend": False}
         figure["layout"]["yaxis"]["range"] = [0, top]
         figures[f"loads-{number}"] = _owned(figure, run.policy)
-    figures["power"] = _drawn(policies, plot_power, first_runs)
+    figures["power"] = _drawn(comparison.policies, runs.plot_power, comparison)
     if lookaheads is not None:
-        figures["lookahead"] = _drawn(policies, plot_lookahead, lookaheads)
-    return render_page(
-        "cluster.html.j2",
-        content=content,
-        cluster=str(comparison.cluster),
-        title=first_runs[0].instance.name,
-        best=min(entries, key=lambda entry: entry["imbalance_tokens"]),
-        first=entries[0],
-        table=cluster_table(comparison),
-        policies=policies,
+        figures["lookahead"] = _drawn(comparison.policies, runs.plot_lookahead, lookaheads)
+    table = tables.cluster_table(comparison)
+    entries = {entry["policy"]: entry for entry in comparison.to_dict()["policies"]}
+    return _page(
+        "cluster",
+        comparison,
+        table,
+        figures,
+        best=entries[table.rows[0].name],
+        first=entries[comparison.policies[0]],
         recorded=[run.policy for run in recorded],
         runs=next(iter(comparison.runs.values())),
-        figures=figures,
     )
 
 
-def clock_page(comparison: ClockComparison) -> str:
-    """Return the page of a comparison on a clock."""
-    names = comparison.policies
-    figures = {"latency": _drawn(names, plot_clock_comparison, comparison)}
-    figures["latency"]["layout"]["height"] = 130 + 38 * len(names)
-    for bars in figures["latency"]["data"]:
-        if bars["type"] == "bar":
-            bars["meta"] = [run.policy for run in comparison.ranked() if run.completed.any()]
-    return render_page(
-        "clock.html.j2",
-        comparison=comparison,
-        content=comparison.to_dict(),
-        instance=comparison.instance,
-        policies=names,
-        best=comparison.best,
-        load=load_on_clock(comparison.instance, comparison.clock),
-        table=clock_table(comparison),
-        figures=figures | _over_time(comparison.runs),
-    )
-
-
-def _over_time(runs: Sequence[ClockedRun]) -> dict[str, Figure]:
-    """Draw what runs on a clock do over time."""
-    names = [run.policy for run in runs]
-    return {
-        "waiting": _drawn(names, plot_waiting, runs, link="time"),
-        "memory": _drawn(names, plot_clocked_usage, runs, link="time"),
-        "arrivals": _drawn(names, plot_mean_latency, runs),
+def regret_page(result: Regret) -> str:
+    """Return the page of regret."""
+    figures = {
+        f"{name}-{place}": _drawn(result.policies, plot, result, load, link="horizon")
+        for place, load in enumerate(result.loads)
+        for name, plot in (("regret", plot_regret), ("ratio", plot_regret_ratio))
     }
-
-
-def _of_schedule(schedule: Schedule) -> dict[str, Figure]:
-    """Draw a schedule."""
-    return {
-        "schedule": _drawn([], plot_schedule, schedule, sample=_ROWS, link="time"),
-        "memory": _drawn([], plot_memory, schedule, bins=_BINS, link="time"),
-        "distribution": _drawn([], plot_latency, schedule),
-    }
+    growths = [(policy, f"{load:g}", growth) for policy, load, growth in result.growths()]
+    seeds = max(band.seeds for band in result.bands())
+    table = tables.regret_table(result)
+    return _page("regret", result, table, figures, growths=growths, seeds=seeds)
 
 
 def run_page(run: Execution | ClockedRun | ClusterRun) -> str:
     """Return the page of one run."""
     figures: dict[str, Figure] = {}
     if run.clock is not None:
-        figures = _over_time([run]) | {"batches": _drawn([], plot_batches, run, link="time")}
+        figures = _over_time([run])
+        figures["batches"] = _drawn([], runs.plot_batches, run, link="time")
     elif isinstance(run, ClusterRun):
-        figures["power"] = _drawn([], plot_power, run)
+        figures["power"] = _drawn([], runs.plot_power, run)
         if run.loads is not None:
-            figures["loads"] = _drawn([], plot_loads, run, workers=MAX_WORKERS)
+            figures["loads"] = _drawn([], runs.plot_loads, run, workers=runs.MAX_WORKERS)
     elif not run.unfinished:
         figures = _of_schedule(run.schedule)
     decisions = getattr(run, "decisions", None)
     if decisions is not None and decisions.counts.seconds:
-        figures["decisions"] = _drawn([], plot_decision_times, decisions)
-    return render_page(
-        "run.html.j2",
-        run=run,
-        content=run.to_dict(),
-        instance=run.instance,
-        policies=[],
-        table=facts_table(run),
-        decisions=decisions,
-        figures=figures,
-    )
+        figures["decisions"] = _drawn([], schedules.plot_decision_times, decisions)
+    return _page("run", run, tables.facts_table(run), figures, decisions=decisions)
 
 
 def optimum_page(result: Optimum) -> str:
     """Return the page of an interval around the optimum: how it closed, and where the gap is."""
-    figures = {"history": _drawn([], plot_history, result)}
+    figures, table = {"history": _drawn([], schedules.plot_history, result)}, None
     try:
         explanation = result.explain()
+        said, table = str(explanation), tables.blame_table(explanation)
+        figures["gap"] = _drawn([], schedules.plot_gap, explanation)
     except OptschedError as reason:
-        said, table = str(reason), None
-    else:
-        said, table = str(explanation), blame_table(explanation)
-        figures["gap"] = _drawn([], plot_gap, explanation)
-    return render_page(
-        "optimum.html.j2",
-        result=result,
-        content=result.to_dict(),
-        instance=result.schedule.instance,
-        policies=[],
-        said=[line[:1].upper() + line[1:] for line in said.splitlines()],
-        table=table,
-        figures=figures | _of_schedule(result.schedule),
-    )
+        said = str(reason)
+    figures |= _of_schedule(result.schedule)
+    lines = [line[:1].upper() + line[1:] for line in said.splitlines()]
+    return _page("optimum", result, table, figures, said=". ".join(lines))
 
 
-def regret_page(result: Regret) -> str:
-    """Return the page of regret."""
-    figures = {}
-    for place, load in enumerate(result.loads):
-        for name, plot in (("regret", plot_regret), ("ratio", plot_regret_ratio)):
-            figure = _drawn(result.policies, plot, result, load, link="horizon")
-            figures[f"{name}-{place}"] = figure
-    return render_page(
-        "regret.html.j2",
-        result=result,
-        content=result.to_dict(),
-        policies=result.policies,
-        loads=result.loads,
-        growths=[(policy, f"{load:g}", growth) for policy, load, growth in result.growths()],
-        table=regret_table(result),
-        seeds=max(band.seeds for band in result.bands()),
-        figures=figures,
-    )
+def _page(
+    name: str, result: Any, table: tables.Table | None, figures: dict[str, Figure], **more: Any
+) -> str:
+    """Return the page of a result from the template of that name."""
+    content, policies = result.to_dict(), getattr(result, "policies", [])
+    shown = {"result": result, "content": content, "policies": policies, "table": table}
+    return render_page(f"{name}.html.j2", figures=figures, **shown, **more)
+
+
+def _bars(plot: Callable[..., Any], comparison: Comparison[Any]) -> Figure:
+    """Draw bars, one per policy that has completed a request."""
+    figure = _drawn(comparison.policies, plot, comparison)
+    figure["layout"]["height"] = 130 + 38 * len(comparison)
+    for bars in figure["data"]:
+        if bars["type"] == "bar":
+            bars["meta"] = [run.policy for run in comparison.ranked() if run.completed.any()]
+    return figure
+
+
+def _over_time(timed: Sequence[ClockedRun]) -> dict[str, Figure]:
+    """Draw what runs on a clock do over time."""
+    names = [run.policy for run in timed]
+    return {
+        "waiting": _drawn(names, runs.plot_waiting, timed, link="time"),
+        "memory": _drawn(names, runs.plot_clocked_usage, timed, link="time"),
+        "arrivals": _drawn(names, runs.plot_mean_latency, timed),
+    }
+
+
+def _of_schedule(schedule: Schedule) -> dict[str, Figure]:
+    """Draw a schedule."""
+    return {
+        "schedule": _drawn([], schedules.plot_schedule, schedule, sample=_ROWS, link="time"),
+        "memory": _drawn([], schedules.plot_memory, schedule, bins=_BINS, link="time"),
+        "distribution": _drawn([], schedules.plot_latency, schedule),
+    }
 
 
 def make_figures(comparison: StepComparison) -> dict[str, Figure]:
     """Draw the plots of a comparison; of the schedules only the best one is visible."""
-    schedules, best = comparison.schedules, comparison.best.schedule
-    names = [schedule.policy for schedule in schedules]
-    latency = _drawn(names, plot_comparison, comparison)
-    latency["layout"]["height"] = 130 + 38 * len(names)
-    for bars in latency["data"]:
-        if bars["type"] == "bar":
-            bars["meta"] = [run.policy for run in comparison.ranked()]
+    names, drawn, best = comparison.policies, comparison.schedules, comparison.best
+    latency = _bars(schedules.plot_comparison, comparison)
     for note in latency["layout"]["annotations"]:
         note["text"] = note["text"].removeprefix("gap ")  # a phone has no room for it
-    memory = _drawn(names, plot_memory, schedules, bins=_BINS, link="time")
+    memory = _drawn(names, schedules.plot_memory, drawn, bins=_BINS, link="time")
     for line in memory["data"]:
         line["visible"] = True if line.get("meta") in (None, best.policy) else "legendonly"
     return {
         "latency": latency,
         "memory": memory,
-        "distribution": _drawn(names, plot_latency, schedules),
-        "schedule": _schedules(schedules, best),
+        "distribution": _drawn(names, schedules.plot_latency, drawn),
+        "schedule": _schedules(drawn, best.policy),
     }
 
 
-def _schedules(schedules: Iterable[Schedule], best: Schedule) -> Figure:
+def _schedules(drawn: Iterable[Schedule], best: str) -> Figure:
     """Draw schedules into one plot, of which one is visible at a time."""
     found: Figure = {}
-    for schedule in schedules:
-        figure = _drawn([], plot_schedule, schedule, sample=_ROWS, link="time")
+    for schedule in drawn:
+        figure = _drawn([], schedules.plot_schedule, schedule, sample=_ROWS, link="time")
         figure["data"].append(_details(schedule))
         for trace in _owned(figure, schedule.policy)["data"]:
-            trace["visible"] = schedule is best
+            trace["visible"] = schedule.policy == best
         found.setdefault("data", []).extend(figure["data"])
-        if schedule is best:
+        if schedule.policy == best:
             found["layout"] = figure["layout"]
     layout = found["layout"] | {"height": 520, "hovermode": "closest"}
-    layout["meta"]["only"] = best.policy
+    layout["meta"]["only"] = best
     for axis in ("xaxis", "yaxis"):  # to fit the one that is shown
         low, high = layout[axis].pop("range")
         layout[axis] |= {"autorange": "reversed"} if low > high else {"rangemode": "tozero"}
@@ -342,6 +288,8 @@ def _template(name: str, folder: str) -> Template:
     filters: dict[str, Callable[[Any], str]] = {
         "percent": percent,
         "at_least": at_least,
+        "low": partial(proven, digits=5),
+        "high": partial(proven, up=True, digits=5),
         "mean": lambda value: f"{value:,.0f}" if value >= 1e4 else f"{value:,.1f}",
         "short": lambda value: "" if value is None else f"{value:,.5g}",
         "json": _json,

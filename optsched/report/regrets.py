@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.numbers import proven
 from optsched.errors import OptschedError
 from optsched.report.style import (
     LIMIT,
@@ -76,8 +77,8 @@ def _intervals(
         lines = ax.plot(at, high, label=plain(policy), **look)
         lines += ax.plot(at, low, markerfacecolor="white", **look)
         for line, end, found in zip(lines, ("at most", "at least"), (high, low), strict=True):
-            points = zip(found, horizons, strict=True)
-            hover(line, [f"{end} {y:.4g} at T = {x:,}" for y, x in points])
+            shown = (proven(value, up=end == "at most", digits=4) for value in found)
+            hover(line, [f"{end} {y} at T = {x:,}" for y, x in zip(shown, horizons, strict=True)])
     ax.set_xscale("log")
     ax.set_xticks(horizons, [f"{horizon:,}" for horizon in horizons])
     ax.xaxis.set_minor_locator(NullLocator())

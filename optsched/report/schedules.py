@@ -174,9 +174,12 @@ def plot_history(result: Optimum, ax: Axes | None = None) -> Axes:
     costs = np.array([entry[1] for entry in known] + [result.objective], dtype=float)
     bounds = np.array([entry[2] for entry in known] + [result.bound], dtype=float)
     ax.fill_between(seconds, bounds, costs, step="post", color=UNAVOIDABLE, alpha=0.4, linewidth=0)
-    ax.step(seconds, costs, where="post", color=BLUE, label="best schedule")
+    (best,) = ax.step(seconds, costs, where="post", color=BLUE, label="best schedule")
+    hover(best, [f"{cost:,.10g} after {at:.2f} s" for at, cost in zip(seconds, costs, strict=True)])
     label = f"proven bound; gap {percent(result.gap)} at the end"
-    ax.step(seconds, bounds, where="post", color="black", linestyle=DASHED, label=label)
+    (line,) = ax.step(seconds, bounds, where="post", color="black", linestyle=DASHED, label=label)
+    pairs = zip(seconds, bounds, strict=True)
+    hover(line, [f"at least {at_least(bound)} after {at:.2f} s" for at, bound in pairs])
     ax.set_xlim(0, seconds[-1])
     return finish(ax, "time (seconds)", f"{result.minimised.replace('-', ' ')} (steps)", counts="y")
 

@@ -1,8 +1,11 @@
-"""Plots of a table's columns: lines with bands, bars, and stacks of parts, one per name."""
+"""Plots of a table's columns: lines with bands, bars, and stacks of parts, one per name.
+
+What else a plot is given goes to `Axes.set`: labels, with units, and scales of the axes.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,18 +36,6 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.report.style import LineStyle
 
-Scale = Literal["linear", "log", "symlog"]
-
-
-class _Axes(TypedDict, total=False):
-    """Labels, with units, and scales of the axes."""
-
-    xlabel: str
-    ylabel: str
-    xscale: Scale
-    yscale: Scale
-
-
 _MAX_MARKED = 40  # points of a line that get markers
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++")
 _STACKED = (BLUE, ORANGE, VERMILLION, GREEN, PURPLE, SKY)
@@ -60,7 +51,7 @@ def plot_series(
     high: str | None = None,
     legend: bool = True,
     ax: Axes | None = None,
-    **axes: Unpack[_Axes],
+    **axes: Any,
 ) -> Axes:
     """Plot one line per name in column `by`, with a band between columns `low` and `high`."""
     ax = prepare(ax)
@@ -87,7 +78,7 @@ def plot_bars(
     low: str | None = None,
     high: str | None = None,
     ax: Axes | None = None,
-    **axes: Unpack[_Axes],
+    **axes: Any,
 ) -> Axes:
     """Plot a group of bars for each name in column `x`, one bar for each name in column `by`."""
     ax = prepare(ax)
@@ -131,7 +122,7 @@ def plot_stack(
     x: str,
     parts: Sequence[str],
     ax: Axes | None = None,
-    **axes: Unpack[_Axes],
+    **axes: Any,
 ) -> Axes:
     """Plot a bar per row, made of at most six columns on top of each other, the first lowest."""
     ax = prepare(ax)

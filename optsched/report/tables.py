@@ -238,7 +238,9 @@ def claims_table(result: dict[str, Any]) -> Table:
     """Return the claims of a reproduction, from its JSON: the paper's value, ours, the verdict."""
     rows = []
     for row in result["rows"]:
-        ends = "" if row["low"] is None else f"{row['low']:,.5g} to {row['high']:,.5g}"
+        ends = ""
+        if row["low"] is not None:
+            ends = f"{proven(row['low'], digits=5)} to {proven(row['high'], up=True, digits=5)}"
         numbers = ("" if row[key] is None else f"{row[key]:,.5g}" for key in ("paper", "ours"))
         reason = row["verdict"].replace(f": {row['label']} is", ": is")
         rows.append(Row(row["label"], [(None, text) for text in (*numbers, ends, reason)]))
