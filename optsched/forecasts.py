@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,14 +18,10 @@ from optsched._internal.arrays import MAX_TOKENS, as_floats, as_integers, frozen
 from optsched.errors import InstanceError, OptschedError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
-
-Interval = tuple["npt.ArrayLike", "npt.ArrayLike"]
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -180,86 +176,66 @@ def check_intervals(intervals: str) -> None:
 
 
 def _bounds(instance: Instance, intervals: str) -> tuple[IntArray, IntArray]:
-    maker, numbers = _parsed(intervals)
-    lower, upper = maker.make(instance, *numbers)
-    count = len(instance)
+    name, numbers = _parsed(intervals)
+    outputs = instance.outputs
+    lower: npt.ArrayLike | None
+    upper: npt.ArrayLike | None
+    if name == "exact":
+        lower = upper = outputs
+    elif name == "common":
+        lower, upper = map(int, numbers)
+    elif name == "classes":
+        width = int(numbers[0])
+        below = (outputs - 1) // width * width
+        lower, upper = below + 1, below + width
+    elif name == "relative":
+        # In whole numbers: 0.7 of 10 is 3 from below, not 3.0000000000000004.
+        share, whole = numbers[0].numerator, numbers[0].denominator
+        lower, upper = outputs - outputs * share // whole, outputs + outputs * share // whole
+    else:
+        lower, upper = instance.output_lower, instance.output_upper
+        if lower is None and upper is None:
+            raise OptschedError(
+                "the intervals are to come from the trace's columns, but it has neither "
+                "output_lower nor output_upper"
+            )
     return (
-        np.broadcast_to(np.asarray(lower, dtype=np.int64), count),
-        np.broadcast_to(np.asarray(upper, dtype=np.int64), count),
+        np.broadcast_to(np.asarray(1 if lower is None else lower), len(outputs)),
+        np.broadcast_to(np.asarray(MAX_TOKENS if upper is None else upper), len(outputs)),
     )
 
 
-def _parsed(intervals: str) -> tuple[_Maker, list[Fraction]]:
+def _parsed(intervals: str) -> tuple[str, list[Fraction]]:
+    """Return the name of a maker and its numbers."""
     name, _, rest = intervals.partition(":")
-    if name not in _MAKERS:
-        raise OptschedError(f"unknown intervals {intervals!r}: {nearest(name, _MAKERS)}")
-    maker, parts = _MAKERS[name], rest.split(",") if rest else []
+    if name not in _FORMS:
+        raise OptschedError(f"unknown intervals {intervals!r}: {nearest(name, _FORMS)}")
+    count, form = _FORMS[name]
+    parts = rest.split(",") if rest else []
     try:
         numbers = [Fraction(part) for part in parts]
     except (ValueError, ZeroDivisionError):
         numbers = []
-    if len(parts) != len(numbers) or len(numbers) != maker.numbers:
-        raise OptschedError(f"intervals {intervals!r} should read {maker.form}")
-    if not maker.allows(*numbers):
-        raise OptschedError(f"intervals {intervals!r}: {maker.rule}")
-    return maker, numbers
+    if len(parts) != count or len(numbers) != count:
+        raise OptschedError(f"intervals {intervals!r} should read {form}")
+    whole = all(number.denominator == 1 for number in numbers)
+    wish = ""
+    if name == "common" and not (whole and 1 <= numbers[0] <= numbers[1] <= MAX_TOKENS):
+        wish = "the bounds must be whole numbers with 1 <= L <= U"
+    elif name == "classes" and not (whole and 1 <= numbers[0] <= MAX_TOKENS):
+        wish = "the width of a class is a whole number from 1 on"
+    elif name == "relative" and not (0 <= numbers[0] < 1 and numbers[0].denominator <= MAX_TOKENS):
+        wish = "the relative error must be in [0, 1)"
+    if wish:
+        raise OptschedError(f"intervals {intervals!r}: {wish}")
+    return name, numbers
 
 
-def _classes(instance: Instance, width: Fraction) -> Interval:
-    below = (instance.outputs - 1) // int(width) * int(width)
-    return below + 1, below + int(width)
-
-
-def _relative(instance: Instance, error: Fraction) -> Interval:
-    # In whole numbers: 0.7 of 10 is 3 from below, not 3.0000000000000004.
-    share, whole, outputs = error.numerator, error.denominator, instance.outputs
-    return outputs - outputs * share // whole, outputs + outputs * share // whole
-
-
-def _column(instance: Instance) -> Interval:
-    lower, upper = instance.output_lower, instance.output_upper
-    if lower is None and upper is None:
-        raise OptschedError(
-            "the intervals are to come from the trace's columns, but it has neither "
-            "output_lower nor output_upper"
-        )
-    return 1 if lower is None else lower, MAX_TOKENS if upper is None else upper
-
-
-class _Maker(NamedTuple):
-    """How to write intervals, with which numbers, and what makes them."""
-
-    form: str
-    numbers: int
-    make: Callable[..., Interval]
-    allows: Callable[..., bool] = lambda: True
-    rule: str = ""
-
-
-_MAKERS = {
-    "exact": _Maker("exact", 0, lambda instance: (instance.outputs, instance.outputs)),
-    "common": _Maker(
-        "common:L,U with two whole numbers, such as common:1,1000",
-        2,
-        lambda _, lower, upper: (int(lower), int(upper)),
-        lambda lower, upper: (
-            lower.denominator == upper.denominator == 1 <= lower <= upper <= MAX_TOKENS
-        ),
-        "the bounds must be whole numbers with 1 <= L <= U",
-    ),
-    "classes": _Maker(
-        "classes:W with a whole number, such as classes:100",
-        1,
-        _classes,
-        lambda width: width.denominator == 1 <= width <= MAX_TOKENS,
-        "the width of a class is a whole number from 1 on",
-    ),
-    "relative": _Maker(
-        "relative:X with a number in [0, 1), such as relative:0.5",
-        1,
-        _relative,
-        lambda error: 0 <= error < 1 and error.denominator <= MAX_TOKENS,
-        "the relative error must be in [0, 1)",
-    ),
-    "column": _Maker("column", 0, _column),
+#: How many numbers the makers take, and how to write them.
+_FORMS = {
+    "exact": (0, "exact"),
+    "common": (2, "common:L,U with two whole numbers, such as common:1,1000"),
+    "classes": (1, "classes:W with a whole number, such as classes:100"),
+    "relative": (1, "relative:X with a number in [0, 1), such as relative:0.5"),
+    "column": (0, "column"),
 }

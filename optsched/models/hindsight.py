@@ -224,8 +224,7 @@ class HindsightProgram(Program):
         first, _ = self._groups
         earliest, latest = self._earliest[first], self._latest[first]
         counts = latest - earliest + 1
-        begin = np.zeros(len(first) + 1, dtype=np.int64)
-        np.cumsum(counts, out=begin[1:])
+        begin = np.insert(np.cumsum(counts), 0, 0)
         group = np.repeat(np.arange(len(first)), counts)
         return group, np.arange(begin[-1]) - np.repeat(begin[:-1] - earliest, counts), begin
 

@@ -52,7 +52,9 @@ def test_every_list_of_values_is_of_an_option():
     assert set(command_line.VALUES) <= options
 
 
-@pytest.mark.parametrize("kind", ["_solver_child", "_exact_solve", "_sweep_worker", "_sweep_main"])
+@pytest.mark.parametrize(
+    "kind", ["_solver_child", "_exact_solve", "_sweep_worker", "_sweep_main", "_named_file"]
+)
 def test_nothing_is_lost_by_kills(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(kills, "KINDS", {getattr(kills, kind): 1})
     assert kills.case(1, tmp_path).findings == []

@@ -377,6 +377,4 @@ class BalanceProgram(Program):
 
 def _sums(sizes: IntArray) -> IntArray:
     """Sum the first 0, 1, 2, ... rows."""
-    sums = np.zeros((len(sizes) + 1, *sizes.shape[1:]), dtype=np.int64)
-    sums[1:] = np.cumsum(sizes, axis=0)
-    return sums
+    return np.insert(np.cumsum(sizes, axis=0), 0, 0, axis=0)
