@@ -71,6 +71,18 @@ _KNOWN = {
     "mixed": LineStyle(SKY, (5, 1), "P"),
     "vllm": LineStyle(PURPLE, (9, 2, 2, 2, 2, 2), "X"),
     "sarathi": LineStyle(GREEN, (2, 3), "<"),
+    "wait": LineStyle(BLUE, (12, 3), ">"),
+    "nested-wait": LineStyle(ORANGE, (5, 1), "p"),
+    "rolling": LineStyle(GREEN, (5, 1), "h"),
+    "sorted-f-quantile": LineStyle(SKY, (9, 2, 2, 2, 2, 2), "X"),
+    "sorted-lp": LineStyle(GREEN, (2, 3), "<"),
+    "lp-swap": LineStyle(VERMILLION, (12, 3), ">"),
+    "h-sf": LineStyle(GREEN, (), "*"),
+    "a-max": LineStyle(VERMILLION, (5, 1), "X"),
+    "a-max-random": LineStyle(PURPLE, (9, 2, 2, 2, 2, 2), ">"),
+    "a-min": LineStyle(ORANGE, (2, 3), "<"),
+    "area-lower": LineStyle(BLUE, (5, 1), "P"),
+    "area-posterior": LineStyle(SKY, (12, 3), "p"),
 }
 _COLOURS = (SKY, BLUE, VERMILLION, GREEN, ORANGE, PURPLE)
 _DASHES: tuple[tuple[float, ...], ...] = ((5, 1), (9, 2, 2, 2, 2, 2), (2, 3), (), (12, 3))

@@ -6,18 +6,27 @@ import itertools
 
 import pytest
 
+from optsched.comparison.steps import UNDER_INTERVALS
 from optsched.policies import BASIC
 from optsched.report.style import legend_above, line_styles, prepare
 
 
-def test_engines_and_others_differ_in_colour_from_the_known_beside_them():
-    names = ["area", "fcfs", "mixed", "vllm", "mine", "yours"]
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["area", "fcfs", "mixed", "vllm", "mine", "yours"],
+        ["wait", "nested-wait", "vllm", "sarathi", "mixed", "mine"],
+        UNDER_INTERVALS,
+    ],
+)
+def test_policies_that_are_compared_differ_in_colour(names):
     assert len({style.colour for style in line_styles(names)}) == len(names)
 
 
 def test_policies_keep_their_look_whatever_stands_beside_them():
-    together = dict(zip(BASIC, line_styles(BASIC), strict=True))
-    for name in BASIC:
+    names = [*BASIC, "vllm", "mixed", "rolling", "sorted-lp", "lp-swap", "a-min", "area-lower"]
+    together = dict(zip(names, line_styles(names), strict=True))
+    for name in names:
         assert line_styles(["mine", name])[1] == together[name]
 
 
