@@ -243,7 +243,7 @@ def rolling(
     known: dict[str, Any] = {"intervals": intervals, "seed": seed}
     incomplete: tuple[Any, ...] = ()
     with output.progress() as update, Finished(len(others) + 1, "policies", update) as done:
-        load_kernels(others, intervals)
+        load_kernels(others, intervals, last_arrival=int(instance.arrivals[-1]))
         bound = optsched.bound(instance, "closed-form")
         execution = optsched.run(
             instance,
