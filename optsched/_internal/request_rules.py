@@ -53,11 +53,13 @@ def _rules(columns: dict[str, Any], memory: int) -> Iterator[tuple[str, BoolArra
     yield ("prompts", prompts < 0, "prompts is {value}, but cannot be negative")
     yield ("outputs", outputs < 1, "outputs is {value}, but every request makes at least 1 token")
     # Subtracting instead of adding cannot overflow: both sides lie within 64-bit integers.
-    largest = (prompts.astype(np.float64) + outputs).max(initial=0)
-    raised = f" or raise the memory to {largest:.0f}" if largest <= MAX_TOKENS else ""
+    too_large = (outputs >= 1) & (prompts >= 0) & (outputs > memory - prompts)
+    raised = ""
+    if too_large.any() and (largest := (prompts.astype(float) + outputs).max()) <= MAX_TOKENS:
+        raised = f" or raise the memory to {largest:.0f}"
     yield (
         "prompts",
-        (outputs >= 1) & (prompts >= 0) & (outputs > memory - prompts),
+        too_large,
         "prompts {value} + outputs {outputs} is more than fits, but the memory holds {memory}; "
         f"leave the request out{raised}",
     )

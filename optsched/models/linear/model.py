@@ -375,18 +375,20 @@ def _join_blocks(group: Rows, families: tuple[Family, ...]) -> sparse.csr_array[
         raise ModelError(
             f"rows {group.family!r}: there are no variables {unknown[0]!r}, only {', '.join(known)}"
         )
-    parts = []
+    shape = (len(group.family), sum(map(len, families)))
+    joined, begin = sparse.csr_array(shape), 0
     for family in families:
-        expected = (len(group.family), len(family))
-        block = group.blocks.get(family.name)
-        part = sparse.csr_array(expected) if block is None else _as_block(group.family.name, block)
-        if part.shape != expected:
-            raise ModelError(
-                f"rows {group.family!r}: the block of {family.name} has shape {part.shape}, "
-                f"but should have {expected}"
-            )
-        parts.append(part)
-    return sparse.csr_array(sparse.hstack(parts, format="csr"))
+        if (block := group.blocks.get(family.name)) is not None:
+            part, expected = _as_block(group.family.name, block), (shape[0], len(family))
+            if part.shape != expected:
+                raise ModelError(
+                    f"rows {group.family!r}: the block of {family.name} has shape {part.shape}, "
+                    f"but should have {expected}"
+                )
+            part = sparse.csr_array((part.data, part.indices + begin, part.indptr), shape=shape)
+            joined = joined + part if joined.nnz else part
+        begin += len(family)
+    return joined
 
 
 def _as_block(name: str, coefficients: Any) -> sparse.csr_array[np.float64]:
@@ -427,5 +429,6 @@ def _named_rows(
 
 def _stack(parts: Sequence[Any], width: int) -> sparse.csr_array[np.float64]:
     """Put blocks of rows on top of each other; without any there are no rows."""
-    empty = sparse.csr_array((0, width))
-    return sparse.csr_array(sparse.vstack([empty, *parts], format="csr"))
+    if not parts:
+        return sparse.csr_array((0, width))
+    return sparse.csr_array(sparse.vstack(parts, format="csr"))
