@@ -15,7 +15,7 @@ from optsched.models.events import EventProgram
 from optsched.models.linear.model import LinearModel
 from optsched.solution import Solution, Stopped
 from optsched.solvers.backends.driver import solve_events, solve_linear
-from optsched.solvers.backends.pyomo import compile_pyomo, write_values
+from optsched.solvers.backends.pyomo import compile_pyomo
 from optsched.solvers.balance.balance import assign_balanced
 from optsched.solvers.selection.batch import Batch, select_batch
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from optsched.models.program import Program
     from optsched.optimum.params import SolveParams
 
-_WATCHED = ("on_progress", "stop")
-_BACK_END = ("threads", "seed", "memory_limit", "gap_limit", "start", "in_child", *_WATCHED)
+WATCHED = ("on_progress", "stop")
+_BACK_END = ("threads", "seed", "memory_limit", "gap_limit", "start", "in_child", *WATCHED)
 
 
 class Kind(NamedTuple):
@@ -53,18 +53,16 @@ def kind_of(problem: object) -> Kind:
     )
 
 
+def _watched(params: SolveParams) -> dict[str, Any]:
+    return {name: getattr(params, name) for name in (*WATCHED, "in_child")}
+
+
 def _solve_model(
     model: LinearModel, method: str, time_limit: float | None, params: SolveParams
 ) -> Solution:
-    return solve_linear(
-        model,
-        "highs" if method == "auto" else method,
-        params.options(time_limit),
-        start=params.start,
-        on_progress=params.on_progress,
-        stop=params.stop,
-        in_child=params.in_child,
-    )
+    solver = "highs" if method == "auto" else method
+    options = params.options(time_limit)
+    return solve_linear(model, solver, options, start=params.start, **_watched(params))
 
 
 def _solve_program(
@@ -81,28 +79,25 @@ def _solve_pyomo(
 ) -> Solution:
     """Solve a Pyomo model and put the answer into its variables."""
     model, variables = compile_pyomo(native)
-    found = _solve_model(model, method, time_limit, params)
 
     def write(values: FloatArray) -> Any:
-        write_values(variables, values)
+        for variable, value in zip(variables, values.tolist(), strict=True):
+            variable.set_value(value, skip_validation=True)
         return native
 
-    return found.with_answer(write)
+    return _solve_model(model, method, time_limit, params).with_answer(write)
 
 
 def _solve_events(
     program: EventProgram, method: str, time_limit: float | None, params: SolveParams
 ) -> Solution:
-    start = params.start
     found = solve_events(
         program,
         "cp-sat" if method == "auto" else method,
         params.options(time_limit),
-        start=None if start is None else program.write_point(start),
+        start=None if params.start is None else program.write_point(params.start),
         bound=params.bound,
-        on_progress=params.on_progress,
-        stop=params.stop,
-        in_child=params.in_child,
+        **_watched(params),
     )
     return found.with_answer(program.read)
 
@@ -110,13 +105,8 @@ def _solve_events(
 def _solve_balance(
     program: BalanceProgram, method: str, time_limit: float | None, params: SolveParams
 ) -> Solution:
-    return assign_balanced(
-        program,
-        method,
-        params.options(time_limit),
-        on_progress=params.on_progress,
-        stop=params.stop,
-    )
+    watched = {name: getattr(params, name) for name in WATCHED}
+    return assign_balanced(program, method, params.options(time_limit), **watched)
 
 
 def _solve_batch(
@@ -154,13 +144,11 @@ def _solve_batch_of_size(
     """Solve the linear program of one size, whose objective is the sum of outputs."""
     if method != "mip":
         raise SolverError(f"method {method!r} finds the best size itself; leave size out")
-    found = _solve_model(
-        program.to_linear(), params.solver, time_limit, replace(params, start=None)
-    )
+    found = _solve_model(program.to_linear(), params.solver, time_limit, params)
 
     def read(values: FloatArray) -> Batch:
         members = program.read(values)
-        return Batch(members, program.ratio(members), "mip", None)
+        return Batch(members, program.ratio(members), "mip")
 
     return found.with_answer(read)
 
@@ -170,6 +158,6 @@ _PYOMO = Kind("a Pyomo model", tuple(n for n in _BACK_END if n != "start"), _sol
 _KINDS: dict[type, Kind] = {
     LinearModel: Kind("a LinearModel", _BACK_END, _solve_model),
     EventProgram: Kind("an EventProgram", (*_BACK_END, "bound"), _solve_events),
-    BalanceProgram: Kind("a BalanceProgram", ("threads", "seed", *_WATCHED), _solve_balance),
+    BalanceProgram: Kind("a BalanceProgram", ("threads", "seed", *WATCHED), _solve_balance),
     BatchSelection: Kind("a BatchSelection", ("seed", "epsilon", "solver"), _solve_batch),
 }

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any, overload
 from optsched.errors import OptschedError, nearest
 from optsched.instance import Instance
 from optsched.optimum.params import SolveParams
-from optsched.optimum.programs import kind_of
-from optsched.optimum.stages.plan import go_through
-from optsched.optimum.stages.policies import run_policies
+from optsched.optimum.programs import WATCHED, kind_of
+from optsched.optimum.stages.plan import go_through, run_policies
 from optsched.optimum.state import State
 from optsched.schedule import Schedule
-from optsched.solvers.backends.base import Options
 from optsched.solvers.bounds.bound import OBJECTIVES
 
 if TYPE_CHECKING:
@@ -23,17 +21,7 @@ if TYPE_CHECKING:
 METHODS = ("auto", "highs", "cp-sat", "search", "exact")
 PLAIN = SolveParams()
 
-_USED = (
-    "threads",
-    "seed",
-    "memory_limit",
-    "start",
-    "horizon",
-    "lateness",
-    "penalty",
-    "on_progress",
-    "stop",
-)
+_USED = ("threads", "seed", "memory_limit", "start", "horizon", "lateness", "penalty", *WATCHED)
 
 
 @overload
@@ -153,26 +141,24 @@ def _solve_instance(
     if method == "exact" and objective != "total-latency":
         raise OptschedError(f"exact minimises total latency, not {objective}; use highs or cp-sat")
     if params.start is not None:
-        _offer(state, params.start)
+        _begin_from(state, params.start)
     go_through(state)
     return state.result()
 
 
-def _offer(state: State, start: object) -> None:
-    """Begin from a schedule."""
+def _begin_from(state: State, start: object) -> None:
     if not isinstance(start, Schedule) or start.instance != state.instance:
         raise OptschedError(
             f"start is {start!r}, but must be a Schedule of the instance that is solved"
         )
     state.offer(start)
     if state.best is None:
-        broken = start.check()
-        why = str(broken[0]) if broken else "it completes after the horizon"
+        why = next(map(str, start.check()), "it completes after the horizon")
         raise OptschedError(f"the start is infeasible: {why}; correct it or solve without a start")
 
 
 def proven_horizon(instance: Instance, objective: ScheduleObjective = "total-latency") -> int:
     """Return a step within which some optimal schedule completes, from a schedule and a bound."""
-    state = State(instance, objective, "auto", Options())
+    state = State(instance, objective)
     run_policies(state)
     return int((state.latest_starts() + instance.outputs).max())

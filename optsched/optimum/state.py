@@ -39,8 +39,8 @@ class State:
 
     instance: Instance
     objective: ScheduleObjective
-    method: str
-    options: Options
+    method: str = "auto"
+    options: Options = field(default_factory=Options)
     params: SolveParams = field(default_factory=SolveParams)
     status: str = ""
     best: Schedule | None = None

@@ -15,7 +15,7 @@ from optsched.models.running import NOTHING_RUNNING, Running
 from optsched.rolling.plans import PLANS
 from optsched.rolling.scenarios import Past, plan_is_worse
 from optsched.rolling.window import Window, prices_of_rest
-from optsched.solvers.search.window_kernels import add_all, start_now
+from optsched.solvers.search.window import add_all, start_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,14 +11,14 @@ import numpy as np
 from optsched._internal.start_prices import PriceSums
 from optsched.instance import Instance
 from optsched.models.hindsight import HindsightProgram
-from optsched.solvers.search.window_kernels import add_all, place_in_order, priced_cost
+from optsched.solvers.search.window import add_all, place_in_order, priced_cost
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.models.running import Running
-    from optsched.solvers.search.shared_kernels import Usage
+    from optsched.solvers.search.annealing import Usage
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,7 +101,7 @@ def _words(pid):
 
 
 def _is_fork_server(parent, words):
-    return "fork_server.main" in words
+    return "serve_jobs(" in words
 
 
 def _is_worker(parent, words):

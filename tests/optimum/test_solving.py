@@ -15,7 +15,7 @@ from literal import optimum
 from strategies import instances
 
 import optsched.optimum.stages.exact
-import optsched.optimum.stages.policies
+import optsched.optimum.stages.plan
 from optsched import (
     HindsightProgram,
     InfeasibleError,
@@ -155,7 +155,7 @@ def test_an_interrupt_before_the_first_schedule_is_said(monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(optsched.optimum.stages.policies, "run", interrupt)
+    monkeypatch.setattr(optsched.optimum.stages.plan, "run", interrupt)
     with pytest.raises(OptschedError, match="no schedule was found"):
         solve(family("uniform", n=14, seed=1))
 

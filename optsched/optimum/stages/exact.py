@@ -11,8 +11,11 @@ from optsched._internal.numbers import proven
 from optsched.errors import InfeasibleError, OptschedError, SolverError
 from optsched.models.events import EventProgram
 from optsched.models.hindsight import HindsightProgram
-from optsched.optimum.stages.bounds import price_configurations, raise_prices
-from optsched.optimum.stages.searches import search_schedules
+from optsched.optimum.stages.improve import (
+    price_configurations,
+    raise_prices,
+    search_schedules,
+)
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.lagrangian import PricedStarts

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from optsched.optimum.stages.bounds import large_requests, price_configurations, raise_prices
+from optsched._internal.numbers import proven
+from optsched.instance import Instance
 from optsched.optimum.stages.exact import branch_and_bound, prove_small, solve_program
-from optsched.optimum.stages.kernels import load_kernels
-from optsched.optimum.stages.policies import run_policies
-from optsched.optimum.stages.searches import delay_requests, search_schedules
+from optsched.optimum.stages.improve import (
+    delay_requests,
+    large_requests,
+    price_configurations,
+    raise_prices,
+    search_schedules,
+)
+from optsched.policies import BASIC, PriorityPolicy
+from optsched.simulate import run
+from optsched.solvers.bounds.ascent import improve_prices
+from optsched.solvers.bounds.bound import bound
+from optsched.solvers.bounds.configurations import configuration_bound
+from optsched.solvers.bounds.lagrangian import weights_of
+from optsched.solvers.exact.search import solve_exact
+from optsched.solvers.search.delays import delay_large
+from optsched.solvers.search.search import search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from optsched.models.objectives import ScheduleObjective
     from optsched.optimum.state import State
+    from optsched.policies import Policy
+
+_LITTLE = 1e3  # work
 
 
 class Stage(NamedTuple):
@@ -38,6 +58,57 @@ def go_through(state: State) -> None:
         with suppress(KeyboardInterrupt):
             if state.best is None:
                 run_policies(state)
+
+
+def load_kernels(state: State) -> float:
+    """Load what the stages of such an instance call, and return the seconds that it took."""
+    began = time.perf_counter()
+    small = len(state.instance) <= state.tuning.exact and state.objective == "total-latency"
+    _load(state.objective, bool(state.instance.arrivals.any()), state.plain, state.plain and small)
+    return time.perf_counter() - began
+
+
+@cache
+def _load(objective: ScheduleObjective, arrivals: bool, plain: bool, small: bool) -> None:
+    """Run every stage on four requests whose first bound is not the optimum."""
+    steps = [0, 1, 1, 2] if arrivals else None
+    tiny = Instance([4] * 4, [1, 1, 6, 6], memory=13, arrivals=steps)
+    prices = bound(tiny, objective=objective).certificate
+    schedules = [run(tiny, policy).schedule for policy in BASIC.values()]
+    if not plain or prices is None:
+        return
+    weights = weights_of(tiny, objective)
+    improve_prices(schedules[0], prices, work=_LITTLE)
+    if arrivals:
+        delay_large(tiny, weights, prices, work=_LITTLE)
+    search(schedules[0], weights, work=_LITTLE)
+    if small:
+        sizes = configuration_bound(tiny, phases=1, iterations=1).certificate
+        solve_exact(tiny, upper=schedules[0], certificate=sizes, node_limit=10)
+
+
+def run_policies(state: State) -> None:
+    """Find a first interval."""
+    first = bound(state.instance, objective=state.objective)
+    state.prices = first.certificate
+    state.raise_bound(first)
+    for policy in _policies(state):
+        state.offer(run(state.instance, policy).schedule)
+    found = f"{state.cost:,.10g} ({state.best.policy})" if state.best is not None else "none"
+    state.note(f"policies: {found}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
+
+
+def _policies(state: State) -> Iterator[Policy]:
+    yield from BASIC.values()
+    if state.objective == "weighted-latency":
+        weights = state.weights
+        yield PriorityPolicy("area-weighted", "", lambda i: i.areas / weights)
+    if state.objective == "makespan":
+        yield PriorityPolicy("largest", "", lambda i: -i.areas)
+        yield PriorityPolicy("longest", "", lambda i: -i.outputs)
+    if (due := state.instance.deadlines) is not None:
+        yield PriorityPolicy("earliest-deadline", "", lambda _: due)
+        yield PriorityPolicy("least-slack", "", lambda i: due - i.outputs)
 
 
 def _exact_is_quick(state: State) -> bool:

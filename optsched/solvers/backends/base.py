@@ -6,12 +6,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optsched._internal.numbers import percent, proven
 from optsched.errors import SolverError
+from optsched.models.linear.model import LinearModel
 from optsched.solution import Solution, Stopped
 
 if TYPE_CHECKING:
@@ -20,35 +21,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray
-    from optsched.models.linear.model import LinearModel
+    from optsched.solvers.backends.cpsat_events import EventModel
 
 #: By how much a solver's answer may break a row or a bound, relative to its size above 1.
 FEASIBILITY = 1e-6
 
 _DECIMALS = 6
+_UNSOLVABLE = (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED)
 _REPORT_EVERY = 0.05  # seconds
-
-
-class Model(Protocol):
-    """What a model must tell for its answers to be checked, as `LinearModel` does."""
-
-    @property
-    def name(self) -> str:
-        """What to call it."""
-        ...
-
-    @property
-    def sense(self) -> Literal["min", "max"]:
-        """Whether the objective is to be small or large."""
-        ...
-
-    def objective(self, point: npt.ArrayLike, /) -> float:
-        """Evaluate the objective."""
-        ...
-
-    def violations(self, point: npt.ArrayLike, /, tolerance: float = ...) -> list[Any]:
-        """List, printable, everything that makes a point infeasible."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -61,12 +41,8 @@ class Capabilities:
         What the user calls it.
     title
         Its name in print.
-    linear
-        Whether it solves `LinearModel`.
     events
         Whether it solves event programs.
-    duals
-        Whether it prices the rows of linear programs.
     starts
         Whether it begins from an answer that is known.
     interrupts
@@ -77,9 +53,7 @@ class Capabilities:
 
     name: str
     title: str
-    linear: bool = True
     events: bool = False
-    duals: bool = False
     starts: bool = True
     interrupts: bool = True
     install: str = ""
@@ -123,32 +97,24 @@ class Options:
     memory_limit: int | None = None
 
     def __post_init__(self) -> None:
-        rules: tuple[tuple[str, bool, str], ...] = (
-            (
-                "time_limit",
-                self.time_limit is None or (_real(self.time_limit) and self.time_limit > 0),
-                "be a positive number of seconds (None for no limit)",
-            ),
-            ("threads", _whole(self.threads) and self.threads >= 1, "be a whole number from 1"),
+        seconds, size, share = self.time_limit, self.memory_limit, self.gap_limit
+        for name, good, wish in (
+            ("time_limit", _positive(seconds), "a positive number of seconds (None for no limit)"),
+            ("threads", _whole(self.threads) and self.threads >= 1, "a whole number from 1"),
             (
                 "seed",
                 _whole(self.seed) and 0 <= self.seed < 2**31,
-                "be a whole number from 0 to 2147483647",
+                "a whole number from 0 to 2147483647",
             ),
             (
                 "gap_limit",
-                _real(self.gap_limit) and 0 <= self.gap_limit < math.inf,
-                "be a share of the objective from 0",
+                _real(share) and 0 <= share < math.inf,
+                "a share of the objective from 0",
             ),
-            (
-                "memory_limit",
-                self.memory_limit is None or (_real(self.memory_limit) and self.memory_limit > 0),
-                "be a positive number of bytes (None for no limit)",
-            ),
-        )
-        for name, good, wish in rules:
+            ("memory_limit", _positive(size), "a positive number of bytes (None for no limit)"),
+        ):
             if not good:
-                raise SolverError(f"{name} is {getattr(self, name)!r}, but must {wish}")
+                raise SolverError(f"{name} is {getattr(self, name)!r}, but must be {wish}")
         if self.time_limit == math.inf:
             object.__setattr__(self, "time_limit", None)
 
@@ -249,13 +215,21 @@ class Answer:
     duals: FloatArray | None = None
 
 
+def by_name(names: dict[Stopped, str]) -> dict[str, Stopped]:
+    """Turn what a solver's own names mean around: the meaning of each name."""
+    return {name: status for status, line in names.items() for name in line.split()}
+
+
 def conclude(
-    model: Model, answer: Answer, seconds: float, others: list[FloatArray] | None = None
+    model: LinearModel | EventModel,
+    answer: Answer,
+    seconds: float,
+    others: list[FloatArray] | None = None,
 ) -> Solution:
     """Check what a solver says and make a `Solution` of it."""
     status, bound = answer.status, answer.bound
     said = [answer.raw_status] if answer.raw_status else []
-    if status in (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED, Stopped.UNBOUNDED):
+    if status in (*_UNSOLVABLE, Stopped.UNBOUNDED):
         bound = None
     best: FloatArray | None = None
     objective: float | None = None
@@ -272,7 +246,7 @@ def conclude(
         cost = model.objective(clean)
         if objective is None or sign * cost < sign * objective:
             best, objective = clean + 0.0, cost  # no negative zeros
-    if best is not None and status in (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED):
+    if best is not None and status in _UNSOLVABLE:
         status = Stopped.ERROR
         said.append("it denies that there is an answer, but one is known")
     solution = Solution(
@@ -301,7 +275,7 @@ def conclude(
     return solution
 
 
-def check_start(model: Model, start: npt.ArrayLike | None) -> FloatArray | None:
+def check_start(model: LinearModel | EventModel, start: npt.ArrayLike | None) -> FloatArray | None:
     """Reject a start that is infeasible."""
     if start is None:
         return None
@@ -313,21 +287,15 @@ def check_start(model: Model, start: npt.ArrayLike | None) -> FloatArray | None:
     return clean
 
 
-def objective_step(model: Model) -> float | None:
+def objective_step(model: LinearModel | EventModel) -> float | None:
     """Find a number of which the objective is a whole multiple at every answer."""
-    step = getattr(model, "step", None)
-    if step is not None or not hasattr(model, "cost"):
-        return None if step is None else float(step)
-    linear: LinearModel = model  # type: ignore[assignment]
-    costly = linear.cost != 0
-    if not linear.integer[costly].all():
-        return None
-    scaled = whole_multiple(np.append(linear.cost[costly], linear.offset))
-    if scaled is None:
-        return None
-    numbers, scale = scaled
-    divisor = int(np.gcd.reduce(numbers))
-    return divisor / scale if divisor else None
+    if not isinstance(model, LinearModel):
+        return model.step
+    costly = model.cost != 0
+    whole = model.integer[costly].all()
+    scaled = whole_multiple(np.append(model.cost[costly], model.offset)) if whole else None
+    divisor = int(np.gcd.reduce(scaled[0])) if scaled else 0
+    return divisor / scaled[1] if scaled and divisor else None
 
 
 def whole_multiple(numbers: FloatArray) -> tuple[npt.NDArray[np.int64], int] | None:
@@ -342,16 +310,17 @@ def whole_multiple(numbers: FloatArray) -> tuple[npt.NDArray[np.int64], int] | N
     return None
 
 
-def _clean(model: Model, values: FloatArray) -> tuple[FloatArray | None, str]:
+def _clean(model: LinearModel | EventModel, values: FloatArray) -> tuple[FloatArray | None, str]:
     """Round what must be whole; give the reason if the answer is infeasible then."""
-    integer = getattr(model, "integer", None)
-    rounded = np.rint(values) if integer is None else np.where(integer, np.rint(values), values)
-    if integer is not None and np.abs(rounded - values).max(initial=0) > 0.01:
-        rounded = values
+    integer = model.integer if isinstance(model, LinearModel) else True
+    rounded = np.where(integer, np.rint(values), values)
     breaches = model.violations(rounded, FEASIBILITY)
-    if breaches and integer is not None:  # rounding may cost what continuous columns had to spare
+    # Rounding may cost what continuous columns had to spare, and must not hide a fraction.
+    if isinstance(model, LinearModel) and (
+        breaches or np.abs(rounded - values).max(initial=0) > 0.01
+    ):
         rounded, breaches = values, model.violations(values, FEASIBILITY)
-    return (rounded, "") if not breaches else (None, str(breaches[0]))
+    return (None, str(breaches[0])) if breaches else (rounded, "")
 
 
 def _whole(number: object) -> bool:
@@ -360,3 +329,7 @@ def _whole(number: object) -> bool:
 
 def _real(number: object) -> bool:
     return isinstance(number, int | float | np.number) and not isinstance(number, bool)
+
+
+def _positive(number: float | None) -> bool:
+    return number is None or (_real(number) and number > 0)

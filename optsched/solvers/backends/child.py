@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import multiprocessing.connection
 import os
+import select
 import signal
 import socket
 import struct
@@ -21,7 +22,8 @@ import threading
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, Protocol
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from optsched.errors import SolverError
 from optsched.solution import Stopped
@@ -30,10 +32,12 @@ from optsched.solvers.backends.base import Answer, Options, Progress, Reporter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+Message = Progress | Answer | BaseException
+
 #: Seconds that a solver has beyond its time limit, or after Ctrl-C, before its child is killed.
 GRACE = 0.5
-ENDED = struct.Struct("=qqq")  # process number, wait status, largest resident kilobytes
-NAME = 128  # bytes of a module's name in a message to the fork server
+_ENDED = struct.Struct("=qqq")  # process number, wait status, largest resident kilobytes
+_NAME = 128  # bytes of a module's name in a message to the fork server
 
 
 @dataclass(frozen=True)
@@ -63,59 +67,29 @@ class Job:
         return answer
 
 
-class Channel(Protocol):
-    """The connection to a running job, in a thread or in a child process."""
-
-    def receive(self, timeout: float | None) -> Progress | Answer | BaseException | None:
-        """Wait for a message; None if none came in time."""
-        ...
-
-    def stop(self) -> None:
-        """Ask the solver to stop."""
-        ...
-
-    def end(self) -> None:
-        """Leave: nothing more is received."""
-        ...
-
-
-class ThreadChannel(Channel):
+class ThreadChannel:
     """A job in a thread of this process: no start-up, but nothing can end a deaf solver."""
 
     def __init__(self, job: Job, began: float) -> None:
-        self._messages: list[Progress | Answer | BaseException] = []
-        self._arrived = threading.Condition()
+        self._messages: SimpleQueue[Message] = SimpleQueue()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(job, began), daemon=True)
-        self._thread.start()
+        self.stop = self.end = self._stop.set
+        threading.Thread(target=self._run, args=(job, began), daemon=True).start()
 
     def _run(self, job: Job, began: float) -> None:
         try:
-            self._send(job.solve(self._send, self._stop, began))
+            self._messages.put(job.solve(self._messages.put, self._stop, began))
         except BaseException as error:
-            self._send(error)
+            self._messages.put(error)
 
-    def _send(self, message: Progress | Answer | BaseException) -> None:
-        with self._arrived:
-            self._messages.append(message)
-            self._arrived.notify()
-
-    def receive(self, timeout: float | None) -> Progress | Answer | BaseException | None:
+    def receive(self, timeout: float | None) -> Message | None:
         """Wait for a message; None if none came in time."""
-        with self._arrived:
-            self._arrived.wait_for(lambda: self._messages, timeout)
-            return self._messages.pop(0) if self._messages else None
-
-    def stop(self) -> None:
-        """Ask the solver to stop."""
-        self._stop.set()
-
-    def end(self) -> None:
-        """Let the thread run out if it has not ended."""
-        self._stop.set()
+        with contextlib.suppress(Empty):
+            return self._messages.get(timeout=timeout)
+        return None
 
 
-class ChildChannel(Channel):
+class ChildChannel:
     """A job in a child process forked from the fork server."""
 
     def __init__(self, job: Job, began: float) -> None:
@@ -139,12 +113,12 @@ class ChildChannel(Channel):
         with self._sending, contextlib.suppress(OSError):  # `receive` will notice its death
             self._connection.send(message)
 
-    def receive(self, timeout: float | None) -> Progress | Answer | BaseException | None:
+    def receive(self, timeout: float | None) -> Message | None:
         """Wait for a message; None if none came in time."""
         try:
             if not self._connection.poll(timeout):
                 return None
-            message: Progress | Answer | BaseException = self._connection.recv()
+            message: Message = self._connection.recv()
         except (EOFError, OSError):
             return self._exit_status()
         return message
@@ -167,8 +141,8 @@ class ChildChannel(Channel):
     def pid(self) -> int | None:
         """Number of the child's process, once it is there."""
         there = self._pid is None and multiprocessing.connection.wait([self._status], 1.0)
-        if there and (message := os.read(self._status, ENDED.size)):
-            self._pid = ENDED.unpack(message)[0]
+        if there and (message := os.read(self._status, _ENDED.size)):
+            self._pid = _ENDED.unpack(message)[0]
         return self._pid
 
     def _exit_status(self) -> Answer:
@@ -176,10 +150,10 @@ class ChildChannel(Channel):
         pid = self.pid
         message = b""
         if pid is not None and multiprocessing.connection.wait([self._status], 5.0):
-            message = os.read(self._status, ENDED.size)
-        if len(message) < ENDED.size:
+            message = os.read(self._status, _ENDED.size)
+        if len(message) < _ENDED.size:
             return Answer(Stopped.ERROR, self._solver, "its process ended for an unknown reason")
-        _, status, kilobytes = ENDED.unpack(message)
+        _, status, kilobytes = _ENDED.unpack(message)
         code = os.waitstatus_to_exitcode(status)
         how = f"exit code {code}"
         if code < 0:
@@ -192,14 +166,14 @@ class ChildChannel(Channel):
         return Answer(status, self._solver, raw_status)
 
 
-def serve(fd: int) -> None:
+def _serve(fd: int) -> None:
     """Do one job: what a child process runs."""
     connection = Connection(fd)
     began = time.perf_counter()
     stop = threading.Event()
     sending = threading.Lock()
 
-    def send(message: Progress | Answer | BaseException) -> None:
+    def send(message: Message) -> None:
         with sending:
             connection.send(message)
 
@@ -231,25 +205,88 @@ def _limit_memory(limit: int | None) -> None:
         return
     import resource
 
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            pages = int(file.read().split()[0])
-    except OSError:
-        pages = 0
+    pages = 0
+    with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
+        pages = int(file.read().split()[0])
     total = pages * resource.getpagesize() + int(limit)
     resource.setrlimit(resource.RLIMIT_AS, (total, total))
 
 
-def prepare() -> None:
-    """Start the process that children come from, while something else is going on.
+def serve_jobs(control_fd: int) -> NoReturn:
+    """Be the fork server, until the user's process closes the control socket.
 
-    The first child waits for its imports, about a second; later ones start within 0.05 s.
+    It is no fork of the user's process, which may have threads, but a fresh interpreter that
+    imports a back end once and never solves anything itself; and it never imports the user's
+    script, as `multiprocessing` would. Per job it gets two file descriptors: the job's connection,
+    and a pipe on which it writes the child's number and, when the child has ended, how.
     """
-    _fork_server.prepare()
+    control = socket.socket(fileno=control_fd)
+    wakeup, rouse = os.pipe()
+    for fd in (wakeup, rouse):
+        os.set_blocking(fd, False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process decides what Ctrl-C means
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(rouse, warn_on_full_buffer=False)
+    children: dict[int, int] = {}  # process number -> where to write how it ended
+    import optsched.models.events  # what jobs consist of, which children would import each
+    import optsched.models.linear.model  # noqa: F401
+
+    while True:
+        ready, _, _ = select.select([control_fd, wakeup], [], [])
+        if wakeup in ready:
+            os.read(wakeup, 4096)
+            _reap(children)
+        if control_fd in ready:
+            message, fds, _, _ = socket.recv_fds(control, _NAME, 2)
+            if not message:
+                break
+            _fork(message.decode().strip(), fds, children, [control_fd, wakeup, rouse])
+    for pid in children:
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+    os._exit(0)
+
+
+def _fork(module: str, fds: list[int], children: dict[int, int], own: list[int]) -> None:
+    """Import a back end and fork a child that does one job with it."""
+    connection, status = fds
+    with contextlib.suppress(Exception):  # the child will meet the same error and report it
+        importlib.import_module(module).load()
+    pid = os.fork()
+    if pid:
+        os.close(connection)
+        children[pid] = status
+        _tell(status, pid, 0, 0)
+        return
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()  # whatever it starts can be ended with it
+        for fd in (*own, status, *children.values()):
+            os.close(fd)
+        _serve(connection)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _reap(children: dict[int, int]) -> None:
+    for pid in list(children):
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        if ended:
+            fd = children.pop(pid)
+            _tell(fd, pid, status, usage.ru_maxrss)
+            os.close(fd)
+
+
+def _tell(fd: int, pid: int, status: int, kilobytes: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # no reader is left
+        os.write(fd, _ENDED.pack(pid, status, kilobytes))
 
 
 class _ForkServer:
-    """The fork server of this process, started when it is first needed."""
+    """The process that children are forked from, started when it is first needed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -258,37 +295,32 @@ class _ForkServer:
         self._control: socket.socket | None = None
 
     def prepare(self) -> None:
-        """Start the process."""
+        """Start the process, while something else is going on.
+
+        The first child waits for its imports, about a second; later ones start within 0.05 s.
+        """
         with self._lock:
             self._started()
 
     def begin(self, back_end: str, connection: int, status: int) -> None:
         """Fork a child for a job of a back end, with its connection and a pipe for its end."""
+        message, fds = [back_end.encode().ljust(_NAME)], [connection, status]
         with self._lock:
-            for attempt in (0, 1):
-                control = self._started()
-                try:
-                    socket.send_fds(control, [back_end.encode().ljust(NAME)], [connection, status])
-                except OSError:  # it was killed
-                    self._forget()
-                    if attempt:
-                        raise
-                else:
-                    return
+            try:
+                socket.send_fds(self._started(), message, fds)
+            except OSError:  # it was killed
+                self.close(0)
+                socket.send_fds(self._started(), message, fds)
 
     def _started(self) -> socket.socket:
         if self._control is not None and self._owner == os.getpid():
             return self._control
         ours, theirs = socket.socketpair()
         # A fresh interpreter finds the same modules. Its only threads are those of solvers.
-        code = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
-            "from optsched.solvers.backends import fork_server; "
-            f"fork_server.main({theirs.fileno()})"
-        )
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve_jobs; "
         threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
         self._process = subprocess.Popen(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", f"{code}serve_jobs({theirs.fileno()})"],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
@@ -298,26 +330,19 @@ class _ForkServer:
         self._control, self._owner = ours, os.getpid()
         return ours
 
-    def _forget(self) -> None:
+    def close(self, patience: float = 2.0) -> None:
+        """End the process and all children, by force where its patience is over."""
         if self._control is not None:
             self._control.close()
         if self._process is not None and self._owner == os.getpid():
-            self._process.kill()
-            self._process.wait()
-        self._control = self._process = None
-
-    def close(self) -> None:
-        """End the fork server and all children."""
-        if self._owner != os.getpid() or self._control is None or self._process is None:
-            return
-        self._control.close()
-        try:
-            self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            try:
+                self._process.wait(patience)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
         self._control = self._process = None
 
 
 _fork_server = _ForkServer()
+prepare = _fork_server.prepare
 atexit.register(_fork_server.close)

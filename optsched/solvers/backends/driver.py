@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from optsched.errors import SolverError, nearest
@@ -14,14 +14,13 @@ from optsched.solvers.backends import pyomo as pyomo_models
 from optsched.solvers.backends.base import (
     Answer,
     Capabilities,
-    Model,
     OnProgress,
     Options,
     Progress,
     check_start,
     conclude,
 )
-from optsched.solvers.backends.child import GRACE, Channel, ChildChannel, Job, ThreadChannel
+from optsched.solvers.backends.child import GRACE, ChildChannel, Job, ThreadChannel
 
 if TYPE_CHECKING:
     import threading
@@ -63,23 +62,20 @@ def solve_linear(
     """Solve a linear model, mixed-integer where marked, by a back end's or Pyomo's name."""
     began = time.perf_counter()
     able = capabilities(solver)
-    if not able.linear:
-        other = _alternatives(lambda other: other.linear)
-        raise SolverError(f"{able.title} does not take linear models; use {other}")
     if (refuse := getattr(BACK_ENDS.get(solver), "refuse", None)) is not None:
         refuse(model)
     if start is not None and not able.starts:
+        others = [repr(name) for name, module in BACK_ENDS.items() if module.CAPABILITIES.starts]
         raise SolverError(
             f"{able.title} cannot start from a given answer; leave it out or use "
-            f"{_alternatives(lambda other: other.starts)}"
+            f"{' or '.join(others)}"
         )
-    known = check_start(model, start)
-    if solver in BACK_ENDS:
-        job = Job(BACK_ENDS[solver].__name__, able.title, model, options, known)
-    else:
+    task: Any = model
+    if solver not in BACK_ENDS:
         pyomo_models.refuse(solver, options)
         task = pyomo_models.PyomoTask(model, solver)
-        job = Job(pyomo_models.__name__, able.title, task, options, known)
+    module = BACK_ENDS.get(solver, pyomo_models).__name__
+    job = Job(module, able.title, task, options, check_start(model, start))
     return run(job, model, on_progress, stop, in_child=in_child, began=began)
 
 
@@ -99,18 +95,16 @@ def solve_events(
     able = capabilities(solver)
     if not able.events:
         raise SolverError(
-            f"{able.title} does not take event programs; use "
-            f"{_alternatives(lambda other: other.events)}, or a HindsightProgram"
+            f"{able.title} does not take event programs; use 'cp-sat', or a HindsightProgram"
         )
     model = cpsat_events.EventModel(program, bound)
-    known = check_start(model, start)
-    job = Job(cpsat_events.__name__, able.title, model, options, known)
+    job = Job(cpsat_events.__name__, able.title, model, options, check_start(model, start))
     return run(job, model, on_progress, stop, in_child=in_child, began=began)
 
 
 def run(
     job: Job,
-    model: Model,
+    model: LinearModel | cpsat_events.EventModel,
     on_progress: OnProgress | None = None,
     stop: threading.Event | None = None,
     *,
@@ -124,10 +118,12 @@ def run(
             f"memory_limit is {job.options.memory_limit}, but only a child process can be limited; "
             "add in_child=True"
         )
-    channel: Channel = ChildChannel(job, began) if in_child else ThreadChannel(job, began)
-    watch = _Watch(job, on_progress, stop, began, deaf_is_final=in_child)
+    channel = ChildChannel(job, began) if in_child else ThreadChannel(job, began)
+    limit = job.options.time_limit
+    deadline = began + limit + GRACE if in_child and limit is not None else math.inf
+    watch = _Watch(job, channel, on_progress, stop, deadline)
     try:
-        answer = watch.listen(channel)
+        answer = watch.listen()
     finally:
         channel.end()
     if answer.bound is None and watch.bound is not None:
@@ -136,80 +132,61 @@ def run(
     return conclude(model, answer, time.perf_counter() - began, others)
 
 
+@dataclass
 class _Watch:
     """What happens while a job runs; it keeps the last answer and bound that came."""
 
-    def __init__(
-        self,
-        job: Job,
-        on_progress: OnProgress | None,
-        stop: threading.Event | None,
-        began: float,
-        *,
-        deaf_is_final: bool,
-    ) -> None:
-        self._job, self._on_progress, self._stop = job, on_progress, stop
-        self._deadline = math.inf
-        if deaf_is_final and job.options.time_limit is not None:
-            self._deadline = began + job.options.time_limit + GRACE
-        self._deaf_is_final = deaf_is_final
-        self._interrupted = False
-        self.values: FloatArray | None = None
-        self.bound: float | None = None
+    job: Job
+    channel: ThreadChannel | ChildChannel
+    on_progress: OnProgress | None
+    stop: threading.Event | None
+    deadline: float
+    interrupted: bool = False
+    values: FloatArray | None = None
+    bound: float | None = None
 
-    def listen(self, channel: Channel) -> Answer:
+    def listen(self) -> Answer:
         """Take messages until the answer comes or there is no more reason to wait."""
         while True:
             try:
-                message = channel.receive(self._patience())
+                message = self.channel.receive(self._patience())
                 if isinstance(message, Progress):
                     self._note(message)
             except KeyboardInterrupt:
-                if self._interrupted:
+                if self.interrupted:
                     raise
-                self._interrupt(channel)
+                self._interrupt()
                 continue
             if isinstance(message, BaseException):
                 raise message
             if isinstance(message, Answer):
-                return self._final(message)
-            if self._stop is not None and self._stop.is_set() and not self._interrupted:
-                self._interrupt(channel)
+                # Some solvers have one word for an interrupt and other causes.
+                unclear = self.interrupted and message.status is Stopped.UNKNOWN
+                return replace(message, status=Stopped.INTERRUPTED) if unclear else message
+            if self.stop is not None and self.stop.is_set() and not self.interrupted:
+                self._interrupt()
             # Beyond the deadline only what has arrived already is taken, and not for ever.
-            late = time.perf_counter() - self._deadline
+            late = time.perf_counter() - self.deadline
             if late >= (0 if message is None else GRACE):
-                status = Stopped.INTERRUPTED if self._interrupted else Stopped.TIME_LIMIT
+                status = Stopped.INTERRUPTED if self.interrupted else Stopped.TIME_LIMIT
                 raw_status = f"did not stop when asked; its process was ended {GRACE} s later"
-                return Answer(status, self._job.solver, raw_status)
+                return Answer(status, self.job.solver, raw_status)
 
-    def _interrupt(self, channel: Channel) -> None:
-        self._interrupted = True
-        channel.stop()
-        if self._deaf_is_final:
-            self._deadline = min(self._deadline, time.perf_counter() + GRACE)
+    def _interrupt(self) -> None:
+        self.interrupted = True
+        self.channel.stop()
+        if isinstance(self.channel, ChildChannel):  # nothing can end a thread
+            self.deadline = min(self.deadline, time.perf_counter() + GRACE)
 
     def _patience(self) -> float | None:
         """Return the seconds to wait for a message; a stop token has to be looked at."""
-        left = self._deadline - time.perf_counter()
-        if self._stop is not None and not self._interrupted:
+        left = self.deadline - time.perf_counter()
+        if self.stop is not None and not self.interrupted:
             left = min(left, _LOOK_EVERY)
         return None if left == math.inf else max(0.0, left)
 
     def _note(self, progress: Progress) -> None:
-        if progress.values is not None:
-            self.values = progress.values
-        if progress.bound is not None:
-            self.bound = progress.bound
-        if self._on_progress is not None and not self._interrupted:
-            self._on_progress(progress)
-
-    def _final(self, answer: Answer) -> Answer:
-        """Call an interrupt by its name, where the solver has one word for several causes."""
-        if self._interrupted and answer.status is Stopped.UNKNOWN:
-            return replace(answer, status=Stopped.INTERRUPTED)
-        return answer
-
-
-def _alternatives(able: Any) -> str:
-    names = [repr(name) for name, module in BACK_ENDS.items() if able(module.CAPABILITIES)]
-    return " or ".join(names)
+        self.values = self.values if progress.values is None else progress.values
+        self.bound = self.bound if progress.bound is None else progress.bound
+        if self.on_progress is not None and not self.interrupted:
+            self.on_progress(progress)

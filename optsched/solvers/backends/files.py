@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
+from itertools import compress, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 
 from optsched._internal.files import write_whole
 from optsched.errors import SolverError
+from optsched.models.linear.arrays import LinearArrays
 from optsched.models.linear.model import Family, LinearModel, ModelError
 from optsched.solvers.backends import highs
 
@@ -106,78 +109,57 @@ def read_model(path: str | Path) -> LinearModel:
     if native.readModel(str(path)) == highspy.HighsStatus.kError:
         raise SolverError(f"{path}: HiGHS cannot read the file; look for a mistake in its format")
     lp = native.getLp()
-    shape = (lp.num_row_, lp.num_col_)
-    native_matrix = lp.a_matrix_
-    parts = (
-        np.array(native_matrix.value_, dtype=np.float64),
-        np.array(native_matrix.index_, dtype=np.int32),
-        np.array(native_matrix.start_, dtype=np.int32),
-    )
+    matrix = lp.a_matrix_
+    parts = np.array(matrix.value_), np.array(matrix.index_), np.array(matrix.start_)
+    by_row = matrix.format_ == highspy.MatrixFormat.kRowwise
+    kind = sparse.csr_array if by_row else sparse.csc_array
     try:
-        row_names, column_names = list(lp.row_names_), list(lp.col_names_)
+        rows, columns = list(lp.row_names_), list(lp.col_names_)
     except UnicodeDecodeError as error:
         raise SolverError(f"{path}: a name is not UTF-8 text ({error.reason})") from None
-    by_row = native_matrix.format_ == highspy.MatrixFormat.kRowwise
-    kind = sparse.csr_array if by_row else sparse.csc_array
-    integrality = [int(kind) for kind in lp.integrality_] or [0] * shape[1]
-    if set(integrality) - {0, 1}:
-        column = next(at for at, kind in enumerate(integrality) if kind not in (0, 1))
+    integer = np.array([int(kind) for kind in lp.integrality_] or [0] * len(columns), dtype=int)
+    if len(other := np.flatnonzero(integer > 1)):
         raise SolverError(
-            f"{path}: column {column_names[column]} is semi-continuous or semi-integer, which a "
+            f"{path}: column {columns[other[0]]} is semi-continuous or semi-integer, which a "
             "LinearModel cannot express; write it with a binary column"
         )
-    names, matrix, lower, upper = _join_sides(
-        row_names,
-        sparse.csr_array(kind(parts, shape=shape)),
-        np.array(lp.row_lower_, dtype=np.float64),
-        np.array(lp.row_upper_, dtype=np.float64),
-    )
-    return assemble(
-        Path(path).stem,
-        columns=column_names,
-        rows=names,
-        cost=np.array(lp.col_cost_, dtype=np.float64),
-        matrix=matrix,
-        row_bounds=(lower, upper),
-        column_bounds=(
-            np.array(lp.col_lower_, dtype=np.float64),
-            np.array(lp.col_upper_, dtype=np.float64),
-        ),
-        integer=np.array(integrality, dtype=bool),
+    arrays = LinearArrays(
+        cost=lp.col_cost_,
+        matrix=sparse.csr_array(kind(parts, shape=(lp.num_row_, lp.num_col_))),
+        row_lower=np.array(lp.row_lower_),
+        row_upper=np.array(lp.row_upper_),
+        col_lower=lp.col_lower_,
+        col_upper=lp.col_upper_,
+        integer=integer.astype(bool),
         offset=lp.offset_,
         sense="max" if lp.sense_ == highspy.ObjSense.kMaximize else "min",
-    )[0]
+        name=Path(path).stem,
+    )
+    return with_names(*_join_sides(arrays, rows), columns)[0]
 
 
-def assemble(
-    name: str,
-    *,
-    columns: Sequence[str],
-    rows: Sequence[str],
-    cost: FloatArray,
-    matrix: Any,
-    row_bounds: tuple[FloatArray, FloatArray],
-    column_bounds: tuple[FloatArray, FloatArray],
-    integer: Any,
-    offset: float,
-    sense: Any,
+def with_names(
+    arrays: LinearArrays, rows: Sequence[str], columns: Sequence[str]
 ) -> tuple[LinearModel, IntArray]:
     """Make a model of arrays that came with names, members of a family put side by side."""
     column_order, variables = _families(columns)
     row_order, row_families = _families(rows)
+    ordered = {
+        name: np.asarray(getattr(arrays, name))[order]
+        for order, names in (
+            (column_order, ("cost", "col_lower", "col_upper", "integer")),
+            (row_order, ("row_lower", "row_upper")),
+        )
+        for name in names
+    }
     model = LinearModel(
-        cost=cost[column_order],
-        matrix=sparse.csr_array(matrix)[row_order][:, column_order],
-        row_lower=row_bounds[0][row_order],
-        row_upper=row_bounds[1][row_order],
-        col_lower=column_bounds[0][column_order],
-        col_upper=column_bounds[1][column_order],
-        integer=integer[column_order],
-        offset=offset,
-        sense=sense,
+        matrix=arrays.matrix[row_order][:, column_order],
+        **ordered,
+        offset=arrays.offset,
+        sense=arrays.sense,
         variables=variables,
         rows=row_families,
-        name=name,
+        name=arrays.name,
     )
     return model, column_order
 
@@ -196,21 +178,20 @@ def _families(names: Sequence[str]) -> tuple[IntArray, tuple[Family, ...]]:
     return (order, families) if families else (np.arange(len(names)), ())
 
 
-def _join_sides(
-    names: list[str], matrix: sparse.csr_array[np.float64], lower: FloatArray, upper: FloatArray
-) -> tuple[list[str], sparse.csr_array[np.float64], FloatArray, FloatArray]:
+def _join_sides(arrays: LinearArrays, names: list[str]) -> tuple[LinearArrays, list[str]]:
     """Join the two rows that an LP file has for a row with two bounds."""
-    keep = np.ones(len(names), dtype=bool)
-    joined = list(names)
-    upper = upper.copy()
-    for at, name in enumerate(names[:-1]):
+    matrix, upper = arrays.matrix, arrays.row_upper.copy()
+    joined, keep = list(names), np.ones(len(names), dtype=bool)
+    for at, (name, following) in enumerate(pairwise(names)):
         stem = name.removesuffix(_SIDES[0])
-        if stem == name or names[at + 1] != stem + _SIDES[1]:
+        if following != stem + _SIDES[1] or stem == name:
             continue
         if abs(matrix[[at]] - matrix[[at + 1]]).sum() == 0:
             joined[at], upper[at], keep[at + 1] = stem, upper[at + 1], False
-    kept = np.flatnonzero(keep)
-    return [joined[at] for at in kept], matrix[kept], lower[kept], upper[kept]
+    arrays = replace(
+        arrays, matrix=matrix[keep], row_lower=arrays.row_lower[keep], row_upper=upper[keep]
+    )
+    return arrays, list(compress(joined, keep))
 
 
 def _ending(path: str | Path) -> str:
@@ -259,12 +240,14 @@ def _mps_lines(model: LinearModel) -> Iterable[str]:
         width = _width(float(lower[at]), float(upper[at]), from_lower=kinds[at] == "G")
         yield f" RANGE {rows[at]} {_number(width)}"
     yield "BOUNDS"
-    for name, low, high in zip(
-        columns, model.col_lower.tolist(), model.col_upper.tolist(), strict=True
-    ):
+    for name, low, high in _bounds(model, columns):
         yield f" MI BOUND {name}" if np.isinf(low) else f" LO BOUND {name} {_number(low)}"
         yield f" PL BOUND {name}" if np.isinf(high) else f" UP BOUND {name} {_number(high)}"
     yield "ENDATA"
+
+
+def _bounds(model: LinearModel, columns: list[str]) -> Iterable[tuple[str, float, float]]:
+    return zip(columns, model.col_lower.tolist(), model.col_upper.tolist(), strict=True)
 
 
 def _width(lower: float, upper: float, *, from_lower: bool) -> float:
@@ -325,9 +308,7 @@ def _lp_lines(model: LinearModel) -> Iterable[str]:
         else:
             yield f" {row}: {total} >= {_number(low) if np.isfinite(low) else '-inf'}"
     yield "bounds"
-    for name, low, high in zip(
-        columns, model.col_lower.tolist(), model.col_upper.tolist(), strict=True
-    ):
+    for name, low, high in _bounds(model, columns):
         least = "-inf" if np.isinf(low) else _number(low)
         most = "+inf" if np.isinf(high) else _number(high)
         yield f" {name} free" if least + most == "-inf+inf" else f" {least} <= {name} <= {most}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from optsched.errors import SolverError
 from optsched.solution import Stopped
-from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter
+from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter, by_name
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
@@ -16,31 +16,24 @@ if TYPE_CHECKING:
 
 PIN = "highspy>=1.12,<1.15,!=1.14.0"
 
-CAPABILITIES = Capabilities(name="highs", title="HiGHS", duals=True, install=f'pip install "{PIN}"')
+CAPABILITIES = Capabilities("highs", "HiGHS", install=f'pip install "{PIN}"')
 
 #: Every status of HiGHS 1.14. `kUnknown` covers an interrupted LP without a verdict.
-STATUS = {
-    "kNotset": Stopped.UNKNOWN,
-    "kLoadError": Stopped.ERROR,
-    "kModelError": Stopped.ERROR,
-    "kPresolveError": Stopped.ERROR,
-    "kSolveError": Stopped.ERROR,
-    "kPostsolveError": Stopped.ERROR,
-    "kModelEmpty": Stopped.OPTIMAL,
-    "kOptimal": Stopped.OPTIMAL,
-    "kInfeasible": Stopped.INFEASIBLE,
-    "kUnboundedOrInfeasible": Stopped.INFEASIBLE_OR_UNBOUNDED,
-    "kUnbounded": Stopped.UNBOUNDED,
-    "kObjectiveBound": Stopped.GAP_LIMIT,
-    "kObjectiveTarget": Stopped.GAP_LIMIT,
-    "kTimeLimit": Stopped.TIME_LIMIT,
-    "kIterationLimit": Stopped.ITERATION_LIMIT,
-    "kUnknown": Stopped.UNKNOWN,
-    "kSolutionLimit": Stopped.ITERATION_LIMIT,
-    "kInterrupt": Stopped.INTERRUPTED,
-    "kMemoryLimit": Stopped.MEMORY_LIMIT,
-    "kHighsInterrupt": Stopped.INTERRUPTED,
-}
+STATUS = by_name(
+    {
+        Stopped.OPTIMAL: "kModelEmpty kOptimal",
+        Stopped.GAP_LIMIT: "kObjectiveBound kObjectiveTarget",
+        Stopped.TIME_LIMIT: "kTimeLimit",
+        Stopped.ITERATION_LIMIT: "kIterationLimit kSolutionLimit",
+        Stopped.MEMORY_LIMIT: "kMemoryLimit",
+        Stopped.UNBOUNDED: "kUnbounded",
+        Stopped.INFEASIBLE: "kInfeasible",
+        Stopped.INFEASIBLE_OR_UNBOUNDED: "kUnboundedOrInfeasible",
+        Stopped.INTERRUPTED: "kInterrupt kHighsInterrupt",
+        Stopped.ERROR: "kLoadError kModelError kPresolveError kSolveError kPostsolveError",
+        Stopped.UNKNOWN: "kNotset kUnknown",
+    }
+)
 
 # Presolve of 1.14.0 calls wrong answers optimal where a row has integer and continuous columns
 # (ERGO-Code/HiGHS issues 2957, 3043, 3094; 1.13 and 1.15 are right): "min 2x - y, y <= x".

@@ -14,56 +14,42 @@ import numpy as np
 from scipy import sparse
 
 from optsched.errors import InfeasibleError, SolverError
+from optsched.models.linear.arrays import LinearArrays
 from optsched.solution import Stopped
-from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter
-from optsched.solvers.backends.files import assemble
+from optsched.solvers.backends import highs
+from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter, by_name
+from optsched.solvers.backends.files import with_names
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.models.linear.model import LinearModel
 
-#: How to install solvers that Pyomo runs.
+#: How to install solvers that Pyomo runs, under each of the names that it has for one.
 INSTALL = {
-    "appsi_highs": 'pip install "highspy>=1.12,<1.15,!=1.14.0"',
-    "highs": 'pip install "highspy>=1.12,<1.15,!=1.14.0"',
+    "highs": highs.CAPABILITIES.install,
     "cbc": "conda install -c conda-forge coin-or-cbc",
     "cplex": "pip install cplex",
-    "cplex_direct": "pip install cplex",
     "glpk": "conda install -c conda-forge glpk",
     "gurobi": "pip install gurobipy",
-    "gurobi_direct": "pip install gurobipy",
-    "appsi_gurobi": "pip install gurobipy",
     "scip": "conda install -c conda-forge scip",
     "xpress": "pip install xpress",
-    "xpress_direct": "pip install xpress",
 }
 
 #: Every termination condition of Pyomo.
-STATUS = {
-    "unknown": Stopped.UNKNOWN,
-    "maxTimeLimit": Stopped.TIME_LIMIT,
-    "maxIterations": Stopped.ITERATION_LIMIT,
-    "minFunctionValue": Stopped.GAP_LIMIT,
-    "minStepLength": Stopped.UNKNOWN,
-    "globallyOptimal": Stopped.OPTIMAL,
-    "locallyOptimal": Stopped.OPTIMAL,
-    "feasible": Stopped.UNKNOWN,
-    "optimal": Stopped.OPTIMAL,
-    "maxEvaluations": Stopped.ITERATION_LIMIT,
-    "other": Stopped.UNKNOWN,
-    "unbounded": Stopped.UNBOUNDED,
-    "infeasible": Stopped.INFEASIBLE,
-    "infeasibleOrUnbounded": Stopped.INFEASIBLE_OR_UNBOUNDED,
-    "invalidProblem": Stopped.ERROR,
-    "intermediateNonInteger": Stopped.UNKNOWN,
-    "noSolution": Stopped.UNKNOWN,
-    "solverFailure": Stopped.ERROR,
-    "internalSolverError": Stopped.ERROR,
-    "error": Stopped.ERROR,
-    "userInterrupt": Stopped.INTERRUPTED,
-    "resourceInterrupt": Stopped.INTERRUPTED,
-    "licensingProblems": Stopped.ERROR,
-}
+STATUS = by_name(
+    {
+        Stopped.OPTIMAL: "globallyOptimal locallyOptimal optimal",
+        Stopped.GAP_LIMIT: "minFunctionValue",
+        Stopped.TIME_LIMIT: "maxTimeLimit",
+        Stopped.ITERATION_LIMIT: "maxIterations maxEvaluations",
+        Stopped.UNBOUNDED: "unbounded",
+        Stopped.INFEASIBLE: "infeasible",
+        Stopped.INFEASIBLE_OR_UNBOUNDED: "infeasibleOrUnbounded",
+        Stopped.INTERRUPTED: "userInterrupt resourceInterrupt",
+        Stopped.ERROR: "invalidProblem solverFailure internalSolverError error licensingProblems",
+        Stopped.UNKNOWN: "unknown minStepLength feasible other intermediateNonInteger noSolution",
+    }
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,12 +76,13 @@ def capabilities(solver: str) -> Capabilities | None:
     """Say what one of Pyomo's solvers can do through Pyomo."""
     if solver.startswith("_") or solver not in list(_factory()):
         return None
+    plain = solver.removeprefix("appsi_").removesuffix("_direct")
     return Capabilities(
         name=solver,
         title=f"Pyomo's {solver}",
         starts=False,
         interrupts=False,
-        install=INSTALL.get(solver, "see https://pyomo.readthedocs.io for how to install it"),
+        install=INSTALL.get(plain, "see https://pyomo.readthedocs.io for how to install it"),
     )
 
 
@@ -112,10 +99,8 @@ def refuse(solver: str, options: Options) -> None:
         available = bool(_factory()(solver).available(exception_flag=False))
     except Exception:  # plugins fail in many ways where their solver is missing
         available = False
-    if not available:
-        able = capabilities(solver)
-        line = able.install if able is not None else ""
-        raise SolverError(f"Pyomo's {solver} is not installed: {line}")
+    if not available and (able := capabilities(solver)) is not None:
+        raise SolverError(f"{able.title} is not installed: {able.install}")
 
 
 def solve(
@@ -153,12 +138,6 @@ def from_pyomo(native: Any) -> LinearModel:
     return compile_pyomo(native)[0]
 
 
-def write_values(variables: list[Any], values: FloatArray) -> None:
-    """Put an answer into the variables of a Pyomo model."""
-    for variable, value in zip(variables, values.tolist(), strict=True):
-        variable.set_value(value, skip_validation=True)
-
-
 def compile_pyomo(native: Any) -> tuple[LinearModel, list[Any]]:
     """Return a Pyomo model as arrays, and the variables behind their columns."""
     from pyomo.common.errors import InfeasibleConstraintException
@@ -181,23 +160,20 @@ def compile_pyomo(native: Any) -> tuple[LinearModel, list[Any]]:
         )
     variables = form.columns
     rows, lower, upper, kept = _rows(form)
-    integer = np.array([not variable.is_continuous() for variable in variables], dtype=bool)
     bounds = [variable.bounds for variable in variables]
-    model, order = assemble(
-        native.name,
-        columns=[variable.name for variable in variables],
-        rows=rows,
+    arrays = LinearArrays(
         cost=form.c.toarray().reshape(-1)[: len(variables)],
         matrix=sparse.csr_array(form.A)[kept],
-        row_bounds=(lower, upper),
-        column_bounds=(
-            np.array([-np.inf if low is None else low for low, _ in bounds], dtype=np.float64),
-            np.array([np.inf if high is None else high for _, high in bounds], dtype=np.float64),
-        ),
-        integer=integer,
+        row_lower=lower,
+        row_upper=upper,
+        col_lower=np.array([-np.inf if low is None else low for low, _ in bounds]),
+        col_upper=np.array([np.inf if high is None else high for _, high in bounds]),
+        integer=np.array([not variable.is_continuous() for variable in variables], dtype=bool),
         offset=float(form.c_offset[0]),
         sense="min" if form.objectives[0].sense == 1 else "max",
+        name=native.name,
     )
+    model, order = with_names(arrays, rows, [variable.name for variable in variables])
     return model, [variables[at] for at in order.tolist()]
 
 

@@ -174,8 +174,7 @@ def _deficit(state: BalanceState) -> tuple[IntArray, int]:
 
 
 def _search(state: BalanceState, rounds: int) -> IntArray:
-    from optsched.solvers.balance.kernels import UNLIMITED, assign
-    from optsched.solvers.balance.profile_kernels import assign_profiles
+    from optsched.solvers.balance.kernels import UNLIMITED, assign, assign_profiles
 
     memory = np.full(len(state.free), UNLIMITED) if state.memory is None else state.memory
     each = state.drift.ndim == 2

@@ -19,7 +19,7 @@ the brim would be no better than the best assignment seen.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,19 @@ if TYPE_CHECKING:
 _SCANS = 1_024
 _NEVER = 2**62
 _NONE = -1
+
+
+class _Fill(NamedTuple):
+    """What a scan over levels looks at, and what it writes to."""
+
+    held: IntArray  # (G,), tokens of each worker
+    free: IntArray  # (G,), its slots
+    sizes: IntArray  # (R,), ascending
+    largest: IntArray  # (R + 1,), sums of the 0, 1, 2, ... largest sizes
+    slots: IntArray  # (U, 3)
+    alone: BoolArray  # (G,), whether the worker is filled by a best set
+    taken: BoolArray  # (R,)
+    trial: IntArray  # (R,), the worker of each request
 
 
 @compiled
@@ -62,11 +75,18 @@ def search_deficit(alive: IntArray, free: IntArray, sizes: IntArray) -> tuple[In
 
 
 @compiled
-def _imbalance(held: IntArray, sizes: IntArray, chosen: IntArray) -> int:
+def _loads(held: IntArray, sizes: IntArray, chosen: IntArray) -> IntArray:
+    """Return what workers hold with the requests that are assigned to them."""
     loads = held.copy()
     for request in range(len(sizes)):
         if chosen[request] != _NONE:
             loads[chosen[request]] += sizes[request]
+    return loads
+
+
+@compiled
+def _imbalance(held: IntArray, sizes: IntArray, chosen: IntArray) -> int:
+    loads = _loads(held, sizes, chosen)
     return len(loads) * int(loads.max()) - int(loads.sum())
 
 
@@ -96,40 +116,35 @@ def _scan(
     ascending = sizes[order]
     smallest, largest = _sums(ascending), _sums(ascending[::-1])
     open_workers = np.flatnonzero(free)
-    slots = _slots(free, smallest)
+    alone = np.empty(workers, dtype=np.bool_)
+    taken = np.zeros(len(sizes), dtype=np.bool_)
+    trial = np.empty(len(sizes), dtype=np.int64)
+    fill = _Fill(held, free, ascending, largest, _slots(free, smallest), alone, taken, trial)
     level = held.max()
     for worker in open_workers:
         level = max(level, held[worker] + smallest[free[worker]])
     bound = value
-    taken = np.zeros(len(sizes), dtype=np.bool_)
-    trial = np.empty(len(sizes), dtype=np.int64)
-    alone = np.empty(workers, dtype=np.bool_)
     for _ in range(_SCANS):
         brim = len(open_workers) * level - held[open_workers].sum()
         rest = workers * level - total - min(brim, largest[count])
         if rest >= bound:
             return chosen, value, bound
         alone[:] = False
-        admitted, rise = _serve(held, ascending, level, slots, alone, taken, trial)
+        admitted, rise = _serve(fill, level)
         step = rise
         if admitted >= 0 and workers * level - total - admitted < bound:
-            if _fits(held, ascending, level, trial):
-                chosen, value = _better(held, ascending, order, trial, chosen, value)
+            if _loads(held, ascending, trial).max() <= level:
+                chosen, value = _better(fill, order, chosen, value)
                 bound = min(bound, value)
             else:
-                end = min(level + rise - 1, level + largest[count])
-                most = _tighten(
-                    held, free, ascending, level, end, slots, alone, taken, trial, largest
-                )
+                most = _tighten(fill, level, min(level + rise - 1, level + largest[count]))
                 if workers * level - total - most < bound and rise > 1:
-                    most = _tighten(
-                        held, free, ascending, level, level, slots, alone, taken, trial, largest
-                    )
+                    most = _tighten(fill, level, level)
                     step = 1
                 if workers * level - total - most < value:
                     for singles_first in (True, False):
-                        if _place(held, free, ascending, level, singles_first, taken, trial):
-                            chosen, value = _better(held, ascending, order, trial, chosen, value)
+                        if _place(fill, level, singles_first):
+                            chosen, value = _better(fill, order, chosen, value)
                 bound = min(bound, value, workers * level - total - most)
         level += step
     return chosen, value, min(bound, rest)
@@ -157,43 +172,29 @@ def _slots(free: IntArray, smallest: IntArray) -> IntArray:
 
 
 @compiled
-def _better(
-    held: IntArray,
-    ascending: IntArray,
-    order: IntArray,
-    trial: IntArray,
-    chosen: IntArray,
-    value: int,
-) -> tuple[IntArray, int]:
-    """Keep the better one of two assignments."""
-    reached = _imbalance(held, ascending, trial)
+def _better(fill: _Fill, order: IntArray, chosen: IntArray, value: int) -> tuple[IntArray, int]:
+    """Keep the trial if it is better than the assignment chosen so far."""
+    reached = _imbalance(fill.held, fill.sizes, fill.trial)
     if reached < value:
         value = reached
-        chosen[order] = trial
+        chosen[order] = fill.trial
     return chosen, value
 
 
 @compiled
-def _fits(held: IntArray, sizes: IntArray, level: int, trial: IntArray) -> bool:
-    """Tell whether no worker is filled above the level."""
-    loads = held.copy()
-    for place in range(len(sizes)):
-        if trial[place] != _NONE:
-            loads[trial[place]] += sizes[place]
-    return bool(loads.max() <= level)
+def _largest_left(sizes: IntArray, taken: BoolArray, room: int) -> int:
+    """Return the place of the largest request left that fits, or -1."""
+    place = np.searchsorted(sizes, room, side="right") - 1
+    while place >= 0 and taken[place]:
+        place -= 1
+    return int(place)
 
 
 @compiled
-def _serve(
-    held: IntArray,
-    sizes: IntArray,
-    level: int,
-    slots: IntArray,
-    alone: BoolArray,
-    taken: BoolArray,
-    trial: IntArray,
-) -> tuple[int, int]:
+def _serve(fill: _Fill, level: int) -> tuple[int, int]:
     """Let slots, tightest first, take the largest left; return the sum or -1, and the rise."""
+    held, sizes, slots = fill.held, fill.sizes, fill.slots
+    alone, taken, trial = fill.alone, fill.taken, fill.trial
     taken[:] = False
     trial[:] = _NONE
     threshold = np.empty(len(slots), dtype=np.int64)
@@ -208,9 +209,7 @@ def _serve(
     for slot in np.argsort(threshold):
         if alone[slots[slot, 0]]:
             continue
-        place = np.searchsorted(sizes, threshold[slot], side="right") - 1
-        while place >= 0 and taken[place]:
-            place -= 1
+        place = _largest_left(sizes, taken, threshold[slot])
         if place < 0:
             return -1, rise
         taken[place] = True
@@ -220,32 +219,18 @@ def _serve(
 
 
 @compiled
-def _tighten(
-    held: IntArray,
-    free: IntArray,
-    sizes: IntArray,
-    level: int,
-    end: int,
-    slots: IntArray,
-    alone: BoolArray,
-    taken: BoolArray,
-    trial: IntArray,
-    largest: IntArray,
-) -> int:
+def _tighten(fill: _Fill, level: int, end: int) -> int:
     """Bound what can be admitted, with best sets for workers that slots would overfill."""
+    held, alone = fill.held, fill.alone
     alone[:] = False
     apart = 0
     least = _NEVER
-    loads = np.empty(len(held), dtype=np.int64)
     while True:
-        admitted, _ = _serve(held, sizes, level, slots, alone, taken, trial)
+        admitted, _ = _serve(fill, level)
         if admitted < 0:
             return least
         least = min(least, admitted + apart)
-        loads[:] = held
-        for place in range(len(sizes)):
-            if trial[place] != _NONE:
-                loads[trial[place]] += sizes[place]
+        loads = _loads(held, fill.sizes, fill.trial)
         worst, excess = _NONE, 0
         for worker in range(len(held)):
             if not alone[worker] and loads[worker] - end > excess:
@@ -253,55 +238,37 @@ def _tighten(
         if worst == _NONE:
             return least
         alone[worst] = True
-        apart += _most(sizes, free[worst], end - held[worst], largest)
+        apart += _most(fill.sizes, fill.free[worst], end - held[worst], fill.largest)
 
 
 @compiled
-def _place(
-    held: IntArray,
-    free: IntArray,
-    sizes: IntArray,
-    level: int,
-    singles_first: bool,
-    taken: BoolArray,
-    trial: IntArray,
-) -> bool:
+def _place(fill: _Fill, level: int, singles_first: bool) -> bool:
     """Assign below the level: single slots by size, the others by best sets; False if it fails."""
+    held, free, taken = fill.held, fill.free, fill.taken
     by_room = np.argsort(-held, kind="mergesort")
     several = by_room[free[by_room] > 1]
     taken[:] = False
-    trial[:] = _NONE
-    if not singles_first and not _serve_several(held, free, sizes, level, several, taken, trial):
+    fill.trial[:] = _NONE
+    if not singles_first and not _serve_several(fill, level, several):
         return False
     for worker in by_room[free[by_room] == 1]:
-        place = np.searchsorted(sizes, level - held[worker], side="right") - 1
-        while place >= 0 and taken[place]:
-            place -= 1
+        place = _largest_left(fill.sizes, taken, level - held[worker])
         if place < 0:
             return False
         taken[place] = True
-        trial[place] = worker
-    return not singles_first or _serve_several(held, free, sizes, level, several, taken, trial)
+        fill.trial[place] = worker
+    return not singles_first or _serve_several(fill, level, several)
 
 
 @compiled
-def _serve_several(
-    held: IntArray,
-    free: IntArray,
-    sizes: IntArray,
-    level: int,
-    several: IntArray,
-    taken: BoolArray,
-    trial: IntArray,
-) -> bool:
+def _serve_several(fill: _Fill, level: int, several: IntArray) -> bool:
     """Let workers with several slots, tightest first, take their best sets of what is left."""
+    sizes, taken, trial = fill.sizes, fill.taken, fill.trial
     found = np.empty(3, dtype=np.int64)
     for worker in several:
-        count, room = free[worker], level - held[worker]
+        count, room = fill.free[worker], level - fill.held[worker]
         while count > 3:  # all but three slots take their share
-            place = np.searchsorted(sizes, room // count, side="right") - 1
-            while place >= 0 and taken[place]:
-                place -= 1
+            place = _largest_left(sizes, taken, room // count)
             if place < 0:
                 return False
             taken[place] = True

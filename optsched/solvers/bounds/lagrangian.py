@@ -8,6 +8,9 @@ beyond what there is.
 What a start costs at the prices beyond the cheapest one is its regret. A schedule costs the bound
 plus the regrets of its starts plus what the memory it leaves idle is worth. So no schedule that
 costs at most as much as a known one has a start whose regret exceeds their distance.
+
+Requests of equal prompt and output differ in their arrivals only. Where many are alike, the
+cheapest start from each step on is found once for each kind, backwards, in place of a search.
 """
 
 from __future__ import annotations
@@ -23,7 +26,6 @@ from optsched._internal.compiled import compiled
 from optsched._internal.start_prices import PriceSums, price_of_start, prices_of_starts
 from optsched.certificates.prices import Certificate
 from optsched.errors import OptschedError
-from optsched.solvers.bounds.kinds import cheapest_by_kind, kinds_of
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 Objective = Literal["total-latency", "weighted-latency", "makespan"]
 
 _NEAR, _FAR = 64, 4096  # numbers of starts that are ruled out together
+_FEWEST = 4096  # requests from which on a look for kinds pays
+_STEPS_PER_REQUEST = 64  # that a sweep may take; a search looks at about as many
 
 
 def weights_of(instance: Instance, objective: Objective) -> FloatArray:
@@ -72,7 +76,7 @@ def cheapest_starts(
         order = kinds_of(instance, len(prices))
         if order is not None:
             requests = instance.prompts, instance.outputs, instance.arrivals
-            return cheapest_by_kind(*requests, int(weights[0]), order, *sums)
+            return _cheapest_by_kind(*requests, int(weights[0]), order, *sums)
     # With the least price of the next steps in place of each price, the cost of a start bounds
     # that of a whole block of starts.
     lowest = prices.copy()
@@ -214,4 +218,59 @@ def _cheapest_starts(
                     if cost < best:
                         start, best = at, cost
         starts[request], costs[request] = start, best
+    return starts, costs
+
+
+def kinds_of(instance: Instance, horizon: int) -> IntArray | None:
+    """Return the requests kind by kind, if there are few enough kinds to sweep over the steps."""
+    count = len(instance)
+    if count < _FEWEST:
+        return None
+    prompts = instance.prompts - instance.prompts.min()
+    outputs = instance.outputs - instance.outputs.min()
+    width = int(outputs.max()) + 1
+    if (int(prompts.max()) + 1) * width > count:
+        return None
+    kinds = prompts * width + outputs
+    if np.count_nonzero(np.bincount(kinds)) * horizon > _STEPS_PER_REQUEST * count:
+        return None
+    return np.argsort(kinds, kind="stable")
+
+
+@compiled
+def _cheapest_by_kind(
+    prompts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    weight: int,
+    order: IntArray,
+    sums: PriceSums,
+) -> tuple[IntArray, IntArray]:
+    """Find the cheapest starts by one sweep per kind; `order` is that of `kinds_of`."""
+    total, moment = sums
+    horizon = len(total) - 1
+    starts = np.empty(len(prompts), dtype=np.int64)
+    costs = np.empty(len(prompts), dtype=np.int64)
+    best_start = np.empty(horizon + 1, dtype=np.int64)
+    best_cost = np.empty(horizon + 1, dtype=np.int64)
+    prompt = output = np.int64(-1)
+    for request in order:
+        if prompts[request] != prompt or outputs[request] != output:
+            prompt, output = prompts[request], outputs[request]
+            # At the horizon nothing is paid any more, so that no later start is cheaper.
+            best_start[horizon] = horizon
+            best_cost[horizon] = weight * (horizon + output)
+            for start in range(horizon - 1, -1, -1):
+                cost = weight * (start + output) + price_of_start(
+                    prompt, output, start, total, moment
+                )
+                later = best_cost[start + 1]
+                best_start[start] = start if cost <= later else best_start[start + 1]
+                best_cost[start] = min(cost, later)
+        arrival = arrivals[request]
+        if arrival >= horizon:
+            starts[request], costs[request] = arrival, weight * output
+        else:
+            starts[request] = best_start[arrival]
+            costs[request] = best_cost[arrival] - weight * arrival
     return starts, costs

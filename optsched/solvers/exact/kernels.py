@@ -8,7 +8,7 @@ import numpy as np
 
 from optsched._internal.compiled import compiled
 from optsched.errors import OptschedError
-from optsched.solvers.bounds.configuration_kernels import Problem, largest_sets, start_costs
+from optsched.solvers.bounds.configurations import Problem, largest_sets, start_costs
 
 if TYPE_CHECKING:
     import numpy.typing as npt

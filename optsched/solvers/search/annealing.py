@@ -1,12 +1,23 @@
-"""How an annealing goes on: the work that is left, and how hot it is."""
+"""What annealings share: budgets and temperatures, and kernels on memory and orders by start."""
 
 from __future__ import annotations
 
 import math
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from optsched.solvers.search.shared_kernels import Leg
+import numpy as np
+
+from optsched._internal.compiled import compiled
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.instance import Instance
+
+    Usage = npt.NDArray[np.int32]
+    RandomState = npt.NDArray[np.uint64]
 
 #: Token-steps touched per second on a slow core: turns a time limit into work.
 WORK_PER_SECOND = 4e8
@@ -18,6 +29,34 @@ MAX_STEPS = 50_000_000
 STRIDE = 1_000_003
 
 _LATE = 1.1  # the share of time spent over that of work done, beyond which an annealing is late
+
+MOVE_WORK = 150.0  # work of a move beyond its token-steps
+MAX_TAKEN = 6  # requests taken out at once
+REACH = 15  # positions by start within which they lie
+
+
+class Requests(NamedTuple):
+    """The requests of an instance."""
+
+    prompts: IntArray
+    outputs: IntArray
+    arrivals: IntArray
+    weights: FloatArray
+    memory: int
+
+    @classmethod
+    def of(cls, instance: Instance, weights: FloatArray) -> Requests:
+        """Collect what the kernels need."""
+        arrays = instance.prompts, instance.outputs, instance.arrivals
+        return cls(*arrays, weights, instance.memory)
+
+
+class Leg(NamedTuple):
+    """Work to do, and the temperatures at its beginning and its end."""
+
+    work: float
+    hot: float
+    cold: float
 
 
 class Cooling(NamedTuple):
@@ -58,3 +97,148 @@ class Budget:
         work = min(most, self.work - self.done)
         end = min(self.work, self.done + most)
         return cooling.leg(work, self.done / self.work, end / self.work)
+
+
+def new_random(seed: int) -> RandomState:
+    """Return the random state of a seed."""
+    return np.array([seed + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
+@compiled
+def temperature_after(leg: Leg, spent: float) -> float:
+    """Return the temperature after some of the work."""
+    return float(leg.hot * (leg.cold / leg.hot) ** (spent / leg.work))
+
+
+@compiled
+def uniform(random: RandomState) -> float:
+    """Draw from [0, 1) by xorshift64*: a state of its own makes runs repeatable."""
+    x = random[0]
+    x ^= x >> np.uint64(12)
+    x ^= x << np.uint64(25)
+    x ^= x >> np.uint64(27)
+    random[0] = x
+    return float((x * np.uint64(2685821657736338717)) >> np.uint64(11)) * 2.0**-53
+
+
+@compiled
+def draw(
+    order: IntArray, low: int, high: int, wanted: int, taken: IntArray, random: RandomState
+) -> int:
+    """Draw some distinct requests from positions low to high; return their number."""
+    wanted = min(wanted, high - low + 1)
+    number = 0
+    while number < wanted:
+        request = order[low + int(uniform(random) * (high - low + 1))]
+        fresh = True
+        for rank in range(number):
+            fresh = fresh and taken[rank] != request
+        if fresh:
+            taken[number] = request
+            number += 1
+    return number
+
+
+@compiled
+def add_usage(usage: Usage, prompt: int, output: int, start: int, sign: int) -> None:
+    """Add the memory of a request to the usage, or with the sign -1 remove it."""
+    held = prompt - start
+    for step in range(start + 1, start + output + 1):
+        usage[step] += sign * (held + step)
+
+
+@compiled
+def earliest_fit(
+    usage: Usage, memory: int, prompt: int, output: int, start: int, latest: int
+) -> int:
+    """Return the first feasible start from `start` to `latest`, or -1 (`optsched.admission`)."""
+    shift = prompt - memory
+    seen = start
+    while start <= latest:
+        jump = start
+        for step in range(max(seen, start) + 1, start + output + 1):
+            jump = max(jump, min(usage[step] + shift + step, step))
+        if jump == start:
+            return start
+        seen = start + output
+        start = jump
+    return -1
+
+
+@compiled
+def first_from(values: IntArray, order: IntArray, least: int) -> int:
+    """Return the first place in an order by value whose value is at least so large."""
+    low, high = 0, len(order)
+    while low < high:
+        middle = (low + high) // 2
+        if values[order[middle]] < least:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def resort(order: IntArray, position: IntArray, starts: IntArray, request: int) -> None:
+    """Move a request whose start has changed to its place in the order by start."""
+    place, start = position[request], starts[request]
+    while place > 0 and starts[order[place - 1]] > start:
+        order[place] = order[place - 1]
+        position[order[place]] = place
+        place -= 1
+    while place < len(order) - 1 and starts[order[place + 1]] < start:
+        order[place] = order[place + 1]
+        position[order[place]] = place
+        place += 1
+    order[place] = request
+    position[request] = place
+
+
+@compiled
+def occupy_before(
+    prompts: IntArray,
+    outputs: IntArray,
+    order: IntArray,
+    starts: IntArray,
+    usage: Usage,
+    place: int,
+    clock: int,
+    longest: int,
+    spent: float,
+) -> tuple[int, float]:
+    """Add what requests before a place hold after the clock; return the last step, and the work."""
+    end = clock
+    for rank in range(place - 1, -1, -1):
+        request = order[rank]
+        start = starts[request]
+        if longest and start + longest <= clock:
+            break
+        over = start + outputs[request]
+        if over > clock:
+            held = prompts[request] - start
+            begin = max(clock, start)
+            for step in range(begin + 1, over + 1):
+                usage[step] += held + step
+            spent += over - begin
+            end = max(end, over)
+    return end, spent
+
+
+@compiled
+def put_back(
+    usage: Usage,
+    prompts: IntArray,
+    outputs: IntArray,
+    taken: IntArray,
+    new: IntArray,
+    placed: int,
+    old: IntArray,
+    number: int,
+) -> None:
+    """Remove the requests placed so far, and add all that were taken out at their old starts."""
+    for rank in range(placed):
+        request = taken[rank]
+        add_usage(usage, prompts[request], outputs[request], new[rank], -1)
+    for rank in range(number):
+        request = taken[rank]
+        add_usage(usage, prompts[request], outputs[request], old[rank], 1)

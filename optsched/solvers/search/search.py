@@ -30,16 +30,22 @@ import numpy as np
 from optsched._internal.arrays import ranks_in
 from optsched.errors import OptschedError
 from optsched.schedule import Schedule
-from optsched.solvers.search.annealing import MAX_STEPS, STRIDE, Budget, Cooling
+from optsched.solvers.search.annealing import (
+    MAX_STEPS,
+    STRIDE,
+    Budget,
+    Cooling,
+    Requests,
+    new_random,
+)
 from optsched.solvers.search.search_kernels import Moves, Orders, anneal_orders, move_starts
-from optsched.solvers.search.shared_kernels import Requests, new_random
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
-    from optsched.solvers.search.shared_kernels import Leg
+    from optsched.solvers.search.annealing import Leg
 
 Kind = Literal["prefix", "backfill", "starts"]
 Plan = tuple[tuple[Kind, float], ...]

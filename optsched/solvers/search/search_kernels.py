@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled
-from optsched.solvers.search.shared_kernels import (
+from optsched.solvers.search.annealing import (
     MAX_TAKEN,
     MOVE_WORK,
     REACH,
@@ -25,7 +25,7 @@ from optsched.solvers.search.shared_kernels import (
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.solvers.search.shared_kernels import Leg, RandomState, Requests, Usage
+    from optsched.solvers.search.annealing import Leg, RandomState, Requests, Usage
 
 _REACH_LARGE = 8  # positions among the large requests within which those lie that are moved
 _BEFORE = 40  # positions before a large request among which it finds some to push away

@@ -7,8 +7,7 @@ import pytest
 
 from optsched import bound, family, verify
 from optsched.solvers.bounds import lagrangian
-from optsched.solvers.bounds.kinds import kinds_of
-from optsched.solvers.bounds.lagrangian import cheapest_starts
+from optsched.solvers.bounds.lagrangian import cheapest_starts, kinds_of
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -12,9 +12,9 @@ from literal import optimum
 from strategies import instances
 
 from optsched import Instance, OptschedError, Schedule, family, run
+from optsched.solvers.search.annealing import Leg, Requests
 from optsched.solvers.search.search import search
 from optsched.solvers.search.search_kernels import Orders, anneal_orders
-from optsched.solvers.search.shared_kernels import Leg, Requests
 
 
 @given(instances(max_requests=9, max_memory=30, max_arrival=20), st.integers(0, 99), st.data())
