@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.json import read_object, write_object
+from optsched.certificates.prices import check_fingerprint, read_fields
 from optsched.errors import CertificateError
 
 if TYPE_CHECKING:
@@ -87,15 +88,8 @@ class ConfigurationCertificate:
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Write the certificate as JSON."""
-        content: dict[str, Any] = {"format": FORMAT, "fingerprint": self.fingerprint}
-        content |= {
-            "price_denominator": self.price_denominator,
-            "size_denominator": self.size_denominator,
-            "prices": self.prices,
-            "ends": self.ends,
-            "sizes": self.sizes,
-            "value": [self.value.numerator, self.value.denominator],
-        }
+        value = [self.value.numerator, self.value.denominator]
+        content = {"format": FORMAT, **vars(self), "value": value}
         return write_object(content, path)
 
     @classmethod
@@ -104,35 +98,8 @@ class ConfigurationCertificate:
         content, where = read_object(source, CertificateError, "prices and sizes")
         if content.get("format") != FORMAT:
             raise CertificateError(f"{where} is not a certificate of the configuration bound")
-
-        def whole(key: str, depth: int) -> Any:
-            if key not in content:
-                raise CertificateError(f"{where}: the key {key!r} is missing")
-            return _whole(content[key], depth, f"{where}: {key}")
-
-        claim = whole("value", 1)
-        if len(claim) != 2 or claim[1] < 1:
-            raise CertificateError(f"{where}: value must be a numerator and a denominator")
-        return cls(
-            price_denominator=whole("price_denominator", 0),
-            size_denominator=whole("size_denominator", 0),
-            prices=whole("prices", 1),
-            ends=whole("ends", 1),
-            sizes=whole("sizes", 2),
-            fingerprint=str(content.get("fingerprint")),
-            value=Fraction(*claim),
-        )
-
-
-def _whole(value: Any, depth: int, where: str) -> Any:
-    """Turn nested lists of a given depth into tuples, refusing all but whole numbers."""
-    if depth == 0:
-        if type(value) is not int:
-            raise CertificateError(f"{where} holds {value!r}, which is not a whole number")
-        return value
-    if not isinstance(value, list):
-        raise CertificateError(f"{where} must be a list")
-    return tuple(_whole(entry, depth - 1, where) for entry in value)
+        depths = {"price_denominator": 0, "size_denominator": 0, "prices": 1, "ends": 1, "sizes": 2}
+        return cls(**read_fields(content, where, **depths))
 
 
 def items(instance: Instance) -> IntArray:
@@ -148,11 +115,7 @@ def items(instance: Instance) -> IntArray:
 
 def verify_configuration(certificate: ConfigurationCertificate, instance: Instance) -> Fraction:
     """Find the bound on the total latency that a configuration certificate proves."""
-    if certificate.fingerprint != instance.fingerprint:
-        raise CertificateError(
-            "the certificate belongs to another instance: it was made for fingerprint "
-            f"{certificate.fingerprint[:12]}..., this instance has {instance.fingerprint[:12]}..."
-        )
+    check_fingerprint(certificate, instance)
     pairs = items(instance)
     for row in certificate.sizes:
         if len(row) != len(pairs):

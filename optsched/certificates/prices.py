@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -128,25 +128,38 @@ class Certificate:
             If a key is missing or a number is not a whole number.
         """
         content, where = read_object(source, CertificateError, "denominator and prices")
-        for key in ("denominator", "prices", "fingerprint"):
-            if key not in content:
-                raise CertificateError(f"{where}: the key {key!r} is missing")
-        prices = content["prices"]
-        claim = content.get("value", [0, 1])
-        if not isinstance(prices, list) or not isinstance(claim, list) or len(claim) != 2:
-            raise CertificateError(f"{where}: prices and value must be lists of whole numbers")
-        for number in (content["denominator"], *prices, *claim):
-            if type(number) is not int:
-                raise CertificateError(f"{where}: {number!r} is not a whole number")
-        if claim[1] < 1:
-            raise CertificateError(f"{where}: the denominator of the value is {claim[1]}")
-        fingerprint = str(content["fingerprint"])
-        return cls(
-            content["denominator"],
-            tuple(prices),
-            fingerprint,
-            Fraction(*claim),
-            content.get("objective", "total-latency"),
+        fields = read_fields(content, where, denominator=0, prices=1)
+        return cls(**fields, objective=content.get("objective", "total-latency"))
+
+
+def read_fields(content: dict[str, Any], where: str, **depths: int) -> dict[str, Any]:
+    """Read fields, whole numbers in lists nested so deep, with the fingerprint and the value."""
+
+    def whole(value: Any, depth: int, name: str) -> Any:
+        if depth == 0 and type(value) is not int:
+            raise CertificateError(f"{where}: {name} holds {value!r}, which is not a whole number")
+        if depth and not isinstance(value, list):
+            raise CertificateError(f"{where}: {name} must be a list")
+        return tuple(whole(entry, depth - 1, name) for entry in value) if depth else value
+
+    for name in (*depths, "fingerprint"):
+        if name not in content:
+            raise CertificateError(f"{where}: the key {name!r} is missing")
+    fields = {name: whole(content[name], depth, name) for name, depth in depths.items()}
+    claim = whole(content.get("value", [0, 1]), 1, "value")
+    if len(claim) != 2 or claim[1] < 1:
+        raise CertificateError(f"{where}: value must be a numerator and a positive denominator")
+    return {**fields, "fingerprint": str(content["fingerprint"]), "value": Fraction(*claim)}
+
+
+def check_fingerprint(
+    certificate: Certificate | ConfigurationCertificate, instance: Instance
+) -> None:
+    """Reject a certificate of another instance."""
+    if certificate.fingerprint != instance.fingerprint:
+        raise CertificateError(
+            "the certificate belongs to another instance: it was made for fingerprint "
+            f"{certificate.fingerprint[:12]}..., this instance has {instance.fingerprint[:12]}..."
         )
 
 
@@ -215,11 +228,7 @@ def verify(certificate: Certificate | ConfigurationCertificate, instance: Instan
         from optsched.certificates.configurations import verify_configuration
 
         return verify_configuration(certificate, instance)
-    if certificate.fingerprint != instance.fingerprint:
-        raise CertificateError(
-            "the certificate belongs to another instance: it was made for fingerprint "
-            f"{certificate.fingerprint[:12]}..., this instance has {instance.fingerprint[:12]}..."
-        )
+    check_fingerprint(certificate, instance)
     denominator, horizon = certificate.denominator, len(certificate.prices)
     spent = sum(certificate.prices)
     weights = [1.0] * len(instance)

@@ -17,7 +17,6 @@ import numpy as np
 
 from optsched.solvers.bounds.bound import Bound, round_down
 from optsched.solvers.bounds.lagrangian import (
-    Objective,
     certify,
     cheapest_starts,
     common_denominator,
@@ -52,10 +51,7 @@ def improve_prices(
 ) -> Bound:
     """Raise a certified bound by better prices, from its own or the backlog of a schedule."""
     began = time.perf_counter()
-    objective: Objective = (
-        "weighted-latency" if certificate.objective == "weighted-latency" else "total-latency"
-    )
-    ascent = _Ascent(schedule, certificate, objective)
+    ascent = _Ascent(schedule, certificate)
     interrupted = False
     try:
         for done in range(1 + int(work / ascent.round_work)):
@@ -68,7 +64,7 @@ def improve_prices(
                 break
     except KeyboardInterrupt:
         interrupted = True
-    found = certify(schedule.instance, ascent.best_prices, ascent.guesses, objective)
+    found = certify(schedule.instance, ascent.best_prices, ascent.guesses, certificate.objective)
     found = max(found, certificate, key=lambda candidate: candidate.value)
     seconds = time.perf_counter() - began
     return Bound(round_down(found.value), "lagrangian", seconds, found, interrupted)
@@ -77,9 +73,9 @@ def improve_prices(
 class _Ascent:
     """Where the ascent is, and the best prices met."""
 
-    def __init__(self, schedule: Schedule, certificate: Certificate, objective: Objective) -> None:
+    def __init__(self, schedule: Schedule, certificate: Certificate) -> None:
         instance = schedule.instance
-        self._instance, self._weights = instance, weights_of(instance, objective)
+        self._instance, self._weights = instance, weights_of(instance, certificate.objective)
         horizon = max(int(_LONGER * schedule.makespan), len(certificate.prices)) + 1
         given = np.zeros(horizon)
         given[: len(certificate.prices)] = np.array(certificate.prices) / certificate.denominator

@@ -27,7 +27,7 @@ from optsched._internal.compiled import compiled
 from optsched.certificates.configurations import ConfigurationCertificate, items
 from optsched.certificates.prices import Certificate
 from optsched.errors import CertificateError, OptschedError
-from optsched.solvers.bounds.bound import bound
+from optsched.solvers.bounds.bound import bound, round_down
 
 if TYPE_CHECKING:
     import threading
@@ -103,9 +103,7 @@ def configuration_bound(
     certificate = certify_configuration(
         instance, problem, Point(state.best_prices, state.best_sizes, point.ends, point.copies)
     )
-    nearest = float(certificate.value)
-    value = nearest if Fraction(nearest) <= certificate.value else math.nextafter(nearest, 0)
-    seconds = time.perf_counter() - began
+    value, seconds = round_down(certificate.value), time.perf_counter() - began
     return ConfigurationBound(
         value, "configuration", seconds, certificate, done, complete, interrupted
     )
@@ -269,17 +267,10 @@ class State(NamedTuple):
     @classmethod
     def at(cls, prices: FloatArray, sizes: FloatArray) -> State:
         """Begin at a point."""
-        return cls(
-            prices.copy(),
-            sizes.copy(),
-            np.zeros_like(prices),
-            np.zeros_like(prices),
-            np.zeros_like(sizes),
-            np.zeros_like(sizes),
-            prices.copy(),
-            sizes.copy(),
-            np.full(1, -np.inf),
-        )
+        flat = np.zeros_like
+        means = flat(prices), flat(prices), flat(sizes), flat(sizes)
+        best = prices.copy(), sizes.copy(), np.full(1, -np.inf)
+        return cls(prices.copy(), sizes.copy(), *means, *best)
 
 
 def largest_sets(problem: Problem, sizes: IntArray, copies: IntArray) -> IntArray:

@@ -16,8 +16,7 @@ Request :math:`i` is then indifferent between the steps that serve it, so the du
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 _EXACT = 2**62
 
 
-@dataclass(frozen=True)
-class Relaxation:
+class Relaxation(NamedTuple):
     """When each request is served, in token-steps: M per step, so all numbers are whole."""
 
     request: IntArray
@@ -95,14 +93,7 @@ def closed_form(instance: Instance, weights: FloatArray, relaxation: Relaxation)
 
 def dual_prices(instance: Instance, weights: FloatArray, relaxation: Relaxation) -> FloatArray:
     """Return optimal prices of the memory-time relaxation for the steps up to its end."""
-    return _sweep_prices(
-        instance.areas / weights,
-        relaxation.request,
-        relaxation.begin,
-        relaxation.end,
-        relaxation.successor,
-        instance.memory,
-    )
+    return _sweep_prices(instance.areas / weights, relaxation, instance.memory)
 
 
 @compiled
@@ -144,17 +135,11 @@ def _serve_smallest(
 
 
 @compiled
-def _sweep_prices(
-    areas: FloatArray,
-    request: IntArray,
-    begin: IntArray,
-    end: IntArray,
-    successor: IntArray,
-    memory: int,
-) -> FloatArray:
+def _sweep_prices(areas: FloatArray, relaxation: Relaxation, memory: int) -> FloatArray:
     # A request served at several steps is indifferent between them: t / A_i + price[t] is the same
     # number, its level, at all of them. Sweep backwards. A request completes at the price at which
     # the next waiting request would be served, which is zero if none waits.
+    request, begin, end, successor = relaxation
     pieces = len(request)
     price = np.zeros((end[pieces - 1] + memory - 1) // memory)
     level = np.full(len(areas), -1.0)

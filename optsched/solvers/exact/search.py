@@ -58,7 +58,6 @@ class ExactResult:
     lower: int  # no feasible schedule has a smaller total latency
     stopped: Stopped  # OPTIMAL if proven, else why the search ended
     nodes: int  # expanded
-    width: int  # nodes of a layer at most, in the last pass
     seconds: float  # with the certificate if it had to be made
 
     @property
@@ -113,7 +112,7 @@ def solve_exact(
     if search.best < upper.total_latency:
         schedule = Schedule(instance, search.starts[np.argsort(search.kernel.requests)], "exact")
     seconds = time.perf_counter() - began
-    return ExactResult(schedule, search.lower, stopped, search.nodes, search.width, seconds)
+    return ExactResult(schedule, search.lower, stopped, search.nodes, seconds)
 
 
 class _LayeredSearch:
@@ -138,23 +137,23 @@ class _LayeredSearch:
         self.starts = upper.starts[self.kernel.requests]
         self.best = upper.total_latency
         self.lower = min(self.best, self._whole(0))
-        self.nodes = self.width = 0
+        self.nodes = 0
 
     def widen(self, widest: int) -> Stopped:
         """Search with ever wider layers until the best schedule is proven or a limit is hit."""
-        self.width = _NARROWEST
+        width = _NARROWEST
         try:
             while self.lower < self.best:
                 before = self.best
-                stopped = self._pass(self.width)
+                stopped = self._pass(width)
                 if self.lower >= self.best:
                     break
                 if stopped is not None:
                     return stopped
-                if self.width == widest:
+                if width == widest:
                     return Stopped.MEMORY_LIMIT
                 wider = _WIDER if self.best < before else _MUCH_WIDER
-                self.width = min(self.width * wider, widest)
+                width = min(width * wider, widest)
         except KeyboardInterrupt:
             return Stopped.INTERRUPTED
         return Stopped.OPTIMAL

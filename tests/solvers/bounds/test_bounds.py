@@ -127,14 +127,20 @@ def test_certificate_of_another_instance_is_refused():
     [
         ("{", "not valid JSON"),
         ('{"prices": [], "fingerprint": ""}', "the key 'denominator' is missing"),
-        ('{"denominator": 1, "prices": 1, "fingerprint": ""}', "must be lists"),
-        ('{"denominator": 1, "prices": [0.5], "fingerprint": ""}', "0.5 is not a whole number"),
-        ('{"denominator": 1, "prices": [true], "fingerprint": ""}', "True is not a whole number"),
+        ('{"denominator": 1, "prices": 1, "fingerprint": ""}', "prices must be a list"),
+        (
+            '{"denominator": 1, "prices": [0.5], "fingerprint": ""}',
+            "prices holds 0.5, which is not a whole number",
+        ),
+        (
+            '{"denominator": 1, "prices": [true], "fingerprint": ""}',
+            "holds True, which is not a whole number",
+        ),
         ('{"denominator": 0, "prices": [], "fingerprint": ""}', "denominator is 0"),
         ('{"denominator": 1, "prices": [3, -1], "fingerprint": ""}', "price of step 2 is -1"),
         (
             '{"denominator": 1, "prices": [], "fingerprint": "", "value": [1, 0]}',
-            "denominator of the value is 0",
+            "a numerator and a positive denominator",
         ),
     ],
 )

@@ -237,7 +237,7 @@ def test_certificates_of_other_instances_are_refused():
         ({"ends": [1]}, "must end at ascending steps, the last one at 2"),
         ({"ends": [2, 2]}, "must end at ascending steps"),
         ({"price_denominator": 0}, "price_denominator is 0"),
-        ({"value": [1, 0]}, "value must be a numerator and a denominator"),
+        ({"value": [1, 0]}, "value must be a numerator and a positive denominator"),
         ({"format": "optsched-certificate"}, "is not a certificate of the configuration bound"),
     ],
 )
