@@ -140,7 +140,7 @@ def explain_gap(schedule: Schedule, certificate: Certificate) -> GapExplanation:
         raise OptschedError("the certificate belongs to another instance than the schedule")
     if broken := [v for v in schedule.check() if v.kind != "deadline"]:
         raise OptschedError(f"the schedule is infeasible: {broken[0]}")
-    priced = PricedStarts(instance, certificate)
+    priced = PricedStarts(instance, certificate, schedule.starts)
     regrets = priced.regrets(np.arange(len(instance)), schedule.starts)
     held = np.zeros(len(priced.prices), dtype=np.int64)
     profile = schedule.memory_profile()[1 : len(held) + 1]

@@ -53,6 +53,8 @@ class State:
     prices: Certificate | None = None  # the best prices, and what they prove
     sizes: ConfigurationCertificate | None = None  # of the configuration bound
     stop: threading.Event = field(default_factory=threading.Event)
+    closed: bool = False  # what a stage finds later than this comes too late
+    lock: threading.RLock = field(default_factory=threading.RLock)
     began: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -110,23 +112,25 @@ class State:
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing more to do: the optimum is proven, or the token is set."""
-        return self.proven or self.stop.is_set()
+        """Whether nothing more is to be done: it is proven, the token is set or time was up."""
+        return self.proven or self.stop.is_set() or self.closed
 
     def share(self, share: float) -> float:
         """Return the seconds of a stage; few, where the instance is small enough for exact ones."""
-        seconds, requests, tuning = self.left * share, len(self.instance), self.tuning
-        if requests <= tuning.small:
-            # A better schedule leaves a time-indexed program fewer starts; a small one needs none.
-            most = 0.3 if requests <= tuning.smallest else 2.0
-            if requests <= tuning.events and self.objective != "total-latency":
-                most = 0.05  # the event program comes next, whatever the gap
-            return min(seconds, most)
-        return seconds
+        requests, tuning = len(self.instance), self.tuning
+        if requests > tuning.small:
+            return self.left * share
+        # A better schedule leaves a time-indexed program fewer starts; a small one needs none.
+        most = 0.3 if requests <= tuning.smallest else 2.0
+        if requests <= tuning.events and self.objective != "total-latency":
+            most = 0.05  # the event program comes next, whatever the gap
+        return min(self.time_limit * share, most)
 
     def until(self, seconds: float) -> float:
-        """Return the moment so many seconds from now, or the end of all."""
-        return min(time.perf_counter() + seconds, self.began + self.time_limit)
+        """Return when a stage has to end; a small one ends with its work, however slow that is."""
+        end = self.began + self.time_limit
+        small = len(self.instance) <= self.tuning.small
+        return end if small else min(time.perf_counter() + seconds, end)
 
     # What is known.
 
@@ -186,24 +190,36 @@ class State:
         soft = params.lateness != "forbidden"
         if [v for v in schedule.check() if not (soft and v.kind == "deadline")]:
             return
-        self.best, self.cost = schedule, cost
+        with self.lock:
+            if not self.closed:
+                self.best, self.cost = schedule, cost
 
     def raise_bound(self, proven: Bound | ConfigurationBound) -> None:
         """Keep a bound if it is better."""
-        if proven.value > self.bound.value:
-            self.bound = proven
+        with self.lock:
+            if proven.value > self.bound.value and not self.closed:
+                self.bound = proven
 
     def report(self, stage: str, cost: float | None, bound: float) -> None:
         """Pass on where a stage stands."""
-        if self.params.on_progress is not None:
+        if self.params.on_progress is not None and not self.closed:
             self.params.on_progress(Progress(self.elapsed, stage, cost, bound))
 
     def note(self, step: str) -> None:
         """Record where things stand after a step."""
+        if self.closed:
+            return
         cost = self.cost if self.best is not None else None
         self.history.append((self.elapsed, cost, self.lowest))
         self.steps.append(f"{self.elapsed:7.2f} s  {step}")
         self.report(step.split(":")[0], cost, self.lowest)
+
+    def close(self) -> None:
+        """Take nothing more from a stage that has not ended in time."""
+        with self.lock:
+            self.closed = True
+        if self.left <= 0 and not self.proven:
+            self.status = "time limit"
 
     def result(self) -> Optimum:
         """Return what was found, and how."""

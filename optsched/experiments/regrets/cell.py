@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from optsched.certificates.prices import Certificate
 from optsched.errors import ScheduleError
 from optsched.optimum.solving import solve
 from optsched.simulate import run
@@ -131,7 +132,8 @@ def _look_further(
     if found.schedule.total_latency < best.total_latency:
         best = replace(_check(found.schedule), policy="hindsight")
     if found.bound > proven.value:
-        proven = replace(proven, value=found.bound, method=found.proof)
+        prices = found.certificate if isinstance(found.certificate, Certificate) else None
+        proven = Bound(found.bound, found.proof, found.seconds, prices)
     return best, proven
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -95,10 +95,7 @@ def solve_program(state: State, method: str, share: float = 1.0) -> None:
     if form is None:
         state.status = "too large to be solved exactly"
         return
-    if isinstance(form, EventProgram):
-        solution = _solve_events(state, form, share)
-    else:
-        solution = _solve_linear(state, form, "cp-sat" if method == "cp-sat" else "highs")
+    solution = _solve(state, form, method, share)
     if solution.values is not None:
         state.offer(form.read(solution.values))
     elif solution.status == "infeasible" and state.best is None:
@@ -138,32 +135,23 @@ def _form(state: State, method: str, latest: IntArray) -> EventProgram | Hindsig
     return EventProgram(instance, state.objective, latest)
 
 
-def _solve_linear(state: State, program: HindsightProgram, solver: str) -> Solution:
-    model = program.to_linear()
+def _solve(
+    state: State, form: EventProgram | HindsightProgram, method: str, share: float
+) -> Solution:
+    options = replace(state.options, time_limit=max(share * state.left, 1e-3))
+    how: dict[str, Any] = {
+        "start": None if state.best is None else form.write_point(state.best),
+        "on_progress": state.params.on_progress,
+        "stop": state.stop,
+        "in_child": True,
+    }
+    if isinstance(form, EventProgram):
+        return solve_events(form, options=options, bound=state.lowest, **how)
+    model = form.to_linear()
     if state.prices is not None and state.best is not None:
         priced = PricedStarts(state.instance, state.prices)
         starts = model.variables[0].keys
         regrets = priced.regrets(starts[:, 0], starts[:, 1])
         excluded = np.flatnonzero(regrets > priced.room(state.cost))
         model = model.fix(excluded, np.zeros(len(excluded)))
-    return solve_linear(
-        model,
-        solver,
-        replace(state.options, time_limit=max(state.left, 1e-3)),
-        start=None if state.best is None else program.write_point(state.best),
-        on_progress=state.params.on_progress,
-        stop=state.params.stop,
-        in_child=True,
-    )
-
-
-def _solve_events(state: State, program: EventProgram, share: float) -> Solution:
-    return solve_events(
-        program,
-        options=replace(state.options, time_limit=max(share * state.left, 1e-3)),
-        start=None if state.best is None else program.write_point(state.best),
-        bound=state.lowest,
-        on_progress=state.params.on_progress,
-        stop=state.params.stop,
-        in_child=True,
-    )
+    return solve_linear(model, "cp-sat" if method == "cp-sat" else "highs", options, **how)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
-from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from optsched._internal.aside import Aside
 from optsched._internal.numbers import proven
 from optsched.instance import Instance
 from optsched.optimum.stages.exact import branch_and_bound, prove_small, solve_program
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from optsched.policies import Policy
 
 _LITTLE = 1e3  # work
+_LOOK_EVERY = 0.05  # seconds between two looks at the token
+_GRACE = 0.3  # seconds for a stage to put away what it found, when time is up or after Ctrl-C
+_MANY = 20_000  # requests from which on prices take longer than the policies
 
 
 class Stage(NamedTuple):
@@ -45,19 +49,38 @@ class Stage(NamedTuple):
 
 
 def go_through(state: State) -> None:
-    """Go through the stages until the optimum is proven, the token is set or Ctrl-C comes."""
+    """Go through the stages until the optimum is proven, the token is set or time is up."""
     try:
         state.began += load_kernels(state)
-        for stage in STAGES:
-            if state.finished:
-                break
-            if stage.suits(state):
-                stage.work(state)
-    except KeyboardInterrupt:  # the one place where it becomes the token
+    except KeyboardInterrupt:
         state.stop.set()
-        with suppress(KeyboardInterrupt):
-            if state.best is None:
-                run_policies(state)
+    stages = Aside(_work, state)
+    for seconds in (math.inf, _GRACE):
+        try:
+            _attend(state, stages, seconds)
+            break
+        except KeyboardInterrupt:  # the one place where it becomes the token
+            state.stop.set()
+    state.close()
+
+
+def _work(state: State) -> None:
+    for stage in STAGES:
+        if state.finished and state.best is not None:
+            break
+        if stage.suits(state):
+            stage.work(state)
+
+
+def _attend(state: State, stages: Aside[None], seconds: float) -> None:
+    """Wait for the stages; once a schedule is known, not much longer than there is time."""
+    end = min(state.began + state.time_limit + _GRACE, time.perf_counter() + seconds)
+    while not stages.wait(_LOOK_EVERY):
+        if state.stop.is_set():
+            end = min(end, time.perf_counter() + _GRACE)
+        if time.perf_counter() >= end and state.best is not None:
+            return
+    stages.result()
 
 
 def load_kernels(state: State) -> float:
@@ -84,16 +107,22 @@ def _load(objective: ScheduleObjective, arrivals: bool, plain: bool, small: bool
     search(schedules[0], weights, work=_LITTLE)
     if small:
         sizes = configuration_bound(tiny, phases=1, iterations=1).certificate
-        solve_exact(tiny, upper=schedules[0], certificate=sizes, node_limit=10)
+        solve_exact(tiny, upper=schedules[0], certificate=sizes)
 
 
 def run_policies(state: State) -> None:
     """Find a first interval."""
-    first = bound(state.instance, objective=state.objective)
-    state.prices = first.certificate
+    many = len(state.instance) >= _MANY
+    first = bound(state.instance, "closed-form" if many else "auto", state.objective)
     state.raise_bound(first)
     for policy in _policies(state):
-        state.offer(run(state.instance, policy).schedule)
+        if not state.closed:
+            state.offer(run(state.instance, policy).schedule)
+    if many and state.left > 0 and not state.finished:
+        first = bound(state.instance, "auto", state.objective)
+        with state.lock:  # a bound with a certificate, even if it is no better
+            state.bound = state.bound if state.closed else first
+    state.prices = first.certificate
     found = f"{state.cost:,.10g} ({state.best.policy})" if state.best is not None else "none"
     state.note(f"policies: {found}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from optsched._internal.aside import interruptible
 from optsched.errors import OptschedError, nearest
-from optsched.solvers.bounds.lagrangian import Objective, certify, weights_of
+from optsched.solvers.bounds.lagrangian import Objective, certify, kinds_of, weights_of
 from optsched.solvers.bounds.relaxation import closed_form, dual_prices, relax
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ BoundMethod = Literal["auto", "closed-form", "lagrangian"]
 BOUND_METHODS: tuple[BoundMethod, ...] = ("auto", "closed-form", "lagrangian")
 
 _MAX_PRICES = 20_000_000
+_MAX_SEARCH = 5e8  # requests times the root of the steps: what the search for starts takes
+_LONG = 20_000  # requests from which on a kernel may take a second
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,9 @@ def bound(
     instance
         The requests.
     method
-        "closed-form", "lagrangian" (with a certificate), or "auto": the better of the two.
+        "closed-form", "lagrangian" (with a certificate), or "auto": the better of the two, but the
+        closed form alone where the other takes longer than some ten seconds, as for a million
+        requests that are not of a few kinds.
     objective
         "total-latency", "weighted-latency", or "makespan", for which there is only the closed
         form: the memory-time that arrives from some step on over the memory, and the longest
@@ -93,6 +98,12 @@ def bound(
         raise OptschedError(f"unknown bound {method!r}: known: {', '.join(BOUND_METHODS)}")
     if objective not in OBJECTIVES:
         raise OptschedError(f"unknown objective {objective!r}: {nearest(objective, OBJECTIVES)}")
+    if len(instance) >= _LONG:
+        return interruptible(_find, instance, method, objective)
+    return _find(instance, method, objective)
+
+
+def _find(instance: Instance, method: BoundMethod, objective: Objective) -> Bound:
     began = time.perf_counter()
     weights = weights_of(instance, objective)
     relaxation = relax(instance, weights)
@@ -104,7 +115,8 @@ def bound(
         return Bound(float(last), "closed-form", time.perf_counter() - began)
     value = closed_form(instance, weights, relaxation)
     simple = Bound(value, "closed-form", time.perf_counter() - began)
-    if method == "closed-form" or (method == "auto" and horizon > _MAX_PRICES):
+    long = horizon > _MAX_PRICES or _takes_long(instance, horizon)
+    if method == "closed-form" or (method == "auto" and long):
         return simple
     if horizon > _MAX_PRICES:
         raise OptschedError(
@@ -120,6 +132,13 @@ def bound(
     # The certificate is preferred unless it loses more than what rounding the prices costs.
     weaker = value < simple.value - 1e-6 * abs(simple.value)
     return simple if method == "auto" and weaker else proven
+
+
+def _takes_long(instance: Instance, horizon: int) -> bool:
+    """Return whether the cheapest starts at so many prices take more than some seconds."""
+    if len(instance) * math.sqrt(horizon) <= _MAX_SEARCH:
+        return False
+    return kinds_of(instance, horizon) is None
 
 
 def round_down(value: Fraction) -> float:

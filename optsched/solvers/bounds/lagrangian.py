@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -33,12 +35,15 @@ if TYPE_CHECKING:
 
 Objective = Literal["total-latency", "weighted-latency", "makespan"]
 
-_NEAR, _FAR = 64, 4096  # numbers of starts that are ruled out together
+_NEAR, _FAR, _FARTHEST = 64, 4096, 2**18  # numbers of starts that are ruled out together
 _FEWEST = 4096  # requests from which on a look for kinds pays
 _STEPS_PER_REQUEST = 64  # that a sweep may take; a search looks at about as many
 
+# Cost of the cheapest start of each request, for certificates made here: regrets need it again.
+_LEAST: WeakKeyDictionary[Certificate, IntArray] = WeakKeyDictionary()
 
-def weights_of(instance: Instance, objective: Objective) -> FloatArray:
+
+def weights_of(instance: Instance, objective: str) -> FloatArray:
     """Return the weight of each request's latency in an objective, shape (n,)."""
     if objective == "weighted-latency" and instance.weights is not None:
         return instance.weights
@@ -46,10 +51,7 @@ def weights_of(instance: Instance, objective: Objective) -> FloatArray:
 
 
 def certify(
-    instance: Instance,
-    prices: FloatArray,
-    guesses: IntArray,
-    objective: Objective = "total-latency",
+    instance: Instance, prices: FloatArray, guesses: IntArray, objective: str = "total-latency"
 ) -> Certificate:
     """Round prices to integers and evaluate the Lagrangian at them exactly."""
     weights = weights_of(instance, objective)
@@ -58,39 +60,36 @@ def certify(
     scaled = np.floor(weights * denominator).astype(np.int64)
     _, costs = cheapest_starts(instance, integers, scaled, guesses)
     total = int(costs.sum()) - instance.memory * int(integers.sum())
-    return Certificate(
-        denominator,
-        tuple(integers.tolist()),
-        instance.fingerprint,
-        Fraction(total, denominator),
-        objective,
+    value = Fraction(total, denominator)
+    found = Certificate(
+        denominator, tuple(integers.tolist()), instance.fingerprint, value, objective
     )
+    _LEAST[found] = costs
+    return found
 
 
 def cheapest_starts(
     instance: Instance, prices: IntArray, weights: IntArray, guesses: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return the cheapest start of each request and its cost; good guesses save work."""
-    sums = [PriceSums.of(prices)]
+    sums = PriceSums.of(prices)
     if weights[0] == weights.max() == weights.min():
         order = kinds_of(instance, len(prices))
         if order is not None:
             requests = instance.prompts, instance.outputs, instance.arrivals
-            return _cheapest_by_kind(*requests, int(weights[0]), order, *sums)
+            return _cheapest_by_kind(*requests, int(weights[0]), order, sums)
     # With the least price of the next steps in place of each price, the cost of a start bounds
     # that of a whole block of starts.
     lowest = prices.copy()
-    reach = 1
-    while reach < _FAR:
-        inside = max(len(lowest) - reach, 0)
-        lowest[:inside] = np.minimum(lowest[:inside], lowest[reach:])
-        lowest[inside:] = 0  # steps after the last price are free
-        reach *= 2
-        if reach in (_NEAR, _FAR):
-            sums.append(PriceSums.of(lowest))
-    return _cheapest_starts(
-        instance.prompts, instance.outputs, instance.arrivals, weights, guesses, *sums
-    )
+    _look_ahead(lowest, 1, _NEAR)
+    near = PriceSums.of(lowest)
+    _look_ahead(lowest, _NEAR, _FAR)
+    far = farthest = PriceSums.of(lowest)
+    if len(prices) > _FARTHEST:
+        _look_ahead(lowest, _FAR, _FARTHEST)
+        farthest = PriceSums.of(lowest)
+    requests = instance.prompts, instance.outputs, instance.arrivals
+    return _cheapest_starts(*requests, weights, guesses, sums, near, far, farthest)
 
 
 def slope_at(instance: Instance, starts: IntArray, prices: FloatArray) -> FloatArray:
@@ -104,16 +103,26 @@ def slope_at(instance: Instance, starts: IntArray, prices: FloatArray) -> FloatA
 class PricedStarts:
     """Regrets of starts at a certificate's prices, in units of one over its denominator."""
 
-    def __init__(self, instance: Instance, certificate: Certificate) -> None:
+    def __init__(
+        self, instance: Instance, certificate: Certificate, guesses: IntArray | None = None
+    ) -> None:
         self._instance, self._certificate = instance, certificate
-        weighted = certificate.objective == "weighted-latency"
-        weights = weights_of(instance, "weighted-latency" if weighted else "total-latency")
+        self._guesses = instance.arrivals if guesses is None else guesses
+        weights = weights_of(instance, certificate.objective)
         self._weights = np.floor(weights * certificate.denominator).astype(np.int64)
         self.prices = np.array(certificate.prices, dtype=np.int64)
         self._sums = PriceSums.of(self.prices)
-        self.cheapest, self._least = cheapest_starts(
-            instance, self.prices, self._weights, instance.arrivals
-        )
+        least = _LEAST.get(certificate)
+        self._least = self._found[1] if least is None else least
+
+    @cached_property
+    def _found(self) -> tuple[IntArray, IntArray]:
+        return cheapest_starts(self._instance, self.prices, self._weights, self._guesses)
+
+    @property
+    def cheapest(self) -> IntArray:
+        """The cheapest start of each request."""
+        return self._found[0]
 
     def regrets(self, requests: IntArray, steps: IntArray) -> IntArray:
         """Return the regret of each start, never negative; requests and steps have shape (m,)."""
@@ -173,6 +182,16 @@ def held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int
 
 
 @compiled
+def _look_ahead(lowest: IntArray, reach: int, further: int) -> None:
+    """Replace least prices of so many steps by those of more; steps after the last are free."""
+    while reach < further:
+        for step in range(len(lowest)):
+            ahead = step + reach
+            lowest[step] = min(lowest[step], lowest[ahead]) if ahead < len(lowest) else 0
+        reach *= 2
+
+
+@compiled
 def _cheapest_starts(
     prompts: IntArray,
     outputs: IntArray,
@@ -182,9 +201,11 @@ def _cheapest_starts(
     sums: PriceSums,
     near_sums: PriceSums,
     far_sums: PriceSums,
+    farthest_sums: PriceSums,
 ) -> tuple[IntArray, IntArray]:
-    """Search from each arrival on, by blocks whose least prices `near_sums` and `far_sums` hold."""
+    """Search from each arrival on, by blocks of three sizes, whose least prices are summed up."""
     (total, moment), (near_total, near_moment), (far_total, far_moment) = sums, near_sums, far_sums
+    farthest_total, farthest_moment = farthest_sums
     count = len(prompts)
     horizon = len(total) - 1
     starts = np.empty(count, dtype=np.int64)
@@ -200,23 +221,31 @@ def _cheapest_starts(
         cost += price_of_start(prompt, output, guess, total, moment)
         if cost < best:
             start, best = guess, cost
-        for far in range(arrival, horizon, _FAR):
-            latency = weight * (far + output - arrival)
+        for farthest in range(arrival, horizon, _FARTHEST):
+            latency = weight * (farthest + output - arrival)
             if latency >= best:
                 break  # later starts cost even more
-            least = price_of_start(prompt, output, far, far_total, far_moment)
-            if latency + least >= best:
-                continue
-            for near in range(far, min(far + _FAR, horizon), _NEAR):
-                latency = weight * (near + output - arrival)
-                least = price_of_start(prompt, output, near, near_total, near_moment)
+            if horizon > _FARTHEST:
+                least = price_of_start(prompt, output, farthest, farthest_total, farthest_moment)
                 if latency + least >= best:
                     continue
-                for at in range(near, min(near + _NEAR, horizon)):
-                    cost = weight * (at + output - arrival)
-                    cost += price_of_start(prompt, output, at, total, moment)
-                    if cost < best:
-                        start, best = at, cost
+            for far in range(farthest, min(farthest + _FARTHEST, horizon), _FAR):
+                latency = weight * (far + output - arrival)
+                if latency >= best:
+                    break
+                least = price_of_start(prompt, output, far, far_total, far_moment)
+                if latency + least >= best:
+                    continue
+                for near in range(far, min(far + _FAR, horizon), _NEAR):
+                    latency = weight * (near + output - arrival)
+                    least = price_of_start(prompt, output, near, near_total, near_moment)
+                    if latency + least >= best:
+                        continue
+                    for at in range(near, min(near + _NEAR, horizon)):
+                        cost = weight * (at + output - arrival)
+                        cost += price_of_start(prompt, output, at, total, moment)
+                        if cost < best:
+                            start, best = at, cost
         starts[request], costs[request] = start, best
     return starts, costs
 

@@ -77,7 +77,11 @@ def delay_large(
             instance.arrivals + np.where(large, share * ahead, 0).astype(np.int64)
             for share in _SHARES
         ]
-    found = [(serve(instance, rank, releases), releases) for releases in guesses]
+    found = []
+    for releases in guesses:
+        found.append((serve(instance, rank, releases), releases))
+        if time.perf_counter() >= deadline or (stop is not None and stop.is_set()):
+            break
     starts, releases = min(found, key=lambda pair: weights @ pair[0])
     first = Schedule(instance, starts, "delayed")
     if first.makespan + int(instance.outputs.sum()) > MAX_STEPS or instance.memory >= 2**31:
