@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Objective = Literal["total-latency", "weighted-latency", "makespan"]
 
-_NEAR, _FAR, _FARTHEST = 64, 4096, 2**18  # numbers of starts that are ruled out together
+_NEAR, _FAR = 64, 4096  # numbers of starts that are ruled out together
 _FEWEST = 4096  # requests from which on a look for kinds pays
 _STEPS_PER_REQUEST = 64  # that a sweep may take; a search looks at about as many
 
@@ -72,24 +72,26 @@ def cheapest_starts(
     instance: Instance, prices: IntArray, weights: IntArray, guesses: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return the cheapest start of each request and its cost; good guesses save work."""
-    sums = PriceSums.of(prices)
+    sums = [PriceSums.of(prices)]
     if weights[0] == weights.max() == weights.min():
         order = kinds_of(instance, len(prices))
         if order is not None:
             requests = instance.prompts, instance.outputs, instance.arrivals
-            return _cheapest_by_kind(*requests, int(weights[0]), order, sums)
+            return _cheapest_by_kind(*requests, int(weights[0]), order, *sums)
     # With the least price of the next steps in place of each price, the cost of a start bounds
     # that of a whole block of starts.
     lowest = prices.copy()
-    _look_ahead(lowest, 1, _NEAR)
-    near = PriceSums.of(lowest)
-    _look_ahead(lowest, _NEAR, _FAR)
-    far = farthest = PriceSums.of(lowest)
-    if len(prices) > _FARTHEST:
-        _look_ahead(lowest, _FAR, _FARTHEST)
-        farthest = PriceSums.of(lowest)
-    requests = instance.prompts, instance.outputs, instance.arrivals
-    return _cheapest_starts(*requests, weights, guesses, sums, near, far, farthest)
+    reach = 1
+    while reach < _FAR:
+        inside = max(len(lowest) - reach, 0)
+        lowest[:inside] = np.minimum(lowest[:inside], lowest[reach:])
+        lowest[inside:] = 0  # steps after the last price are free
+        reach *= 2
+        if reach in (_NEAR, _FAR):
+            sums.append(PriceSums.of(lowest))
+    return _cheapest_starts(
+        instance.prompts, instance.outputs, instance.arrivals, weights, guesses, *sums
+    )
 
 
 def slope_at(instance: Instance, starts: IntArray, prices: FloatArray) -> FloatArray:
@@ -182,16 +184,6 @@ def held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int
 
 
 @compiled
-def _look_ahead(lowest: IntArray, reach: int, further: int) -> None:
-    """Replace least prices of so many steps by those of more; steps after the last are free."""
-    while reach < further:
-        for step in range(len(lowest)):
-            ahead = step + reach
-            lowest[step] = min(lowest[step], lowest[ahead]) if ahead < len(lowest) else 0
-        reach *= 2
-
-
-@compiled
 def _cheapest_starts(
     prompts: IntArray,
     outputs: IntArray,
@@ -201,11 +193,9 @@ def _cheapest_starts(
     sums: PriceSums,
     near_sums: PriceSums,
     far_sums: PriceSums,
-    farthest_sums: PriceSums,
 ) -> tuple[IntArray, IntArray]:
-    """Search from each arrival on, by blocks of three sizes, whose least prices are summed up."""
+    """Search from each arrival on, by blocks whose least prices `near_sums` and `far_sums` hold."""
     (total, moment), (near_total, near_moment), (far_total, far_moment) = sums, near_sums, far_sums
-    farthest_total, farthest_moment = farthest_sums
     count = len(prompts)
     horizon = len(total) - 1
     starts = np.empty(count, dtype=np.int64)
@@ -221,31 +211,23 @@ def _cheapest_starts(
         cost += price_of_start(prompt, output, guess, total, moment)
         if cost < best:
             start, best = guess, cost
-        for farthest in range(arrival, horizon, _FARTHEST):
-            latency = weight * (farthest + output - arrival)
+        for far in range(arrival, horizon, _FAR):
+            latency = weight * (far + output - arrival)
             if latency >= best:
                 break  # later starts cost even more
-            if horizon > _FARTHEST:
-                least = price_of_start(prompt, output, farthest, farthest_total, farthest_moment)
+            least = price_of_start(prompt, output, far, far_total, far_moment)
+            if latency + least >= best:
+                continue
+            for near in range(far, min(far + _FAR, horizon), _NEAR):
+                latency = weight * (near + output - arrival)
+                least = price_of_start(prompt, output, near, near_total, near_moment)
                 if latency + least >= best:
                     continue
-            for far in range(farthest, min(farthest + _FARTHEST, horizon), _FAR):
-                latency = weight * (far + output - arrival)
-                if latency >= best:
-                    break
-                least = price_of_start(prompt, output, far, far_total, far_moment)
-                if latency + least >= best:
-                    continue
-                for near in range(far, min(far + _FAR, horizon), _NEAR):
-                    latency = weight * (near + output - arrival)
-                    least = price_of_start(prompt, output, near, near_total, near_moment)
-                    if latency + least >= best:
-                        continue
-                    for at in range(near, min(near + _NEAR, horizon)):
-                        cost = weight * (at + output - arrival)
-                        cost += price_of_start(prompt, output, at, total, moment)
-                        if cost < best:
-                            start, best = at, cost
+                for at in range(near, min(near + _NEAR, horizon)):
+                    cost = weight * (at + output - arrival)
+                    cost += price_of_start(prompt, output, at, total, moment)
+                    if cost < best:
+                        start, best = at, cost
         starts[request], costs[request] = start, best
     return starts, costs
 
