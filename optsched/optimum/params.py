@@ -97,7 +97,8 @@ class SolveParams:
         Whether to solve a program in a child process, which ends with the time limit whatever the
         solver is doing, and whose death costs no more than the proof.
     on_progress
-        Called with a `Progress` now and then, and for each better answer.
+        Called with a `Progress` now and then, and for each better answer; for an instance from
+        another thread.
     stop
         Set it, from `on_progress` or from another thread, to end the solve as Ctrl-C does: with
         the best that is known.

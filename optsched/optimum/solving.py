@@ -63,7 +63,8 @@ def solve(
         `read` and `write_point`; a `LinearModel`; or a Pyomo model, whose variables take the
         values of the answer.
     time_limit
-        Seconds for everything; None for no limit.
+        Seconds for everything but the compilation of kernels; None for no limit. Within half a
+        second after it the answer is there, once any schedule is known.
     objective
         Of an instance: "total-latency", "weighted-latency" or "makespan". Programs have their own.
     method

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.optimum.state import State
     from optsched.solution import Solution
+    from optsched.solvers.backends.base import Options
 
 _BYTES = 2**30  # that layers of nodes may take
+_TAKING = 0.3  # seconds
 
 
 def prove_small(state: State) -> None:
@@ -138,7 +140,6 @@ def _form(state: State, method: str, latest: IntArray) -> EventProgram | Hindsig
 def _solve(
     state: State, form: EventProgram | HindsightProgram, method: str, share: float
 ) -> Solution:
-    options = replace(state.options, time_limit=max(share * state.left, 1e-3))
     how: dict[str, Any] = {
         "start": None if state.best is None else form.write_point(state.best),
         "on_progress": state.params.on_progress,
@@ -146,7 +147,7 @@ def _solve(
         "in_child": True,
     }
     if isinstance(form, EventProgram):
-        return solve_events(form, options=options, bound=state.lowest, **how)
+        return solve_events(form, options=_options(state, share), bound=state.lowest, **how)
     model = form.to_linear()
     if state.prices is not None and state.best is not None:
         priced = PricedStarts(state.instance, state.prices)
@@ -154,4 +155,11 @@ def _solve(
         regrets = priced.regrets(starts[:, 0], starts[:, 1])
         excluded = np.flatnonzero(regrets > priced.room(state.cost))
         model = model.fix(excluded, np.zeros(len(excluded)))
-    return solve_linear(model, "cp-sat" if method == "cp-sat" else "highs", options, **how)
+    solver = "cp-sat" if method == "cp-sat" else "highs"
+    return solve_linear(model, solver, _options(state, share), **how)
+
+
+def _options(state: State, share: float) -> Options:
+    """Return a time limit that leaves a moment to end a deaf child, and to take its answer."""
+    seconds = share * state.left - min(_TAKING, 0.1 * state.left)
+    return replace(state.options, time_limit=max(seconds, 1e-3))

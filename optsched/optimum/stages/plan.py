@@ -7,6 +7,8 @@ import time
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from optsched._internal.aside import Aside
 from optsched._internal.numbers import proven
 from optsched.instance import Instance
@@ -19,6 +21,7 @@ from optsched.optimum.stages.improve import (
     search_schedules,
 )
 from optsched.policies import BASIC, PriorityPolicy
+from optsched.schedule import Schedule
 from optsched.simulate import run
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.bound import bound
@@ -107,7 +110,8 @@ def _load(objective: ScheduleObjective, arrivals: bool, plain: bool, small: bool
     search(schedules[0], weights, work=_LITTLE)
     if small:
         sizes = configuration_bound(tiny, phases=1, iterations=1).certificate
-        solve_exact(tiny, upper=schedules[0], certificate=sizes)
+        late = Schedule(tiny, tiny.arrivals + np.cumsum(tiny.outputs))  # something is left to do
+        solve_exact(tiny, upper=late, certificate=sizes)
 
 
 def run_policies(state: State) -> None:

@@ -46,6 +46,16 @@ def test_the_certificate_behind_a_bound_holds_in_exact_integers(load):
     assert proven.value >= first
 
 
+def test_the_certificate_belongs_to_the_bound_that_is_shown():
+    """The bound of a solver stood beside the certificate of a weaker one by prices."""
+    instance = family("uniform", n=6, seed=1)
+    _, weaker = enclose(instance, [])
+    best, proven = enclose(instance, [], time_limit=60)
+    assert (proven.method, proven.value) == ("branch and bound", best.total_latency)
+    assert weaker.value < proven.value
+    assert proven.certificate is None
+
+
 def test_unit_outputs_leave_no_regret_at_any_load():
     result = regret(
         "family:equal-prompts,output_most=1", ["mc-sf", "fcfs"], [0.8, 1.5], [50, 500], 3, memory=40

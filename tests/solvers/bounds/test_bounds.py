@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -14,6 +18,7 @@ from strategies import instances
 
 from optsched import Certificate, Instance, OptschedError, Schedule, bound, family, run, verify
 from optsched.errors import CertificateError
+from optsched.solvers.bounds import bound as bounds
 from optsched.solvers.bounds.lagrangian import certify, cheapest_starts
 
 
@@ -198,3 +203,29 @@ def test_sizes_beyond_64_bits_are_refused_not_wrapped():
     instance = Instance([1], [10**9 - 1], 10**9, arrivals=[10**12])
     with pytest.raises(OptschedError, match="too large to be counted in token-steps"):
         bound(instance)
+
+
+def test_ctrl_c_is_heard_inside_kernels(monkeypatch):
+    """A bound of a million requests answered after a minute and a half."""
+
+    def deaf(*arguments):
+        time.sleep(6)
+
+    instance = family("uniform", n=20_000, seed=1)
+    bound(instance, "closed-form")
+    monkeypatch.setattr(bounds, "certify", deaf)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    began = time.perf_counter()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        bound(instance, "lagrangian")
+    assert time.perf_counter() - began < 3
+    timer.join()
+
+
+def test_the_better_bound_is_left_out_where_it_takes_long(monkeypatch):
+    instance = family("uniform", n=50, seed=1)
+    assert bound(instance).method == "lagrangian"
+    monkeypatch.setattr(bounds, "_MAX_SEARCH", 0)
+    assert bound(instance).method == "closed-form"
+    assert bound(instance, "lagrangian").method == "lagrangian"

@@ -1,0 +1,135 @@
+"""Time limits, Ctrl-C and effort of `solve`: whatever the machine does, and inside kernels, too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from fresh import printed
+
+import optsched.optimum.stages.improve
+from optsched import SolveParams, family, solve, verify
+from optsched.solvers.bounds import lagrangian
+
+DEAF = 8.0  # seconds that a stage hears nothing
+
+
+@pytest.fixture
+def deafen(monkeypatch):
+    """Let the stage that raises prices be in a kernel for a while; return when it goes on."""
+    improve = optsched.optimum.stages.improve.improve_prices
+    solve(family("uniform", n=60, seed=1), time_limit=0.1)  # all kernels are loaded from here on
+    goes_on = threading.Event()
+
+    def for_seconds(seconds):
+        def deaf(*arguments, **options):
+            time.sleep(seconds)
+            found = improve(*arguments, **options)
+            goes_on.set()
+            return found
+
+        monkeypatch.setattr(optsched.optimum.stages.improve, "improve_prices", deaf)
+        return goes_on
+
+    return for_seconds
+
+
+def timed(**options):
+    began = time.perf_counter()
+    result = solve(family("uniform", n=60, seed=1), **options)
+    assert result.schedule.check() == []
+    assert 0 < result.bound <= result.objective
+    return result, time.perf_counter() - began
+
+
+def test_a_limit_holds_while_a_stage_is_in_a_kernel(deafen):
+    deafen(DEAF)
+    result, seconds = timed(time_limit=0.5)
+    assert result.status == "time limit"
+    assert seconds < DEAF / 2  # 0.8 s on a free machine
+
+
+def test_ctrl_c_is_heard_while_a_stage_is_in_a_kernel(deafen):
+    deafen(DEAF)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    result, seconds = timed()
+    timer.join()
+    assert result.status == "interrupted"
+    assert seconds < DEAF / 2
+
+
+def test_the_token_is_heard_while_a_stage_is_in_a_kernel(deafen):
+    deafen(DEAF)
+    stop = threading.Event()
+    timer = threading.Timer(0.5, stop.set)
+    timer.start()
+    result, seconds = timed(params=SolveParams(stop=stop))
+    assert result.status == "interrupted"
+    assert seconds < DEAF / 2
+
+
+def test_nothing_is_reported_after_the_answer(deafen):
+    goes_on = deafen(1.5)
+    calls = []
+    result, _ = timed(time_limit=0.3, params=SolveParams(on_progress=calls.append))
+    known, steps = len(calls), result.steps
+    assert not goes_on.is_set()
+    goes_on.wait()
+    time.sleep(0.2)
+    assert (len(calls), result.steps) == (known, steps)
+
+
+@pytest.mark.parametrize("rate", [None, 2])
+def test_small_instances_go_by_work_on_a_slow_machine_too(monkeypatch, rate):
+    def steps(seed):
+        instance = family("uniform", n=6, seed=seed, **({} if rate is None else {"rate": rate}))
+        result = solve(instance, time_limit=None)
+        return [step.split(" s  ")[1] for step in result.steps]
+
+    free = [steps(seed) for seed in range(3)]
+    clock = time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", lambda: 100 * clock())
+    assert [steps(seed) for seed in range(3)] == free
+
+
+def test_stages_find_their_kernels_loaded():
+    """Half a minute of compilation counted against the limit of a first solve."""
+    code = """
+import gc
+import optsched
+from numba.core.dispatcher import Dispatcher
+from optsched.optimum.stages.plan import load_kernels
+from optsched.optimum.state import State
+
+def compiled():
+    kernels = [each for each in gc.get_objects() if isinstance(each, Dispatcher)]
+    return {(each.__name__, str(types)) for each in kernels for types in each.signatures}
+
+for options in ({}, {"rate": 2}):
+    for n in (6, 60):
+        instance = optsched.family("uniform", n=n, seed=1, **options)
+        load_kernels(State(instance, "total-latency"))
+        before = compiled()
+        optsched.solve(instance, time_limit=5)
+        print(n, options, sorted(compiled() - before))
+"""
+    lines = printed(code).splitlines()
+    assert len(lines) == 4
+    assert all(line.endswith("[]") for line in lines), lines
+
+
+def test_an_explanation_needs_no_search_for_the_cheapest_starts(monkeypatch):
+    """At 100,000 requests the search took ten seconds after the time limit."""
+    result = solve(family("uniform", n=60, seed=1), time_limit=0.2)
+    assert verify(result.price_certificate, result.schedule.instance) <= result.bound
+
+    def refuse(*arguments):
+        raise AssertionError("the cheapest starts are known")
+
+    expected = result.explain().regrets
+    monkeypatch.setattr(lagrangian, "cheapest_starts", refuse)
+    assert (result.explain().regrets == expected).all()
