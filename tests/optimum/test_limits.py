@@ -11,7 +11,8 @@ import pytest
 from fresh import printed
 
 import optsched.optimum.stages.improve
-from optsched import SolveParams, family, solve, verify
+import optsched.optimum.stages.plan
+from optsched import OptschedError, SolveParams, family, solve, verify
 from optsched.solvers.bounds import lagrangian
 
 DEAF = 8.0  # seconds that a stage hears nothing
@@ -60,6 +61,20 @@ def test_ctrl_c_is_heard_while_a_stage_is_in_a_kernel(deafen):
     timer.join()
     assert result.status == "interrupted"
     assert seconds < DEAF / 2
+
+
+def test_ctrl_c_is_heard_before_there_is_a_schedule(monkeypatch):
+    """At a million requests the first one takes a while."""
+    instance = family("uniform", n=60, seed=1)
+    solve(instance, time_limit=0.1)
+    monkeypatch.setattr(optsched.optimum.stages.plan, "bound", lambda *_: time.sleep(DEAF))
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    began = time.perf_counter()
+    with pytest.raises(OptschedError, match=r"no schedule was found in .* s \(interrupted\)"):
+        solve(instance)
+    assert time.perf_counter() - began < DEAF / 2
+    timer.join()
 
 
 def test_the_token_is_heard_while_a_stage_is_in_a_kernel(deafen):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _LITTLE = 1e3  # work
 _LOOK_EVERY = 0.05  # seconds between two looks at the token
 _GRACE = 0.3  # seconds for a stage to put away what it found, when time is up or after Ctrl-C
+_FIRST = 0.9  # seconds after Ctrl-C for the first schedule, if none is known
 _MANY = 20_000  # requests from which on prices take longer than the policies
 
 
@@ -53,17 +54,20 @@ class Stage(NamedTuple):
 
 def go_through(state: State) -> None:
     """Go through the stages until the optimum is proven, the token is set or time is up."""
+    patience = _FIRST
     try:
         state.began += load_kernels(state)
     except KeyboardInterrupt:
         state.stop.set()
+        patience = math.inf  # those of the policies may still have to be compiled
     stages = Aside(_work, state)
-    for seconds in (math.inf, _GRACE):
+    for _ in range(2):
         try:
-            _attend(state, stages, seconds)
+            _attend(state, stages, patience)
             break
         except KeyboardInterrupt:  # the one place where it becomes the token
             state.stop.set()
+            patience = _FIRST
     state.close()
 
 
@@ -75,13 +79,18 @@ def _work(state: State) -> None:
             stage.work(state)
 
 
-def _attend(state: State, stages: Aside[None], seconds: float) -> None:
-    """Wait for the stages; once a schedule is known, not much longer than there is time."""
-    end = min(state.began + state.time_limit + _GRACE, time.perf_counter() + seconds)
+def _attend(state: State, stages: Aside[None], patience: float) -> None:
+    """Wait for the stages, a moment longer than there is time; without a schedule, for the first.
+
+    Where the token is set before there is a schedule, that is waited for so long only.
+    """
+    asked = math.inf
     while not stages.wait(_LOOK_EVERY):
+        now = time.perf_counter()
         if state.stop.is_set():
-            end = min(end, time.perf_counter() + _GRACE)
-        if time.perf_counter() >= end and state.best is not None:
+            asked = min(asked, now)
+        over = now >= min(asked, state.began + state.time_limit) + _GRACE
+        if (over and state.best is not None) or now >= asked + patience:
             return
     stages.result()
 
