@@ -188,9 +188,8 @@ def _join_sides(arrays: LinearArrays, names: list[str]) -> tuple[LinearArrays, l
             continue
         if abs(matrix[[at]] - matrix[[at + 1]]).sum() == 0:
             joined[at], upper[at], keep[at + 1] = stem, upper[at + 1], False
-    arrays = replace(
-        arrays, matrix=matrix[keep], row_lower=arrays.row_lower[keep], row_upper=upper[keep]
-    )
+    lower = arrays.row_lower[keep]
+    arrays = replace(arrays, matrix=matrix[keep], row_lower=lower, row_upper=upper[keep], rows=())
     return arrays, list(compress(joined, keep))
 
 
