@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.lagrangian import PricedStarts, weights_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.certificates.prices import Certificate
@@ -53,6 +55,7 @@ class State:
     prices: Certificate | None = None  # the best prices, and what they prove
     sizes: ConfigurationCertificate | None = None  # of the configuration bound
     stop: threading.Event = field(default_factory=threading.Event)
+    paused: float | None = None  # when the clock was stopped
     closed: bool = False  # what a stage finds later than this comes too late
     lock: threading.RLock = field(default_factory=threading.RLock)
     began: float = field(default_factory=time.perf_counter)
@@ -102,8 +105,8 @@ class State:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the beginning."""
-        return time.perf_counter() - self.began
+        """Seconds since the beginning, without those in which kernels were loaded."""
+        return (self.paused or time.perf_counter()) - self.began
 
     @property
     def left(self) -> float:
@@ -114,6 +117,15 @@ class State:
     def finished(self) -> bool:
         """Whether nothing more is to be done: it is proven, the token is set or time was up."""
         return self.proven or self.stop.is_set() or self.closed
+
+    def load(self, load: Callable[[Any], None], what: str) -> None:
+        """Load kernels while the clock is stopped."""
+        self.paused = time.perf_counter()
+        try:
+            load(what)
+        finally:
+            self.began += time.perf_counter() - self.paused
+            self.paused = None
 
     def share(self, share: float) -> float:
         """Return the seconds of a stage; few, where the instance is small enough for exact ones."""

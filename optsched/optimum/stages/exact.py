@@ -16,6 +16,7 @@ from optsched.optimum.stages.improve import (
     raise_prices,
     search_schedules,
 )
+from optsched.optimum.stages.kernels import load
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.lagrangian import PricedStarts
@@ -58,6 +59,7 @@ def branch_and_bound(state: State, nodes: int | None = None) -> None:
     """Search in time order; stopped early it still narrows the interval."""
     if state.left <= 0 or state.finished or state.sizes is None:
         return
+    state.load(load, "branch and bound")
     limit = state.params.memory_limit
     try:
         found = solve_exact(
@@ -92,6 +94,7 @@ def solve_program(state: State, method: str, share: float = 1.0) -> None:
     if state.left <= 0:
         state.status = "time limit"
         return
+    state.load(load, "program")
     latest = state.latest_starts()
     form = _form(state, method, latest)
     if form is None:

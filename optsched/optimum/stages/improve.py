@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from optsched._internal.numbers import proven
 from optsched.errors import OptschedError
+from optsched.optimum.stages.kernels import load
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.configurations import ConfigurationBound, configuration_bound
 from optsched.solvers.search.annealing import WORK_PER_SECOND
@@ -28,6 +29,7 @@ def delay_requests(state: State) -> None:
         return
     if state.left <= 0 or state.finished:
         return
+    state.load(load, "delays")
     tuning = state.tuning
     few = len(state.instance) <= tuning.few
     before, seconds = state.cost, state.share(tuning.delays_few if few else tuning.delays)
@@ -55,6 +57,7 @@ def search_schedules(
     """Improve the best schedule, for a share of the time that is left and no more work."""
     if state.finished or state.best is None:
         return
+    state.load(load, "search")
     seconds = state.left if share == 1 else state.share(share)
     if seconds <= 0:
         return
@@ -97,6 +100,7 @@ def raise_prices(state: State, work: float | None = None) -> None:
     before, arrivals = state.lowest, bool(state.instance.arrivals.any())
     if not arrivals and len(state.instance) > tuning.priced:
         return  # the relaxation's prices are as good (docs/research.md)
+    state.load(load, "prices")
     seconds = state.share(tuning.prices_arrivals if arrivals else tuning.prices_offline)
     found = improve_prices(
         state.best,
@@ -126,6 +130,8 @@ def price_configurations(state: State, seed: int, effort: Effort | None = None) 
     """Raise the bound where large requests leave memory empty that nothing could use."""
     if state.left <= 0 or state.finished:
         return
+    state.load(load, "configurations")
+    state.load(load, "search")  # which may go on beside it
     before, stop = state.lowest, threading.Event()
     try:
         if state.params.threads > 1 and effort is None:

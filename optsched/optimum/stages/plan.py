@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
 
 from optsched._internal.aside import Aside
 from optsched._internal.numbers import proven
-from optsched.instance import Instance
 from optsched.optimum.stages.exact import branch_and_bound, prove_small, solve_program
 from optsched.optimum.stages.improve import (
     delay_requests,
@@ -20,25 +16,17 @@ from optsched.optimum.stages.improve import (
     raise_prices,
     search_schedules,
 )
+from optsched.optimum.stages.kernels import load_policies
 from optsched.policies import BASIC, PriorityPolicy
-from optsched.schedule import Schedule
 from optsched.simulate import run
-from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.bound import bound
-from optsched.solvers.bounds.configurations import configuration_bound
-from optsched.solvers.bounds.lagrangian import weights_of
-from optsched.solvers.exact.search import solve_exact
-from optsched.solvers.search.delays import delay_large
-from optsched.solvers.search.search import search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from optsched.models.objectives import ScheduleObjective
     from optsched.optimum.state import State
     from optsched.policies import Policy
 
-_LITTLE = 1e3  # work
 _LOOK_EVERY = 0.05  # seconds between two looks at the token
 _GRACE = 0.3  # seconds for a stage to put away what it found, when time is up or after Ctrl-C
 _FIRST = 0.9  # seconds after Ctrl-C for the first schedule, if none is known
@@ -56,7 +44,7 @@ def go_through(state: State) -> None:
     """Go through the stages until the optimum is proven, the token is set or time is up."""
     patience = _FIRST
     try:
-        state.began += load_kernels(state)
+        state.load(load_policies, state.objective)
     except KeyboardInterrupt:
         state.stop.set()
         patience = math.inf  # those of the policies may still have to be compiled
@@ -89,38 +77,10 @@ def _attend(state: State, stages: Aside[None], patience: float) -> None:
         now = time.perf_counter()
         if state.stop.is_set():
             asked = min(asked, now)
-        over = now >= min(asked, state.began + state.time_limit) + _GRACE
+        over = now >= asked + _GRACE or state.left <= -_GRACE
         if (over and state.best is not None) or now >= asked + patience:
             return
     stages.result()
-
-
-def load_kernels(state: State) -> float:
-    """Load what the stages of such an instance call, and return the seconds that it took."""
-    began = time.perf_counter()
-    small = len(state.instance) <= state.tuning.exact and state.objective == "total-latency"
-    _load(state.objective, bool(state.instance.arrivals.any()), state.plain, state.plain and small)
-    return time.perf_counter() - began
-
-
-@cache
-def _load(objective: ScheduleObjective, arrivals: bool, plain: bool, small: bool) -> None:
-    """Run every stage on four requests whose first bound is not the optimum."""
-    steps = [0, 1, 1, 2] if arrivals else None
-    tiny = Instance([4] * 4, [1, 1, 6, 6], memory=13, arrivals=steps)
-    prices = bound(tiny, objective=objective).certificate
-    schedules = [run(tiny, policy).schedule for policy in BASIC.values()]
-    if not plain or prices is None:
-        return
-    weights = weights_of(tiny, objective)
-    improve_prices(schedules[0], prices, work=_LITTLE)
-    if arrivals:
-        delay_large(tiny, weights, prices, work=_LITTLE)
-    search(schedules[0], weights, work=_LITTLE)
-    if small:
-        sizes = configuration_bound(tiny, phases=1, iterations=1).certificate
-        late = Schedule(tiny, tiny.arrivals + np.cumsum(tiny.outputs))  # something is left to do
-        solve_exact(tiny, upper=late, certificate=sizes)
 
 
 def run_policies(state: State) -> None:

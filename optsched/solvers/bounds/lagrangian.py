@@ -46,7 +46,7 @@ _LEAST: WeakKeyDictionary[Certificate, IntArray] = WeakKeyDictionary()
 def weights_of(instance: Instance, objective: str) -> FloatArray:
     """Return the weight of each request's latency in an objective, shape (n,)."""
     if objective == "weighted-latency" and instance.weights is not None:
-        return instance.weights
+        return np.array(instance.weights)  # kernels are compiled once more for read-only arrays
     return np.ones(len(instance))
 
 
@@ -77,7 +77,7 @@ def cheapest_starts(
         order = kinds_of(instance, len(prices))
         if order is not None:
             requests = instance.prompts, instance.outputs, instance.arrivals
-            return _cheapest_by_kind(*requests, int(weights[0]), order, *sums)
+            return cheapest_by_kind(*requests, int(weights[0]), order, *sums)
     # With the least price of the next steps in place of each price, the cost of a start bounds
     # that of a whole block of starts.
     lowest = prices.copy()
@@ -249,7 +249,7 @@ def kinds_of(instance: Instance, horizon: int) -> IntArray | None:
 
 
 @compiled
-def _cheapest_by_kind(
+def cheapest_by_kind(
     prompts: IntArray,
     outputs: IntArray,
     arrivals: IntArray,

@@ -1,0 +1,87 @@
+"""Loading of the kernels that the stages call, with the clock of a solve stopped meanwhile."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from optsched._internal.start_prices import PriceSums
+from optsched.instance import Instance
+from optsched.models.hindsight import HindsightProgram
+from optsched.policies import BASIC
+from optsched.schedule import Schedule
+from optsched.simulate import run
+from optsched.solvers.bounds.ascent import improve_prices
+from optsched.solvers.bounds.bound import bound
+from optsched.solvers.bounds.configurations import configuration_bound
+from optsched.solvers.bounds.lagrangian import PricedStarts, cheapest_by_kind
+from optsched.solvers.exact.search import solve_exact
+from optsched.solvers.search.delays import delay_large
+from optsched.solvers.search.search import search
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from optsched._internal.arrays import FloatArray
+    from optsched.certificates.prices import Certificate
+    from optsched.models.objectives import ScheduleObjective
+
+_LITTLE = 1e3  # work
+
+
+class _Tiny(NamedTuple):
+    """Four requests, with a schedule that leaves something to do, weights and prices."""
+
+    instance: Instance
+    late: Schedule
+    weights: FloatArray
+    prices: Certificate
+
+
+@cache
+def _tiny() -> _Tiny:
+    instance = Instance([4] * 4, [1, 1, 6, 6], memory=13, arrivals=[0, 1, 1, 2])
+    late = Schedule(instance, instance.arrivals + np.cumsum(instance.outputs))
+    prices = bound(instance, "lagrangian").certificate
+    assert prices is not None
+    return _Tiny(instance, late, np.ones(4), prices)
+
+
+@cache
+def load_policies(objective: ScheduleObjective) -> None:
+    """Load what the first stage calls."""
+    instance = _tiny().instance
+    bound(instance, objective=objective)
+    sums, requests = PriceSums.of(np.zeros(4, dtype=np.int64)), np.arange(4)
+    cheapest_by_kind(instance.prompts, instance.outputs, instance.arrivals, 1, requests, sums)
+    for policy in BASIC.values():
+        run(instance, policy)
+
+
+@cache
+def load(stage: str) -> None:
+    """Load what another stage calls."""
+    _CALLS[stage](_tiny())
+
+
+def _search_in_time(tiny: _Tiny) -> None:
+    sizes = configuration_bound(tiny.instance, phases=1, iterations=1).certificate
+    solve_exact(tiny.instance, upper=tiny.late, certificate=sizes)
+
+
+def _build_program(tiny: _Tiny) -> None:
+    requests = np.arange(4)
+    PricedStarts(tiny.instance, tiny.prices).regrets(requests, tiny.late.starts)
+    HindsightProgram(tiny.instance).to_linear()
+
+
+_CALLS: dict[str, Callable[[_Tiny], object]] = {
+    "prices": lambda tiny: improve_prices(tiny.late, tiny.prices, work=_LITTLE),
+    "delays": lambda tiny: delay_large(tiny.instance, tiny.weights, tiny.prices, work=_LITTLE),
+    "search": lambda tiny: search(tiny.late, tiny.weights, work=_LITTLE),
+    "configurations": lambda tiny: configuration_bound(tiny.instance, phases=1, iterations=1),
+    "branch and bound": _search_in_time,
+    "program": _build_program,
+}
