@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.heap import pop, push
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def admit_on_budget(
     for place in range(count):
         rank[priority[place]] = place
     not_before = arrivals.copy()  # proven by earlier tries: usage only grows while one waits
-    waiting, size = np.empty(count, dtype=np.int64), np.int64(0)
+    waiting, size = np.empty(count, dtype=np.int64), ZERO
     released = 0
     clock = arrivals[0]
     paid = float(clock)  # when all starts so far are paid for

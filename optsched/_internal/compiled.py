@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numba
+import numpy as np
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound="Callable[..., Any]")
+
+#: Numbers for kernels to hand on: numba compiles the callee once more for a Python number.
+ZERO, ONE, MINUS_ONE = (cast("int", np.int64(value)) for value in (0, 1, -1))
 
 
 def compiled(function: F) -> F:
@@ -101,7 +105,7 @@ def _imported(function: Callable[..., Any]) -> list[bytes]:
     numbers = [
         f"{name} {value!r}".encode()
         for name, value in sorted(names.items())
-        if isinstance(value, (int, float))
+        if isinstance(value, (int, float, np.integer))
     ]
     return stamps + numbers
 

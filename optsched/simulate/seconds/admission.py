@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.admission import earliest_start, new_usage, occupy
 from optsched.simulate.seconds.batches import BatchLog, Timer, add_batch, enlarged, is_full, new_log
@@ -99,7 +99,7 @@ def _run(
         batch = selector.next_batch()
         worker.request[chosen : chosen + len(batch)] = batch
         for rank in range(chosen, chosen + len(batch)):
-            put(worker.waiting, rank, 0)
+            put(worker.waiting, rank, ZERO)
         chosen += len(batch)
 
 
@@ -142,7 +142,7 @@ def _advance(
         released = counters[_RELEASED]
         while released < len(arrivals) and arrivals[released] <= log.now[0]:
             if not chosen_outside:
-                put(waiting, worker.rank[released], 0)
+                put(waiting, worker.rank[released], ZERO)
             released += 1
         counters[_RELEASED] = released
         _admit(worker, memory, skip)

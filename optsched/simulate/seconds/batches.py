@@ -97,13 +97,16 @@ def is_full(log: BatchLog) -> bool:
 @compiled
 def enlarged(log: BatchLog) -> BatchLog:
     """Return the log with twice as many rows."""
-    return BatchLog(
-        np.concatenate((log.contents, np.zeros_like(log.contents))),
-        np.concatenate((log.spans, np.zeros_like(log.spans))),
-        np.concatenate((log.usage, np.zeros_like(log.usage))),
-        log.now,
-        log.state,
-    )
+    rows, counts = log.contents.shape
+    contents = np.zeros((2 * rows, counts), dtype=np.int64)
+    spans = np.zeros((2 * rows, 2))
+    usage = np.zeros(2 * rows, dtype=np.int64)
+    for row in range(rows):
+        for count in range(counts):
+            contents[row, count] = log.contents[row, count]
+        spans[row, 0], spans[row, 1] = log.spans[row, 0], log.spans[row, 1]
+        usage[row] = log.usage[row]
+    return BatchLog(contents, spans, usage, log.now, log.state)
 
 
 @compiled

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.simulate.seconds.batches import BatchLog, Timer, add_batch, enlarged, is_full, new_log
 
@@ -108,7 +108,7 @@ def _run(
     while True:
         released = counters[_RELEASED]
         while released < len(arrivals) and arrivals[released] <= log.now[0]:
-            put(waiting, released, 0)
+            put(waiting, released, ZERO)
             released += 1
         counters[_RELEASED] = released
         if counters[_RUNNING] == 0 and waiting[1] == ABSENT:
@@ -134,7 +134,7 @@ def _choose(engine: Engine, how: int, limits: Limits) -> None:
     if how == PREFILL_FIRST:
         for position in range(counters[_RUNNING]):
             chunk[engine.running[position]] = 0
-        if _admit(engine, limits, limits.max_num_batched_tokens, False) > 0:
+        if _admit(engine, limits, limits.max_num_batched_tokens, how == CHUNKED) > 0:
             return
     preempted = _make_room(engine, limits.memory)
     left = limits.max_num_batched_tokens
@@ -178,7 +178,7 @@ def _make_room(engine: Engine, memory: int) -> bool:
         engine.preempted[request] += 1
         engine.held[request] = 0
         engine.target[request] = engine.prompts[request] + engine.made[request]
-        put(engine.waiting, request, 0)
+        put(engine.waiting, request, ZERO)
     return bool(engine.counters[_RUNNING] < before)
 
 
@@ -213,7 +213,7 @@ def _admit(engine: Engine, limits: Limits, tokens: int, in_chunks: bool) -> int:
 
 @compiled
 def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
-    prefill = decodes = resident = squares = held = 0
+    prefill = decodes = resident = squares = held = ZERO
     sitting_out = engine.counters[_USAGE]
     for position in range(engine.counters[_RUNNING]):
         request = engine.running[position]

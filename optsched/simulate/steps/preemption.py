@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
 from optsched.simulate.seconds.batches import add_batch, enlarged, is_full
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ BOUND, AREA, MEAN_AREA, RANDOM = 0, 1, 2, 3
 # In which order running requests are preempted, ascending.
 BY_BOUND, BY_TOKENS = 0, 1
 
-WAITS, RUNS = 0, 1
+WAITS, RUNS = ZERO, ONE
 
 
 @compiled
@@ -51,7 +51,9 @@ def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: in
     """Write an attempt down; return the log, a larger one where it was full."""
     if logged == log.shape[1]:
         larger = np.empty((3, 2 * logged), dtype=np.int64)
-        larger[:, :logged] = log
+        for row in range(3):
+            for column in range(logged):
+                larger[row, column] = log[row, column]
         log = larger
     log[0, logged], log[1, logged], log[2, logged] = request, start, tokens
     return log
@@ -157,10 +159,12 @@ def run_planned(
     attempts = np.zeros(count, dtype=np.int64)
     starts = np.zeros(count, dtype=np.int64)
     running = np.empty(count, dtype=np.int64)
-    longest = max(planned.max(), outputs.max())
     at_once = outlived in (RESTARTS, DOUBLES)
-    if at_once:
-        longest = max(longest, upper.max())
+    longest = 0
+    for request in range(count):
+        longest = max(longest, planned[request], outputs[request])
+        if at_once:
+            longest = max(longest, upper[request])
     size = 1
     while size < longest + 2:
         size *= 2
@@ -168,13 +172,15 @@ def run_planned(
     ended = np.empty((3, count + 16), dtype=np.int64)
     waiting = [(0, 0, 0)]  # urgency, random rank, request
     waiting.pop()
-    released = logged = active = held = suspect = clock = 0  # the clock counts batches
+    released = logged = active = held = suspect = clock = ZERO  # the clock counts batches
     while True:
         while released < count and arrivals[released] <= log.now[0]:
             key = _urgency(order, prompts[released], planned[released], upper[released])
-            heapq.heappush(waiting, (key, random_rank(seed, released, 0, WAITS), released))
+            heapq.heappush(
+                waiting, (key, random_rank(seed, released, attempts[released], WAITS), released)
+            )
             released += 1
-        entered = prefill = squares = 0
+        entered = prefill = squares = ZERO
         for phase in range(3):
             if phase == 1:
                 # Admit in order; a heap, whose top is the next.
@@ -188,7 +194,7 @@ def run_planned(
                     if suspect > 0:
                         break
                     heapq.heappop(waiting)
-                    _change_plan(plan, prompt, clock, clock + 1, clock + planned[request], 1)
+                    _change_plan(plan, prompt, clock, clock + 1, clock + planned[request], ONE)
                     starts[request] = clock
                     running[active] = request
                     active += 1
@@ -219,7 +225,7 @@ def run_planned(
             for request in preempted:
                 start, prompt = starts[request], prompts[request]
                 made = clock - start
-                _change_plan(plan, prompt, start, clock + 1, start + planned[request], -1)
+                _change_plan(plan, prompt, start, clock + 1, start + planned[request], MINUS_ONE)
                 held -= prompt + made
                 if made == 0:  # it was admitted just now
                     entered -= prompt > 0
@@ -276,7 +282,7 @@ def run_planned(
             start, prompt = starts[request], prompts[request]
             ended = log_attempt(ended, logged, request, start, made)
             logged += 1
-            _change_plan(plan, prompt, start, clock + 1, start + planned[request], -1)
+            _change_plan(plan, prompt, start, clock + 1, start + planned[request], MINUS_ONE)
             held -= prompt + made
             active -= 1
             running[position] = running[active]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.heap import pop, push
 from optsched.errors import OptschedError
 
@@ -109,7 +109,7 @@ def _serve_smallest(
     begin = np.empty(2 * count, dtype=np.int64)
     end = np.empty(2 * count, dtype=np.int64)
     successor = np.full(2 * count, -1)
-    waiting, size = np.empty(count, dtype=np.int64), np.int64(0)
+    waiting, size = np.empty(count, dtype=np.int64), ZERO
     released = 0
     now = arrivals[0]
     pieces = 0
