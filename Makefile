@@ -10,31 +10,35 @@ demo: .venv/ready  ## compare all policies on a synthetic workload and write an 
 	$(BIN)/optsched compare family:chat-and-summaries,n=2000,seed=1 --html demo/report.html
 	@echo "open demo/report.html in a browser"
 
-test: .venv/ready  ## the whole test suite, with coverage
+test: .venv/dev  ## the whole test suite, with coverage
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --cov --cov-report term:skip-covered --durations 15
 
-check: .venv/ready  ## lint, format and types
+check: .venv/dev  ## lint, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: .venv/ready
+format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: .venv/ready  ## the documentation site, in docs/_build; warnings are errors
+docs: .venv/dev  ## the documentation site, in docs/_build; warnings are errors
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build
 
-benchmarks: .venv/ready  ## ratios to what one would write otherwise, in one table; about ten minutes
+benchmarks: .venv/dev  ## ratios to what one would write otherwise, in one table; about ten minutes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[benchmarks]'
 	$(BIN)/python benchmarks/run.py
 
-campaign: .venv/ready  ## optsched under abuse: make campaign MINUTES=20; goes on where it stopped
+campaign: .venv/dev  ## optsched under abuse: make campaign MINUTES=20; goes on where it stopped
 	cd tests && ../$(BIN)/python -m campaign --minutes $(MINUTES) --out ../campaign.json
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/dev: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
