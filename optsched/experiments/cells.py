@@ -76,7 +76,7 @@ class JsonFolder(Memory[dict[str, Any]]):
         super().__init__()
         self._folder = folder
         for key in keys:
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError, ValueError):  # which is then done again
                 self[key] = json.loads(self._path(key).read_text(encoding="utf-8"))
 
     def add(self, key: str, result: dict[str, Any]) -> None:
