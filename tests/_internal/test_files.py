@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
+from tiny_models import knapsack
 
-from optsched import OptschedError, sweep
+from optsched import Instance, OptschedError, sweep, write_model
 from optsched._internal.files import write_whole
 from optsched.papers.folder import open_folder
 
@@ -44,6 +45,28 @@ def test_a_named_file_is_whole_or_as_before(optsched_command, tmp_path, monkeypa
         assert expected[1] in err
         assert [each.name for each in tmp_path.iterdir()] == ["result"]
         assert path.read_text() == "before"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: Instance([1], [2], memory=8).to_csv(path),
+        lambda path: Instance([1], [2], memory=8).to_json(path),
+        lambda path: write_model(knapsack(), path),
+    ],
+    ids=["instance as CSV", "instance as JSON", "model"],
+)
+def test_a_full_disk_leaves_instances_and_models_as_before(write, tmp_path, monkeypatch):
+    def fail(number):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "file.lp"
+    path.write_text("before")
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        write(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["file.lp"]
+    assert path.read_text() == "before"
 
 
 def test_links_modes_and_pipes_stay_what_they_are(tmp_path):
