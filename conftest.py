@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,6 +37,14 @@ class _Untraced(event.Listener):  # type: ignore[misc]
 
 
 event.register("numba:compile", _Untraced())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make a folder for cells of the papers' targets, which the tests of this session share."""
+    if not hasattr(config, "workerinput"):  # set in the processes that pytest-xdist starts
+        folder = tempfile.TemporaryDirectory(prefix="optsched-cells-")
+        os.environ["OPTSCHED_TEST_CELLS"] = folder.name
+        config.add_cleanup(folder.cleanup)
 
 
 def pytest_collection_finish() -> None:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plots_of_targets import drawn
+from quick_targets import quick
 
 from optsched import BalanceProgram, Cluster, Instance, family, run, solve
 from optsched.cluster import BalanceRouting, PowerLaw
 from optsched.models import BalanceState
 from optsched.models.linear.model import ModelError
-from optsched.papers import reproduce
 from optsched.papers.bf_io.imbalance import (
     PROVEN_CONSTANT,
     expected_maximum,
@@ -47,11 +47,11 @@ def claims(result, *words):
 
 @pytest.fixture(scope="module")
 def theorem_2():
-    return reproduce("bf-io-theorem-2", quick=True)
+    return quick("bf-io-theorem-2")
 
 
 def test_table_1_in_quick_form():
-    found = reproduce("bf-io-table-1", quick=True)
+    found = quick("bf-io-table-1")
     assert found.verdict.startswith("reproduced")
     ratios = {claim.label: claim for claim in claims(found, "over")}
     assert ratios["fcfs over bf-io H=20, imbalance"].low > 10
@@ -65,13 +65,13 @@ def test_table_1_in_quick_form():
 
 @pytest.mark.parametrize("number", [6, 7])
 def test_figures_of_a_run_in_quick_form(number):
-    found = reproduce(f"bf-io-fig-{number}", quick=True)
+    found = quick(f"bf-io-fig-{number}")
     assert found.verdict.startswith("reproduced")
     assert drawn(found).axes
 
 
 def test_fewer_slots_idle_more_and_72_idle_less_than_figure_1():
-    found = reproduce("bf-io-fig-1", quick=True)
+    found = quick("bf-io-fig-1")
     assert found.verdict.startswith("not reproduced: mean idle share")
     means = found.table.drop_duplicates("slots").set_index("slots")["mean"]
     assert means.is_monotonic_decreasing

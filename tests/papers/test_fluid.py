@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from quick_targets import quick
 from scipy.optimize import brentq
 
 from optsched import (
@@ -20,7 +21,7 @@ from optsched import (
     run,
 )
 from optsched.models import queue_decay
-from optsched.papers import TARGETS, reproduce
+from optsched.papers import TARGETS
 from optsched.papers.fluid import memory, serving, theory
 from optsched.policies import NestedWaitPolicy, WaitPolicy
 from optsched.report.series import plot_stack
@@ -139,7 +140,7 @@ def test_memory_by_segments_is_a_u_whose_first_term_is_the_sum_over_stages():
 
 def test_figures_hold_what_their_table_says():
     """Cheapest of the figures: claims follow from the runs, and both of ours are in them."""
-    result = reproduce("fluid-fig-7", quick=True)
+    result = quick("fluid-fig-7")
     claims, table = claims_of(result), result.table.set_index(["policy", "rate"])
     assert len(claims) == 12
     over = table.loc[("wait, balanced", 2000), "throughput"]

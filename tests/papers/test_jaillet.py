@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from literal import usage_at
 from matplotlib import pyplot
 from plots_of_targets import drawn
+from quick_targets import quick
 
 from optsched import Instance, Schedule, family, run, solve
-from optsched.papers import TARGETS, reproduce
+from optsched.papers import TARGETS
 from optsched.papers.jaillet.section_7 import CLOCK, clock, requests
 from optsched.papers.jaillet.theorems import _expected, _latencies
 from optsched.solvers.search.pacing import start_evenly
@@ -23,7 +24,7 @@ mpl.use("Agg")
 
 
 def claims_of(name):
-    found = reproduce(name, quick=True)
+    found = quick(name)
     pyplot.close(drawn(found))
     labels = [claim.label for claim in found.claims]
     assert len(set(labels)) == len(labels)

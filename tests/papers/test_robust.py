@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cache
 from math import log, sqrt
 
 import numpy as np
 import pytest
 from matplotlib import pyplot
 from plots_of_targets import drawn
+from quick_targets import quick
 
 from optsched import Instance, family, run
-from optsched.papers import TARGETS, CompetitiveRatio, reproduce
+from optsched.papers import TARGETS, CompetitiveRatio
 from optsched.papers.robust.theorems import requests_of
 
 REPRODUCED = {"robust-fig-1", "robust-fig-2", "robust-fig-3"}
@@ -19,11 +19,6 @@ IN_THEOREMS = {"robust-theorem-3-3", "robust-theorem-5-2"}
 
 
 ROBUST = [name for name in TARGETS if name.startswith("robust-")]
-
-
-@cache
-def quick(name):
-    return reproduce(name, quick=True)
 
 
 def claims_of(name):

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from opposite_orders import opposite_orders
 from plots_of_targets import drawn
+from quick_targets import quick
 from strategies import instances
 
 from optsched import Instance, bound, compare, family, read_trace, run, verify
-from optsched.papers import TARGETS, reproduce
+from optsched.papers import TARGETS
 from optsched.papers.sorted_f.figures import PRINTED, mean_latencies, requests_for
 from optsched.papers.sorted_f.theorems import optima
 from optsched.solvers import select_batch
@@ -22,7 +23,7 @@ mpl.use("Agg")
 
 
 def claims_of(name):
-    found = reproduce(name, quick=True)
+    found = quick(name)
     drawn(found)
     labels = [claim.label for claim in found.claims]
     assert len(set(labels)) == len(labels)

@@ -10,7 +10,16 @@ import nbclient
 import nbformat
 import pytest
 
-NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
+TESTS = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((TESTS.parent / "notebooks").glob("*.ipynb"))
+BEGIN = """import os, sys
+os.chdir({folder!r})
+sys.path.append({tests!r})
+"""
+# The tests of the papers reproduce the same targets: what they have finished is not done again.
+SHARE_CELLS = """import quick_targets
+quick_targets.share_with_notebooks()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +38,10 @@ def kernel():
 @pytest.mark.filterwarnings("ignore")
 def test_notebook_runs(path, tmp_path, kernel):
     notebook = nbformat.read(path, as_version=4)
-    begin = f"import os\nos.chdir({str(tmp_path)!r})\nget_ipython().run_line_magic('reset', '-f')"
+    begin = BEGIN.format(tests=str(TESTS), folder=str(tmp_path))
+    if "optsched.papers" in path.read_text(encoding="utf-8"):
+        begin += SHARE_CELLS
+    begin += "get_ipython().run_line_magic('reset', '-f')"
     notebook.cells.insert(0, nbformat.v4.new_code_cell(begin))
     client = nbclient.NotebookClient(notebook, timeout=300, km=kernel)
     client.execute()

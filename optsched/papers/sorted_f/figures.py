@@ -10,6 +10,7 @@ import pandas as pd
 from optsched.comparison import compare
 from optsched.papers.claims import Claim, Estimate, estimate, means, number, ratio, shape
 from optsched.papers.target import BAND, Computations, Outcome, Panels, Study, bars, grid, lines
+from optsched.report.style import TEXT_SIZE
 from optsched.simulate import run
 from optsched.solvers.bounds.bound import bound
 from optsched.workloads import family
@@ -105,6 +106,8 @@ def _draw(table: pd.DataFrame, axes: Panels) -> None:
     draw = lines(x="requests", y="latency", by="policy", **BAND, **labels)
     for ax, left_out in zip(axes, ([], ["fcfs", "mc-sf"]), strict=False):
         draw(table[~table.policy.isin(left_out)], [ax])
+        if left_out:
+            ax.set_title(f"without {' and '.join(left_out)}", loc="right", fontsize=TEXT_SIZE)
         ax.set_ylim(0, None)
 
 
