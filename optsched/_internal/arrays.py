@@ -73,6 +73,13 @@ def frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     return copy
 
 
+def prefix_sums(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """Return the sums of the first 0, 1, 2, ... values along the last axis."""
+    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1), dtype=values.dtype)
+    np.cumsum(values, axis=-1, out=sums[..., 1:])
+    return sums
+
+
 def ranks_in(order: IntArray) -> IntArray:
     """Return the place of each request in an order of all."""
     ranks = np.empty_like(order)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arrays import prefix_sums
 from optsched._internal.compiled import compiled
 
 if TYPE_CHECKING:
@@ -33,11 +34,7 @@ class PriceSums(NamedTuple):
     @classmethod
     def of(cls, prices: npt.NDArray[Any]) -> PriceSums:
         """Add up the prices of steps 1 to T; later steps are free."""
-        total = np.zeros(len(prices) + 1, dtype=prices.dtype)
-        moment = np.zeros(len(prices) + 1, dtype=prices.dtype)
-        np.cumsum(prices, out=total[1:])
-        np.cumsum(prices * np.arange(1, len(prices) + 1), out=moment[1:])
-        return cls(total, moment)
+        return cls(prefix_sums(prices), prefix_sums(prices * np.arange(1, len(prices) + 1)))
 
 
 @compiled

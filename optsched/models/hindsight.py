@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from scipy import sparse
 
-from optsched._internal.arrays import ranks_in
+from optsched._internal.arrays import prefix_sums, ranks_in
 from optsched._internal.compiled import compiled
 from optsched._internal.start_prices import PriceSums, prices_of_starts
 from optsched.errors import require_known
@@ -224,7 +224,7 @@ class HindsightProgram(Program):
         first, _ = self._groups
         earliest, latest = self._earliest[first], self._latest[first]
         counts = latest - earliest + 1
-        begin = np.insert(np.cumsum(counts), 0, 0)
+        begin = prefix_sums(counts)
         group = np.repeat(np.arange(len(first)), counts)
         return group, np.arange(begin[-1]) - np.repeat(begin[:-1] - earliest, counts), begin
 

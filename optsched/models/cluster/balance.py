@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy import sparse
 
+from optsched._internal.arrays import prefix_sums
 from optsched.errors import require_known
 from optsched.models.linear.model import (
     Family,
@@ -178,7 +179,7 @@ class BalanceProgram(Program):
         if not self._sums_count:
             return [assign, peak]
         free, filled = state.free[workers], self.admissions == int(state.free.sum())
-        largest = _sums(np.sort(state.waiting)[::-1])[np.minimum(free, requests)]
+        largest = prefix_sums(np.sort(state.waiting)[::-1])[np.minimum(free, requests)]
         tokens, count = Family.of("tokens", worker=workers), Family.of("count", worker=workers)
         return [
             assign,
@@ -248,8 +249,8 @@ class BalanceProgram(Program):
 
     def _heaviest(self) -> IntArray:
         """Bound the load that any worker may reach at each step."""
-        tokens = _sums(np.sort(self.state.tokens, axis=0)[::-1])
-        most = tokens[np.minimum(self.state.free, len(self.state.waiting))]
+        tokens = prefix_sums(np.sort(self.state.tokens.T)[:, ::-1])
+        most = tokens.T[np.minimum(self.state.free, len(self.state.waiting))]
         loads = self.state.slowness[:, None] * (self.state.alive + most)
         return np.asarray(loads.max(axis=0))
 
@@ -373,8 +374,3 @@ class BalanceProgram(Program):
                 f"from 0 to {len(self.state.free) - 1}"
             )
         return chosen
-
-
-def _sums(sizes: IntArray) -> IntArray:
-    """Sum the first 0, 1, 2, ... rows."""
-    return np.insert(np.cumsum(sizes, axis=0), 0, 0, axis=0)

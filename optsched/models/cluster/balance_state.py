@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.arrays import prefix_sums
 from optsched.errors import InstanceError
 from optsched.models.linear.families import read_only
 
@@ -203,7 +204,7 @@ class BalanceState:
                 f"worker {number} runs {limits[number] - free[number]} requests, but has "
                 f"{limits[number]} slots"
             )
-        growth = _growth(_drifts(drift, -1, lookahead))
+        growth = prefix_sums(_drifts(drift, -1, lookahead))
         profile = (held[:, None] + growth) * (left[:, None] > np.arange(lookahead + 1))
         if (profile < 0).any():
             request, step = _first(profile < 0)
@@ -230,7 +231,7 @@ class BalanceState:
     @property
     def growth(self) -> IntArray:
         """Tokens gained by step k + h, shape (H + 1,), or (R, H + 1) where requests differ."""
-        return _growth(self.drift)
+        return prefix_sums(self.drift)
 
     @property
     def tokens(self) -> IntArray:
@@ -292,9 +293,3 @@ def _drifts(drift: Any, requests: int, steps: int) -> IntArray:
 def _first(bad: BoolArray) -> list[int]:
     """Return where the first entry is that is bad."""
     return list(np.argwhere(bad)[0].tolist())
-
-
-def _growth(drift: IntArray) -> IntArray:
-    growth = np.zeros((*drift.shape[:-1], drift.shape[-1] + 1), dtype=np.int64)
-    growth[..., 1:] = np.cumsum(drift, axis=-1)
-    return growth
