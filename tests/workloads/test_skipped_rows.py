@@ -28,16 +28,14 @@ def test_skipping_leaves_out_and_lists_every_row_at_fault(trace):
     instance, skipped = read_trace_skipping(path, 100)
     assert instance == Instance([1, 5, 6], [1, 5, 6], 100, [0, 5, 5], name="trace")
     assert skipped == [
-        SkippedRow(
-            3, "output_tokens", "0", "outputs is 0, but every request makes at least 1 token"
-        ),
+        SkippedRow(3, "output_tokens", "0", "every request makes at least 1 token"),
         SkippedRow(4, None, "", "the row has 4 cells, but the header has 3"),
         SkippedRow(6, "prompt_tokens", "x", "must be a whole number"),
         SkippedRow(
             8,
             "arrival",
             "4",
-            "arrivals is 4, earlier than a request before it; sort the requests by arrival",
+            "is earlier than a request before it; sort the requests by arrival",
         ),
     ]
     with pytest.warns(UserWarning, match="left 4 rows out, the first for line 3, column output"):
