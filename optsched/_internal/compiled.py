@@ -59,6 +59,10 @@ class _Cache(FunctionCache):  # type: ignore[misc]
             super().save_overload(sig, data)
 
 
+#: What reading raises where a file is damaged, or names types that have moved since it was written.
+_UNREADABLE = (EOFError, pickle.UnpicklingError, ImportError, AttributeError)
+
+
 class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
     """The files of one kernel, named after what is in them."""
 
@@ -76,14 +80,14 @@ class _CacheFile(IndexDataCacheFile):  # type: ignore[misc]
 
     def load(self, key: Any) -> Any:
         """Return what was stored, or None if nothing can be read."""
-        with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
+        with contextlib.suppress(OSError, *_UNREADABLE):
             return super().load(key)
         return None
 
     def _load_index(self) -> dict[Any, str]:
         try:
             known: dict[Any, str] = super()._load_index()
-        except (EOFError, pickle.UnpicklingError):
+        except _UNREADABLE:
             return {}
         return known
 

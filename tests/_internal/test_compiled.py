@@ -40,6 +40,22 @@ def test_a_change_of_a_called_kernel_in_another_file_is_seen(tmp_path):
     assert answers() == ["3", "3"]
 
 
+def test_machine_code_for_types_that_have_moved_since_is_compiled_anew(tmp_path):
+    """Its index cannot be read any more: numba unpickles the types before it looks at the stamp."""
+    pair = "from typing import NamedTuple\n\n\nclass Pair(NamedTuple):\n    a: int\n    b: int\n"
+    kernel = "from optsched._internal.compiled import compiled\n\n\n"
+    kernel += "@compiled\ndef add(pair):\n    return pair.a + pair.b{}\n"
+    for place, more in (("first", ""), ("then", " + 1")):
+        (tmp_path / f"{place}.py").write_text(pair)
+        (tmp_path / "kernel.py").write_text(kernel.format(more))
+        code = f"from kernel import add; from {place} import Pair; print(add(Pair(2, 3)))"
+        run = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert run.stdout.split() == [str(5 + len(more) // 4)], run.stderr
+        (tmp_path / f"{place}.py").unlink()
+
+
 #: Leaves a cache as numba would have it: the index is there, the machine code is not written.
 FAILING = """
 import os
