@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 
 REFERENCE = "reference"
-
-
 _BLAMED = 100  # requests
 
 
@@ -121,7 +119,7 @@ def _policies(
     On a cluster the best is that of least imbalance.
     """
     entries = {entry["policy"]: entry for entry in comparison.to_dict()["policies"]}
-    names = [run.policy for run in comparison.ranked()]
+    names, references = [run.policy for run in comparison.ranked()], comparison.references
     if best != "best":
         names.sort(key=lambda name: entries[name][best])
         best = f"least {best.split('_')[0]}"
@@ -135,7 +133,7 @@ def _policies(
     for name in names:
         values = [entries[name][key] for _, key, _ in shown]
         texts = ("-" if v is None else w(v) for v, (_, _, w) in zip(values, shown, strict=True))
-        mark = REFERENCE if name in comparison.references else best if name == names[0] else ""
+        mark = REFERENCE if name in references else best if name == names[0] else ""
         note = POLICIES[name].description if name in POLICIES else ""
         rows.append(Row(name, list(zip(values, texts, strict=True)), mark, note))
     return ["policy", *(title for title, *_ in shown)], [key for _, key, _ in shown], rows
