@@ -25,6 +25,7 @@ from optsched.models.linear.model import Family, LinearModel, Rows, Variables
 from optsched.models.running import NOTHING_RUNNING, Running
 from optsched.schedule import Schedule
 from optsched.solution import Stopped
+from optsched.solvers.backends import cpsat, highs
 from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import solve_events, solve_linear
 
@@ -239,6 +240,8 @@ class _Search:
 
     def __init__(self, windows: Windows, contested: IntArray, time_limit: float | None) -> None:
         self._windows, self._contested = windows, contested
+        highs.load()
+        cpsat.load()  # which takes seconds on a busy machine
         self._began = time.perf_counter()
         self._end = None if time_limit is None else self._began + time_limit
         self._interrupted = False
