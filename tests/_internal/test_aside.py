@@ -1,0 +1,31 @@
+"""Calls in a thread of their own: results, errors and Ctrl-C come through."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from optsched._internal.aside import Aside, interruptible
+
+
+def test_results_and_errors_come_back():
+    assert interruptible(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        interruptible(divmod, 7, 0)
+    call = Aside(time.sleep, 0.3)
+    assert not call.wait(0)
+    assert call.wait()
+
+
+def test_ctrl_c_is_heard_while_the_call_goes_on():
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    began = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(time.sleep, 6)
+    assert time.perf_counter() - began < 3
+    timer.join()
