@@ -153,6 +153,16 @@ class Run(ABC):
         """Return the metrics as plain data, ready for JSON."""
         return self.metrics()
 
+    def _outcome(self, loop: Loop | None, stall: Stall | None, tokens: int) -> dict[str, Any]:
+        """Return the metrics of preemptions, and why the run did not complete all requests."""
+        return {
+            "preemptions": self.preemptions,
+            "evictions": self.preemptions,
+            "preempted_tokens": tokens,
+            "loop": None if loop is None else loop.to_dict(),
+            "stall": None if stall is None else stall.to_dict(),
+        }
+
     def _repr_html_(self) -> str:
         return html("facts_table", self)
 
@@ -340,19 +350,8 @@ class Execution(Run):
             content["throughput"] = float(self.instance.outputs.sum()) / schedule.makespan
         else:
             content |= dict.fromkeys([*latency, *first_token, "makespan", "throughput"])
-        content |= {
-            "peak_memory": self.peak_memory,
-            "preemptions": self.preemptions,
-            "evictions": self.preemptions,
-            "preempted_tokens": self.preempted_tokens,
-            "loop": None,
-            "stall": None,
-        }
-        if self.loop is not None:
-            content["loop"] = self.loop.to_dict()
-        if self.stall is not None:
-            content["stall"] = self.stall.to_dict()
-        return content
+        content["peak_memory"] = self.peak_memory
+        return content | self._outcome(self.loop, self.stall, self.preempted_tokens)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per attempt, in the order in which they ended.
@@ -458,32 +457,28 @@ def _wrong(execution: Execution) -> list[Violation]:
     instance, requests, starts = execution.instance, execution.requests, execution.starts
     found: list[Violation] = []
 
-    def add(kind: ViolationKind, request: int, numbers: tuple[int, int, int], text: str) -> None:
+    def add(kind: ViolationKind, at: np.int64, numbers: tuple[Any, Any, Any], text: str) -> None:
+        request, step, usage, limit = map(int, (at, *numbers))
         label = instance.label(request)
-        step, usage, limit = numbers
         sentence = f"request {label} {text}"
         found.append(Violation(kind, request, label, step, usage, limit, step, sentence))
 
-    for at in np.flatnonzero(starts < instance.arrivals[requests]).tolist():
-        request, step = int(requests[at]), int(starts[at])
-        arrival = int(instance.arrivals[request])
-        add("arrival", request, (step, step, arrival), "starts before it arrives")
-    for at in np.flatnonzero(execution.tokens > instance.outputs[requests]).tolist():
-        request, made = int(requests[at]), int(execution.tokens[at])
-        output = int(instance.outputs[request])
-        text = "makes more tokens than its output"
-        add("output", request, (int(starts[at]), made, output), text)
-    ends = starts + execution.tokens
+    arrivals, outputs, made = instance.arrivals, instance.outputs, execution.tokens
+    for at in np.flatnonzero(starts < arrivals[requests]):
+        request, step = requests[at], starts[at]
+        add("arrival", request, (step, step, arrivals[request]), "starts before it arrives")
+    for at in np.flatnonzero(made > outputs[requests]):
+        numbers = (starts[at], made[at], outputs[requests[at]])
+        add("output", requests[at], numbers, "makes more tokens than its output")
+    ends = starts + made
     order = np.lexsort((starts, requests))
     same = requests[order][1:] == requests[order][:-1]
     overlap = same & (starts[order][1:] < ends[order][:-1])
-    for at, before in zip(order[1:][overlap].tolist(), order[:-1][overlap].tolist(), strict=True):
-        step = int(starts[at])
-        text = "has attempts that overlap"
-        add("overlap", int(requests[at]), (step, step, int(ends[before])), text)
+    for at, before in zip(order[1:][overlap], order[:-1][overlap], strict=True):
+        numbers = (starts[at], starts[at], ends[before])
+        add("overlap", requests[at], numbers, "has attempts that overlap")
     times = np.bincount(requests[execution.completed], minlength=len(instance))
     limit = times != 1 if execution.all_complete else times > 1
-    for request in np.flatnonzero(limit).tolist():
-        count = int(times[request])
-        add("completion", request, (0, count, 1), f"is completed {count} times")
+    for request in np.flatnonzero(limit):
+        add("completion", request, (0, times[request], 1), f"is completed {times[request]} times")
     return found

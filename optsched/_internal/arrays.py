@@ -12,6 +12,7 @@ from optsched.errors import InstanceError
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+Records = np.recarray[Any, Any]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 MAX_TOKENS = 10**9  # memory-time areas of single requests stay within 64-bit integers
@@ -85,3 +86,11 @@ def ranks_in(order: IntArray) -> IntArray:
     ranks = np.empty_like(order)
     ranks[order] = np.arange(len(order))
     return ranks
+
+
+def records(count: int, fields: tuple[str, ...], **values: npt.ArrayLike) -> Records:
+    """Make records of whole numbers, zero where no values are passed."""
+    made = np.zeros(count, np.dtype([(name, np.int64) for name in fields])).view(np.recarray)
+    for name, column in values.items():
+        made[name] = column
+    return made

@@ -227,7 +227,7 @@ def rolling(
     from optsched.comparison.steps import StepComparison, load_kernels
     from optsched.policies import RollingPolicy, get_policies, split_names
     from optsched.simulate.dispatch import check_knowledge
-    from optsched.simulate.rolling import raise_if_interrupted
+    from optsched.simulate.runners import raise_if_interrupted
 
     policy = RollingPolicy(**settings)
     check_writable(html)

@@ -2,12 +2,14 @@
 
 from optsched.cluster.drift import Profiles
 from optsched.cluster.facts import Cluster, PowerLaw
-from optsched.cluster.information import NoInformation, Oracle, Predictor
 from optsched.cluster.results import ClusterRun
 from optsched.cluster.routing import (
     ROUTINGS,
     BalanceRouting,
     ClusterState,
+    NoInformation,
+    Oracle,
+    Predictor,
     PythonRouting,
     RoutingRule,
     get_routing,

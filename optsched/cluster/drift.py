@@ -51,6 +51,7 @@ class Gains(NamedTuple):
     first: IntArray
     last: IntArray
     growth: IntArray
+    reserved: IntArray  # the most that each can come to hold, by what is known on admission
 
 
 def gains_of(instance: Instance, drift: int | npt.ArrayLike | Profiles, horizon: int) -> Gains:
@@ -60,38 +61,27 @@ def gains_of(instance: Instance, drift: int | npt.ArrayLike | Profiles, horizon:
     steps = as_integers("drift", np.atleast_1d(np.asarray(drift)))
     if len(steps) == 0:
         raise InstanceError("drift is an empty sequence; pass at least one number")
-    ages = max(int(instance.outputs.max()), int(_most_outputs(instance).max())) + horizon + 1
+    outputs = instance.outputs
+    longest = outputs if instance.output_upper is None else instance.output_upper
+    ages = int(max(outputs.max(), longest.max())) + horizon + 1
     gains = np.zeros(ages + 1, dtype=np.int64)
     gains[1:] = np.cumsum(np.pad(steps[:ages], (0, max(0, ages - len(steps))), mode="edge"))
-    least = np.minimum.accumulate(gains)
-    below = instance.prompts + least[instance.outputs - 1] < 0
-    if below.any():
-        request = int(np.argmax(below))
+    least = instance.prompts + np.minimum.accumulate(gains)[outputs - 1]
+    if least.min() < 0:
+        request = int(np.argmax(least < 0))
         raise InstanceError(
             f"request {request}: drift takes its load from {instance.prompts[request]} to "
-            f"{instance.prompts[request] + least[instance.outputs[request] - 1]} tokens, below "
-            "zero; use a drift that stops before",
+            f"{least[request]} tokens, below zero; use a drift that stops before",
             request=request,
         )
-    n = len(instance)
-    shared = np.zeros(n, dtype=np.int64)
-    return Gains(instance.prompts, gains, shared, shared + ages, gains[: horizon + 1].copy())
-
-
-def reservations(instance: Instance, gains: Gains) -> IntArray:
-    """Return the most tokens that each request can come to hold, by what is known on admission."""
-    most = np.empty(len(instance), dtype=np.int64)
-    shared = not gains.first.any() and (gains.last == gains.last[0]).all()
-    if shared:
-        highest = np.maximum.accumulate(gains.gains)
-        return gains.sizes + highest[_most_outputs(instance)]
-    for request, (first, last) in enumerate(zip(gains.first, gains.last, strict=True)):
-        most[request] = gains.gains[first : first + last + 1].max()
-    return gains.sizes + most
-
-
-def _most_outputs(instance: Instance) -> IntArray:
-    return instance.outputs if instance.output_upper is None else instance.output_upper
+    return Gains(
+        instance.prompts,
+        gains,
+        first=np.zeros_like(outputs),
+        last=np.full_like(outputs, ages),
+        growth=gains[: horizon + 1].copy(),
+        reserved=instance.prompts + np.maximum.accumulate(gains)[longest],
+    )
 
 
 def _profiles(instance: Instance, drift: Profiles, horizon: int) -> Gains:
@@ -101,27 +91,23 @@ def _profiles(instance: Instance, drift: Profiles, horizon: int) -> Gains:
         )
     loads = [as_integers("profile", profile) for profile in drift.loads]
     for request, (load, output) in enumerate(zip(loads, instance.outputs, strict=True)):
+        wrong = ""
         if len(load) != output:
-            raise InstanceError(
-                f"request {request}: its profile has {len(load)} loads, but it makes {output} "
-                "tokens; pass one load per token",
-                request=request,
-            )
-        if load.min() < 0:
-            raise InstanceError(
-                f"request {request}: its profile falls to {load.min()}, below zero",
-                request=request,
-            )
-    lengths = np.array([len(load) for load in loads], dtype=np.int64)
-    sizes = np.array([load[0] for load in loads], dtype=np.int64)
+            wrong = f"has {len(load)} loads, but it makes {output} tokens; pass one load per token"
+        elif load.min() < 0:
+            wrong = f"falls to {load.min()}, below zero"
+        if wrong:
+            raise InstanceError(f"request {request}: its profile {wrong}", request=request)
+    lengths = np.array([len(load) for load in loads])
     growth = np.zeros(horizon + 1, dtype=np.int64)
     for age in range(1, horizon + 1):
         alive = [int(load[age] - load[0]) for load in loads if len(load) > age]
         growth[age] = round(sum(alive) / len(alive)) if alive else growth[age - 1]
     return Gains(
-        sizes,
-        np.concatenate([load - load[0] for load in loads]),
-        np.cumsum(lengths) - lengths,
-        lengths - 1,
-        growth,
+        sizes=np.array([load[0] for load in loads]),
+        gains=np.concatenate([load - load[0] for load in loads]),
+        first=np.cumsum(lengths) - lengths,
+        last=lengths - 1,
+        growth=growth,
+        reserved=np.array([load.max() for load in loads]),
     )

@@ -11,7 +11,7 @@ import numpy as np
 from optsched._internal.views import text
 from optsched.comparison.base import TINY, Comparison, describe_instance
 from optsched.simulate import run
-from optsched.simulate.rolling import raise_if_interrupted
+from optsched.simulate.runners import raise_if_interrupted
 from optsched.simulate.seconds.execution import ClockedRun
 from optsched.workloads.clock_load import load_on_clock
 

@@ -12,7 +12,7 @@ from optsched.errors import PolicyError, ScheduleError
 from optsched.execution import Execution
 from optsched.simulate import run
 from optsched.simulate.dispatch import check_knowledge
-from optsched.simulate.rolling import raise_if_interrupted
+from optsched.simulate.runners import raise_if_interrupted
 from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.bound import bound as find_bound
 

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from optsched.policies.base import PriorityPolicy
 
-PRIORITIES = (
-    PriorityPolicy(
-        "fcfs",
-        "first come, first served",
-        lambda instance: instance.arrivals,
-        source="the order of arrival",
-    ),
-    PriorityPolicy(
-        "mc-sf",
-        "shortest output first",
-        lambda instance: instance.outputs,
-        source="Jaillet Alg. 1",
-    ),
-    PriorityPolicy(
-        "mc-sf-total",
-        "smallest prompt + output first",
-        lambda instance: instance.peaks,
-        source="Sorted-F Section 2.1",
-    ),
-    PriorityPolicy(
-        "area",
-        "smallest memory-time first",
-        lambda instance: instance.areas,
-        source="Smith's rule for the relaxation behind the closed-form bound",
-    ),
+_SMITH = "Smith's rule for the relaxation behind the closed-form bound"
+
+PRIORITIES = tuple(
+    PriorityPolicy(name, description, attrgetter(key), source=source)
+    for name, description, key, source in (
+        ("fcfs", "first come, first served", "arrivals", "the order of arrival"),
+        ("mc-sf", "shortest output first", "outputs", "Jaillet Alg. 1"),
+        ("mc-sf-total", "smallest prompt + output first", "peaks", "Sorted-F Section 2.1"),
+        ("area", "smallest memory-time first", "areas", _SMITH),
+    )
 )

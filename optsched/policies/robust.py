@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -91,10 +92,10 @@ class SwitchingPolicy(IntervalPolicy):
 
     def for_forecast(self, forecast: Forecast) -> IntervalPolicy:
         """Return one of the two."""
-        assert self.apart is not None
-        assert self.near is not None
         ratio = float(forecast.lower.sum()) / float(forecast.upper.sum())
-        return self.apart if ratio <= self.switch else self.near
+        chosen = self.apart if ratio <= self.switch else self.near
+        assert chosen is not None
+        return chosen
 
 
 class Hindsight(PriorityPolicy):
@@ -111,80 +112,76 @@ class RandomOrder(Hindsight):
         return replace(self, key=lambda given: np.random.default_rng(seed).permutation(len(given)))
 
 
-_OURS = "memory-time, as in area"
-_A_MIN = IntervalPolicy(
-    "a-min", "smallest lower bound first, planned with it; preempts", source="Robust Alg. 2"
+_LATER = "memory-time, as in area"
+_TOKENS: dict[str, Any] = {"preempt": "tokens", "slack": 0.1}
+
+#: Name, description, source and what differs from `a-min`.
+_INTERVAL_POLICIES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+    ("a-max", "smallest upper bound first, planned with it", "Robust Alg. 1", {"plan": "upper"}),
+    (
+        "a-max-random",
+        "random order, planned with the upper bound",
+        "after Robust Alg. 1",
+        {"plan": "upper", "order": "random"},
+    ),
+    ("a-min", "smallest lower bound first, planned with it; preempts", "Robust Alg. 2", {}),
+    (
+        "a-min-overcommit",
+        "a-min where a request that outlived its bound counts as nothing at admission",
+        "after Robust Alg. 2",
+        {"outlived": "holds-nothing"},
+    ),
+    (
+        "a-l",
+        "lower bound first; one that outlives it restarts with the upper",
+        "Robust Section 5.2",
+        {"outlived": "restarts"},
+    ),
+    (
+        "a-double",
+        "lower bound first; one that outlives it restarts with twice the bound",
+        "after Robust Section 5.2",
+        {"outlived": "doubles"},
+    ),
+    (
+        "area-lower",
+        "smallest memory-time at the lower bound first; preempts the fewest tokens",
+        _LATER,
+        {"order": "area", **_TOKENS},
+    ),
+    (
+        "area-posterior",
+        "smallest mean memory-time over the interval first; preempts the fewest tokens",
+        _LATER,
+        {"order": "mean-area", **_TOKENS},
+    ),
 )
-_A_L = IntervalPolicy(
-    "a-l",
-    "lower bound first; one that outlives it restarts with the upper",
-    outlived="restarts",
-    source="Robust Section 5.2",
-)
+_INTERVAL = {
+    name: IntervalPolicy(name, description, source=source, **rules)
+    for name, description, source, rules in _INTERVAL_POLICIES
+}
 
 ROBUST = (
     Hindsight(
         "h-sf",
         "shortest true output first, in hindsight",
-        lambda given: given.outputs,
+        attrgetter("outputs"),
         source="Robust Section 2",
     ),
     RandomOrder(
         "a-random",
         "random order, with the true outputs",
-        lambda given: given.arrivals,
+        attrgetter("arrivals"),
         source="Robust Section 8",
     ).seeded(0),
-    IntervalPolicy(
-        "a-max",
-        "smallest upper bound first, planned with it",
-        plan="upper",
-        source="Robust Alg. 1",
-    ),
-    IntervalPolicy(
-        "a-max-random",
-        "random order, planned with the upper bound",
-        plan="upper",
-        order="random",
-        source="after Robust Alg. 1",
-    ),
-    _A_MIN,
-    IntervalPolicy(
-        "a-min-overcommit",
-        "a-min where a request that outlived its bound counts as nothing at admission",
-        outlived="holds-nothing",
-        source="after Robust Alg. 2",
-    ),
-    _A_L,
-    IntervalPolicy(
-        "a-double",
-        "lower bound first; one that outlives it restarts with twice the bound",
-        outlived="doubles",
-        source="after Robust Section 5.2",
-    ),
+    *_INTERVAL.values(),
     # Where the bounds of Robust Theorems 5.1 and 5.2 cross, for two-point outputs.
     SwitchingPolicy(
         "a-switch",
         "a-l where lower bounds are below 0.38 of the upper ones, else a-min",
-        apart=_A_L,
-        near=_A_MIN,
+        apart=_INTERVAL["a-l"],
+        near=_INTERVAL["a-min"],
         switch=(3 - math.sqrt(5)) / 2,
         source="Robust Theorems 5.1 and 5.2",
-    ),
-    IntervalPolicy(
-        "area-lower",
-        "smallest memory-time at the lower bound first; preempts the fewest tokens",
-        order="area",
-        preempt="tokens",
-        slack=0.1,
-        source=_OURS,
-    ),
-    IntervalPolicy(
-        "area-posterior",
-        "smallest mean memory-time over the interval first; preempts the fewest tokens",
-        order="mean-area",
-        preempt="tokens",
-        slack=0.1,
-        source=_OURS,
     ),
 )

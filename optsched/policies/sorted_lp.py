@@ -24,50 +24,36 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 
-class _ExpectedOrder:
-    """Waiting requests, by expected start."""
-
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._waiting = np.zeros(0, dtype=np.int64)
-        self._sorted = True
-
-    def release(self, requests: IntArray) -> None:
-        self._waiting = np.concatenate([self._waiting, requests])
-        self._sorted = False
-
-    def get(self) -> IntArray:
-        """Return the waiting requests in order; new ones make the relaxation be solved again."""
-        if not self._sorted:
-            from optsched.solvers.selection.expected_starts import expected_starts
-
-            waiting = np.sort(self._waiting)
-            starts: FloatArray = expected_starts(self._instance.take(waiting))
-            self._waiting = waiting[np.argsort(starts, kind="stable")]
-            self._sorted = True
-        return self._waiting
-
-    def keep(self, remaining: IntArray) -> None:
-        self._waiting = remaining
-
-
 class SortedLP:
     """Batches by ascending expected start among the requests released so far."""
 
     def __init__(self, instance: Instance) -> None:
-        self._order = _ExpectedOrder(instance)
-        self._peaks, self._memory = instance.peaks, instance.memory
+        self._instance = instance
+        self._sorted = True
+        self.waiting = np.zeros(0, dtype=np.int64)
 
     def release(self, requests: IntArray) -> None:
         """Learn of requests that have arrived, given by index."""
-        self._order.release(requests)
+        self.waiting = np.concatenate([self.waiting, requests])
+        self._sorted = False
+
+    def order(self) -> IntArray:
+        """Return the waiting requests in order; new ones make the relaxation be solved again."""
+        if not self._sorted:
+            from optsched.solvers.selection.expected_starts import expected_starts
+
+            waiting = np.sort(self.waiting)
+            starts: FloatArray = expected_starts(self._instance.take(waiting))
+            self.waiting = waiting[np.argsort(starts, kind="stable")]
+            self._sorted = True
+        return self.waiting
 
     def next_batch(self) -> IntArray:
         """Take the next batch out of those waiting, by ascending expected start."""
-        order = self._order.get()
-        held = np.cumsum(self._peaks[order[: self._memory]])
-        size = int(np.searchsorted(held, self._memory, side="right"))
-        self._order.keep(order[size:])
+        order, memory = self.order(), self._instance.memory
+        held = np.cumsum(self._instance.peaks[order[:memory]])
+        size = int(np.searchsorted(held, memory, side="right"))
+        self.waiting = order[size:]
         return order[:size]
 
 
@@ -76,19 +62,19 @@ class LPSwap(LocalSwap):
 
     def __init__(self, instance: Instance) -> None:
         super().__init__(instance)
-        self._order = _ExpectedOrder(instance)
+        self._expected = SortedLP(instance)
 
     def release(self, requests: IntArray) -> None:
         """Learn of requests that have arrived, given by index."""
         super().release(requests)
-        self._order.release(requests)
+        self._expected.release(requests)
 
     def next_batch(self) -> IntArray:
         """Take the next batch out of those waiting, by ascending output."""
-        order = self._order.get()
+        order = self._expected.order()
         members = self._rank[order[_fitting(self._peaks[self._rank[order]], self._memory)]]
         batch = self.improve(self.take(np.sort(members)))
-        self._order.keep(order[~np.isin(order, batch)])
+        self._expected.waiting = order[~np.isin(order, batch)]
         return batch
 
 

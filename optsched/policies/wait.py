@@ -48,8 +48,75 @@ class Queues(NamedTuple):
     thresholds: IntArray
 
 
+class _InQueues(Policy):
+    """What both policies have in common."""
+
+    name: str
+    window: float | None
+    thresholds: tuple[int, ...] | None
+    borders: tuple[int, ...] | None
+    needs: ClassVar[Needs] = Needs("wait")
+
+    def _require(self, holds: bool | np.bool_, text: str) -> None:
+        if not holds:
+            raise PolicyError(f"policy {self.name!r}: {text}")
+
+    def _check(self, what: str, number: int) -> None:
+        self._require(number >= 1, f"{what} is {number}, but must be at least 1")
+        window, thresholds, borders = self.window, self.thresholds, self.borders
+        in_range = window is None or 0 < window < np.inf
+        self._require(in_range, f"window is {window}, but must be above 0")
+        if thresholds is not None:
+            positive = min(thresholds, default=0) >= 1
+            self._require(
+                positive, f"thresholds are {list(thresholds)}, but each must be at least 1"
+            )
+        if borders is not None:
+            self._require(
+                thresholds is not None, "give borders and thresholds together, or neither"
+            )
+            count = len(thresholds or ())
+            self._require(
+                len(borders) == count and (np.diff((0, *borders)) >= 1).all(),
+                f"the borders {list(borders)} must ascend from 1 on, one for each of {count} "
+                "thresholds",
+            )
+
+    def _own(self, instance: Instance) -> tuple[IntArray, IntArray] | None:
+        """Return the user's own borders and thresholds, where both are given."""
+        if self.borders is None or self.thresholds is None:
+            return None
+        longest, last = int(instance.outputs.max()), self.borders[-1]
+        self._require(
+            longest <= last,
+            f"an output has {longest} tokens, but the last border is {last}; raise it",
+        )
+        return np.array(self.borders), np.array([self.thresholds])
+
+    def _windows(
+        self, times: FloatArray, group: IntArray, groups: int
+    ) -> tuple[FloatArray, IntArray, float]:
+        """Count the arrivals of each group in each window; also when windows begin, and last."""
+        first, last = float(times[0]), float(times[-1])
+        if last <= first:
+            raise PolicyError(
+                f"policy {self.name!r} needs rates, but all requests arrive at once; give "
+                "thresholds"
+            )
+        # The last arrival ends the only window: one more gap would begin with it.
+        whole = (last - first) * len(times) / (len(times) - 1)
+        span = whole if self.window is None else min(self.window, whole)
+        count = max(1, int(np.ceil(whole / span - 1e-9)))
+        period = np.minimum(((times - first) / span).astype(np.int64), count - 1)
+        counts = np.zeros((count, groups), dtype=np.int64)
+        np.add.at(counts, (period, group), 1)
+        changes = np.asarray(first + span * np.arange(count), dtype=np.float64)
+        changes[0] = 0
+        return changes, counts, span
+
+
 @dataclass(frozen=True)
-class WaitPolicy(Policy):
+class WaitPolicy(_InQueues):
     """WAIT: outputs are known, requests of similar outputs queue together.
 
     Parameters
@@ -92,17 +159,14 @@ class WaitPolicy(Policy):
     thresholds: tuple[int, ...] | None = None
     borders: tuple[int, ...] | None = None
     source: str = "Fluid Alg. 1"
-    needs: ClassVar[Needs] = Needs("wait")
 
     def __post_init__(self) -> None:
-        _check(self.name, self.window, self.thresholds, classes=self.classes)
-        if self.thresholds is not None and len(self.thresholds) != self.classes:
-            raise PolicyError(
-                f"policy {self.name!r}: {len(self.thresholds)} thresholds for {self.classes} "
-                "classes; pass one per class"
-            )
-        if self.borders is not None:
-            _check_borders(self.name, self.borders, self.thresholds)
+        self._check("classes", self.classes)
+        count = self.classes if self.thresholds is None else len(self.thresholds)
+        self._require(
+            count == self.classes,
+            f"{count} thresholds for {self.classes} classes; pass one per class",
+        )
 
     def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
         """Decide where requests queue and how many must.
@@ -132,8 +196,9 @@ class WaitPolicy(Policy):
         """
         from optsched.models.fluid.wait import WaitThresholds
 
-        if self.borders is not None and self.thresholds is not None:
-            return self._bordered(instance, self.borders, self.thresholds)
+        if (own := self._own(instance)) is not None:
+            entrance = np.searchsorted(own[0], instance.outputs)
+            return Queues(entrance, np.full(len(own[0]), -1), own[0], np.zeros(1), own[1])
         classes = self.classes if self.thresholds is not None else self._fitting(instance)
         parts = output_classes(instance, classes)
         entrance = np.zeros(len(instance), dtype=np.int64)
@@ -142,9 +207,8 @@ class WaitPolicy(Policy):
         length = np.array([instance.outputs[part].max() for part in parts], dtype=np.int64)
         before = np.full(len(parts), -1, dtype=np.int64)
         if self.thresholds is not None:
-            levels = np.array([self.thresholds], dtype=np.int64)
-            return Queues(entrance, before, length, np.zeros(1), levels)
-        changes, counts, span = _windows(self.name, times, entrance, len(parts), self.window)
+            return Queues(entrance, before, length, np.zeros(1), np.array([self.thresholds]))
+        changes, counts, span = self._windows(times, entrance, len(parts))
         types = RequestTypes.from_instance(instance, classes, rate=1.0)
 
         def solve(scaled: RequestTypes) -> IntArray:
@@ -161,15 +225,6 @@ class WaitPolicy(Policy):
                 levels[period, there] = 1 if found is None else found
         return Queues(entrance, before, length, changes, levels)
 
-    def _bordered(
-        self, instance: Instance, borders: tuple[int, ...], thresholds: tuple[int, ...]
-    ) -> Queues:
-        _check_longest(self.name, instance, borders)
-        length = np.array(borders, dtype=np.int64)
-        entrance = np.searchsorted(length, instance.outputs)
-        before = np.full(len(length), -1, dtype=np.int64)
-        return Queues(entrance, before, length, np.zeros(1), np.array([thresholds], dtype=np.int64))
-
     def _fitting(self, instance: Instance) -> int:
         for classes in range(min(self.classes, len(instance)), 1, -1):
             types = RequestTypes.from_instance(instance, classes, rate=1.0)
@@ -179,7 +234,7 @@ class WaitPolicy(Policy):
 
 
 @dataclass(frozen=True)
-class NestedWaitPolicy(Policy):
+class NestedWaitPolicy(_InQueues):
     """Nested WAIT: outputs are not known, requests queue again between segments of stages.
 
     Parameters
@@ -220,16 +275,11 @@ class NestedWaitPolicy(Policy):
     borders: tuple[int, ...] | None = None
     thresholds: tuple[int, ...] | None = None
     source: str = "Fluid Alg. 2"
-    needs: ClassVar[Needs] = Needs("wait")
 
     def __post_init__(self) -> None:
-        _check(self.name, self.window, self.thresholds, segments=self.segments or 1)
-        if self.borders is not None:
-            _check_borders(self.name, self.borders, self.thresholds)
-        elif self.thresholds is not None:
-            raise PolicyError(
-                f"policy {self.name!r}: give borders and thresholds together, or neither"
-            )
+        self._check("segments", 1 if self.segments is None else self.segments)
+        together = self.borders is not None or self.thresholds is None
+        self._require(together, "give borders and thresholds together, or neither")
 
     def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
         """Decide where requests queue and how many must.
@@ -253,10 +303,8 @@ class NestedWaitPolicy(Policy):
             the last border.
         """
         entrance = np.zeros(len(instance), dtype=np.int64)
-        if self.borders is not None and self.thresholds is not None:
-            _check_longest(self.name, instance, self.borders)
-            borders = np.array(self.borders, dtype=np.int64)
-            changes, levels = np.zeros(1), np.array([self.thresholds], dtype=np.int64)
+        if (own := self._own(instance)) is not None:
+            borders, changes, levels = own[0], np.zeros(1), own[1]
         else:
             borders, changes, levels = self._solve(instance, clock, times)
         before = np.arange(-1, len(borders) - 1)
@@ -269,7 +317,7 @@ class NestedWaitPolicy(Policy):
         from optsched.models.fluid.segments import design_segments
 
         everyone = np.zeros(len(instance), dtype=np.int64)
-        changes, counts, span = _windows(self.name, times, everyone, 1, self.window)
+        changes, counts, span = self._windows(times, everyone, 1)
         classes = min(_OUTPUTS, len(np.unique(instance.outputs)))
         types = RequestTypes.from_instance(instance, classes, rate=1.0).with_one_prompt()
         mean = types.scaled(len(instance) / (len(changes) * span))
@@ -303,59 +351,6 @@ class NestedWaitPolicy(Policy):
                 found = _keeping_up(kinds.scaled(seen / span), clock, solve)
                 levels[period] = 1 if found is None else found
         return borders, changes, levels
-
-
-def _check(
-    name: str, window: float | None, thresholds: tuple[int, ...] | None, **numbers: int
-) -> None:
-    for word, number in numbers.items():
-        if number < 1:
-            raise PolicyError(f"policy {name!r}: {word} is {number}, but must be at least 1")
-    if window is not None and not 0 < window < np.inf:
-        raise PolicyError(f"policy {name!r}: window is {window}, but must be above 0")
-    if thresholds is not None and (len(thresholds) == 0 or min(thresholds) < 1):
-        raise PolicyError(
-            f"policy {name!r}: thresholds are {list(thresholds)}, but each must be at least 1"
-        )
-
-
-def _check_borders(name: str, borders: tuple[int, ...], thresholds: tuple[int, ...] | None) -> None:
-    if thresholds is None:
-        raise PolicyError(f"policy {name!r}: give borders and thresholds together, or neither")
-    if len(borders) != len(thresholds) or (np.diff((0, *borders)) < 1).any():
-        raise PolicyError(
-            f"policy {name!r}: the borders {list(borders)} must ascend from 1 on, one for each of "
-            f"{len(thresholds)} thresholds"
-        )
-
-
-def _check_longest(name: str, instance: Instance, borders: tuple[int, ...]) -> None:
-    if (longest := int(instance.outputs.max())) > borders[-1]:
-        raise PolicyError(
-            f"policy {name!r}: an output has {longest} tokens, but the last border is "
-            f"{borders[-1]}; raise it"
-        )
-
-
-def _windows(
-    name: str, times: FloatArray, group: IntArray, groups: int, window: float | None
-) -> tuple[FloatArray, IntArray, float]:
-    """Count the arrivals of each group in each window; gives when they begin, and their length."""
-    first, last = float(times[0]), float(times[-1])
-    if last <= first:
-        raise PolicyError(
-            f"policy {name!r} needs rates, but all requests arrive at once; give thresholds"
-        )
-    # The last arrival ends the only window: one more gap would begin with it.
-    whole = (last - first) * len(times) / (len(times) - 1)
-    span = whole if window is None else min(window, whole)
-    count = max(1, int(np.ceil(whole / span - 1e-9)))
-    period = np.minimum(((times - first) / span).astype(np.int64), count - 1)
-    counts = np.zeros((count, groups), dtype=np.int64)
-    np.add.at(counts, (period, group), 1)
-    changes = np.asarray(first + span * np.arange(count), dtype=np.float64)
-    changes[0] = 0
-    return changes, counts, span
 
 
 def _keeping_up(types: RequestTypes, clock: Clock, solve: _Solve) -> IntArray | None:

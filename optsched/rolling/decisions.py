@@ -47,25 +47,25 @@ class Decisions:
         policy, counts = self.policy, self.counts
         seconds = np.array(counts.seconds)
         some = len(seconds) > 0
+        settings = (
+            "window",
+            "horizon",
+            "replan_interval",
+            "budget",
+            "length_estimate",
+            "scenarios",
+        )
+        counted = ("planned", "failed", "late", "overruled", "without_budget", "cut")
         return {
             "model": policy.model if isinstance(policy.model, str) else "own",
-            "window": policy.window,
-            "horizon": policy.horizon,
-            "replan_interval": policy.replan_interval,
-            "budget": policy.budget,
-            "fallback": policy.order.name,
+            **{name: getattr(policy, name) for name in settings},
             "length_estimate": policy.length_estimate,
-            "scenarios": policy.scenarios,
+            "fallback": policy.order.name,
             "decisions": len(self),
-            "planned": counts.planned,
             "fallbacks": self.fallbacks,
-            "failed": counts.failed,
-            "late": counts.late,
-            "overruled": counts.overruled,
-            "without_budget": counts.without_budget,
+            **{name: getattr(counts, name) for name in counted},
             "interrupted": self.interrupted,
             "after_interruption": counts.interrupted,
-            "cut": counts.cut,
             "over_budget": self.over_budget,
             "reasons": dict(counts.reasons),
             "median_seconds": float(np.median(seconds)) if some else None,

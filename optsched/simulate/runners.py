@@ -2,26 +2,273 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import time
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from optsched.simulate.rolling import run_rolling
-from optsched.simulate.seconds.run import (
-    batches_on_clock,
-    of_attempts,
-    order_on_clock,
-    serve_engine,
-    serve_in_queues,
-)
-from optsched.simulate.steps.attempts import in_steps, run_decided, run_planned, run_to_threshold
+import numpy as np
+
+from optsched.errors import PolicyError, is_interrupt
+from optsched.execution import Execution, Loop, Stall
+from optsched.forecasts import forecast
+from optsched.policies.decision import DecisionPolicy
+from optsched.rolling.decisions import Decisions
+from optsched.simulate.seconds import serving
+from optsched.simulate.seconds.admission import admit_on_clock
+from optsched.simulate.seconds.batches import new_log, timing
+from optsched.simulate.seconds.execution import ClockedRun, requests_of
+from optsched.simulate.seconds.waiting import serve_waiting
+from optsched.simulate.steps import overflow, preemption
+from optsched.simulate.steps.decisions import run_decisions
 from optsched.simulate.steps.rules import admit_chosen, admit_in_order_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from optsched.execution import Execution
-    from optsched.simulate.seconds.execution import ClockedRun
-    from optsched.simulate.steps.attempts import Attempts
-    from optsched.simulate.task import Task
+    from optsched._internal.arrays import IntArray, Records
+    from optsched.clock import Clock
+    from optsched.instance import Instance
+    from optsched.policies.base import BatchSelector
+    from optsched.policies.decision import State
+    from optsched.policies.overflow import OverflowPolicy
+    from optsched.policies.robust import IntervalPolicy
+    from optsched.simulate.seconds.batches import BatchLog
+
+AnyRun = TypeVar("AnyRun", Execution, ClockedRun)
+
+_BATCHING = {
+    "mixed": serving.MIXED,
+    "prefill-first": serving.PREFILL_FIRST,
+    "chunked": serving.CHUNKED,
+}
+
+
+_ORDERS = {
+    "bound": preemption.BOUND,
+    "area": preemption.AREA,
+    "mean-area": preemption.MEAN_AREA,
+    "random": preemption.RANDOM,
+}
+_OUTLIVED = {
+    "ends-next": preemption.ENDS_NEXT,
+    "holds-nothing": preemption.HOLDS_NOTHING,
+    "restarts": preemption.RESTARTS,
+    "doubles": preemption.DOUBLES,
+}
+_PREEMPT = {"bound": preemption.BY_BOUND, "tokens": preemption.BY_TOKENS}
+
+
+class Task(NamedTuple):
+    """A policy to run on an instance."""
+
+    instance: Instance
+    policy: Any
+    clock: Clock
+    intervals: str | None
+    seed: int
+    patience: int
+    until: float
+    on_progress: Callable[[int, int], None] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Attempts:
+    """Everything that happened in a run."""
+
+    requests: IntArray
+    starts: IntArray
+    tokens: IntArray
+    running: int
+    log: BatchLog
+    loop: Loop | None = None
+    stall: Stall | None = None
+
+
+def in_steps(task: Task, attempts: Attempts) -> Execution:
+    """Return the attempts of a run whose batches take one step each as its execution."""
+    steps = attempts.log.spans[attempts.starts, 0].astype(np.int64)
+    return Execution(
+        task.instance,
+        task.policy.name,
+        attempts.requests,
+        steps,
+        attempts.tokens,
+        task.intervals,
+        attempts.loop,
+        attempts.stall,
+    )
+
+
+def run_decided(task: Task) -> Attempts:
+    """Run a policy that is a function."""
+    known = forecast(task.instance, "exact" if task.intervals is None else task.intervals)
+    attempts, running, log, given_up = run_decisions(
+        task.instance, task.policy, known, task.patience, task.clock, task.until
+    )
+    stall = _stall(log.now[0].item(), task.patience, task.clock) if given_up else None
+    return Attempts(attempts[0], attempts[1], attempts[2], running, log, stall=stall)
+
+
+def run_planned(task: Task) -> Attempts:
+    """Run a policy that plans with intervals of the outputs."""
+    instance, clock, intervals = task.instance, task.clock, task.intervals
+    assert intervals is not None
+    known = forecast(instance, intervals)
+    policy: IntervalPolicy = task.policy.for_forecast(known)
+    rules = preemption.Rules(
+        _ORDERS[policy.order],
+        _OUTLIVED[policy.outlived],
+        _PREEMPT[policy.preempt],
+        share_of(policy.slack, instance.memory),
+        task.seed,
+    )
+    requests, lower = requests_of(instance, clock), policy.planned(known)
+    with timing(clock) as timer:
+        attempts, running, log = preemption.run_planned(
+            requests, lower, known.upper, rules, new_log(), timer, task.until
+        )
+    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
+
+
+def run_to_threshold(task: Task) -> Attempts:
+    """Run a policy that admits to a threshold and clears where the memory overflows."""
+    instance, clock = task.instance, task.clock
+    policy: OverflowPolicy = task.policy
+    rules = overflow.Thresholds(
+        share_of(1 - Fraction(str(policy.alpha)), instance.memory),
+        1.0 if policy.beta is None else policy.beta,
+        task.patience,
+        task.seed,
+    )
+    requests = requests_of(instance, clock)
+    with timing(clock) as timer:
+        attempts, running, log, outcome, since, lasted, looping = overflow.run_to_threshold(
+            requests, rules, new_log(), timer, task.until
+        )
+    loop = stall = None
+    if outcome == overflow.LOOPS:
+        members = tuple(looping.tolist())
+        if clock.unit == "steps":  # none is admitted: the same at every step
+            loop = Loop(int(since), max(1, int(lasted)), members)
+        else:
+            loop = Loop(since, lasted, members, clock.unit)
+    elif outcome == overflow.STALLED:
+        stall = _stall(since, int(lasted), clock)
+    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished(), loop, stall)
+
+
+def _stall(time: float, idle: int, clock: Clock) -> Stall:
+    return Stall(int(time) if clock.unit == "steps" else time, idle, clock.unit)
+
+
+def share_of(share: float | Fraction, memory: int) -> int:
+    """Return a share of the memory in whole tokens, rounded down from the number as written."""
+    return int(Fraction(str(share)) * memory)
+
+
+def of_attempts(task: Task, attempts: Attempts) -> ClockedRun:
+    """Return the run in which these attempts were made."""
+    instance = task.instance
+    count = len(instance)
+    first, last = np.full(count, -1), np.full(count, -1)
+    first[attempts.requests] = attempts.starts  # of the last attempt
+    done = attempts.tokens == instance.outputs[attempts.requests]
+    last[attempts.requests[done]] = (attempts.starts + attempts.tokens - 1)[done]
+    gone = ~done
+    gone[len(gone) - attempts.running :] = False
+    back = attempts.requests[gone]
+    held = instance.prompts[back] + attempts.tokens[gone]
+    waits_again = np.bincount(attempts.requests[~gone], minlength=count) == 0
+    first[waits_again] = -1
+    return ClockedRun(
+        instance,
+        task.policy.name,
+        task.clock,
+        first_batch=first,
+        last_batch=last,
+        log=attempts.log,
+        preempted=np.bincount(back, minlength=count),
+        preempted_tokens_by_request=np.bincount(back, held, minlength=count).astype(np.int64),
+        until=task.until,
+        intervals=task.intervals,
+        loop=attempts.loop,
+        stall=attempts.stall,
+    )
+
+
+def order_on_clock(task: Task) -> ClockedRun:
+    """Run an order of requests under its rule, prefix or skip."""
+    _check_rule(task, "prefix", "skip")
+    return _admitted(task, task.policy.order(task.instance))
+
+
+def batches_on_clock(task: Task) -> ClockedRun:
+    """Run a choice of batches under the prefix rule."""
+    _check_rule(task, "prefix")
+    return _admitted(task, task.policy.selector(task.instance))
+
+
+def _check_rule(task: Task, *offered: str) -> None:
+    if task.policy.rule not in offered:
+        raise PolicyError(
+            f"policy {task.policy.name!r}: on a clock the rule {task.policy.rule!r} is not "
+            "offered, as it would plan all waiting requests again before every batch; use prefix, "
+            "or skip with a fixed order"
+        )
+
+
+def _admitted(task: Task, order: IntArray | BatchSelector) -> ClockedRun:
+    requests, skip = requests_of(task.instance, task.clock), task.policy.rule == "skip"
+    starts, log = admit_on_clock(requests, order, task.clock, skip=skip, until=task.until)
+    # The batch after `starts` others makes the first token, and each one after it another.
+    last = starts + task.instance.outputs - 1
+    ran = len(log.spans)
+    return ClockedRun(
+        task.instance,
+        task.policy.name,
+        task.clock,
+        first_batch=np.where(starts < ran, starts, -1),
+        last_batch=np.where((starts >= 0) & (last < ran), last, -1),
+        log=log,
+        preempted=np.zeros_like(starts),
+        preempted_tokens_by_request=np.zeros_like(starts),
+        until=task.until,
+        intervals=task.intervals,
+    )
+
+
+def serve_engine(task: Task) -> ClockedRun:
+    """Run a serving engine."""
+    policy, requests = task.policy, requests_of(task.instance, task.clock)
+    how = _BATCHING[policy.batching]
+    limits = serving.Limits(requests.memory, policy.max_num_seqs, policy.max_num_batched_tokens)
+    served, log = serving.serve(requests, task.clock, how, limits, task.until)
+    return _served(task, served, log, "recomputed")
+
+
+def serve_in_queues(task: Task) -> ClockedRun:
+    """Run a policy that takes requests in when enough of them wait."""
+    requests = requests_of(task.instance, task.clock)
+    queues = task.policy.queues(task.instance, task.clock, requests.arrivals)
+    served, log = serve_waiting(requests, task.clock, queues, task.until)
+    return _served(task, served, log, "lost")
+
+
+def _served(task: Task, served: Records, log: BatchLog, lost: str) -> ClockedRun:
+    fields = ("first", "last", "preempted", lost)
+    first, last, preempted, tokens = (served[field].copy() for field in fields)
+    return ClockedRun(
+        task.instance,
+        task.policy.name,
+        task.clock,
+        first,
+        last,
+        log,
+        preempted,
+        tokens,
+        until=task.until,
+    )
 
 
 class Runner(NamedTuple):
@@ -39,17 +286,49 @@ def _of_attempts(attempts: Callable[[Task], Attempts]) -> Runner:
     )
 
 
+def _rolling(task: Task, carry_out: Callable[[Task], AnyRun]) -> AnyRun:
+    """Run a rolling horizon; Ctrl-C ends its planning, and the fallback decides the rest."""
+    from optsched.rolling.driver import Driver, Finisher
+
+    policy = task.policy
+    driver = Driver(policy, task.seed, task.on_progress)
+
+    def carried_out(decide: Callable[[State], IntArray]) -> AnyRun:
+        asked = DecisionPolicy(policy.name, policy.description, decide)
+        return carry_out(task._replace(policy=asked))
+
+    began = time.perf_counter()
+    interrupted = False
+    try:
+        run = carried_out(driver)
+    except (KeyboardInterrupt, SystemError) as stop:
+        if not is_interrupt(stop):
+            raise
+        interrupted = True
+        run = carried_out(Finisher(driver))
+    decisions = Decisions(policy, driver.counts, time.perf_counter() - began, interrupted)
+    return replace(run, decisions=decisions)
+
+
+def raise_if_interrupted(run: Execution | ClockedRun) -> None:
+    """Raise KeyboardInterrupt where Ctrl-C struck a rolling horizon that finished all the same."""
+    if run.decisions is not None and run.decisions.interrupted:
+        raise KeyboardInterrupt
+
+
+_DECIDED = _of_attempts(run_decided)
+
 #: By the kind that a policy declares in `Policy.needs`.
 RUNNERS: dict[str, Runner] = {
     "order": Runner(admit_in_order_of, order_on_clock),
     "batch": Runner(admit_chosen, batches_on_clock),
     "plan": _of_attempts(run_planned),
     "threshold": _of_attempts(run_to_threshold),
-    "decision": _of_attempts(run_decided),
+    "decision": _DECIDED,
     "engine": Runner(None, serve_engine),
     "wait": Runner(None, serve_in_queues),
     "rolling": Runner(
-        lambda task: run_rolling(task, lambda asked: in_steps(asked, run_decided(asked))),
-        lambda task: run_rolling(task, lambda asked: of_attempts(asked, run_decided(asked))),
+        lambda task: _rolling(task, lambda asked: in_steps(asked, run_decided(asked))),
+        lambda task: _rolling(task, _DECIDED.on_clock),
     ),
 }

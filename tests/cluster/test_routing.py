@@ -7,7 +7,7 @@ import pytest
 
 from optsched import Cluster, family, run
 from optsched.cluster import BalanceRouting, NoInformation, Predictor, RoutingRule, get_routing
-from optsched.cluster.information import NEVER
+from optsched.cluster.routing import NEVER
 from optsched.errors import PolicyError
 
 CLUSTER, STEPS = Cluster(16, 72), 2300  # the calibrated setting, half as long

@@ -16,6 +16,7 @@ from optsched import (
 )
 from optsched.errors import ClockError, PolicyError
 from optsched.policies.wait import WAITING, NestedWaitPolicy, WaitPolicy
+from optsched.simulate.seconds.batches import Requests
 from optsched.simulate.seconds.waiting import serve_waiting
 
 CLOCK = get_clock("affine:0.0085,2.7e-7")
@@ -31,7 +32,8 @@ def poisson(types, count, seed, memory=10**6):
 
 
 def serve(instance, queues, times, clock=CLOCK):
-    return serve_waiting(instance.prompts, instance.outputs, times, instance.memory, clock, queues)
+    requests = Requests(instance.prompts, times, instance.outputs, instance.memory)
+    return serve_waiting(requests, clock, queues)
 
 
 def test_nested_memory_stays_within_its_bound_in_100_runs():

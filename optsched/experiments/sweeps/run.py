@@ -114,7 +114,7 @@ def killed(run: Run) -> dict[str, Any]:
 def _executed(planned: Run, instance: Instance) -> dict[str, Any]:
     from optsched.policies import get_policy
     from optsched.simulate import run
-    from optsched.simulate.rolling import raise_if_interrupted
+    from optsched.simulate.runners import raise_if_interrupted
 
     _load_kernels(planned.policy, planned.options)
     began = time.perf_counter()

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from optsched.cluster.drift import Gains, gains_of, reservations
-from optsched.cluster.information import NEVER, NoInformation, Oracle, Predictor
+from optsched._internal.arrays import records
+from optsched.cluster.drift import gains_of
 from optsched.cluster.results import ClusterRun
 from optsched.cluster.routing import (
+    NEVER,
     BalanceRouting,
-    PythonRouting,
+    ClusterState,
+    Oracle,
+    Predictor,
     RoutingRule,
     get_routing,
 )
 from optsched.errors import InstanceError, PolicyError
-from optsched.simulate.cluster import routing as cluster_routing
-from optsched.simulate.cluster.kernels import run_steps
-from optsched.simulate.cluster.python import run_steps_in_python
-from optsched.simulate.cluster.state import (
-    DONE,
-    NONE,
-    Requests,
-    Settings,
-    State,
-)
+from optsched.simulate.cluster import balance, rules
+from optsched.simulate.cluster import state as states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,27 +30,16 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import IntArray
-    from optsched.cluster.drift import Profiles
+    from optsched.cluster.drift import Gains, Profiles
     from optsched.cluster.facts import Cluster
-    from optsched.cluster.information import Information
-    from optsched.cluster.routing import Routing
+    from optsched.cluster.routing import Information, PythonRouting, Routing
     from optsched.instance import Instance
+    from optsched.simulate.cluster.state import Settings, State
+
+    Kernel = Callable[[State, Settings, states.Columns, bool], int]
 
 REVEAL = 128  # the paper's revelation target
 LAST_ARRIVAL = 10**8  # steps; every step is run, an empty one too
-
-_RULES = {
-    "fcfs": cluster_routing.FCFS,
-    "jsq": cluster_routing.JSQ,
-    "round-robin": cluster_routing.ROUND_ROBIN,
-    "power-of-d": cluster_routing.POWER_OF_D,
-    "lpt": cluster_routing.LPT,
-}
-_METHODS = {
-    "swap": cluster_routing.SWAP,
-    "greedy": cluster_routing.GREEDY,
-    "deficit": cluster_routing.DEFICIT,
-}
 _CELLS = 1 << 18  # loads recorded at a time
 
 
@@ -80,37 +65,34 @@ def run_cluster(
     r"""Run a routing policy on a cluster, step by step, in exact integers."""
     began = time.perf_counter()
     routing = get_routing(policy)
-    steps, reveal = options.steps, options.reveal
-    instant = options.dispatch == "instant"
     _check(instance, cluster, routing, options)
     lookahead = _window(routing)
     gains = gains_of(instance, options.drift, lookahead)
-    requests = _requests(instance, cluster, routing, gains, _stream(seed), instant)
-    in_view = len(instance) if reveal is None else min(reveal, len(instance))
-    state = _empty(instance, cluster, requests, in_view)
-    settings = _settings(routing, cluster, lookahead, in_view, instant)
-    recorder = _Recorder(cluster, options.record_loads)
-    for limit, revealing in ((steps, True), (None, False)):
-        if revealing or (options.drain and steps is not None):
-            for _ in _parts(requests, state, settings, routing, recorder, limit, revealing):
+    # Another source of randomness than that of a workload of the same seed.
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+    state = _state(instance, cluster, routing, gains, rng, options)
+    kernel, settings = _kernel(routing, cluster, lookahead, options.dispatch == "instant")
+    parts = []
+    for steps, revealing in ((options.steps, True), (None, False)):
+        if revealing or (options.drain and options.steps is not None):
+            for part in _run(kernel, state, settings, steps, revealing):
+                parts.append(_summed(cluster, part, options.record_loads))
                 if on_progress is not None:
-                    on_progress(int(state.counters[DONE]), len(instance))
+                    on_progress(int(state.now[0].done), len(instance))
+    columns: dict[str, Any] = {
+        name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+    }
     return ClusterRun(
         instance=instance,
         cluster=cluster,
         policy=routing.name,
-        revealed=state.revealed,
-        starts=state.starts,
-        workers=state.workers,
+        revealed=state.requests["revealed"].copy(),
+        starts=state.requests["start"].copy(),
+        workers=state.requests["worker"].copy(),
         lookahead=lookahead if isinstance(routing, BalanceRouting) else None,
         seconds=time.perf_counter() - began,
-        **recorder.columns(),
+        **({"loads": None} | columns),
     )
-
-
-def _stream(seed: int) -> np.random.Generator:
-    """Return the source of all randomness, another one than a workload of the same seed has."""
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
 
 
 def _check(instance: Instance, cluster: Cluster, routing: Routing, options: ClusterOptions) -> None:
@@ -126,7 +108,7 @@ def _check(instance: Instance, cluster: Cluster, routing: Routing, options: Clus
             f"the last request arrives at step {instance.arrivals[-1]:,}, but at most "
             f"{LAST_ARRIVAL:,} are run; make the steps longer or cut the trace"
         )
-    if dispatch == "instant" and isinstance(routing, PythonRouting):
+    if dispatch == "instant" and not isinstance(routing, RoutingRule | BalanceRouting):
         raise PolicyError("a rule of your own routes from the pool; take dispatch='pool'")
     unequal = len(np.unique(cluster.per_worker("slowness"))) > 1
     if isinstance(routing, BalanceRouting) and routing.method == "deficit" and unequal:
@@ -154,81 +136,16 @@ def _information(routing: Routing) -> Information:
     return information
 
 
-def _parts(
-    requests: Requests,
-    state: State,
-    settings: Settings,
-    routing: Routing,
-    recorder: _Recorder,
-    limit: int | None,
-    revealing: bool,
-) -> Iterator[None]:
-    """Run part by part, so that memory stays bounded and Ctrl-C is heard."""
-    workers = len(state.slots)
-    most = max(1, min(4096, _CELLS // workers))
-    while limit is None or recorder.steps < limit:
-        size = most if limit is None else min(most, limit - recorder.steps)
-        loads = np.empty((size, workers), dtype=np.int64)
-        active, waiting = np.empty_like(loads), np.empty(size, dtype=np.int64)
-        if isinstance(routing, PythonRouting):
-            ran = run_steps_in_python(
-                requests, state, settings, routing, loads, active, waiting, revealing
-            )
-        else:
-            ran = run_steps(requests, state, settings, loads, active, waiting, size, revealing)
-        recorder.add(loads[:ran], active[:ran], waiting[:ran])
-        yield
-        if ran < size:
-            return
-
-
-class _Recorder:
-    """Turns the loads of all workers into columns by step, part by part."""
-
-    def __init__(self, cluster: Cluster, keep_loads: bool) -> None:
-        self._cluster = cluster
-        self._slowness = cluster.per_worker("slowness")
-        self._keep = keep_loads
-        self._loads: list[IntArray] = []
-        self._parts: dict[str, list[npt.NDArray[Any]]] = {}
-        self.steps = 0
-
-    def add(self, loads: IntArray, active: IntArray, waiting: IntArray) -> None:
-        work = loads * self._slowness
-        most = work.max(axis=1)
-        seconds = self._cluster.overhead_s + self._cluster.seconds_per_token * most
-        part = {
-            "max_work": most,
-            "total_work": work.sum(axis=1),
-            "total_load": loads.sum(axis=1),
-            "active": active.sum(axis=1),
-            "waiting": waiting.copy(),
-            "watt": self._cluster.power.watt(work, active, seconds),
-        }
-        for name, column in part.items():
-            self._parts.setdefault(name, []).append(column)
-        if self._keep:
-            self._loads.append(loads)
-        self.steps += len(loads)
-
-    def columns(self) -> dict[str, Any]:
-        columns: dict[str, Any] = {
-            name: np.concatenate(parts) for name, parts in self._parts.items()
-        }
-        return {**columns, "loads": np.concatenate(self._loads) if self._keep else None}
-
-
-def _requests(
+def _state(
     instance: Instance,
     cluster: Cluster,
     routing: Routing,
     gains: Gains,
     rng: np.random.Generator,
-    instant: bool,
-) -> Requests:
-    n = len(instance)
-    reserved = reservations(instance, gains)
-    memory = cluster.per_worker("memory")
+    options: ClusterOptions,
+) -> State:
+    n, workers, instant = len(instance), cluster.workers, options.dispatch == "instant"
+    memory, reserved = cluster.per_worker("memory"), gains.reserved
     # Bound to a queue, a request cannot go where there is more memory.
     limit = int(memory.min() if instant else memory.max())
     if (reserved > limit).any():
@@ -239,91 +156,164 @@ def _requests(
             "or raise the memory",
             request=request,
         )
-    patience = np.zeros(n, dtype=np.int64)
-    alarms = np.zeros((0, 4), dtype=np.int64)
-    if isinstance(routing, BalanceRouting):
-        patience = _patience(routing, n)
     information = _information(routing)
+    alarms = np.full((n, 4), NEVER)
     if isinstance(information, Predictor):
         alarms = information.alarms(instance.outputs, rng)
-    elif isinstance(information, NoInformation):
-        alarms = np.full((n, 4), NEVER)
     choices = routing.choices if isinstance(routing, RoutingRule) else 1
-    return Requests(
-        # Copies: read-only arrays are another type, for which everything would be compiled again.
-        sizes=gains.sizes.copy(),
-        outputs=instance.outputs.copy(),
-        arrivals=instance.arrivals.copy(),
-        reserved=reserved,
-        gains=gains.gains,
-        first=gains.first,
-        last=gains.last,
-        growth=gains.growth,
-        patience=patience,
-        alarms=alarms,
+    span = int(instance.outputs.max()) + len(gains.growth) + 1
+    loads = np.zeros((workers, span), dtype=np.int64)
+    return states.State(
+        now=records(1, states.NOW),
+        requests=records(
+            n,
+            states.REQUEST,
+            size=gains.sizes,
+            output=instance.outputs,
+            arrival=instance.arrivals,
+            reserved=reserved,
+            patience=_patience(routing, n),
+            first=gains.first,
+            last=gains.last,
+            **dict(zip(("alarm", "end", "false_alarm", "false_end"), alarms.T, strict=True)),
+            **dict.fromkeys(("revealed", "start", "worker", "next_queued"), states.NONE),
+        ),
+        workers=records(
+            workers,
+            states.WORKER,
+            slots=cluster.per_worker("slots"),
+            memory=memory,
+            queue_head=states.NONE,
+        ),
+        slowness=cluster.per_worker("slowness"),
         draws=rng.random((n, choices)),
+        gains=gains.gains,
+        growth=gains.growth,
+        loads=loads,
+        believed=loads[:, :0].copy() if isinstance(information, Oracle) else loads.copy(),
+        waiting=np.zeros(n if options.reveal is None else min(options.reveal, n), dtype=np.int64),
+        lists=records(span, states.LISTS, leaving=states.NONE, telling=states.NONE),
     )
 
 
-def _patience(routing: BalanceRouting, n: int) -> IntArray:
-    if routing.patience is None:
-        return np.zeros(n, dtype=np.int64)
+def _patience(routing: Routing, n: int) -> IntArray | int:
+    if not isinstance(routing, BalanceRouting) or routing.patience is None:
+        return 0
     patience = np.asarray(routing.patience)
     if patience.ndim and len(patience) != n:
         raise PolicyError(f"patience has {len(patience)} entries for {n} requests")
     if patience.dtype.kind not in "iu" or patience.min() < 0:
         raise PolicyError("patience must be whole numbers of steps from 0; 0 waits forever")
-    return np.broadcast_to(patience.astype(np.int64), n).copy()
+    return patience
 
 
-def _settings(
-    routing: Routing, cluster: Cluster, lookahead: int, in_view: int, instant: bool
-) -> Settings:
-    balance = routing if isinstance(routing, BalanceRouting) else None
-    adaptive = balance is not None and balance.lookahead == "adaptive"
-    return Settings(
-        rule=cluster_routing.BALANCE if balance else _RULES.get(routing.name, 0),
-        method=_METHODS[balance.method] if balance else 0,
-        lookahead=lookahead,
-        adaptive=balance.window_scale if balance and adaptive else 0.0,
-        rounds=balance.rounds if balance else 0,
-        reveal=in_view,
-        instant=int(instant),
-        limited=int(cluster.memory is not None),
-        patient=int(balance is None or balance.patience is None),
+def _kernel(
+    routing: Routing, cluster: Cluster, lookahead: int, instant: bool
+) -> tuple[Kernel, Settings]:
+    """Return what runs the steps, compiled for no more than the policy needs."""
+    settings = states.Settings(lookahead=lookahead, instant=instant)
+    limited = cluster.memory is not None and not instant
+    if isinstance(routing, RoutingRule):
+        if routing.name == "lpt":
+            return rules.run_longest_first, settings
+        return rules.run_in_turn, settings._replace(rule=rules.IN_TURN.index(routing.name))
+    if not isinstance(routing, BalanceRouting):
+        return partial(_run_asking, routing), settings
+    if routing.method == "deficit":
+        return balance.run_by_deficit, settings._replace(limited=limited)
+    return balance.run_balanced_in_memory if limited else balance.run_balanced, settings._replace(
+        adaptive=routing.window_scale if routing.lookahead == "adaptive" else 0.0,
+        rounds=routing.rounds if routing.method == "swap" else 0,
+        patient=routing.patience is None,
     )
 
 
-def _empty(instance: Instance, cluster: Cluster, requests: Requests, reveal: int) -> State:
-    n, workers = len(instance), cluster.workers
-    span = int(instance.outputs.max()) + len(requests.growth) + 1
+def _run(
+    kernel: Kernel, state: State, settings: Settings, steps: int | None, revealing: bool
+) -> Iterator[states.Columns]:
+    """Run part by part, so that memory stays bounded and Ctrl-C is heard."""
+    workers = len(state.workers)
+    left = np.inf if steps is None else steps
+    while left > 0:
+        size = int(min(left, max(1, min(4096, _CELLS // workers))))
+        loads, active = np.empty((2, size, workers), dtype=np.int64)
+        columns = states.Columns(loads, active, np.empty(size, dtype=np.int64))
+        ran = kernel(state, settings, columns, revealing)
+        yield states.Columns(*(column[:ran] for column in columns))
+        left = left - ran if ran == size else 0
 
-    def zeros(*shape: int) -> IntArray:
-        return np.zeros(shape, dtype=np.int64)
 
-    def unset(size: int) -> IntArray:
-        return np.full(size, NONE, dtype=np.int64)
+def _summed(cluster: Cluster, columns: states.Columns, keep_loads: bool) -> dict[str, Any]:
+    """Return what a run keeps of its steps."""
+    work = columns.loads * cluster.per_worker("slowness")
+    most = work.max(axis=1)
+    seconds = cluster.overhead_s + cluster.seconds_per_token * most
+    return {
+        "max_work": most,
+        "total_work": work.sum(axis=1),
+        "total_load": columns.loads.sum(axis=1),
+        "active": columns.active.sum(axis=1),
+        "waiting": columns.waiting,
+        "watt": cluster.power.watt(work, columns.active, seconds),
+        **({"loads": columns.loads} if keep_loads else {}),
+    }
 
-    return State(
-        counters=zeros(9),
-        slots=cluster.per_worker("slots"),
-        slowness=cluster.per_worker("slowness"),
-        memory=cluster.per_worker("memory"),
-        active=zeros(workers),
-        loads=zeros(workers, span),
-        believed=zeros(workers, span if len(requests.alarms) else 0),
-        waiting=zeros(reveal),
-        revealed=unset(n),
-        starts=unset(n),
-        workers=unset(n),
-        leaving=unset(span),
-        next_leaving=unset(n),
-        lasts=zeros(n),
-        telling=unset(span),
-        next_telling=unset(n),
-        queue_head=unset(workers),
-        queue_tail=unset(workers),
-        queue_next=unset(n),
-        queue_length=zeros(workers),
-        queue_tokens=zeros(workers),
+
+def _run_asking(
+    rule: PythonRouting, state: State, settings: Settings, columns: states.Columns, revealing: bool
+) -> int:
+    """Do what `rules.run_in_turn` does, asking a rule of the user's own at every step."""
+    for row in range(len(columns.waiting)):
+        count = states.reveal(state, revealing)
+        if count == states.NONE:
+            return row
+        if count:
+            chosen = _ask(state, settings, rule, count)
+            stalled = not state.workers["active"].any() and (chosen < 0).all()
+            all_seen = state.now[0].revealed == len(state.requests)
+            if stalled and (not revealing or all_seen or count == len(state.waiting)):
+                raise PolicyError(
+                    f"{rule.name} admits nothing at step {state.now[0].step} although all "
+                    "workers are empty, and sees nothing more until it does"
+                )
+            states.admit(state, settings, chosen)
+        states.advance(state, columns, row)
+    return len(columns.waiting)
+
+
+def _ask(state: State, settings: Settings, routing: PythonRouting, count: int) -> IntArray:
+    step, workers = int(state.now[0].step), len(state.workers)
+    waiting = state.waiting[:count].copy()
+    requests = state.requests[waiting]
+    seen = ClusterState(
+        step=step,
+        loads=states.seen_loads(state, settings.lookahead),
+        free=state.workers["slots"] - state.workers["active"],
+        active=state.workers["active"].copy(),
+        memory=state.workers["memory"].copy(),
+        waiting=waiting,
+        sizes=requests["size"].copy(),
+        waited=step - requests["revealed"],
     )
+    chosen = np.asarray(routing.route(seen))
+    if chosen.shape != (count,) or chosen.dtype.kind not in "iu":
+        raise PolicyError(
+            f"{routing.name} must return one whole number for each of {count} waiting requests"
+        )
+    chosen = chosen.astype(np.int64)
+    if (wrong := (chosen < states.NONE) | (chosen >= workers)).any():
+        raise PolicyError(
+            f"{routing.name} chose worker {chosen[wrong][0]}, but there are {workers}"
+        )
+    taken = chosen >= 0
+    given = np.bincount(chosen[taken], minlength=workers)
+    tokens = np.bincount(chosen[taken], weights=requests["reserved"][taken], minlength=workers)
+    free = state.workers["slots"] - state.workers["active"]
+    over = (given > free) | (tokens > state.workers["memory"])
+    if over.any():
+        worker = int(np.argmax(over))
+        raise PolicyError(
+            f"{routing.name} sends {given[worker]} requests to worker {worker} at step {step}, "
+            "more than it has slots or memory for"
+        )
+    return chosen

@@ -13,98 +13,93 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled
-from optsched.cluster.information import NEVER
+from optsched.cluster.routing import NEVER
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray, IntArray
-
-# Places in State.counters.
-STEP, REVEALED, WAITING, QUEUED, TURN, MADE, DONE, DONE_SIZES, DONE_GAINS = range(9)
+    from optsched._internal.arrays import FloatArray, IntArray, Records
 
 NONE = -1
-
-
-class Requests(NamedTuple):
-    """What does not change about the requests; arrays of shape (n,) unless said otherwise."""
-
-    sizes: IntArray
-    outputs: IntArray
-    arrivals: IntArray
-    reserved: IntArray
-    gains: IntArray  # of all requests, one after another
-    first: IntArray
-    last: IntArray
-    growth: IntArray  # (H + 1,)
-    patience: IntArray  # 0: may wait forever
-    alarms: IntArray  # (n, 4), or (0, 4) where the router knows what will happen
-    draws: FloatArray  # (n, d), random numbers in [0, 1)
+#: Typed, as a kernel is compiled once more for every literal.
+_ADD, _TAKE, _BIRTH = np.int64(1), np.int64(-1), np.int64(0)
 
 
 class Settings(NamedTuple):
     """How to run; numbers that kernels branch on."""
 
-    rule: int
-    method: int
-    lookahead: int
-    adaptive: float  # scale of the window; 0: the window is `lookahead`
-    rounds: int
-    reveal: int
-    instant: int  # 1: bound to a worker's queue when revealed
-    limited: int  # 1: workers' memory is limited
-    patient: int  # 1: no wait is limited
+    rule: int = 0
+    lookahead: int = 0
+    adaptive: float = 0.0  # scale of the window; 0: the window is `lookahead`
+    rounds: int = 0
+    instant: bool = False  # whether requests are bound to a worker's queue when revealed
+    limited: bool = False  # whether workers' memory is
+    patient: bool = True  # whether no wait is limited
 
 
 class State(NamedTuple):
-    """What changes; arrays of one number per worker (G,) or request (n,) unless said otherwise."""
+    """The cluster between two steps: G workers, n requests, R of them in view, T steps ahead."""
 
-    counters: IntArray  # (9,)
-    slots: IntArray
-    slowness: IntArray
-    memory: IntArray  # tokens not reserved
-    active: IntArray
+    now: Records  # (1,), counters
+    requests: Records  # (n,)
+    workers: Records  # (G,)
+    slowness: IntArray  # (G,)
+    draws: FloatArray  # (n, d), random numbers in [0, 1)
+    gains: IntArray  # of all requests by age, one after another
+    growth: IntArray  # (H + 1,), what a new request is believed to gain
     loads: IntArray  # (G, T), ring of steps
     believed: IntArray  # the same as the router believes; (G, 0) where it knows
     waiting: IntArray  # (R,), oldest first
-    revealed: IntArray
-    starts: IntArray
-    workers: IntArray
-    leaving: IntArray  # (T,), first request that has left at a step
-    next_leaving: IntArray
-    lasts: IntArray  # age to which the router believes a request to run
-    telling: IntArray  # (T,), first request whose belief changes at a step
-    next_telling: IntArray
-    queue_head: IntArray
-    queue_tail: IntArray
-    queue_next: IntArray
-    queue_length: IntArray
-    queue_tokens: IntArray
+    lists: Records  # (T,), the first request that leaves at a step, or whose belief changes
+
+
+NOW = ("step", "revealed", "waiting", "queued", "turn", "made", "done", "done_sizes", "done_gains")
+REQUEST = (
+    *("size", "output", "arrival", "reserved", "patience"),
+    *("first", "last"),  # place of its gains at age 0, and the age from which they stay the same
+    *("alarm", "end", "false_alarm", "false_end"),  # as of `Predictor.alarms`
+    *("revealed", "start", "worker"),
+    "lasts",  # age to which the router believes it to run
+    *("next_leaving", "next_telling", "next_queued"),
+)
+WORKER = ("slots", "memory", "active", "queue_head", "queue_tail", "queue_length", "queue_tokens")
+LISTS = ("leaving", "telling")
+
+
+class Columns(NamedTuple):
+    """What is recorded of so many steps."""
+
+    loads: IntArray  # (K, G)
+    active: IntArray  # (K, G)
+    waiting: IntArray  # (K,)
 
 
 @compiled
-def reveal(requests: Requests, state: State, target: int) -> None:
-    """Reveal arrived requests until so many are waiting."""
-    counters = state.counters
-    step = counters[STEP]
+def reveal(state: State, revealing: bool) -> int:
+    """Reveal arrived requests up to the number in view; return how many wait, -1 if all is done."""
+    now, requests, in_view = state.now[0], state.requests, len(state.waiting)
+    if now.done == (len(requests) if revealing else now.revealed):
+        return NONE
     while (
-        counters[WAITING] + counters[QUEUED] < target
-        and counters[REVEALED] < len(requests.sizes)
-        and requests.arrivals[counters[REVEALED]] <= step
+        revealing
+        and now.waiting + now.queued < in_view
+        and now.revealed < len(requests)
+        and requests[now.revealed].arrival <= now.step
     ):
-        state.revealed[counters[REVEALED]] = step
-        state.waiting[counters[WAITING]] = counters[REVEALED]
-        counters[WAITING] += 1
-        counters[REVEALED] += 1
+        requests[now.revealed].revealed = now.step
+        state.waiting[now.waiting] = now.revealed
+        now.waiting += 1
+        now.revealed += 1
+    return int(now.waiting + now.queued)
 
 
 @compiled
 def seen_loads(state: State, lookahead: int) -> IntArray:
     """Return the loads of the window as the router sees them before admission, (G, H + 1)."""
     workers, span = state.loads.shape
-    step = state.counters[STEP]
+    now = state.now[0].step % span
     seen = np.empty((workers, lookahead + 1), dtype=np.int64)
     ring = state.believed if state.believed.shape[1] else state.loads
     for worker in range(workers):
-        place = step % span
+        place = now
         seen[worker, 0] = state.loads[worker, place]
         for ahead in range(1, lookahead + 1):
             place += 1
@@ -116,13 +111,12 @@ def seen_loads(state: State, lookahead: int) -> IntArray:
 
 @compiled
 def _add_profile(
-    requests: Requests, ring: IntArray, worker: int, request: int, start: int, span: IntArray
+    state: State, ring: IntArray, index: int, age: int | np.int64, end: int, sign: np.int64
 ) -> None:
-    """Add ages span[0] .. span[1] - 1 of a request to a ring, span[2] times."""
-    length = ring.shape[1]
-    size = requests.sizes[request]
-    first, last = requests.first[request], requests.last[request]
-    age, end, sign = span[0], span[1], span[2]
+    """Add a request's loads at ages up to `end`, exclusive, to a ring, or take them away."""
+    request, gains, length = state.requests[index], state.gains, ring.shape[1]
+    loads, start = ring[request.worker], request.start
+    size, first, last = request.size, request.first, request.last
     while age < end:
         place = (start + age) % length
         # Without a wrap or a test inside, the loop becomes vector instructions.
@@ -130,142 +124,123 @@ def _add_profile(
         if age <= last:
             piece = min(piece, last + 1 - age)
             for step in range(piece):
-                ring[worker, place + step] += sign * (size + requests.gains[first + age + step])
+                loads[place + step] += sign * (size + gains[first + age + step])
         else:
             for step in range(piece):
-                ring[worker, place + step] += sign * (size + requests.gains[first + last])
+                loads[place + step] += sign * (size + gains[first + last])
         age += piece
 
 
 @compiled
-def _admit(requests: Requests, state: State, request: int, worker: int) -> None:
-    counters = state.counters
-    step, length = counters[STEP], state.loads.shape[1]
-    output = requests.outputs[request]
-    state.starts[request] = step
-    state.workers[request] = worker
-    state.active[worker] += 1
-    state.memory[worker] -= requests.reserved[request]
-    whole = np.array([0, output, 1])
-    _add_profile(requests, state.loads, worker, request, step, whole)
-    place = (step + output) % length
-    state.next_leaving[request] = state.leaving[place]
-    state.leaving[place] = request
+def _admit(state: State, index: int, place: int) -> None:
+    request, worker = state.requests[index], state.workers[place]
+    request.start, request.worker = state.now[0].step, place
+    worker.active += 1
+    worker.memory -= request.reserved
+    _add_profile(state, state.loads, index, _BIRTH, request.output, _ADD)
+    leaves = state.lists[(request.start + request.output) % len(state.lists)]
+    request.next_leaving, leaves.leaving = leaves.leaving, index
     if state.believed.shape[1]:
         # Believed to last beyond every window that is looked at while it runs.
-        state.lasts[request] = output + len(requests.growth) - 1
-        whole[1] = state.lasts[request]
-        _add_profile(requests, state.believed, worker, request, step, whole)
-        _believe(requests, state, request)
+        request.lasts = request.output + len(state.growth) - 1
+        _add_profile(state, state.believed, index, _BIRTH, request.lasts, _ADD)
+        _believe(state, index)
 
 
 @compiled
-def _believe(requests: Requests, state: State, request: int) -> None:
+def _believe(state: State, index: int) -> None:
     """Bring the belief on a request up to its age, and note when it next changes."""
-    step, length = state.counters[STEP], state.loads.shape[1]
-    age = step - state.starts[request]
-    output = requests.outputs[request]
-    alarm, end = requests.alarms[request, 0], requests.alarms[request, 1]
-    false_alarm, false_end = requests.alarms[request, 2], requests.alarms[request, 3]
-    lasts = output + len(requests.growth) - 1
-    change = NEVER
-    if age >= alarm:
-        if end <= age + 1:  # overdue: it will end any step now
-            end = age + 1
-            change = age + 1
-        else:
-            change = end - 1
-        lasts = min(lasts, end)
-    elif false_alarm <= age < false_end:
-        lasts = min(lasts, false_end)
-        change = min(alarm, false_end)
+    request = state.requests[index]
+    age = state.now[0].step - request.start
+    lasts = request.output + len(state.growth) - 1
+    if age >= request.alarm:
+        # One that is overdue will end any step now.
+        lasts = min(lasts, max(request.end, age + 1))
+        change = max(request.end - 1, age + 1)
+    elif request.false_alarm <= age < request.false_end:
+        lasts = min(lasts, request.false_end)
+        change = min(request.alarm, request.false_end)
     else:
-        change = min(alarm, false_alarm if age < false_alarm else NEVER)
-    before = state.lasts[request]
-    span = np.array([before, lasts, 1])
+        change = min(request.alarm, request.false_alarm if age < request.false_alarm else NEVER)
+    before, request.lasts = request.lasts, lasts
     if lasts < before:
-        span[:] = np.array([max(lasts, age), before, -1])
-    _add_profile(
-        requests, state.believed, state.workers[request], request, state.starts[request], span
-    )
-    state.lasts[request] = lasts
-    if change < output:
-        place = (state.starts[request] + change) % length
-        state.next_telling[request] = state.telling[place]
-        state.telling[place] = request
+        _add_profile(state, state.believed, index, max(lasts, age), before, _TAKE)
+    else:
+        _add_profile(state, state.believed, index, before, lasts, _ADD)
+    if change < request.output:
+        changes = state.lists[(request.start + change) % len(state.lists)]
+        request.next_telling, changes.telling = changes.telling, index
 
 
 @compiled
-def admit(requests: Requests, state: State, settings: Settings, chosen: IntArray) -> None:
+def admit(state: State, settings: Settings, chosen: IntArray) -> None:
     """Put the chosen requests on their workers, or into their queues; the others stay waiting."""
-    counters = state.counters
+    now, requests, workers = state.now[0], state.requests, state.workers
     kept = 0
-    for position in range(counters[WAITING]):
-        request, worker = state.waiting[position], chosen[position]
-        if worker == NONE:
-            state.waiting[kept] = request
+    for position in range(now.waiting):
+        index, place = state.waiting[position], chosen[position]
+        if place == NONE:
+            state.waiting[kept] = index
             kept += 1
         elif settings.instant:
-            if state.queue_head[worker] == NONE:
-                state.queue_head[worker] = request
+            worker = workers[place]
+            if worker.queue_head == NONE:
+                worker.queue_head = index
             else:
-                state.queue_next[state.queue_tail[worker]] = request
-            state.queue_tail[worker] = request
-            state.queue_length[worker] += 1
-            state.queue_tokens[worker] += requests.sizes[request]
-            counters[QUEUED] += 1
+                requests[worker.queue_tail].next_queued = index
+            worker.queue_tail = index
+            worker.queue_length += 1
+            worker.queue_tokens += requests[index].size
+            now.queued += 1
         else:
-            _admit(requests, state, request, worker)
-    counters[WAITING] = kept
+            _admit(state, index, place)
+    now.waiting = kept
     if not settings.instant:
         return
-    for worker in range(len(state.slots)):
+    for place in range(len(workers)):
+        worker = workers[place]
         while (
-            state.queue_head[worker] != NONE
-            and state.active[worker] < state.slots[worker]
-            and state.memory[worker] >= requests.reserved[state.queue_head[worker]]
+            worker.queue_head != NONE
+            and worker.active < worker.slots
+            and worker.memory >= requests[worker.queue_head].reserved
         ):
-            request = state.queue_head[worker]
-            state.queue_head[worker] = state.queue_next[request]
-            state.queue_length[worker] -= 1
-            state.queue_tokens[worker] -= requests.sizes[request]
-            counters[QUEUED] -= 1
-            _admit(requests, state, request, worker)
+            index = worker.queue_head
+            worker.queue_head = requests[index].next_queued
+            worker.queue_length -= 1
+            worker.queue_tokens -= requests[index].size
+            now.queued -= 1
+            _admit(state, index, place)
 
 
 @compiled
-def advance(requests: Requests, state: State, loads: IntArray, active: IntArray, row: int) -> None:
-    """Record loads and active requests in a row, pass the barrier, and free what has ended."""
-    counters = state.counters
-    length = state.loads.shape[1]
-    place = counters[STEP] % length
-    for worker in range(len(state.slots)):
-        loads[row, worker] = state.loads[worker, place]
-        active[row, worker] = state.active[worker]
-        counters[MADE] += state.active[worker]
+def advance(state: State, columns: Columns, row: int) -> None:
+    """Record a step, pass the barrier, and free what has ended."""
+    now, requests, workers = state.now[0], state.requests, state.workers
+    length = len(state.lists)
+    place = now.step % length
+    for worker in range(len(workers)):
+        columns.loads[row, worker] = state.loads[worker, place]
+        columns.active[row, worker] = workers[worker].active
+        now.made += workers[worker].active
         state.loads[worker, place] = 0
+    columns.waiting[row] = now.waiting + now.queued
     if state.believed.shape[1]:
         state.believed[:, place] = 0
-    counters[STEP] += 1
-    place = counters[STEP] % length
-    request = state.leaving[place]
-    state.leaving[place] = NONE
-    while request != NONE:
-        worker = state.workers[request]
-        output = requests.outputs[request]
-        state.active[worker] -= 1
-        state.memory[worker] += requests.reserved[request]
-        counters[DONE] += 1
-        counters[DONE_SIZES] += requests.sizes[request]
-        last = requests.first[request] + min(output - 1, requests.last[request])
-        counters[DONE_GAINS] += requests.gains[last]
+    now.step += 1
+    lists = state.lists[now.step % length]
+    index, lists.leaving = lists.leaving, NONE
+    while index != NONE:
+        request = requests[index]
+        workers[request.worker].active -= 1
+        workers[request.worker].memory += request.reserved
+        now.done += 1
+        now.done_sizes += request.size
+        now.done_gains += state.gains[request.first + min(request.output - 1, request.last)]
         if state.believed.shape[1]:
-            rest = np.array([output, state.lasts[request], -1])
-            _add_profile(requests, state.believed, worker, request, state.starts[request], rest)
-        request = state.next_leaving[request]
-    request = state.telling[place]
-    state.telling[place] = NONE
-    while request != NONE:
-        following = state.next_telling[request]
-        _believe(requests, state, request)
-        request = following
+            _add_profile(state, state.believed, index, request.output, request.lasts, _TAKE)
+        index = request.next_leaving
+    index, lists.telling = lists.telling, NONE
+    while index != NONE:
+        following = requests[index].next_telling
+        _believe(state, index)
+        index = following

@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.arrays import ranks_in
+from optsched._internal.compiled import compiled
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.admission import earliest_start, new_usage, occupy
-from optsched.simulate.seconds.batches import BatchLog, Timer, add_batch, enlarged, is_full, new_log
+from optsched.simulate.seconds.batches import (
+    BatchLog,
+    Requests,
+    add_batch,
+    new_log,
+    timing,
+    with_room,
+)
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -30,9 +38,7 @@ _STEP, _RELEASED, _ADMITTED, _ACTIVE, _ENTERED, _PREFILL, _SQUARES = range(7)
 class Worker(NamedTuple):
     """State of a worker between two batches."""
 
-    arrivals: FloatArray
-    prompts: IntArray
-    outputs: IntArray
+    requests: Requests
     rank: IntArray  # of each request in the order of admission
     request: IntArray  # of each rank
     waiting: IntArray  # tree over ranks: batches that must end before the request can start
@@ -43,80 +49,49 @@ class Worker(NamedTuple):
     counters: IntArray
 
 
-def run_by_priority(
-    prompts: IntArray,
-    outputs: IntArray,
-    arrivals: FloatArray,
-    memory: int,
-    priority: IntArray,
+def admit_on_clock(
+    requests: Requests,
+    order: IntArray | BatchSelector,
     clock: Clock,
     *,
     skip: bool = False,
     until: float = np.inf,
 ) -> tuple[IntArray, BatchLog]:
-    """Admit requests in a fixed order of priority, at the boundaries between batches."""
-    worker = _new_worker(prompts, outputs, arrivals, priority)
-    return worker.starts, _run(worker, memory, clock, until, skip, None)
+    """Admit requests at the boundaries between batches; return their starts, and the batches.
 
-
-def run_batches(
-    prompts: IntArray,
-    outputs: IntArray,
-    arrivals: FloatArray,
-    memory: int,
-    selector: BatchSelector,
-    clock: Clock,
-    *,
-    until: float = np.inf,
-) -> tuple[IntArray, BatchLog]:
-    """Admit requests batch by batch; a batch is chosen when the one before is used up."""
-    worker = _new_worker(prompts, outputs, arrivals, np.arange(len(prompts)))
-    return worker.starts, _run(worker, memory, clock, until, False, selector)
-
-
-def _run(
-    worker: Worker,
-    memory: int,
-    clock: Clock,
-    until: float,
-    skip: bool,
-    selector: BatchSelector | None,
-) -> BatchLog:
-    timer = Timer(clock)
+    Their order is fixed, or a selector chooses the next ones when those before are used up.
+    """
+    selector = None if isinstance(order, np.ndarray) else order
+    fixed = order if isinstance(order, np.ndarray) else np.arange(len(requests.prompts))
+    worker = _new_worker(requests, fixed)
     log = new_log()
     released = chosen = 0
-    while True:
-        arguments = (log, timer.handle, memory, until, skip, selector is not None)
-        log, done = _advance(worker, *arguments)
-        timer.reraise()
-        if done:
-            return log.finished()
-        assert selector is not None
-        there = int(worker.counters[_RELEASED])
-        if there > released:
-            selector.release(np.arange(released, there))
-            released = there
-        batch = selector.next_batch()
-        worker.request[chosen : chosen + len(batch)] = batch
-        for rank in range(chosen, chosen + len(batch)):
-            put(worker.waiting, rank, ZERO)
-        chosen += len(batch)
+    done = False
+    with timing(clock) as timer:
+        while True:
+            log, done = _advance(worker, log, timer, until, skip, selector is not None)
+            if done:
+                break
+            assert selector is not None
+            there = int(worker.counters[_RELEASED])
+            if there > released:
+                selector.release(np.arange(released, there))
+                released = there
+            batch = selector.next_batch()
+            worker.request[chosen : chosen + len(batch)] = batch
+            for rank in range(chosen, chosen + len(batch)):
+                put(worker.waiting, rank, 0)
+            chosen += len(batch)
+    return worker.starts, log.finished()
 
 
-def _new_worker(
-    prompts: IntArray, outputs: IntArray, arrivals: FloatArray, priority: IntArray
-) -> Worker:
-    count = len(prompts)
-    longest = int(outputs.max())
-    rank = np.empty(count, dtype=np.int64)
-    rank[priority] = np.arange(count)
+def _new_worker(requests: Requests, order: IntArray) -> Worker:
+    count, longest = len(order), int(requests.outputs.max())
     usage, window = new_usage(longest)
     return Worker(
-        arrivals=arrivals,
-        prompts=prompts,
-        outputs=outputs,
-        rank=rank,
-        request=np.array(priority, dtype=np.int64),
+        requests,
+        rank=ranks_in(order),
+        request=np.array(order, dtype=np.int64),
         waiting=new_tree(count),
         usage=usage,
         window=window,
@@ -131,13 +106,12 @@ def _advance(
     worker: Worker,
     log: BatchLog,
     timer: tuple[FloatArray, Any],
-    memory: int,
     until: float,
     skip: bool,
     chosen_outside: bool,
 ) -> tuple[BatchLog, bool]:
     """Run until all is done, or until requests wait and a batch of them has to be chosen."""
-    counters, arrivals, waiting = worker.counters, worker.arrivals, worker.waiting
+    counters, waiting, arrivals = worker.counters, worker.waiting, worker.requests.arrivals
     while True:
         released = counters[_RELEASED]
         while released < len(arrivals) and arrivals[released] <= log.now[0]:
@@ -145,7 +119,7 @@ def _advance(
                 put(waiting, worker.rank[released], ZERO)
             released += 1
         counters[_RELEASED] = released
-        _admit(worker, memory, skip)
+        _admit(worker, skip)
         if chosen_outside and waiting[1] == ABSENT and counters[_ADMITTED] < released:
             return log, False
         if counters[_ACTIVE] == 0:  # then none waits either: every request fits alone
@@ -160,8 +134,7 @@ def _advance(
         decodes = counters[_ACTIVE] - entered
         resident = held - prefill - entered - decodes  # at its end each has one token more
         squares = counters[_SQUARES]
-        if is_full(log):
-            log = enlarged(log)
+        log = with_room(log)
         if not add_batch(log, timer, prefill, decodes, resident, squares, held, held):
             return log, True
         counters[_ENTERED] = counters[_PREFILL] = counters[_SQUARES] = 0
@@ -172,8 +145,9 @@ def _advance(
 
 
 @compiled
-def _admit(worker: Worker, memory: int, skip: bool) -> None:
+def _admit(worker: Worker, skip: bool) -> None:
     counters, waiting = worker.counters, worker.waiting
+    prompts, _, outputs, memory = worker.requests
     step = counters[_STEP]
     while True:
         # Requests that cannot start yet were tried before; usage has only grown since.
@@ -181,7 +155,7 @@ def _admit(worker: Worker, memory: int, skip: bool) -> None:
         if rank < 0 or waiting[len(waiting) // 2 + rank] > step:
             return
         request = worker.request[rank]
-        prompt, output = worker.prompts[request], worker.outputs[request]
+        prompt, output = prompts[request], outputs[request]
         start = earliest_start(worker.usage, worker.window, memory, prompt, output, step)
         if start > step:
             put(waiting, rank, start)

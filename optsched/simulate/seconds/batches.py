@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,8 @@ from optsched._internal.compiled import compiled
 from optsched.clock import BatchContent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
 
@@ -28,19 +31,11 @@ class BatchLog(NamedTuple):
     now: FloatArray
     state: IntArray
 
-    @property
-    def ended(self) -> int:
-        """Batches that are logged."""
-        return int(self.state[_LOGGED])
-
     def finished(self) -> BatchLog:
         """Return the log without rows that are not in use."""
-        rows = slice(self.ended)
-        return self._replace(
-            contents=self.contents[rows].copy(),
-            spans=self.spans[rows].copy(),
-            usage=self.usage[rows].copy(),
-        )
+        rows = slice(self.state[_LOGGED])
+        contents, spans, usage = self.contents[rows], self.spans[rows], self.usage[rows]
+        return BatchLog(contents.copy(), spans.copy(), usage.copy(), self.now, self.state)
 
 
 class Requests(NamedTuple):
@@ -63,84 +58,59 @@ def new_log() -> BatchLog:
     )
 
 
-class Timer:
-    """A clock as a kernel can use it: coefficients, or a pointer to a Python function."""
+@contextmanager
+def timing(clock: Clock) -> Iterator[tuple[FloatArray, Any]]:
+    """Turn a clock into what kernels can use: coefficients, or a pointer to a Python function."""
+    errors: list[BaseException] = []
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._error: BaseException | None = None
-        coefficients = clock.coefficients
-        self.handle: tuple[FloatArray, Any] = (
-            np.zeros(0) if coefficients is None else coefficients,
-            _Callback(self._duration),
-        )
-
-    def _duration(self, *counts: int) -> float:
+    def duration(*counts: int) -> float:
         try:
-            return self._clock(BatchContent(*counts))
+            return clock(BatchContent(*counts))
         except BaseException as error:
-            self._error = error
+            errors.append(error)  # it ends the run
             return float("nan")
 
-    def reraise(self) -> None:
-        """Raise the error that ended the run, if one did."""
-        if self._error is not None:
-            raise self._error
+    coefficients = clock.coefficients
+    yield np.zeros(0) if coefficients is None else coefficients, _Callback(duration)
+    if errors:
+        raise errors[0]
 
 
 @compiled
-def is_full(log: BatchLog) -> bool:
-    """Tell whether the log must be enlarged before the next batch."""
-    return bool(log.state[_LOGGED] == len(log.spans))
-
-
-@compiled
-def enlarged(log: BatchLog) -> BatchLog:
-    """Return the log with twice as many rows."""
-    rows, counts = log.contents.shape
-    contents = np.zeros((2 * rows, counts), dtype=np.int64)
-    spans = np.zeros((2 * rows, 2))
-    usage = np.zeros(2 * rows, dtype=np.int64)
-    for row in range(rows):
-        for count in range(counts):
-            contents[row, count] = log.contents[row, count]
-        spans[row, 0], spans[row, 1] = log.spans[row, 0], log.spans[row, 1]
-        usage[row] = log.usage[row]
-    return BatchLog(contents, spans, usage, log.now, log.state)
+def with_room(log: BatchLog) -> BatchLog:
+    """Return the log, with twice as many rows where all are in use."""
+    if log.state[_LOGGED] < len(log.spans):
+        return log
+    return BatchLog(
+        np.concatenate((log.contents, np.zeros_like(log.contents))),
+        np.concatenate((log.spans, np.zeros_like(log.spans))),
+        np.concatenate((log.usage, np.zeros_like(log.usage))),
+        log.now,
+        log.state,
+    )
 
 
 @compiled
 def add_batch(
     log: BatchLog,
     timer: tuple[FloatArray, Any],
-    prefill_tokens: int,
-    decode_requests: int,
-    resident_tokens: int,
-    squared_prompts: int,
-    held_tokens: int,
+    prefill: int,
+    decodes: int,
+    resident: int,
+    squares: int,
+    held: int,
     usage: int,
 ) -> bool:
     """Run a batch: log it and let its time pass; tells whether the clock could time it."""
     row = log.state[_LOGGED]
-    log.contents[row, 0] = prefill_tokens
-    log.contents[row, 1] = decode_requests
-    log.contents[row, 2] = resident_tokens
-    log.contents[row, 3] = squared_prompts
-    log.contents[row, 4] = held_tokens
-    coefficients, callback = timer
-    if len(coefficients) > 0:
-        duration = (
-            coefficients[0]
-            + coefficients[1] * prefill_tokens
-            + coefficients[2] * decode_requests
-            + coefficients[3] * resident_tokens
-            + coefficients[4] * squared_prompts
-            + coefficients[5] * held_tokens
-        )
+    log.contents[row, 0], log.contents[row, 1], log.contents[row, 2] = prefill, decodes, resident
+    log.contents[row, 3], log.contents[row, 4] = squares, held
+    c, callback = timer
+    if len(c) > 0:
+        duration = c[0] + c[1] * prefill + c[2] * decodes + c[3] * resident
+        duration = duration + c[4] * squares + c[5] * held
     else:
-        duration = callback(
-            prefill_tokens, decode_requests, resident_tokens, squared_prompts, held_tokens
-        )
+        duration = callback(prefill, decodes, resident, squares, held)
         if np.isnan(duration):
             return False
     log.usage[row] = usage

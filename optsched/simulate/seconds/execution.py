@@ -13,6 +13,7 @@ from optsched.clock import BatchContent
 from optsched.errors import InstanceError, PolicyError
 from optsched.execution import Run, write_log
 from optsched.schedule import Violation
+from optsched.simulate.seconds.batches import Requests
 from optsched.workloads.clock_load import load_on_clock
 
 if TYPE_CHECKING:
@@ -290,11 +291,7 @@ class ClockedRun(Run):
             "batches": len(self.log.spans),
             "mean_decodes": float(sizes.mean()) if len(sizes) else 0.0,
             "busy": float((ends - begins).sum()) / (self.makespan or np.inf),
-            "preemptions": self.preemptions,
-            "evictions": self.preemptions,
-            "preempted_tokens": self.preempted_tokens,
-            "loop": None if self.loop is None else self.loop.to_dict(),
-            "stall": None if self.stall is None else self.stall.to_dict(),
+            **self._outcome(self.loop, self.stall, self.preempted_tokens),
             **({} if self.deadlines is None else {"missed_deadlines": _late(self, self.deadlines)}),
         }
 
@@ -421,6 +418,12 @@ def arrival_times(instance: Instance, clock: Clock) -> FloatArray:
             "seconds (arrival_s), or say how long a step is (seconds_per_step)"
         )
     return instance.arrivals.astype(np.float64) * instance.seconds_per_step
+
+
+def requests_of(instance: Instance, clock: Clock) -> Requests:
+    """Return what kernels know of the requests."""
+    arrivals = arrival_times(instance, clock)
+    return Requests(instance.prompts, arrivals, instance.outputs, instance.memory)
 
 
 def _summary(name: str, values: FloatArray) -> dict[str, float | None]:

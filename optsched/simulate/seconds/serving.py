@@ -18,35 +18,36 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.arrays import records
+from optsched._internal.compiled import compiled
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
-from optsched.simulate.seconds.batches import BatchLog, Timer, add_batch, enlarged, is_full, new_log
+from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing, with_room
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
+    from optsched.simulate.seconds.batches import Requests
 
 MIXED, PREFILL_FIRST, CHUNKED = range(3)
 _RELEASED, _RUNNING, _USAGE = range(3)
 _NEVER = -1
+_REQUEST = (
+    *("prompt", "output", "held", "made"),  # held: tokens in the KV cache; made: of the output
+    "target",  # tokens to prefill before the next token is made
+    "chunk",  # tokens to prefill in the batch that is formed; -1 for a decode
+    *("first", "last"),  # batches in which these tokens were made
+    "preempted",  # how often
+    "recomputed",  # tokens that were in the KV cache before and are prefilled again
+)
 
 
 class Engine(NamedTuple):
-    """State of an engine between two batches; per-request arrays have shape (n,)."""
+    """State of an engine between two batches."""
 
     arrivals: FloatArray
-    prompts: IntArray
-    outputs: IntArray
+    requests: Records
     waiting: IntArray  # tree over requests
     running: IntArray  # requests by admission, the last one latest
-    held: IntArray  # tokens in the KV cache
-    made: IntArray  # output tokens
-    target: IntArray  # tokens to prefill before the next token is made
-    chunk: IntArray  # tokens to prefill in the batch that is formed; -1 for a decode
-    first: IntArray  # batch in which the first token was made
-    last: IntArray  # batch in which the last token was made
-    preempted: IntArray  # how often
-    recomputed: IntArray  # tokens that were in the KV cache before and are prefilled again
     counters: IntArray
 
 
@@ -59,40 +60,18 @@ class Limits(NamedTuple):
 
 
 def serve(
-    prompts: IntArray,
-    outputs: IntArray,
-    arrivals: FloatArray,
-    clock: Clock,
-    how: int,
-    limits: Limits,
-    until: float = np.inf,
-) -> tuple[Engine, BatchLog]:
-    """Serve requests in order of arrival; return the state at the end, and the batches."""
+    requests: Requests, clock: Clock, how: int, limits: Limits, until: float = np.inf
+) -> tuple[Records, BatchLog]:
+    """Serve requests in order of arrival; return what became of each, and the batches."""
+    prompts, arrivals, outputs, _ = requests
+    never = {"first": _NEVER, "last": _NEVER}
     count = len(prompts)
-
-    def filled(value: int) -> IntArray:
-        return np.full(count, value, dtype=np.int64)
-
-    engine = Engine(
-        arrivals=arrivals,
-        prompts=prompts,
-        outputs=outputs,
-        waiting=new_tree(count),
-        running=filled(0),
-        held=filled(0),
-        made=filled(0),
-        target=prompts.copy(),
-        chunk=filled(0),
-        first=filled(_NEVER),
-        last=filled(_NEVER),
-        preempted=filled(0),
-        recomputed=filled(0),
-        counters=np.zeros(_USAGE + 1, dtype=np.int64),
-    )
-    timer = Timer(clock)
-    log = _run(engine, new_log(), timer.handle, how, limits, until)
-    timer.reraise()
-    return engine, log.finished()
+    served = records(count, _REQUEST, prompt=prompts, output=outputs, target=prompts, **never)
+    running, counters = np.zeros(count, dtype=np.int64), np.zeros(_USAGE + 1, dtype=np.int64)
+    engine = Engine(arrivals, served, new_tree(count), running, counters)
+    with timing(clock) as timer:
+        log = _run(engine, new_log(), timer, how, limits, until)
+    return served, log.finished()
 
 
 @compiled
@@ -120,8 +99,7 @@ def _run(
             return log
         _choose(engine, how, limits)
         row = log.state[0]
-        if is_full(log):
-            log = enlarged(log)
+        log = with_room(log)
         if not _add_batch(engine, log, timer):
             return log
         _progress(engine, row)
@@ -130,26 +108,27 @@ def _run(
 @compiled
 def _choose(engine: Engine, how: int, limits: Limits) -> None:
     """Decide what each running request does in the next batch, and what is admitted to it."""
-    counters, chunk = engine.counters, engine.chunk
+    requests, counters = engine.requests, engine.counters
     if how == PREFILL_FIRST:
-        for position in range(counters[_RUNNING]):
-            chunk[engine.running[position]] = 0
-        if _admit(engine, limits, limits.max_num_batched_tokens, how == CHUNKED) > 0:
+        for index in engine.running[: counters[_RUNNING]]:
+            requests[index].chunk = 0
+        if _admit(engine, limits, limits.max_num_batched_tokens, False) > 0:
             return
     preempted = _make_room(engine, limits.memory)
     left = limits.max_num_batched_tokens
-    for position in range(counters[_RUNNING]):
-        request = engine.running[position]
-        if engine.held[request] >= engine.target[request]:
-            chunk[request] = -1
+    running = engine.running[: counters[_RUNNING]]
+    for index in running:
+        request = requests[index]
+        if request.held >= request.target:
+            request.chunk = -1
             left -= 1
     if how == PREFILL_FIRST:
         return
-    for position in range(counters[_RUNNING]):
-        request = engine.running[position]
-        if engine.held[request] < engine.target[request]:
-            chunk[request] = max(0, min(left, engine.target[request] - engine.held[request]))
-            left -= chunk[request]
+    for index in running:
+        request = requests[index]
+        if request.held < request.target:
+            request.chunk = max(0, min(left, request.target - request.held))
+            left -= request.chunk
     if not preempted:
         _admit(engine, limits, left, how == CHUNKED)
 
@@ -158,28 +137,29 @@ def _choose(engine: Engine, how: int, limits: Limits) -> None:
 def _promised(engine: Engine) -> int:
     """Tokens held when the next batch ends if none is admitted; whole prompts count already."""
     total = 0
-    for position in range(engine.counters[_RUNNING]):
-        request = engine.running[position]
-        total += max(engine.held[request], engine.target[request]) + 1
+    for index in engine.running[: engine.counters[_RUNNING]]:
+        request = engine.requests[index]
+        total += max(request.held, request.target) + 1
     return total
 
 
 @compiled
 def _make_room(engine: Engine, memory: int) -> bool:
     """Preempt requests, the latest first, until all others can make a token."""
-    promised = _promised(engine)
-    before = engine.counters[_RUNNING]
+    counters = engine.counters
+    promised, before = _promised(engine), counters[_RUNNING]
     while promised > memory:
-        engine.counters[_RUNNING] -= 1
-        request = engine.running[engine.counters[_RUNNING]]
-        promised -= max(engine.held[request], engine.target[request]) + 1
-        engine.counters[_USAGE] -= engine.held[request]
-        engine.recomputed[request] += engine.held[request]
-        engine.preempted[request] += 1
-        engine.held[request] = 0
-        engine.target[request] = engine.prompts[request] + engine.made[request]
-        put(engine.waiting, request, ZERO)
-    return bool(engine.counters[_RUNNING] < before)
+        counters[_RUNNING] -= 1
+        index = engine.running[counters[_RUNNING]]
+        request = engine.requests[index]
+        promised -= max(request.held, request.target) + 1
+        counters[_USAGE] -= request.held
+        request.recomputed += request.held
+        request.preempted += 1
+        request.held = 0
+        request.target = request.prompt + request.made
+        put(engine.waiting, index, 0)
+    return bool(counters[_RUNNING] < before)
 
 
 @compiled
@@ -189,10 +169,10 @@ def _admit(engine: Engine, limits: Limits, tokens: int, in_chunks: bool) -> int:
     promised = _promised(engine)
     admitted = 0
     while counters[_RUNNING] < limits.max_num_seqs:
-        request = leftmost_below(engine.waiting, ABSENT)
-        if request < 0:
+        index = leftmost_below(engine.waiting, ABSENT)
+        if index < 0:
             break
-        target = engine.target[request]
+        target = engine.requests[index].target
         if promised + target + 1 > limits.memory:
             break
         if in_chunks:
@@ -200,11 +180,11 @@ def _admit(engine: Engine, limits: Limits, tokens: int, in_chunks: bool) -> int:
                 break
         elif target > tokens and (admitted > 0 or target <= limits.max_num_batched_tokens):
             break
-        put(engine.waiting, request, ABSENT)
-        engine.running[counters[_RUNNING]] = request
+        put(engine.waiting, index, ABSENT)
+        engine.running[counters[_RUNNING]] = index
         counters[_RUNNING] += 1
         chunk = min(target, tokens) if in_chunks else target
-        engine.chunk[request] = chunk if target > 0 else -1
+        engine.requests[index].chunk = chunk if target > 0 else -1
         tokens -= chunk
         promised += target + 1
         admitted += 1
@@ -215,9 +195,9 @@ def _admit(engine: Engine, limits: Limits, tokens: int, in_chunks: bool) -> int:
 def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
     prefill = decodes = resident = squares = held = ZERO
     sitting_out = engine.counters[_USAGE]
-    for position in range(engine.counters[_RUNNING]):
-        request = engine.running[position]
-        before, chunk = engine.held[request], engine.chunk[request]
+    for index in engine.running[: engine.counters[_RUNNING]]:
+        request = engine.requests[index]
+        before, chunk = request.held, request.chunk
         if chunk < 0:
             decodes += 1
             resident += before
@@ -227,7 +207,7 @@ def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> 
             after = before + chunk
             prefill += chunk
             squares += after * after - before * before
-            held += after + (after == engine.target[request])
+            held += after + (after == request.target)
             sitting_out -= before
     return add_batch(log, timer, prefill, decodes, resident, squares, held, sitting_out + held)
 
@@ -235,23 +215,23 @@ def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> 
 @compiled
 def _progress(engine: Engine, row: int) -> None:
     """Let the batch have had its effect; requests that are complete leave."""
+    counters = engine.counters
     kept = 0
-    for position in range(engine.counters[_RUNNING]):
-        request = engine.running[position]
-        chunk = engine.chunk[request]
-        gained = max(chunk, 0)
-        if chunk < 0 or (chunk > 0 and engine.held[request] + chunk == engine.target[request]):
+    for index in engine.running[: counters[_RUNNING]]:
+        request = engine.requests[index]
+        gained = max(request.chunk, 0)
+        if request.chunk < 0 or (gained > 0 and request.held + gained == request.target):
             gained += 1
-            engine.made[request] += 1
-            engine.target[request] = 0  # nothing left to prefill
-            if engine.made[request] == 1:
-                engine.first[request] = row
-        engine.held[request] += gained
-        engine.counters[_USAGE] += gained
-        if engine.made[request] == engine.outputs[request]:
-            engine.last[request] = row
-            engine.counters[_USAGE] -= engine.held[request]
+            request.made += 1
+            request.target = 0  # nothing left to prefill
+            if request.made == 1:
+                request.first = row
+        request.held += gained
+        counters[_USAGE] += gained
+        if request.made == request.output:
+            request.last = row
+            counters[_USAGE] -= request.held
         else:
-            engine.running[kept] = request
+            engine.running[kept] = index
             kept += 1
-    engine.counters[_RUNNING] = kept
+    counters[_RUNNING] = kept

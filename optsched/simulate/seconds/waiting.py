@@ -22,105 +22,75 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arrays import records
 from optsched._internal.compiled import compiled
-from optsched.simulate.seconds.batches import BatchLog, Timer, add_batch, enlarged, is_full, new_log
+from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing, with_room
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import Clock
     from optsched.policies.wait import Queues
+    from optsched.simulate.seconds.batches import Requests
 
-_RELEASED, _USAGE, _ADMITTED, _FLUSHING = range(4)
 _NONE = _NEVER = -1
+_REQUEST = (
+    *("prompt", "output"),
+    "entrance",  # first segment
+    "made",  # output tokens when it last changed places
+    "stay",  # tokens it makes in the segment it is in
+    *("place", "following"),  # the list it is in, and what comes after it there
+    "admitted",  # rank of its admission; -1 while it holds no KV cache
+    *("first", "last"),  # batches in which these tokens were made
+    *("preempted", "lost"),  # how often, and tokens made in those attempts
+)
+_SEGMENT = (
+    "length",  # tokens made in it at most
+    *("before", "after"),  # segments, or -1
+    *("ring", "turns"),  # first list of those inside, by when they leave, and how many lists
+    "turn",  # how often it took part
+    *("queued", "inside"),  # requests
+    "tokens",  # held by those inside
+    "takes",  # requests taken into the batch that is formed; -1 where it sits it out
+)
 
 
 class Waiting(NamedTuple):
-    """State between two batches: (n,) arrays per request, (m,) arrays per segment."""
+    """State between two batches: n requests, m segments, lists of requests that queue or run."""
 
     arrivals: FloatArray
-    prompts: IntArray
-    outputs: IntArray
-    entrance: IntArray  # first segment of each request
-    made: IntArray  # output tokens when the request last changed places
-    stay: IntArray  # tokens it makes in the segment it is in
-    place: IntArray  # the list it is in
-    following: IntArray
-    admitted: IntArray  # rank of its admission; -1 while it holds no KV cache
-    first: IntArray
-    last: IntArray
-    preempted: IntArray  # how often
-    lost: IntArray  # tokens made in attempts that were preempted
-    heads: IntArray
-    tails: IntArray
-    ring: IntArray
-    turns: IntArray
-    length: IntArray  # tokens made in each segment at most
-    before: IntArray  # the segment before; -1 for a first one
-    after: IntArray
-    turn: IntArray  # how often each segment took part
-    queued: IntArray
-    inside: IntArray
-    tokens: IntArray  # held by those inside
-    takes: IntArray  # requests taken into the batch that is formed; -1 where it sits it out
-    counters: IntArray
+    requests: Records
+    segments: Records
+    lists: Records  # first and last request; a queue for each segment, then the rings
+    now: Records  # counters
 
 
 def serve_waiting(
-    prompts: IntArray,
-    outputs: IntArray,
-    arrivals: FloatArray,
-    memory: int,
-    clock: Clock,
-    queues: Queues,
-    until: float = np.inf,
-) -> tuple[Waiting, BatchLog]:
-    """Serve requests when enough of them wait; return the state at the end, and the batches."""
-    before, length = queues.before, queues.length
-    count, segments = len(prompts), len(before)
-    length = np.minimum(length, outputs.max())
-    turns = length + 1
-    ring = segments + np.concatenate(([0], np.cumsum(turns)[:-1]))
-    after = np.full(segments, _NONE, dtype=np.int64)
-    for segment in range(segments):
-        if before[segment] >= 0:
-            after[before[segment]] = segment
-
-    def filled(value: int, size: int) -> IntArray:
-        return np.full(size, value, dtype=np.int64)
-
-    lists = segments + int(turns.sum())
-    state = Waiting(
-        arrivals=arrivals,
-        prompts=prompts,
-        outputs=outputs,
+    requests: Requests, clock: Clock, queues: Queues, until: float = np.inf
+) -> tuple[Records, BatchLog]:
+    """Serve requests when enough of them wait; return what became of each, and the batches."""
+    prompts, arrivals, outputs, memory = requests
+    before, length = queues.before, np.minimum(queues.length, outputs.max())
+    count, turns = len(before), length + 1
+    served = records(
+        len(prompts),
+        _REQUEST,
+        prompt=prompts,
+        output=outputs,
         entrance=queues.entrance,
-        made=filled(0, count),
-        stay=filled(0, count),
-        place=filled(_NONE, count),
-        following=filled(_NONE, count),
-        admitted=filled(_NEVER, count),
-        first=filled(_NEVER, count),
-        last=filled(_NEVER, count),
-        preempted=filled(0, count),
-        lost=filled(0, count),
-        heads=filled(_NONE, lists),
-        tails=filled(_NONE, lists),
-        ring=ring,
-        turns=turns,
-        length=length,
-        before=before,
-        after=after,
-        turn=filled(0, segments),
-        queued=filled(0, segments),
-        inside=filled(0, segments),
-        tokens=filled(0, segments),
-        takes=filled(_NEVER, segments),
-        counters=filled(0, _FLUSHING + 1),
+        **dict.fromkeys(("place", "following"), _NONE),
+        **dict.fromkeys(("admitted", "first", "last"), _NEVER),
     )
-    timer = Timer(clock)
-    log = _run(state, new_log(), timer.handle, memory, queues, until)
-    timer.reraise()
-    return state, log.finished()
+    segments = records(count, _SEGMENT, length=length, before=before, after=_NONE, turns=turns)
+    segments["ring"] = count + np.cumsum(turns) - turns
+    segments["takes"] = _NEVER
+    inner = np.flatnonzero(before >= 0)
+    segments["after"][before[inner]] = inner
+    lists = records(count + int(turns.sum()), ("head", "tail"), head=_NONE, tail=_NONE)
+    now = records(1, ("released", "usage", "admitted", "flushing"))
+    state = Waiting(arrivals, served, segments, lists, now)
+    with timing(clock) as timer:
+        log = _run(state, new_log(), timer, memory, queues, until)
+    return served, log.finished()
 
 
 @compiled
@@ -132,34 +102,32 @@ def _run(
     queues: Queues,
     until: float,
 ) -> BatchLog:
-    counters, arrivals = state.counters, state.arrivals
+    now, arrivals = state.now[0], state.arrivals
     while True:
-        released = counters[_RELEASED]
-        while released < len(arrivals) and arrivals[released] <= log.now[0]:
-            _append(state, state.entrance[released], released)
-            state.queued[state.entrance[released]] += 1
-            released += 1
-        counters[_RELEASED] = released
-        counters[_FLUSHING] = released == len(arrivals)
+        while now.released < len(arrivals) and arrivals[now.released] <= log.now[0]:
+            entrance = state.requests[now.released].entrance
+            _append(state, entrance, now.released)
+            state.segments[entrance].queued += 1
+            now.released += 1
+        now.flushing = now.released == len(arrivals)
         if log.now[0] >= until:
             return log
         period = np.searchsorted(queues.changes, log.now[0], side="right") - 1
         levels = queues.thresholds[period]
         if not _invite(state, levels):
-            if counters[_FLUSHING]:
+            if now.flushing:
                 return log
-            log.now[0] = arrivals[released]
+            log.now[0] = arrivals[now.released]
             continue
         while not _fit(state, memory):
             _preempt_latest(state)
             _invite(state, levels)
         row = log.state[0]
-        if is_full(log):
-            log = enlarged(log)
+        log = with_room(log)
         if not _take_in(state, log, timer):
             return log
-        for segment in range(len(state.takes)):
-            if state.takes[segment] >= 0:
+        for segment in state.segments:
+            if segment.takes >= 0:
                 _let_leave(state, segment, row)
 
 
@@ -167,13 +135,15 @@ def _run(
 def _invite(state: Waiting, thresholds: IntArray) -> bool:
     """Decide which segments take part, and how many each takes in."""
     any_joins = False
-    for segment in range(len(thresholds)):
-        queued, before = state.queued[segment], state.before[segment]
-        if state.counters[_FLUSHING]:
-            joins = queued + state.inside[segment] > 0
+    for place in range(len(thresholds)):
+        segment, threshold = state.segments[place], thresholds[place]
+        if state.now[0].flushing:
+            joins = segment.queued + segment.inside > 0
         else:
-            joins = queued >= thresholds[segment] and (before < 0 or state.takes[before] >= 0)
-        state.takes[segment] = min(queued, thresholds[segment]) if joins else _NEVER
+            joins = segment.queued >= threshold and (
+                segment.before < 0 or state.segments[segment.before].takes >= 0
+            )
+        segment.takes = min(segment.queued, threshold) if joins else _NEVER
         any_joins = any_joins or joins
     return any_joins
 
@@ -181,23 +151,23 @@ def _invite(state: Waiting, thresholds: IntArray) -> bool:
 @compiled
 def _fit(state: Waiting, memory: int) -> bool:
     """Take in only as many prompts as fit; tells whether the batch then fits and is not empty."""
-    room = memory - state.counters[_USAGE]
     moving = 0
-    for segment in range(len(state.takes)):  # one token for each that has been prefilled
-        if state.takes[segment] >= 0:
-            moving += state.inside[segment]
-            if state.before[segment] >= 0:
-                moving += state.takes[segment]
-    room -= moving
-    for segment in range(len(state.takes)):
-        if state.takes[segment] > 0 and state.before[segment] < 0:
+    for segment in state.segments:  # one token for each that has been prefilled
+        if segment.takes >= 0:
+            moving += segment.inside
+            if segment.before >= 0:
+                moving += segment.takes
+    room = memory - state.now[0].usage - moving
+    for place in range(len(state.segments)):
+        segment = state.segments[place]
+        if segment.takes > 0 and segment.before < 0:
             taken = 0
-            request = state.heads[segment]
-            while taken < state.takes[segment] and state.prompts[request] + 1 <= room:
-                room -= state.prompts[request] + 1
-                request = state.following[request]
+            index = state.lists[place].head
+            while taken < segment.takes and state.requests[index].prompt + 1 <= room:
+                room -= state.requests[index].prompt + 1
+                index = state.requests[index].following
                 taken += 1
-            state.takes[segment] = taken
+            segment.takes = taken
             moving += taken
     return room >= 0 and moving > 0
 
@@ -205,125 +175,126 @@ def _fit(state: Waiting, memory: int) -> bool:
 @compiled
 def _take_in(state: Waiting, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
     """Let those taken in enter their segments, and run the batch if the clock can time it."""
+    now = state.now[0]
     prefill = entered = decodes = resident = squares = 0
-    for segment in range(len(state.takes)):
-        takes = state.takes[segment]
-        if takes < 0:
+    for place in range(len(state.segments)):
+        segment = state.segments[place]
+        if segment.takes < 0:
             continue
-        decodes += state.inside[segment]
-        resident += state.tokens[segment]
-        for _ in range(takes):
-            request = state.heads[segment]
-            _unlink(state, request, _NONE)
-            state.queued[segment] -= 1
-            held = state.prompts[request] + state.made[request]
-            if state.admitted[request] < 0:
-                state.counters[_ADMITTED] += 1
-                state.admitted[request] = state.counters[_ADMITTED]
-                state.first[request] = log.state[0]
-                state.counters[_USAGE] += held
-            if held > state.prompts[request] or held == 0:
+        decodes += segment.inside
+        resident += segment.tokens
+        for _ in range(segment.takes):
+            index = state.lists[place].head
+            request = state.requests[index]
+            _unlink(state, index, _NONE)
+            segment.queued -= 1
+            held = request.prompt + request.made
+            if request.admitted < 0:
+                now.admitted += 1
+                request.admitted = now.admitted
+                request.first = log.state[0]
+                now.usage += held
+            if held > request.prompt or held == 0:
                 decodes += 1
                 resident += held
             else:
                 entered += 1
                 prefill += held
                 squares += held * held
-            stay = min(state.length[segment], state.outputs[request] - state.made[request])
-            state.stay[request] = stay
-            leaves = (state.turn[segment] + stay) % state.turns[segment]
-            _append(state, state.ring[segment] + leaves, request)
-            state.inside[segment] += 1
-            state.tokens[segment] += held
+            request.stay = min(segment.length, request.output - request.made)
+            leaves = (segment.turn + request.stay) % segment.turns
+            _append(state, segment.ring + leaves, index)
+            segment.inside += 1
+            segment.tokens += held
         # All inside make a token.
-        state.turn[segment] += 1
-        state.tokens[segment] += state.inside[segment]
-        state.counters[_USAGE] += state.inside[segment]
+        segment.turn += 1
+        segment.tokens += segment.inside
+        now.usage += segment.inside
     held = prefill + entered + resident + decodes
-    return add_batch(log, timer, prefill, decodes, resident, squares, held, state.counters[_USAGE])
+    return add_batch(log, timer, prefill, decodes, resident, squares, held, now.usage)
 
 
 @compiled
-def _let_leave(state: Waiting, segment: int, row: int) -> None:
+def _let_leave(state: Waiting, segment: Records, row: int) -> None:
     """After a batch: what has passed the segment is complete or queues for the next one."""
-    place = state.ring[segment] + state.turn[segment] % state.turns[segment]
-    while state.heads[place] >= 0:
-        request = state.heads[place]
-        _unlink(state, request, _NONE)
-        state.made[request] += state.stay[request]
-        state.stay[request] = 0
-        held = state.prompts[request] + state.made[request]
-        state.inside[segment] -= 1
-        state.tokens[segment] -= held
-        if state.made[request] == state.outputs[request]:
-            state.last[request] = row
-            state.counters[_USAGE] -= held
+    place = segment.ring + segment.turn % segment.turns
+    while state.lists[place].head >= 0:
+        index = state.lists[place].head
+        request = state.requests[index]
+        _unlink(state, index, _NONE)
+        request.made += request.stay
+        request.stay = 0
+        held = request.prompt + request.made
+        segment.inside -= 1
+        segment.tokens -= held
+        if request.made == request.output:
+            request.last = row
+            state.now[0].usage -= held
         else:
-            following = state.after[segment]
-            _append(state, following, request)
-            state.queued[following] += 1
+            _append(state, segment.after, index)
+            state.segments[segment.after].queued += 1
 
 
 @compiled
 def _preempt_latest(state: Waiting) -> None:
     """Let the request admitted last lose all its tokens; it queues again in front."""
-    latest = _NONE
-    for request in range(state.counters[_RELEASED]):
-        holds = state.admitted[request] >= 0 and state.last[request] < 0
-        if holds and (latest < 0 or state.admitted[request] > state.admitted[latest]):
-            latest = request
-    place, made = state.place[latest], state.made[latest]
-    segments = len(state.takes)
-    if place < segments:
-        state.queued[place] -= 1
+    latest, admitted = _NONE, 0
+    for index in range(state.now[0].released):
+        request = state.requests[index]
+        if request.last < 0 and request.admitted > admitted:
+            latest, admitted = index, request.admitted
+    request = state.requests[latest]
+    place, made = request.place, request.made
+    if place < len(state.segments):
+        state.segments[place].queued -= 1
     else:
-        segment = np.searchsorted(state.ring, place, side="right") - 1
+        number = len(state.segments) - 1
+        while state.segments[number].ring > place:
+            number -= 1
+        segment = state.segments[number]
         # Its place tells how many turns it has still to go.
-        turns = state.turns[segment]
-        left = (place - state.ring[segment] - state.turn[segment]) % turns
-        made += state.stay[latest] - left
-        state.inside[segment] -= 1
-        state.tokens[segment] -= state.prompts[latest] + made
-    before = _NONE
-    request = state.heads[place]
-    while request != latest:
-        before = request
-        request = state.following[request]
+        made += request.stay - (place - segment.ring - segment.turn) % segment.turns
+        segment.inside -= 1
+        segment.tokens -= request.prompt + made
+    before, index = _NONE, state.lists[place].head
+    while index != latest:
+        before, index = index, state.requests[index].following
     _unlink(state, latest, before)
-    state.counters[_USAGE] -= state.prompts[latest] + made
-    state.preempted[latest] += 1
-    state.lost[latest] += made
-    state.made[latest] = state.stay[latest] = 0
-    state.admitted[latest] = _NEVER
-    entrance = state.entrance[latest]
-    state.following[latest] = state.heads[entrance]
-    state.heads[entrance] = latest
-    if state.tails[entrance] < 0:
-        state.tails[entrance] = latest
-    state.place[latest] = entrance
-    state.queued[entrance] += 1
+    state.now[0].usage -= request.prompt + made
+    request.preempted += 1
+    request.lost += made
+    request.made = request.stay = 0
+    request.admitted = _NEVER
+    request.place = request.entrance
+    queue = state.lists[request.entrance]
+    request.following, queue.head = queue.head, latest
+    if queue.tail < 0:
+        queue.tail = latest
+    state.segments[request.entrance].queued += 1
 
 
 @compiled
-def _append(state: Waiting, place: int, request: int) -> None:
+def _append(state: Waiting, place: int, index: int) -> None:
     """Add a request at the end of a list."""
-    if state.heads[place] < 0:
-        state.heads[place] = request
+    ends = state.lists[place]
+    if ends.head < 0:
+        ends.head = index
     else:
-        state.following[state.tails[place]] = request
-    state.tails[place] = request
-    state.following[request] = _NONE
-    state.place[request] = place
+        state.requests[ends.tail].following = index
+    ends.tail = index
+    state.requests[index].following = _NONE
+    state.requests[index].place = place
 
 
 @compiled
-def _unlink(state: Waiting, request: int, before: int) -> None:
+def _unlink(state: Waiting, index: int, before: int | np.int64) -> None:
     """Take a request out of its list, given the one before it there."""
-    place, following = state.place[request], state.following[request]
+    request = state.requests[index]
+    ends = state.lists[request.place]
     if before < 0:
-        state.heads[place] = following
+        ends.head = request.following
     else:
-        state.following[before] = following
-    if following < 0:
-        state.tails[place] = before
-    state.place[request] = _NONE
+        state.requests[before].following = request.following
+    if request.following < 0:
+        ends.tail = before
+    request.place = _NONE

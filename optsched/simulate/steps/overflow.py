@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled
-from optsched.simulate.seconds.batches import add_batch, enlarged, is_full
+from optsched.simulate.seconds.batches import add_batch, with_room
 from optsched.simulate.steps.preemption import log_attempt, random_rank
 
 if TYPE_CHECKING:
@@ -120,8 +120,7 @@ def run_to_threshold(
                 return attempts[:, :logged].copy(), 0, log, COMPLETE, now, 0.0, none
             log.now[0] = arrivals[released]
             continue
-        if is_full(log):
-            log = enlarged(log)
+        log = with_room(log)
         usage = held + active
         decodes, resident = active - entered, held - prefill
         if now >= until or not add_batch(

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
-from optsched.simulate.seconds.batches import add_batch, enlarged, is_full
+from optsched._internal.compiled import compiled
+from optsched.simulate.seconds.batches import add_batch, with_room
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -257,8 +257,7 @@ def run_planned(
                 return ended[:, :logged].copy(), 0, log
             log.now[0] = arrivals[released]
             continue
-        if is_full(log):
-            log = enlarged(log)
+        log = with_room(log)
         usage = held + active
         decodes, resident = active - entered, held - prefill
         if log.now[0] >= until or not add_batch(

@@ -10,7 +10,8 @@ import optsched
 from optsched.clock import UNIT, FunctionClock, LinearClock, affine, get_clock
 from optsched.policies import get_policy
 from optsched.policies.wait import Queues
-from optsched.simulate.seconds.admission import run_batches, run_by_priority
+from optsched.simulate.seconds.admission import admit_on_clock
+from optsched.simulate.seconds.batches import Requests
 from optsched.simulate.seconds.serving import CHUNKED, MIXED, PREFILL_FIRST, Limits, serve
 from optsched.simulate.seconds.waiting import serve_waiting
 
@@ -66,8 +67,8 @@ def test_admission_agrees_with_the_literal_simulator(skip):
         clock = CLOCKS[case % len(CLOCKS)]
         priority = rng.permutation(len(prompts))
         until = np.inf if rng.random() < 0.7 else float(arrivals.mean())
-        starts, log = run_by_priority(
-            prompts, outputs, arrivals, memory, priority, clock, skip=skip, until=until
+        starts, log = admit_on_clock(
+            Requests(prompts, arrivals, outputs, memory), priority, clock, skip=skip, until=until
         )
         requests = requests_of(prompts, outputs, arrivals)
         outcome = run(requests, clock, admission(requests, memory, priority, skip), until)
@@ -82,11 +83,10 @@ def test_the_unit_clock_gives_the_schedule_in_steps(policy):
     for seed in range(25):
         instance = optsched.family("mixed", n=30, seed=seed, memory=100, rate=0.3)
         chosen = get_policy(policy)
-        arguments = (instance.prompts, instance.outputs, instance.arrivals * 1.0, instance.memory)
-        if policy == "sorted-f":
-            starts, log = run_batches(*arguments, chosen.selector(instance), UNIT)
-        else:
-            starts, log = run_by_priority(*arguments, chosen.order(instance), UNIT)
+        arrivals = instance.arrivals * 1.0
+        requests = Requests(instance.prompts, arrivals, instance.outputs, instance.memory)
+        of = chosen.selector if policy == "sorted-f" else chosen.order
+        starts, log = admit_on_clock(requests, of(instance), UNIT)
         assert np.array_equal(log.spans[starts, 0], optsched.run(instance, policy).schedule.starts)
 
 
@@ -102,7 +102,7 @@ def test_engines_agree_with_the_literal_simulator(how, name):
         most = int(rng.integers(1, 6))
         tokens = int(rng.integers(most, 30))
         limits = Limits(memory, most, tokens)
-        state, log = serve(prompts, outputs, arrivals, clock, how, limits)
+        state, log = serve(Requests(prompts, arrivals, outputs, memory), clock, how, limits)
         requests = requests_of(prompts, outputs, arrivals)
         outcome = run(requests, clock, engine(requests, memory, name, most, tokens))
         assert_same_times(log, state.first, state.last, outcome)
@@ -139,7 +139,7 @@ def test_thresholds_agree_with_the_literal_simulator():
             levels[1] = levels[0]
         changes = np.array([0.0, float(arrivals.mean())])
         queues = Queues(entrance, before, length, changes, levels)
-        state, log = serve_waiting(prompts, outputs, arrivals, memory, clock, queues)
+        state, log = serve_waiting(Requests(prompts, arrivals, outputs, memory), clock, queues)
         requests = requests_of(prompts, outputs, arrivals)
         decide = thresholds(
             requests,
@@ -170,7 +170,7 @@ def test_the_example_of_nested_wait():
         changes=np.zeros(1),
         thresholds=np.array([[3, 3]]),
     )
-    state, log = serve_waiting(prompts, outputs, arrivals, 100, UNIT, queues, until=15)
+    state, log = serve_waiting(Requests(prompts, arrivals, outputs, 100), UNIT, queues, until=15)
     assert log.spans[:, 0].tolist() == [1, 7, 14]
     served = {row: (np.flatnonzero(state.last == row) + 1).tolist() for row in range(3)}
     assert served == {0: [1, 2], 1: [4], 2: [3, 5, 9]}

@@ -8,7 +8,8 @@ import pytest
 from optsched.clock import affine
 from optsched.models.fluid.equilibrium import equilibrium
 from optsched.policies.wait import Queues
-from optsched.simulate.seconds.admission import run_by_priority
+from optsched.simulate.seconds.admission import admit_on_clock
+from optsched.simulate.seconds.batches import Requests
 from optsched.simulate.seconds.waiting import serve_waiting
 from optsched.workloads.request_types import RequestTypes
 
@@ -38,7 +39,8 @@ def test_the_equilibrium_is_what_a_simulation_settles_at(load, lengths):
     came = np.bincount(kinds[times >= warm_up], minlength=len(types)) / (seconds - warm_up)
     expected = equilibrium(types.with_rates(came), clock)
     order = np.arange(len(times))
-    starts, log = run_by_priority(prompts[kinds], outputs[kinds], times, 10**9, order, clock)
+    requests = Requests(prompts[kinds], times, outputs[kinds], 10**9)
+    starts, log = admit_on_clock(requests, order, clock)
     begin, end = log.spans.T
     settled = (begin >= warm_up) & (end <= seconds)
     lasting = (end - begin)[settled]
@@ -56,11 +58,8 @@ def backlogs(seconds, constant, seeds):
     for seed in seeds:
         times, _ = poisson([1000.0], seconds, np.random.default_rng(seed))
         ones = np.ones(len(times), dtype=np.int64)
-        hall, _ = serve_waiting(
-            9 * ones,
-            11 * ones,
-            times,
-            10**6,
+        served, _ = serve_waiting(
+            Requests(9 * ones, times, 11 * ones, 10**6),
             affine(constant, 2.7e-7),
             Queues(
                 entrance=0 * ones,
@@ -71,7 +70,7 @@ def backlogs(seconds, constant, seeds):
             ),
             until=seconds,
         )
-        found.append(int((hall.last < 0).sum()))
+        found.append(int((served.last < 0).sum()))
     return np.mean(found)
 
 

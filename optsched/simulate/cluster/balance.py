@@ -1,0 +1,112 @@
+"""Routing by least imbalance over a window (BF-IO), step by step; compiled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._internal.compiled import compiled
+from optsched.simulate.cluster.rules import keep_to_memory, open_space, waiting_sizes
+from optsched.simulate.cluster.state import NONE, admit, advance, reveal, seen_loads
+from optsched.solvers.balance.kernels import UNLIMITED, assign, search_deficit
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import IntArray
+    from optsched.simulate.cluster.state import Columns, Settings, State
+
+GAINED = 7.5  # fitted, as `window_scale` of `BalanceRouting` is
+
+
+@compiled
+def run_balanced(state: State, settings: Settings, columns: Columns, revealing: bool) -> int:
+    """Run so many steps, or until all requests are done; return the number of steps that ran."""
+    for row in range(len(columns.waiting)):
+        waiting = reveal(state, revealing)
+        if waiting == NONE:
+            return row
+        if waiting > 0:
+            admit(state, settings, _balance(state, settings))
+        advance(state, columns, row)
+    return len(columns.waiting)
+
+
+@compiled
+def run_balanced_in_memory(
+    state: State, settings: Settings, columns: Columns, revealing: bool
+) -> int:
+    """Do as `run_balanced` where the memory of workers is limited."""
+    for row in range(len(columns.waiting)):
+        waiting = reveal(state, revealing)
+        if waiting == NONE:
+            return row
+        if waiting > 0:
+            chosen = _balance(state, settings)
+            keep_to_memory(state, settings, chosen)
+            admit(state, settings, chosen)
+        advance(state, columns, row)
+    return len(columns.waiting)
+
+
+@compiled
+def run_by_deficit(state: State, settings: Settings, columns: Columns, revealing: bool) -> int:
+    """Do as `run_balanced` with the exact solution of every step, in limited memory or not."""
+    for row in range(len(columns.waiting)):
+        waiting = reveal(state, revealing)
+        if waiting == NONE:
+            return row
+        if waiting > 0:
+            space = open_space(state, settings)
+            loads = space.loads.copy().reshape((-1, 1))
+            chosen = search_deficit(loads, space.slots, waiting_sizes(state))[0]
+            if settings.limited:
+                keep_to_memory(state, settings, chosen)
+            admit(state, settings, chosen)
+        advance(state, columns, row)
+    return len(columns.waiting)
+
+
+@compiled
+def _balance(state: State, settings: Settings) -> IntArray:
+    """Solve the step program, exactly as many admissions as there is room for."""
+    lookahead = _window(state, settings)
+    loads = seen_loads(state, lookahead)
+    sizes, slots = waiting_sizes(state), open_space(state, settings).slots
+    growth = state.growth[: lookahead + 1].copy()
+    if settings.instant:
+        for place in range(len(slots)):
+            worker = state.workers[place]
+            for ahead in range(lookahead + 1):
+                loads[place, ahead] += worker.queue_tokens + worker.queue_length * growth[ahead]
+    bonus = np.zeros(len(sizes), dtype=np.int64)
+    if not settings.patient:
+        _add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
+    memory = np.full(len(slots), UNLIMITED)
+    return assign(loads, slots, sizes, growth, state.slowness, bonus, memory, settings.rounds)
+
+
+@compiled
+def _window(state: State, settings: Settings) -> int:
+    """Return the number of steps to look ahead now."""
+    now = state.now[0]
+    if settings.adaptive == 0.0:
+        return settings.lookahead
+    if now.done == 0:
+        return 0
+    between = now.made / now.done * len(state.workers) / state.workers.slots.sum()
+    gained = now.done_gains / max(1, now.done_sizes)
+    wanted = settings.adaptive * (1 + GAINED * gained) * between
+    return int(max(0.0, min(float(settings.lookahead), wanted + 0.5)))
+
+
+@compiled
+def _add_bonus(state: State, sizes: IntArray, cost: int, bonus: IntArray) -> None:
+    """Say what admission of each waiting request is worth beyond balance, by its wait."""
+    largest = 0
+    for size in sizes:
+        largest = max(largest, size)
+    for position in range(len(sizes)):
+        request = state.requests[state.waiting[position]]
+        if request.patience > 0:
+            share = (state.now[0].step - request.revealed) / request.patience
+            bonus[position] = np.int64(float(cost * largest) * share * share)
