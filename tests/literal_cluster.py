@@ -15,14 +15,15 @@ def profile(prompt, output, drift):
 class LiteralCluster:
     """Steps a cluster by lists and sums; `choose` says where each waiting request goes."""
 
-    def __init__(self, requests, slots, memory, reveal, choose):
+    def __init__(self, requests, slots, memory, reveal, choose, duration=None):
         # A request is a dictionary: profile, arrival, reserved, and what happens to it.
         self.requests = requests
         self.slots = slots
         self.memory = memory
         self.reveal = reveal
         self.choose = choose
-        self.step = 0
+        self.duration = duration  # of a step, from its loads, where arrivals are in seconds
+        self.step = self.time = 0
         self.waiting = []
         self.active = [[] for _ in slots]
         self.loads = []
@@ -52,6 +53,16 @@ class LiteralCluster:
         self.active[worker].append(i)
         self.waiting.remove(i)
 
+    def pass_time(self):
+        """Add a step, or its seconds: an idle cluster sleeps until the next request arrives."""
+        to_come = [request["arrival"] for request in self.requests if "revealed" not in request]
+        if self.duration is None:
+            self.time += 1
+        elif self.waiting or any(self.active) or not to_come:
+            self.time += self.duration(self.loads[-1])
+        else:
+            self.time = to_come[0]
+
     def run(self, limit):
         """Run until all is done or so many steps."""
         while self.step < limit and any("end" not in request for request in self.requests):
@@ -59,7 +70,7 @@ class LiteralCluster:
                 if (
                     len(self.waiting) < self.reveal
                     and "revealed" not in request
-                    and request["arrival"] <= self.step
+                    and request["arrival"] <= self.time
                 ):
                     request["revealed"] = self.step
                     self.waiting.append(i)
@@ -69,6 +80,7 @@ class LiteralCluster:
                 assert self.unreserved(worker) >= 0
             self.loads.append([self.load(g, self.step) for g in range(len(self.slots))])
             self.waiting_after.append(len(self.waiting))
+            self.pass_time()
             self.step += 1
             for worker, running in enumerate(self.active):
                 for i in running:

@@ -8,7 +8,7 @@ import click
 
 import optsched
 from optsched.cli.common import INTERRUPTED, Finished, Output, check_writable, take
-from optsched.cli.options import HTML, READING, Numbers, command, flag, option, read_instance
+from optsched.cli.options import HTML, READING, TICK, Numbers, command, flag, option, read_instance
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ _WHOLE = Numbers(int)
     ),
     option("--seeds N", 1, "Traces drawn from a family; all policies run on the same ones."),
     HTML,
-    READING,
+    [each for each in READING if each.name != "seconds_per_step"],  # seconds stay seconds
     runs=(
         "cluster trace.csv --workers 2 --slots 4",
         "cluster family:lognormal,n=600 --workers 4 --slots 16 --steps 200 --html report.html",
@@ -84,7 +84,7 @@ def cluster(output: Output, html: str | None, warm_up: int | None, **options: An
         **take(options, "workers", "slots", "overhead_s", "seconds_per_token", "slowness", "memory")
     )
     chosen = _routings(**take(options, "policies", "lookahead", "patience"))
-    names = ("trace", "seed", "seeds", "limit", "seconds_per_step", "skip_invalid")
+    names = ("trace", "seed", "seeds", "limit", "skip_invalid")
     traces = _traces(output, **take(options, *names))
     count = len(chosen) * len(traces)
     comparison: ClusterComparison | None = None
@@ -142,6 +142,7 @@ def _traces(output: Output, trace: str, seed: int, seeds: int, **how: Any) -> li
         )
     names = [trace] if one else [f"{trace},seed={seed + number}" for number in range(seeds)]
     # The memory of an instance is that of one worker alone; here the cluster has its own.
+    how["seconds_per_step"] = TICK
     return [read_instance(output, name, None if family else MAX_TOKENS, **how) for name in names]
 
 

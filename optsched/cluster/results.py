@@ -49,6 +49,9 @@ class ClusterRun(Run):
         :math:`\sum_g L_g` by step, tokens.
     active, waiting
         Running requests, and requests that wait after admission, by step.
+    step_seconds
+        Length :math:`\Delta t` of each step (BF-IO Eq. 6). Where arrivals are in seconds, an idle
+        step lasts until the next one.
     watt
         Power of all workers, by step.
     loads
@@ -70,6 +73,7 @@ class ClusterRun(Run):
     total_load: IntArray
     active: IntArray
     waiting: IntArray
+    step_seconds: FloatArray
     watt: FloatArray
     loads: IntArray | None
     lookahead: int | None
@@ -107,12 +111,6 @@ class ClusterRun(Run):
         return self.cluster.workers * self.max_work - self.total_work
 
     @cached_property
-    def step_seconds(self) -> FloatArray:
-        r"""Length :math:`\Delta t` of each step (BF-IO Eq. 6), shape (K,)."""
-        work = self.max_work.astype(np.float64)
-        return self.cluster.overhead_s + self.cluster.seconds_per_token * work
-
-    @cached_property
     def times(self) -> FloatArray:
         """Seconds at the start of each step, and at the end of the last; shape (K + 1,)."""
         return np.concatenate([[0.0], np.cumsum(self.step_seconds)])
@@ -147,10 +145,17 @@ class ClusterRun(Run):
         return np.where(self.completed, self.times[self.completions], np.nan)
 
     @property
+    def arrived_s(self) -> FloatArray:
+        """Second at which each request arrived, or its step of arrival began; shape (n,)."""
+        arrivals, seconds = self.instance.arrivals, self.instance.seconds_per_step
+        if seconds is not None:
+            return arrivals.astype(np.float64) * seconds
+        return self.times[np.minimum(arrivals, self.steps)]
+
+    @property
     def latencies(self) -> FloatArray:
-        """Seconds from the step of arrival to the end; not a number where unfinished."""
-        arrived = self.times[np.minimum(self.instance.arrivals, self.steps)]
-        return self.finished_s - arrived
+        """Seconds from arrival to the end; not a number where unfinished."""
+        return self.finished_s - self.arrived_s
 
     @property
     def unfinished(self) -> int:
@@ -183,12 +188,18 @@ class ClusterRun(Run):
             step than it has slots.
         """
         found: list[Violation] = []
-        arrivals = self.instance.arrivals
         begun = self.starts >= 0
-        for request in np.flatnonzero(begun & (self.starts < arrivals)).tolist():
+        usages: FloatArray | IntArray = self.starts
+        limits: FloatArray | IntArray = self.instance.arrivals
+        if self.instance.seconds_per_step is not None:
+            # Seconds are sums over all steps, and rounded as such.
+            usages, limits = self.started_s + 1e-9 * self.makespan, self.arrived_s
+        for request in np.flatnonzero(begun & (usages < limits)).tolist():
             label, step = self.instance.label(request), int(self.starts[request])
-            limit = int(arrivals[request])
-            found.append(Violation("arrival", request, label, step, step, limit, step))
+            usage, limit = usages[request].item(), limits[request].item()
+            text = f"request {label} starts at {usage:g} s but arrives at {limit:g} s"
+            text = "" if isinstance(limit, int) else text
+            found.append(Violation("arrival", request, label, step, usage, limit, step, text))
         slots = self.cluster.per_worker("slots")
         for worker in range(self.cluster.workers):
             there = begun & (self.workers == worker)
@@ -310,6 +321,7 @@ class ClusterRun(Run):
                 "start": self.starts,
                 "worker": self.workers,
                 "completion": self.completions,
+                "arrived_s": self.arrived_s,
                 "started_s": self.started_s,
                 "finished_s": self.finished_s,
             }

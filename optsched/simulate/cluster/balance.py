@@ -27,7 +27,7 @@ def run_balanced(state: State, settings: Settings, columns: Columns, revealing: 
             return row
         if waiting > 0:
             admit(state, settings, _balance(state, settings))
-        advance(state, columns, row)
+        advance(state, settings, columns, row)
     return len(columns.waiting)
 
 
@@ -44,7 +44,7 @@ def run_balanced_in_memory(
             chosen = _balance(state, settings)
             keep_to_memory(state, settings, chosen)
             admit(state, settings, chosen)
-        advance(state, columns, row)
+        advance(state, settings, columns, row)
     return len(columns.waiting)
 
 
@@ -62,7 +62,7 @@ def run_by_deficit(state: State, settings: Settings, columns: Columns, revealing
             if settings.limited:
                 keep_to_memory(state, settings, chosen)
             admit(state, settings, chosen)
-        advance(state, columns, row)
+        advance(state, settings, columns, row)
     return len(columns.waiting)
 
 

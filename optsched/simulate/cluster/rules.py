@@ -29,7 +29,7 @@ def run_in_turn(state: State, settings: Settings, columns: Columns, revealing: b
             return row
         if waiting > 0:
             admit(state, settings, _in_turn(state, settings))
-        advance(state, columns, row)
+        advance(state, settings, columns, row)
     return len(columns.waiting)
 
 
@@ -164,7 +164,7 @@ def run_longest_first(state: State, settings: Settings, columns: Columns, reveal
             return row
         if waiting > 0:
             admit(state, settings, _longest_first(state, settings))
-        advance(state, columns, row)
+        advance(state, settings, columns, row)
     return len(columns.waiting)
 
 

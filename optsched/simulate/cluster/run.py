@@ -71,7 +71,14 @@ def run_cluster(
     # Another source of randomness than that of a workload of the same seed.
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
     state = _state(instance, cluster, routing, gains, rng, options)
-    kernel, settings = _kernel(routing, cluster, lookahead, options.dispatch == "instant")
+    settings = states.Settings(
+        lookahead=lookahead,
+        instant=options.dispatch == "instant",
+        timed=instance.seconds_per_step is not None,
+        overhead_s=cluster.overhead_s,
+        seconds_per_token=cluster.seconds_per_token,
+    )
+    kernel, settings = _kernel(routing, cluster, settings)
     parts = []
     for steps, revealing in ((options.steps, True), (None, False)):
         if revealing or (options.drain and options.steps is not None):
@@ -103,7 +110,7 @@ def _check(instance: Instance, cluster: Cluster, routing: Routing, options: Clus
         raise InstanceError(f"steps is {steps}, but a run has at least 1")
     if reveal is not None and reveal < 1:
         raise InstanceError(f"reveal is {reveal}, but the router must see at least 1 request")
-    if instance.arrivals[-1] > LAST_ARRIVAL:
+    if instance.seconds_per_step is None and instance.arrivals[-1] > LAST_ARRIVAL:
         raise InstanceError(
             f"the last request arrives at step {instance.arrivals[-1]:,}, but at most "
             f"{LAST_ARRIVAL:,} are run; make the steps longer or cut the trace"
@@ -165,12 +172,13 @@ def _state(
     loads = np.zeros((workers, span), dtype=np.int64)
     return states.State(
         now=records(1, states.NOW),
+        time=np.zeros(1),
+        arrivals=instance.arrivals.astype(np.float64) * (instance.seconds_per_step or 1.0),
         requests=records(
             n,
             states.REQUEST,
             size=gains.sizes,
             output=instance.outputs,
-            arrival=instance.arrivals,
             reserved=reserved,
             patience=_patience(routing, n),
             first=gains.first,
@@ -207,12 +215,9 @@ def _patience(routing: Routing, n: int) -> IntArray | int:
     return patience
 
 
-def _kernel(
-    routing: Routing, cluster: Cluster, lookahead: int, instant: bool
-) -> tuple[Kernel, Settings]:
-    """Return what runs the steps, compiled for no more than the policy needs."""
-    settings = states.Settings(lookahead=lookahead, instant=instant)
-    limited = cluster.memory is not None and not instant
+def _kernel(routing: Routing, cluster: Cluster, settings: Settings) -> tuple[Kernel, Settings]:
+    """Return what runs the steps, compiled for no more than the policy needs, and its settings."""
+    limited = cluster.memory is not None and not settings.instant
     if isinstance(routing, RoutingRule):
         if routing.name == "lpt":
             return rules.run_longest_first, settings
@@ -237,24 +242,24 @@ def _run(
     while left > 0:
         size = int(min(left, max(1, min(4096, _CELLS // workers))))
         loads, active = np.empty((2, size, workers), dtype=np.int64)
-        columns = states.Columns(loads, active, np.empty(size, dtype=np.int64))
+        waiting, seconds = np.empty(size, dtype=np.int64), np.empty(size)
+        columns = states.Columns(loads, active, waiting, seconds)
         ran = kernel(state, settings, columns, revealing)
-        yield states.Columns(*(column[:ran] for column in columns))
+        yield states.Columns(loads[:ran], active[:ran], waiting[:ran], seconds[:ran])
         left = left - ran if ran == size else 0
 
 
 def _summed(cluster: Cluster, columns: states.Columns, keep_loads: bool) -> dict[str, Any]:
     """Return what a run keeps of its steps."""
     work = columns.loads * cluster.per_worker("slowness")
-    most = work.max(axis=1)
-    seconds = cluster.overhead_s + cluster.seconds_per_token * most
     return {
-        "max_work": most,
+        "step_seconds": columns.seconds,
+        "max_work": work.max(axis=1),
         "total_work": work.sum(axis=1),
         "total_load": columns.loads.sum(axis=1),
         "active": columns.active.sum(axis=1),
         "waiting": columns.waiting,
-        "watt": cluster.power.watt(work, columns.active, seconds),
+        "watt": cluster.power.watt(work, columns.active, columns.seconds),
         **({"loads": columns.loads} if keep_loads else {}),
     }
 
@@ -277,7 +282,7 @@ def _run_asking(
                     "workers are empty, and sees nothing more until it does"
                 )
             states.admit(state, settings, chosen)
-        states.advance(state, columns, row)
+        states.advance(state, settings, columns, row)
     return len(columns.waiting)
 
 

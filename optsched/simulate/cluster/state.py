@@ -33,12 +33,17 @@ class Settings(NamedTuple):
     instant: bool = False  # whether requests are bound to a worker's queue when revealed
     limited: bool = False  # whether workers' memory is
     patient: bool = True  # whether no wait is limited
+    timed: bool = False  # whether requests arrive at seconds, not at steps
+    overhead_s: float = 0.0
+    seconds_per_token: float = 0.0
 
 
 class State(NamedTuple):
     """The cluster between two steps: G workers, n requests, R of them in view, T steps ahead."""
 
     now: Records  # (1,), counters
+    time: FloatArray  # (1,), of the step that comes, in the unit of arrivals: seconds, or steps
+    arrivals: FloatArray  # (n,)
     requests: Records  # (n,)
     workers: Records  # (G,)
     slowness: IntArray  # (G,)
@@ -53,7 +58,7 @@ class State(NamedTuple):
 
 NOW = ("step", "revealed", "waiting", "queued", "turn", "made", "done", "done_sizes", "done_gains")
 REQUEST = (
-    *("size", "output", "arrival", "reserved", "patience"),
+    *("size", "output", "reserved", "patience"),
     *("first", "last"),  # place of its gains at age 0, and the age from which they stay the same
     *("alarm", "end", "false_alarm", "false_end"),  # as of `Predictor.alarms`
     *("revealed", "start", "worker"),
@@ -70,6 +75,7 @@ class Columns(NamedTuple):
     loads: IntArray  # (K, G)
     active: IntArray  # (K, G)
     waiting: IntArray  # (K,)
+    seconds: FloatArray  # (K,)
 
 
 @compiled
@@ -82,7 +88,7 @@ def reveal(state: State, revealing: bool) -> int:
         revealing
         and now.waiting + now.queued < in_view
         and now.revealed < len(requests)
-        and requests[now.revealed].arrival <= now.step
+        and state.arrivals[now.revealed] <= state.time[0]
     ):
         requests[now.revealed].revealed = now.step
         state.waiting[now.waiting] = now.revealed
@@ -213,17 +219,28 @@ def admit(state: State, settings: Settings, chosen: IntArray) -> None:
 
 
 @compiled
-def advance(state: State, columns: Columns, row: int) -> None:
+def advance(state: State, settings: Settings, columns: Columns, row: int) -> None:
     """Record a step, pass the barrier, and free what has ended."""
     now, requests, workers = state.now[0], state.requests, state.workers
     length = len(state.lists)
     place = now.step % length
+    before, most = now.made, 0
     for worker in range(len(workers)):
-        columns.loads[row, worker] = state.loads[worker, place]
+        load = state.loads[worker, place]
+        most = max(most, state.slowness[worker] * load)
+        columns.loads[row, worker] = load
         columns.active[row, worker] = workers[worker].active
         now.made += workers[worker].active
         state.loads[worker, place] = 0
     columns.waiting[row] = now.waiting + now.queued
+    columns.seconds[row] = settings.overhead_s + settings.seconds_per_token * most
+    if not settings.timed:
+        state.time[0] += 1
+    elif now.made > before or columns.waiting[row] > 0 or now.revealed == len(requests):
+        state.time[0] += columns.seconds[row]
+    else:  # an idle cluster sleeps until the next request arrives
+        columns.seconds[row] = state.arrivals[now.revealed] - state.time[0]
+        state.time[0] = state.arrivals[now.revealed]
     if state.believed.shape[1]:
         state.believed[:, place] = 0
     now.step += 1

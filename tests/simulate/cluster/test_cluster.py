@@ -34,7 +34,10 @@ def small_case(rng, *, equal=False):
     prompts, outputs = rng.integers(0, 30, n), rng.integers(1, 8, n)
     arrivals = np.sort(rng.integers(0, 12, n)) if rng.random() < 0.5 else None
     upper = outputs + rng.integers(0, 4, n) if rng.random() < 0.5 else None
-    instance = Instance(prompts, outputs, 10**6, arrivals, output_upper=upper)
+    seconds = None if rng.random() < 0.5 else 7.3
+    instance = Instance(
+        prompts, outputs, 10**6, arrivals, output_upper=upper, seconds_per_step=seconds
+    )
     drift = [1, 1, 0, 3, [2, 0, 5]][rng.integers(5)]
     slowness = 1 if equal or rng.random() < 0.5 else rng.integers(1, 4, workers).tolist()
     memory = None
@@ -56,7 +59,7 @@ def literal(instance, cluster, options, choose):
     requests = [
         {
             "profile": profile(int(prompt), int(output), options["drift"]),
-            "arrival": int(arrival),
+            "arrival": arrival * (instance.seconds_per_step or 1),
             "reserved": reserved(instance, i, options["drift"]),
         }
         for i, (prompt, output, arrival) in enumerate(
@@ -66,7 +69,14 @@ def literal(instance, cluster, options, choose):
     slots = cluster.per_worker("slots").tolist()
     memory = cluster.per_worker("memory").tolist()
     limit = options["steps"] or 10**9
-    return LiteralCluster(requests, slots, memory, options["reveal"], choose).run(limit)
+    slowness = cluster.per_worker("slowness").tolist()
+
+    def duration(loads):
+        work = [slow * load for slow, load in zip(slowness, loads, strict=True)]
+        return cluster.overhead_s + cluster.seconds_per_token * max(work)
+
+    timed = None if instance.seconds_per_step is None else duration
+    return LiteralCluster(requests, slots, memory, options["reveal"], choose, timed).run(limit)
 
 
 def assert_same(run, twin):
@@ -79,6 +89,9 @@ def assert_same(run, twin):
     assert run.starts.tolist() == column("start")
     assert run.workers.tolist() == column("worker")
     assert run.completions.tolist() == column("end")
+    assert run.check() == []
+    if twin.duration is not None:
+        assert run.makespan == pytest.approx(twin.time)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: getattr(policy, "title", policy))
@@ -364,3 +377,31 @@ class Wrong:
 def test_a_wrong_rule_is_told_what_it_did(answer, message):
     with pytest.raises(PolicyError, match=message):
         run(Instance([1, 9], [1, 3], 99), Wrong(answer), cluster=Cluster(2, 1))
+
+
+def test_arrivals_in_seconds_meet_steps_that_take_seconds():
+    """Tokens per second offered and reported agree where nothing is overloaded."""
+    rng = np.random.default_rng(5)
+    times = np.cumsum(rng.exponential(0.2, 1500))
+    prompts, outputs = rng.integers(1, 2000, 1500), rng.integers(1, 400, 1500)
+    cluster = Cluster(workers=4, slots=32, overhead_s=5e-3)
+    for tick in (0.05, 1e-6):  # what arrivals are rounded to; a step takes 6 ms
+        arrivals = np.ceil(times / tick).astype(np.int64)
+        trace = Instance(prompts, outputs, 10**6, arrivals, seconds_per_step=tick)
+        found = run(trace, "fcfs", cluster=cluster)
+        offered = outputs.sum() / times[-1]
+        assert found.metrics(warm_up=0)["throughput"] == pytest.approx(offered, rel=0.02)
+        assert found.mean_latency < 2.5  # 200 steps of 6 ms
+        assert found.makespan < times[-1] + 10
+        assert found.step_seconds.max() > 0.1  # the cluster sleeps while nothing is there
+
+
+def test_an_idle_cluster_sleeps_even_where_empty_steps_take_no_time():
+    trace = Instance([5, 5], [1, 1], 99, [0, 10**9], seconds_per_step=1.0)
+    found = run(trace, "fcfs", cluster=Cluster(1, 1, overhead_s=0, seconds_per_token=1.0))
+    assert found.step_seconds.tolist() == [5, 10**9 - 5, 5]
+    assert found.latencies.tolist() == [5, 5]
+
+
+def test_a_run_in_which_nothing_ended_can_be_printed():
+    assert "TPOT none" in str(run(Instance([1], [9], 99), "fcfs", cluster=Cluster(1, 1), steps=3))
