@@ -21,6 +21,7 @@ import numpy as np
 
 from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.heap import pop, push
+from optsched._internal.interrupts import interruptible
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -34,9 +35,11 @@ def admit_by_priority(instance: Instance, priority: IntArray) -> IntArray:
     starts = np.zeros(len(instance), dtype=np.int64)
     if arrivals[-1] == arrivals[0]:
         first = int(arrivals[0])
-        admit_in_order(prompts, outputs, instance.memory, priority, first, starts, usage, window)
+        admit = interruptible(admit_in_order, len(instance))
+        admit(prompts, outputs, instance.memory, priority, first, starts, usage, window)
     else:
-        admit_arriving(prompts, outputs, arrivals, instance.memory, priority, starts, usage, window)
+        arriving = interruptible(admit_arriving, len(instance))
+        arriving(prompts, outputs, arrivals, instance.memory, priority, starts, usage, window)
     return starts
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from optsched._internal.interrupts import interruptible
 from optsched.errors import PolicyError, is_interrupt
 from optsched.execution import Execution, Loop, Stall
 from optsched.forecasts import forecast
@@ -125,7 +126,7 @@ def run_planned(task: Task) -> Attempts:
     )
     requests, lower = requests_of(instance, clock), policy.planned(known)
     with timing(clock) as timer:
-        attempts, running, log = preemption.run_planned(
+        attempts, running, log = interruptible(preemption.run_planned, len(instance))(
             requests, lower, known.upper, rules, new_log(), timer, task.until
         )
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
@@ -143,9 +144,9 @@ def run_to_threshold(task: Task) -> Attempts:
     )
     requests = requests_of(instance, clock)
     with timing(clock) as timer:
-        attempts, running, log, outcome, since, lasted, looping = overflow.run_to_threshold(
-            requests, rules, new_log(), timer, task.until
-        )
+        attempts, running, log, outcome, since, lasted, looping = interruptible(
+            overflow.run_to_threshold, len(instance)
+        )(requests, rules, new_log(), timer, task.until)
     loop = stall = None
     if outcome == overflow.LOOPS:
         members = tuple(looping.tolist())

@@ -14,6 +14,7 @@ import numpy as np
 
 from optsched._internal.arrays import ranks_in
 from optsched._internal.compiled import compiled
+from optsched._internal.interrupts import interruptible
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.admission import earliest_start, new_usage, occupy
 from optsched.simulate.seconds.batches import (
@@ -61,15 +62,17 @@ def admit_on_clock(
 
     Their order is fixed, or a selector chooses the next ones when those before are used up.
     """
+    count = len(requests.prompts)
     selector = None if isinstance(order, np.ndarray) else order
-    fixed = order if isinstance(order, np.ndarray) else np.arange(len(requests.prompts))
+    fixed = order if isinstance(order, np.ndarray) else np.arange(count)
     worker = _new_worker(requests, fixed)
+    advance = _advance if selector else interruptible(_advance, count)
     log = new_log()
     released = chosen = 0
     done = False
     with timing(clock) as timer:
         while True:
-            log, done = _advance(worker, log, timer, until, skip, selector is not None)
+            log, done = advance(worker, log, timer, until, skip, selector is not None)
             if done:
                 break
             assert selector is not None

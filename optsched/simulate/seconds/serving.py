@@ -20,6 +20,7 @@ import numpy as np
 
 from optsched._internal.arrays import records
 from optsched._internal.compiled import compiled
+from optsched._internal.interrupts import interruptible
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing, with_room
 
@@ -70,7 +71,7 @@ def serve(
     running, counters = np.zeros(count, dtype=np.int64), np.zeros(_USAGE + 1, dtype=np.int64)
     engine = Engine(arrivals, served, new_tree(count), running, counters)
     with timing(clock) as timer:
-        log = _run(engine, new_log(), timer, how, limits, until)
+        log = interruptible(_run, count)(engine, new_log(), timer, how, limits, until)
     return served, log.finished()
 
 

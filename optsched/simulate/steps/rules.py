@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.interrupts import interruptible
 from optsched.admission import (
     admit_by_priority,
     admit_in_order,
@@ -69,7 +70,8 @@ def _ordered(instance: Instance, policy: PriorityPolicy) -> IntArray:
     if policy.rule == "skip":
         starts = np.full(len(instance), -1)
         usage = new_usage(int(instance.outputs.max()))
-        _skip(*_lengths(instance), rank, priority, instance.arrivals.copy(), _NEVER, starts, *usage)
+        skip = interruptible(_skip, len(instance))
+        skip(*_lengths(instance), rank, priority, instance.arrivals.copy(), _NEVER, starts, *usage)
         return starts
     return _admit_by_plan(instance, lambda waiting: waiting[np.argsort(rank[waiting])], skip=False)
 
