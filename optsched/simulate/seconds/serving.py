@@ -113,7 +113,7 @@ def _choose(engine: Engine, how: int, limits: Limits) -> None:
     if how == PREFILL_FIRST:
         for index in engine.running[: counters[_RUNNING]]:
             requests[index].chunk = 0
-        if _admit(engine, limits, limits.max_num_batched_tokens, False) > 0:
+        if _admit(engine, limits, limits.max_num_batched_tokens, how == CHUNKED) > 0:
             return
     preempted = _make_room(engine, limits.memory)
     left = limits.max_num_batched_tokens

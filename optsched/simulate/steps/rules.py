@@ -135,9 +135,11 @@ def _admit_by_plan(
         if skip:
             rank[waiting] = np.arange(len(waiting))
             not_before[waiting] = np.maximum(not_before[waiting], step)
-            _skip(*_lengths(instance), rank, waiting, not_before, until, starts, usage, window)
+            admit = interruptible(_skip, len(waiting))
+            admit(*_lengths(instance), rank, waiting, not_before, until, starts, usage, window)
         else:
-            usage = _backfill(*_lengths(instance), waiting, step, until, starts, usage, window)
+            plan = interruptible(_backfill, len(waiting))
+            usage = plan(*_lengths(instance), waiting, step, until, starts, usage, window)
         waiting = np.sort(waiting[starts[waiting] < 0])
     return starts
 

@@ -1,0 +1,78 @@
+"""Ctrl-C while machine code runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+from optsched import family, run
+from optsched._internal import interrupts
+from optsched._internal.compiled import compiled
+
+REQUESTS = family("uniform", n=20, seed=1, load=0.9, seconds_per_step=0.1)
+
+
+@compiled
+def turn_until_stopped(stop):
+    turns = 0
+    while stop[turns % len(stop)] == 0:
+        turns += 1
+    return turns
+
+
+def test_ctrl_c_is_heard_while_a_kernel_runs():
+    stop = np.zeros(3, dtype=np.int64)
+    turn_until_stopped(stop + 1)
+    struck = []
+
+    def strike():
+        struck.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Timer(0.2, strike).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.interruptible(turn_until_stopped, 10**6)(stop)
+        assert time.perf_counter() - struck[0] < 1
+    finally:
+        stop[:] = 1
+
+
+def test_a_kernel_returns_and_fails_as_if_it_were_called():
+    stop = np.ones(3, dtype=np.int64)
+    assert interrupts.interruptible(turn_until_stopped, 10**6)(stop) == 0
+    with pytest.raises(TypeError, match="argument"):
+        interrupts.interruptible(turn_until_stopped, 10**6)()
+
+
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    [
+        ("fcfs", {}),
+        ("area+skip", {}),
+        ("area+backfill", {}),
+        ("sorted-f+skip", {}),
+        ("a-min", {"intervals": "relative:0.5"}),
+        ("alpha-greedy", {}),
+        ("area", {"clock": "affine:0.01,0.001"}),
+        ("vllm", {"clock": "affine:0.01,0.001"}),
+        ("wait", {"clock": "affine:0.01,0.001"}),
+        ("a-min", {"clock": "affine:0.01,0.001", "intervals": "relative:0.5"}),
+    ],
+)
+def test_kernels_of_every_kind_can_be_interrupted(policy, options, monkeypatch):
+    run(REQUESTS, policy, **options)
+
+    def struck(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(interrupts, "_LONG", 0)
+    monkeypatch.setattr(Future, "result", struck)
+    with pytest.raises(KeyboardInterrupt):
+        run(REQUESTS, policy, **options)
