@@ -38,27 +38,6 @@ if TYPE_CHECKING:
 
 AnyRun = TypeVar("AnyRun", Execution, ClockedRun)
 
-_BATCHING = {
-    "mixed": serving.MIXED,
-    "prefill-first": serving.PREFILL_FIRST,
-    "chunked": serving.CHUNKED,
-}
-
-
-_ORDERS = {
-    "bound": preemption.BOUND,
-    "area": preemption.AREA,
-    "mean-area": preemption.MEAN_AREA,
-    "random": preemption.RANDOM,
-}
-_OUTLIVED = {
-    "ends-next": preemption.ENDS_NEXT,
-    "holds-nothing": preemption.HOLDS_NOTHING,
-    "restarts": preemption.RESTARTS,
-    "doubles": preemption.DOUBLES,
-}
-_PREEMPT = {"bound": preemption.BY_BOUND, "tokens": preemption.BY_TOKENS}
-
 
 class Task(NamedTuple):
     """A policy to run on an instance."""
@@ -118,9 +97,9 @@ def run_planned(task: Task) -> Attempts:
     known = forecast(instance, intervals)
     policy: IntervalPolicy = task.policy.for_forecast(known)
     rules = preemption.Rules(
-        _ORDERS[policy.order],
-        _OUTLIVED[policy.outlived],
-        _PREEMPT[policy.preempt],
+        preemption.ORDERS.index(policy.order),
+        preemption.OUTLIVED.index(policy.outlived),
+        preemption.PREEMPT.index(policy.preempt),
         share_of(policy.slack, instance.memory),
         task.seed,
     )
@@ -242,7 +221,7 @@ def _admitted(task: Task, order: IntArray | BatchSelector) -> ClockedRun:
 def serve_engine(task: Task) -> ClockedRun:
     """Run a serving engine."""
     policy, requests = task.policy, requests_of(task.instance, task.clock)
-    how = _BATCHING[policy.batching]
+    how = serving.BATCHING.index(policy.batching)
     limits = serving.Limits(requests.memory, policy.max_num_seqs, policy.max_num_batched_tokens)
     served, log = serving.serve(requests, task.clock, how, limits, task.until)
     return _served(task, served, log, "recomputed")

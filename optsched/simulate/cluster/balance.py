@@ -10,6 +10,7 @@ from optsched._internal.compiled import compiled
 from optsched.simulate.cluster.rules import keep_to_memory, open_space, waiting_sizes
 from optsched.simulate.cluster.state import NONE, admit, advance, reveal, seen_loads
 from optsched.solvers.balance.kernels import UNLIMITED, assign, search_deficit
+from optsched.solvers.balance.load_kernels import largest
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
@@ -26,23 +27,9 @@ def run_balanced(state: State, settings: Settings, columns: Columns, revealing: 
         if waiting == NONE:
             return row
         if waiting > 0:
-            admit(state, settings, _balance(state, settings))
-        advance(state, settings, columns, row)
-    return len(columns.waiting)
-
-
-@compiled
-def run_balanced_in_memory(
-    state: State, settings: Settings, columns: Columns, revealing: bool
-) -> int:
-    """Do as `run_balanced` where the memory of workers is limited."""
-    for row in range(len(columns.waiting)):
-        waiting = reveal(state, revealing)
-        if waiting == NONE:
-            return row
-        if waiting > 0:
             chosen = _balance(state, settings)
-            keep_to_memory(state, settings, chosen)
+            if settings.limited:
+                keep_to_memory(state, settings, chosen)
             admit(state, settings, chosen)
         advance(state, settings, columns, row)
     return len(columns.waiting)
@@ -93,7 +80,10 @@ def _window(state: State, settings: Settings) -> int:
         return settings.lookahead
     if now.done == 0:
         return 0
-    between = now.made / now.done * len(state.workers) / state.workers.slots.sum()
+    slots = 0
+    for worker in state.workers:
+        slots += worker.slots
+    between = now.made / now.done * len(state.workers) / slots
     gained = now.done_gains / max(1, now.done_sizes)
     wanted = settings.adaptive * (1 + GAINED * gained) * between
     return int(max(0.0, min(float(settings.lookahead), wanted + 0.5)))
@@ -102,11 +92,9 @@ def _window(state: State, settings: Settings) -> int:
 @compiled
 def _add_bonus(state: State, sizes: IntArray, cost: int, bonus: IntArray) -> None:
     """Say what admission of each waiting request is worth beyond balance, by its wait."""
-    largest = 0
-    for size in sizes:
-        largest = max(largest, size)
+    most = float(cost * largest(sizes))
     for position in range(len(sizes)):
         request = state.requests[state.waiting[position]]
         if request.patience > 0:
             share = (state.now[0].step - request.revealed) / request.patience
-            bonus[position] = np.int64(float(cost * largest) * share * share)
+            bonus[position] = np.int64(most * share * share)

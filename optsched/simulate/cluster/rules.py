@@ -10,6 +10,7 @@ from optsched._internal.compiled import compiled
 from optsched.cluster.routing import NEVER
 from optsched.simulate.cluster.state import NONE, admit, advance, reveal
 from optsched.solvers.balance.greedy_kernels import ascending
+from optsched.solvers.balance.load_kernels import largest, total
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
@@ -173,10 +174,9 @@ def _longest_first(state: State, settings: Settings) -> IntArray:
     space = open_space(state, settings)
     sizes = waiting_sizes(state)
     chosen = np.full(len(sizes), NONE)
-    sizes = sizes[: space.slots.sum()]
-    if len(sizes) > 0:
-        for position in ascending(sizes.max() - sizes):
-            _give_lightest(state, space, chosen, position)
+    sizes = sizes[: total(space.slots)]
+    for position in ascending(largest(sizes) - sizes):
+        _give_lightest(state, space, chosen, position)
     return chosen
 
 
@@ -185,13 +185,12 @@ def keep_to_memory(state: State, settings: Settings, chosen: IntArray) -> None:
     """Undo what does not fit, then fill the slots left with the oldest that fit."""
     space = open_space(state, settings)
     sizes = waiting_sizes(state)
-    if len(sizes) > 0:
-        for position in ascending(sizes.max() - sizes):
-            worker, request = chosen[position], state.requests[state.waiting[position]]
-            if worker != NONE and space.memory[worker] >= request.reserved:
-                _give(space, worker, request)
-            else:
-                chosen[position] = NONE
+    for position in ascending(largest(sizes) - sizes):
+        worker, request = chosen[position], state.requests[state.waiting[position]]
+        if worker != NONE and space.memory[worker] >= request.reserved:
+            _give(space, worker, request)
+        else:
+            chosen[position] = NONE
     for position in range(len(chosen)):
         if chosen[position] == NONE:
             _give_lightest(state, space, chosen, position)

@@ -226,7 +226,8 @@ def _kernel(routing: Routing, cluster: Cluster, settings: Settings) -> tuple[Ker
         return partial(_run_asking, routing), settings
     if routing.method == "deficit":
         return balance.run_by_deficit, settings._replace(limited=limited)
-    return balance.run_balanced_in_memory if limited else balance.run_balanced, settings._replace(
+    return balance.run_balanced, settings._replace(
+        limited=limited,
         adaptive=routing.window_scale if routing.lookahead == "adaptive" else 0.0,
         rounds=routing.rounds if routing.method == "swap" else 0,
         patient=routing.patience is None,

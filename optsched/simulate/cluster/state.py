@@ -8,7 +8,7 @@ happen, a second ring holds what it believes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from optsched.cluster.routing import NEVER
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
 
-NONE = -1
 #: Typed, as a kernel is compiled once more for every literal.
+NONE: Any = np.int64(-1)
 _ADD, _TAKE, _BIRTH = np.int64(1), np.int64(-1), np.int64(0)
 
 

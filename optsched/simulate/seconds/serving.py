@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.simulate.seconds.batches import Requests
 
+BATCHING = ("mixed", "prefill-first", "chunked")  # of `EnginePolicy`
 MIXED, PREFILL_FIRST, CHUNKED = range(3)
 _RELEASED, _RUNNING, _USAGE = range(3)
 _NEVER = -1

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from optsched.policies.wait import Queues
     from optsched.simulate.seconds.batches import Requests
 
-_NONE = _NEVER = np.int64(-1)  # typed, as a kernel is compiled once more for every literal
+#: Typed, as a kernel is compiled once more for every literal.
+_NONE: Any = np.int64(-1)
+_NEVER = _NONE
 _REQUEST = (
     *("prompt", "output"),
     "entrance",  # first segment

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.simulate.seconds.batches import BatchLog, Requests
 
-# How a running request that has outlived its planned output is planned to go on.
-ENDS_NEXT, HOLDS_NOTHING, RESTARTS, DOUBLES = 0, 1, 2, 3
-# By what the waiting requests are ordered, ascending.
-BOUND, AREA, MEAN_AREA, RANDOM = 0, 1, 2, 3
-# In which order running requests are preempted, ascending.
-BY_BOUND, BY_TOKENS = 0, 1
+# As of `IntervalPolicy`.
+OUTLIVED = ("ends-next", "holds-nothing", "restarts", "doubles")
+_ENDS_NEXT, _HOLDS_NOTHING, _RESTARTS, _DOUBLES = range(4)
+ORDERS = ("bound", "area", "mean-area", "random")
+_BOUND, _AREA, _MEAN_AREA, _RANDOM = range(4)
+PREEMPT = ("bound", "tokens")
+_BY_BOUND, _BY_TOKENS = range(2)
 
 WAITS, RUNS = ZERO, ONE
 
@@ -61,11 +62,11 @@ def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: in
 
 @compiled
 def _urgency(order: int, prompt: int, planned: int, upper: int) -> int:
-    if order == RANDOM:
+    if order == _RANDOM:
         return 0  # all equal: ties are random
-    if order == BOUND:
+    if order == _BOUND:
         return planned
-    if order == AREA:
+    if order == _AREA:
         return prompt * planned + planned * (planned + 1) // 2
     # Six times the mean area over the outputs planned .. upper, all equally likely.
     squares = planned * planned + upper * upper + planned * upper
@@ -111,7 +112,7 @@ def _choose_to_preempt(
     for position in range(len(running)):
         request = running[position]
         value = planned[request]
-        if preempt == BY_TOKENS:
+        if preempt == _BY_TOKENS:
             value = max(value, clock - starts[request])
         rank = random_rank(seed, request, attempts[request], RUNS)
         order[position] = (value, rank, request)
@@ -134,9 +135,9 @@ def _choose_outlived(
 class Rules(NamedTuple):
     """How a policy plans and preempts."""
 
-    order: int  # BOUND, AREA, MEAN_AREA or RANDOM
+    order: int  # places in the tuples above
     outlived: int
-    preempt: int  # BY_BOUND, or BY_TOKENS: the larger of bound and tokens made
+    preempt: int
     reserve: int  # tokens that admission leaves free unless the worker is idle
     seed: int  # of the ties
 
@@ -159,12 +160,10 @@ def run_planned(
     attempts = np.zeros(count, dtype=np.int64)
     starts = np.zeros(count, dtype=np.int64)
     running = np.empty(count, dtype=np.int64)
-    at_once = outlived in (RESTARTS, DOUBLES)
-    longest = 0
-    for request in range(count):
-        longest = max(longest, planned[request], outputs[request])
-        if at_once:
-            longest = max(longest, upper[request])
+    longest = max(planned.max(), outputs.max())
+    at_once = outlived in (_RESTARTS, _DOUBLES)
+    if at_once:
+        longest = max(longest, upper.max())
     size = 1
     while size < longest + 2:
         size *= 2
@@ -188,7 +187,7 @@ def run_planned(
                     request = waiting[0][2]
                     prompt = prompts[request]
                     room = memory - reserve if active > 0 else memory
-                    if outlived != HOLDS_NOTHING and held + active + prompt + 1 > room:
+                    if outlived != _HOLDS_NOTHING and held + active + prompt + 1 > room:
                         break
                     suspect = _obstacle(plan, room, prompt, planned[request], clock, suspect)
                     if suspect > 0:
@@ -204,7 +203,7 @@ def run_planned(
                     squares += prompt * prompt
                 continue
             # Preempt before admission; after it only where admission counted some as nothing.
-            if (outlived == HOLDS_NOTHING) != (phase == 2):
+            if (outlived == _HOLDS_NOTHING) != (phase == 2):
                 continue
             if at_once:
                 preempted = _choose_outlived(running[:active], starts, planned, clock)
@@ -234,9 +233,9 @@ def run_planned(
                 else:
                     ended = log_attempt(ended, logged, request, start, made)
                     logged += 1
-                if outlived == RESTARTS:
+                if outlived == _RESTARTS:
                     planned[request] = upper[request]
-                elif outlived == DOUBLES:
+                elif outlived == _DOUBLES:
                     planned[request] = min(upper[request], 2 * planned[request])
                 else:
                     planned[request] = max(planned[request], made)
