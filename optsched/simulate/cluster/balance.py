@@ -27,7 +27,18 @@ def run_balanced(state: State, settings: Settings, columns: Columns, revealing: 
         if waiting == NONE:
             return row
         if waiting > 0:
-            chosen = _balance(state, settings)
+            # As many admissions as there is room for. One kernel down to `assign`: machine code is
+            # optimised again for every call in between.
+            lookahead = _window(state, settings)
+            loads, growth = seen_loads(state, lookahead), state.growth[: lookahead + 1].copy()
+            sizes, slots = waiting_sizes(state), open_space(state, settings).slots
+            if settings.instant:
+                _add_queues(state, loads, growth)
+            bonus = np.zeros(len(sizes), dtype=np.int64)
+            if not settings.patient:
+                _add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
+            memory, slowness = np.full(len(slots), UNLIMITED), state.slowness
+            chosen = assign(loads, slots, sizes, growth, slowness, bonus, memory, settings.rounds)
             if settings.limited:
                 keep_to_memory(state, settings, chosen)
             admit(state, settings, chosen)
@@ -54,22 +65,12 @@ def run_by_deficit(state: State, settings: Settings, columns: Columns, revealing
 
 
 @compiled
-def _balance(state: State, settings: Settings) -> IntArray:
-    """Solve the step program, exactly as many admissions as there is room for."""
-    lookahead = _window(state, settings)
-    loads = seen_loads(state, lookahead)
-    sizes, slots = waiting_sizes(state), open_space(state, settings).slots
-    growth = state.growth[: lookahead + 1].copy()
-    if settings.instant:
-        for place in range(len(slots)):
-            worker = state.workers[place]
-            for ahead in range(lookahead + 1):
-                loads[place, ahead] += worker.queue_tokens + worker.queue_length * growth[ahead]
-    bonus = np.zeros(len(sizes), dtype=np.int64)
-    if not settings.patient:
-        _add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
-    memory = np.full(len(slots), UNLIMITED)
-    return assign(loads, slots, sizes, growth, state.slowness, bonus, memory, settings.rounds)
+def _add_queues(state: State, loads: IntArray, growth: IntArray) -> None:
+    """Add what waits in the queues of workers to their loads."""
+    for place in range(len(loads)):
+        worker = state.workers[place]
+        for ahead in range(len(growth)):
+            loads[place, ahead] += worker.queue_tokens + worker.queue_length * growth[ahead]
 
 
 @compiled

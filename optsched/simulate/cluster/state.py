@@ -8,7 +8,7 @@ happen, a second ring holds what it believes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
 
 #: Typed, as a kernel is compiled once more for every literal.
-NONE: Any = np.int64(-1)
+NONE: int = np.int64(-1)  # type: ignore[assignment]
 _ADD, _TAKE, _BIRTH = np.int64(1), np.int64(-1), np.int64(0)
 
 
