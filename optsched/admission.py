@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.aside import interruptible_kernel
+from optsched._internal.compiled import compiled
 from optsched._internal.heap import pop, push
-from optsched._internal.interrupts import interruptible
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -35,10 +35,10 @@ def admit_by_priority(instance: Instance, priority: IntArray) -> IntArray:
     starts = np.zeros(len(instance), dtype=np.int64)
     if arrivals[-1] == arrivals[0]:
         first = int(arrivals[0])
-        admit = interruptible(admit_in_order, len(instance))
+        admit = interruptible_kernel(admit_in_order, len(instance))
         admit(prompts, outputs, instance.memory, priority, first, starts, usage, window)
     else:
-        arriving = interruptible(admit_arriving, len(instance))
+        arriving = interruptible_kernel(admit_arriving, len(instance))
         arriving(prompts, outputs, arrivals, instance.memory, priority, starts, usage, window)
     return starts
 

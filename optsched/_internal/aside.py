@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    F = TypeVar("F", bound="Callable[..., Any]")
+
 T = TypeVar("T")
+
+_LONG = 10_000  # requests from which a kernel may take a second
 
 
 class Aside(Generic[T]):
@@ -50,3 +54,17 @@ def interruptible(function: Callable[..., T], *arguments: Any) -> T:
     if threading.current_thread() is not threading.main_thread():
         return function(*arguments)  # the main thread hears it
     return Aside(function, *arguments).result()
+
+
+def interruptible_kernel(kernel: F, requests: int) -> F:
+    """Return a kernel as Ctrl-C can end it, where there are many requests."""
+    if requests < _LONG:
+        return kernel
+    dispatcher: Any = kernel
+
+    def call(*arguments: Any) -> Any:
+        # The compiler must not be given up, so the kernel is compiled before.
+        dispatcher.compile(tuple(map(dispatcher.typeof_pyval, arguments)))
+        return interruptible(kernel, *arguments)
+
+    return call  # type: ignore[return-value]

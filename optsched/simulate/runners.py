@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from optsched._internal.interrupts import interruptible
+from optsched._internal.aside import interruptible_kernel
 from optsched.errors import PolicyError, is_interrupt
 from optsched.execution import Execution, Loop, Stall
 from optsched.forecasts import forecast
@@ -105,7 +105,7 @@ def run_planned(task: Task) -> Attempts:
     )
     requests, lower = requests_of(instance, clock), policy.planned(known)
     with timing(clock) as timer:
-        attempts, running, log = interruptible(preemption.run_planned, len(instance))(
+        attempts, running, log = interruptible_kernel(preemption.run_planned, len(instance))(
             requests, lower, known.upper, rules, new_log(), timer, task.until
         )
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
@@ -123,7 +123,7 @@ def run_to_threshold(task: Task) -> Attempts:
     )
     requests = requests_of(instance, clock)
     with timing(clock) as timer:
-        attempts, running, log, outcome, since, lasted, looping = interruptible(
+        attempts, running, log, outcome, since, lasted, looping = interruptible_kernel(
             overflow.run_to_threshold, len(instance)
         )(requests, rules, new_log(), timer, task.until)
     loop = stall = None

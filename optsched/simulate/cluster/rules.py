@@ -9,8 +9,7 @@ import numpy as np
 from optsched._internal.compiled import compiled
 from optsched.cluster.routing import NEVER
 from optsched.simulate.cluster.state import NONE, admit, advance, reveal
-from optsched.solvers.balance.greedy_kernels import ascending
-from optsched.solvers.balance.load_kernels import largest, total
+from optsched.solvers.balance.greedy_kernels import ascending, largest, total
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arrays import ranks_in
+from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled
-from optsched._internal.interrupts import interruptible
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.admission import earliest_start, new_usage, occupy
 from optsched.simulate.seconds.batches import (
@@ -66,7 +66,7 @@ def admit_on_clock(
     selector = None if isinstance(order, np.ndarray) else order
     fixed = order if isinstance(order, np.ndarray) else np.arange(count)
     worker = _new_worker(requests, fixed)
-    advance = _advance if selector else interruptible(_advance, count)
+    advance = _advance if selector else interruptible_kernel(_advance, count)
     log = new_log()
     released = chosen = 0
     done = False

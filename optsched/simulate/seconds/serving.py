@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arrays import records
+from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled
-from optsched._internal.interrupts import interruptible
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing, with_room
 
@@ -72,7 +72,7 @@ def serve(
     running, counters = np.zeros(count, dtype=np.int64), np.zeros(_USAGE + 1, dtype=np.int64)
     engine = Engine(arrivals, served, new_tree(count), running, counters)
     with timing(clock) as timer:
-        log = interruptible(_run, count)(engine, new_log(), timer, how, limits, until)
+        log = interruptible_kernel(_run, count)(engine, new_log(), timer, how, limits, until)
     return served, log.finished()
 
 

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arrays import records
+from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled
-from optsched._internal.interrupts import interruptible
 from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing, with_room
 
 if TYPE_CHECKING:
@@ -92,7 +92,9 @@ def serve_waiting(
     now = records(1, ("released", "usage", "admitted", "flushing"))
     state = Waiting(arrivals, served, segments, lists, now)
     with timing(clock) as timer:
-        log = interruptible(_run, len(prompts))(state, new_log(), timer, memory, queues, until)
+        log = interruptible_kernel(_run, len(prompts))(
+            state, new_log(), timer, memory, queues, until
+        )
     return served, log.finished()
 
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled
-from optsched._internal.interrupts import interruptible
 from optsched.admission import (
     admit_by_priority,
     admit_in_order,
@@ -70,7 +70,7 @@ def _ordered(instance: Instance, policy: PriorityPolicy) -> IntArray:
     if policy.rule == "skip":
         starts = np.full(len(instance), -1)
         usage = new_usage(int(instance.outputs.max()))
-        skip = interruptible(_skip, len(instance))
+        skip = interruptible_kernel(_skip, len(instance))
         skip(*_lengths(instance), rank, priority, instance.arrivals.copy(), _NEVER, starts, *usage)
         return starts
     return _admit_by_plan(instance, lambda waiting: waiting[np.argsort(rank[waiting])], skip=False)
@@ -135,10 +135,10 @@ def _admit_by_plan(
         if skip:
             rank[waiting] = np.arange(len(waiting))
             not_before[waiting] = np.maximum(not_before[waiting], step)
-            admit = interruptible(_skip, len(waiting))
+            admit = interruptible_kernel(_skip, len(waiting))
             admit(*_lengths(instance), rank, waiting, not_before, until, starts, usage, window)
         else:
-            plan = interruptible(_backfill, len(waiting))
+            plan = interruptible_kernel(_backfill, len(waiting))
             usage = plan(*_lengths(instance), waiting, step, until, starts, usage, window)
         waiting = np.sort(waiting[starts[waiting] < 0])
     return starts

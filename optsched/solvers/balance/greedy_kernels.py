@@ -24,11 +24,14 @@ from optsched._internal.compiled import compiled
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, IntArray
 
-#: A memory limit that is none.
-UNLIMITED = 2**40
+#: A memory limit that is none; typed, as a kernel is compiled once more for every literal.
+UNLIMITED: int = np.int64(2**40)  # type: ignore[assignment]
+
+#: How the count of requests changes, and False: typed for the same reason.
+JOINS, STAYS, LEAVES, NO = np.int64(1), np.int64(0), np.int64(-1), np.bool_(False)
 
 #: In place of a worker or a request where there is none.
-NONE = -1  # no row, no request
+NONE: int = np.int64(-1)  # type: ignore[assignment]  # no row, no request
 
 
 class Step(NamedTuple):
@@ -46,6 +49,24 @@ class Step(NamedTuple):
 
 
 @compiled
+def total(values: IntArray) -> int:
+    """Return the sum; `values.sum()` takes seconds to compile, with its error messages."""
+    result = 0
+    for value in values:
+        result += value
+    return result
+
+
+@compiled
+def largest(values: IntArray) -> int:
+    """Return the largest value from 0 on."""
+    result = 0
+    for value in values:
+        result = max(result, value)
+    return result
+
+
+@compiled
 def open_step(
     alive: IntArray,
     free: IntArray,
@@ -56,25 +77,28 @@ def open_step(
 ) -> Step:
     """Set up the rows; where every slot is filled, growth is part of their loads."""
     steps = alive.shape[1]
-    worker = np.flatnonzero(free)
-    load = np.empty((len(worker), steps), dtype=np.int64)
+    rows = 0
+    for slots in free:
+        rows += slots > 0
+    worker, weight, limit = np.empty((3, rows), dtype=np.int64)
+    load = np.empty((rows, steps), dtype=np.int64)
     floor = np.zeros(steps, dtype=np.int64)
     row = 0
     for g in range(len(free)):
-        weight = slowness[g]
         if free[g]:
             count = free[g] if filled else 0
+            worker[row], weight[row], limit[row] = g, slowness[g], slowness[g] * memory[g]
             for h in range(steps):
-                load[row, h] = weight * (alive[g, h] + count * growth[h])
+                load[row, h] = slowness[g] * (alive[g, h] + count * growth[h])
             row += 1
         else:
             for h in range(steps):
-                floor[h] = max(floor[h], weight * alive[g, h])
+                floor[h] = max(floor[h], slowness[g] * alive[g, h])
     step = Step(
         len(free),
         worker,
-        slowness[worker],
-        slowness[worker] * memory[worker],
+        weight,
+        limit,
         load,
         floor,
         np.empty((3, steps), dtype=np.int64),
@@ -110,7 +134,7 @@ def _insert(top: IntArray, rows: IntArray, h: int, row: int, load: int) -> None:
 
 
 @compiled
-def add_requests(step: Step, row: int, tokens: int, count: int) -> None:
+def add_requests(step: Step, row: int, tokens: int, count: int | np.int64) -> None:
     """Add requests of so many tokens to a worker, or take them away."""
     for h in range(step.load.shape[1]):
         change_load(step, row, h, step.weight[row] * (tokens + count * step.growth[h]))
@@ -147,7 +171,7 @@ def largest_without(step: Step, row: int, other: int, h: int) -> int:
 
 
 @compiled
-def fits(step: Step, row: int, tokens: int, count: int) -> bool:
+def fits(step: Step, row: int, tokens: int, count: int | np.int64) -> bool:
     """Tell whether memory allows the load that a worker would have."""
     for h in range(step.load.shape[1]):
         added = step.weight[row] * (tokens + count * step.growth[h])
@@ -171,10 +195,12 @@ class Pool(NamedTuple):
 def ascending(sizes: IntArray) -> IntArray:
     """Sort places by size, equal sizes in their order: by bytes, as comparisons take longer."""
     count = len(sizes)
-    order, sorted_so_far = np.arange(count), np.empty(count, dtype=np.int64)
+    order, sorted_so_far = np.empty((2, count), dtype=np.int64)
+    for place in range(count):
+        order[place] = place
     begins = np.empty(257, dtype=np.int64)
-    largest, shift = sizes.max(), 0
-    while largest >> shift > 0:
+    longest, shift = largest(sizes), 0
+    while longest >> shift > 0:
         begins[:] = 0
         for size in sizes:
             begins[((size >> shift) & 255) + 1] += 1
@@ -217,7 +243,7 @@ def _turning(pool: Pool, spare: IntArray, weight: int, room: int, cluster: int) 
 
 @compiled
 def best_waiting(
-    pool: Pool, spare: IntArray, weight: int, room: int, cluster: int, valued: bool
+    pool: Pool, spare: IntArray, weight: int, room: int, cluster: int, valued: bool | np.bool_
 ) -> tuple[int, int]:
     """Find the request that waits and costs least in a slot, and its cost; -1 if none fits."""
     best, least = NONE, 0
@@ -254,9 +280,11 @@ def fill(step: Step, pool: Pool, room: IntArray, valued: bool) -> None:
     """Fill every slot: the worker with most headroom per slot takes what costs it least."""
     rows, steps = step.load.shape
     spare = np.empty(steps, dtype=np.int64)
-    held = step.load.sum(axis=1)
+    held = np.empty(rows, dtype=np.int64)
+    for row in range(rows):
+        held[row] = total(step.load[row])
     for slot in range(len(pool.row)):
-        peak = step.top[0].sum()
+        peak = total(step.top[0])
         row, headroom = NONE, 0
         for candidate in range(rows):
             if room[candidate]:
@@ -264,8 +292,8 @@ def fill(step: Step, pool: Pool, room: IntArray, valued: bool) -> None:
                 if row == NONE or share > headroom:
                     row, headroom = candidate, share
         for h in range(steps):
-            largest = largest_without(step, row, row, h)
-            spare[h] = (largest - step.load[row, h]) // room[row]
+            heaviest = largest_without(step, row, row, h)
+            spare[h] = (heaviest - step.load[row, h]) // room[row]
         place, _ = best_waiting(pool, spare, step.weight[row], UNLIMITED, step.cluster, valued)
         _put(step, pool, room, slot, row, place)
         held[row] += steps * step.weight[row] * pool.size[place]
@@ -279,7 +307,7 @@ def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
         place = count - 1 - slot
         row, least = NONE, 0
         for candidate in range(rows):
-            if room[candidate] and fits(step, candidate, pool.size[place], 1):
+            if room[candidate] and fits(step, candidate, pool.size[place], JOINS):
                 cost = 0
                 weight = step.weight[candidate]
                 for h in range(steps):
@@ -287,7 +315,8 @@ def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
                     excess = step.load[candidate, h] + added - step.top[0, h]
                     cost += step.cluster * max(0, excess) - added
                 # Of equals the lightest, so that what comes later finds room.
-                if row == NONE or (cost, step.load[candidate, 0]) < (least, step.load[row, 0]):
+                lighter = cost == least and step.load[candidate, 0] < step.load[row, 0]
+                if row == NONE or cost < least or lighter:
                     row, least = candidate, cost
         if row == NONE:
             _undo(step, pool, room, slot)
@@ -302,10 +331,9 @@ def _pack(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     for slot in range(count):
         row, most = NONE, 0
         for candidate in range(len(room)):
-            if room[candidate] and fits(step, candidate, pool.size[slot], 1):
-                left = (step.limit[candidate] - step.load[candidate].max()) // step.weight[
-                    candidate
-                ]
+            if room[candidate] and fits(step, candidate, pool.size[slot], JOINS):
+                left = step.limit[candidate] - largest(step.load[candidate])
+                left //= step.weight[candidate]
                 if row == NONE or left > most:
                     row, most = candidate, left
         if row == NONE:
@@ -319,7 +347,7 @@ def _put(step: Step, pool: Pool, room: IntArray, slot: int, row: int, place: int
     pool.taken[place] = True
     pool.row[slot], pool.place[slot] = row, place
     room[row] -= 1
-    add_requests(step, row, pool.size[place], 1)
+    add_requests(step, row, pool.size[place], JOINS)
 
 
 @compiled
@@ -329,4 +357,4 @@ def _undo(step: Step, pool: Pool, room: IntArray, count: int) -> None:
         row, place = pool.row[slot], pool.place[slot]
         pool.taken[place] = False
         room[row] += 1
-        add_requests(step, row, -pool.size[place], -1)
+        add_requests(step, row, -pool.size[place], LEAVES)

@@ -13,7 +13,11 @@ import numpy as np
 
 from optsched._internal.compiled import compiled
 from optsched.solvers.balance.greedy_kernels import (
+    JOINS,
+    LEAVES,
+    NO,
     NONE,
+    STAYS,
     UNLIMITED,
     Pool,
     Step,
@@ -24,9 +28,11 @@ from optsched.solvers.balance.greedy_kernels import (
     cost_in_slot,
     fill,
     fits,
+    largest,
     largest_without,
     open_step,
     spread,
+    total,
 )
 
 if TYPE_CHECKING:
@@ -76,24 +82,31 @@ def assign(
 ) -> IntArray:
     """Assign as `assign_by_swap` does, where workers hold at most so many tokens, shape (G,)."""
     chosen = np.full(len(sizes), NONE)
-    slots = free.sum()
+    slots = total(free)
     if slots == 0 or len(sizes) == 0:
         return chosen
-    unlimited = memory.min() >= UNLIMITED
+    unlimited = True
+    for limit in memory:
+        unlimited = unlimited and limit >= UNLIMITED
     filled = slots <= len(sizes) and unlimited
     step = open_step(alive, free, growth, slowness, memory, filled)
     order = ascending(sizes)
     admitted = min(slots, len(sizes))
+    sorted_sizes, sorted_bonus = np.empty((2, len(sizes)), dtype=np.int64)
+    for place in range(len(sizes)):
+        sorted_sizes[place], sorted_bonus[place] = sizes[order[place]], bonus[order[place]]
     pool = Pool(
         order,
-        sizes[order],
-        bonus[order],
+        sorted_sizes,
+        sorted_bonus,
         np.zeros(len(sizes), dtype=np.bool_),
         np.empty(admitted, dtype=np.int64),
         np.empty(admitted, dtype=np.int64),
     )
-    room = free[step.worker]
-    valued = bonus.max() > 0
+    room = np.empty(len(step.worker), dtype=np.int64)
+    for row in range(len(room)):
+        room[row] = free[step.worker[row]]
+    valued = largest(bonus) > 0
     if filled:
         fill(step, pool, room, valued)
     else:
@@ -120,7 +133,7 @@ def _search(
             continue  # what is quick comes first
         for slot in range(count):
             better |= _exchange(step, pool, slot, count, spare, waiting)
-        if room.sum() > 0:
+        if total(room) > 0:
             for slot in range(count):
                 better |= _move(step, pool, room, slot)
         if not better:
@@ -143,7 +156,7 @@ def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -
         return False
     pool.taken[place], pool.taken[found] = False, True
     pool.place[slot] = found
-    add_requests(step, row, pool.size[found] - size, 0)
+    add_requests(step, row, pool.size[found] - size, STAYS)
     return True
 
 
@@ -174,9 +187,9 @@ def _exchange(
         for h in range(steps):
             load = step.load[row, h] + change
             without = step.load[other_row, h] - other_weight * other_size
-            largest = max(load, largest_without(step, row, other_row, h))
-            spare[h] = largest - without
-            base += largest
+            heaviest = max(load, largest_without(step, row, other_row, h))
+            spare[h] = heaviest - without
+            base += heaviest
             held = max(held, load)
             most = max(most, without)
         if held > step.limit[row]:
@@ -187,9 +200,7 @@ def _exchange(
         if other_weight * size > room:
             found = NONE
         if waiting:
-            next_found, next_cost = best_waiting(
-                pool, spare, other_weight, room, step.cluster, False
-            )
+            next_found, next_cost = best_waiting(pool, spare, other_weight, room, step.cluster, NO)
             if next_found != NONE:
                 next_cost += pool.bonus[place] - pool.bonus[next_found]
                 if found == NONE or next_cost < cost:
@@ -202,8 +213,8 @@ def _exchange(
     pool.place[slot], pool.place[partner] = other_place, successor
     pool.taken[place] = False
     pool.taken[successor] = True
-    add_requests(step, row, pool.size[other_place] - size, 0)
-    add_requests(step, other_row, pool.size[successor] - pool.size[other_place], 0)
+    add_requests(step, row, pool.size[other_place] - size, STAYS)
+    add_requests(step, other_row, pool.size[successor] - pool.size[other_place], STAYS)
     return True
 
 
@@ -214,15 +225,15 @@ def _move(step: Step, pool: Pool, room: IntArray, slot: int) -> bool:
     size = pool.size[place]
     best, target = 0, NONE
     for other in range(len(room)):
-        if other == row or room[other] == 0 or not fits(step, other, size, 1):
+        if other == row or room[other] == 0 or not fits(step, other, size, JOINS):
             continue
         cost = 0
         for h in range(step.load.shape[1]):
             tokens = size + step.growth[h]
             lighter = step.load[row, h] - step.weight[row] * tokens
             heavier = step.load[other, h] + step.weight[other] * tokens
-            largest = max(largest_without(step, row, other, h), lighter, heavier)
-            cost += step.cluster * (largest - step.top[0, h])
+            heaviest = max(largest_without(step, row, other, h), max(lighter, heavier))
+            cost += step.cluster * (heaviest - step.top[0, h])
             cost += (step.weight[row] - step.weight[other]) * tokens
         if cost < best:
             best, target = cost, other
@@ -230,8 +241,8 @@ def _move(step: Step, pool: Pool, room: IntArray, slot: int) -> bool:
         return False
     room[row] += 1
     room[target] -= 1
-    add_requests(step, row, -size, -1)
-    add_requests(step, target, size, 1)
+    add_requests(step, row, -size, LEAVES)
+    add_requests(step, target, size, JOINS)
     pool.row[slot] = target
     return True
 
@@ -248,7 +259,7 @@ def assign_profiles(
 ) -> IntArray:
     """Admit exactly min(waiting, free slots) requests, or as many as are found room in memory."""
     chosen = np.full(len(tokens), NONE)
-    if free.sum() == 0 or len(tokens) == 0:
+    if total(free) == 0 or len(tokens) == 0:
         return chosen
     nothing = np.zeros(alive.shape[1], dtype=np.int64)
     step = open_step(alive, free, nothing, slowness, memory, False)
@@ -273,7 +284,7 @@ def _fill_by_profile(
 ) -> None:
     """Let the worker with most headroom per slot take what costs it least, as long as it can."""
     closed = np.zeros(len(room), dtype=np.bool_)
-    for _ in range(min(len(tokens), room.sum())):
+    for _ in range(min(len(tokens), total(room))):
         while True:
             row, headroom = NONE, 0
             for candidate in range(len(room)):

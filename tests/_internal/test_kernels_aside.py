@@ -6,13 +6,12 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import Future
 
 import numpy as np
 import pytest
 
 from optsched import family, run
-from optsched._internal import interrupts
+from optsched._internal import aside
 from optsched._internal.compiled import compiled
 
 REQUESTS = family("uniform", n=20, seed=1, load=0.9, seconds_per_step=0.1)
@@ -38,7 +37,7 @@ def test_ctrl_c_is_heard_while_a_kernel_runs():
     threading.Timer(0.2, strike).start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            interrupts.interruptible(turn_until_stopped, 10**6)(stop)
+            aside.interruptible_kernel(turn_until_stopped, 10**6)(stop)
         assert time.perf_counter() - struck[0] < 1
     finally:
         stop[:] = 1
@@ -46,9 +45,9 @@ def test_ctrl_c_is_heard_while_a_kernel_runs():
 
 def test_a_kernel_returns_and_fails_as_if_it_were_called():
     stop = np.ones(3, dtype=np.int64)
-    assert interrupts.interruptible(turn_until_stopped, 10**6)(stop) == 0
+    assert aside.interruptible_kernel(turn_until_stopped, 10**6)(stop) == 0
     with pytest.raises(TypeError, match="argument"):
-        interrupts.interruptible(turn_until_stopped, 10**6)()
+        aside.interruptible_kernel(turn_until_stopped, 10**6)()
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_kernels_of_every_kind_can_be_interrupted(policy, options, monkeypatch):
     def struck(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(interrupts, "_LONG", 0)
-    monkeypatch.setattr(Future, "result", struck)
+    monkeypatch.setattr(aside, "_LONG", 0)
+    monkeypatch.setattr(aside.Aside, "result", struck)
     with pytest.raises(KeyboardInterrupt):
         run(REQUESTS, policy, **options)
