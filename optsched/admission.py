@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.heap import pop, push
 
 if TYPE_CHECKING:

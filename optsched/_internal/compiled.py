@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-#: Machine code that is damaged, or that is of a version whose modules had other names.
+#: What reading damaged files raises, and those of an older version, whose modules are gone.
 _UNREADABLE = (EOFError, pickle.UnpicklingError, ImportError, AttributeError)
 
 #: Numbers for kernels to hand on: numba compiles the callee once more for a Python number.

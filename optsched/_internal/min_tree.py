@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from optsched._internal.compiled import compiled
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
 
-#: Value of a position that is not there.
-ABSENT: Any = np.int64(np.iinfo(np.int64).max)  # no Python number: kernels would be compiled for it
+#: Value of a position that is not there; no Python number, for the reason that `ZERO` states.
+ABSENT = cast("int", np.int64(np.iinfo(np.int64).max))
 
 
 def new_tree(positions: int) -> IntArray:

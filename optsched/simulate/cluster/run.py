@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 REVEAL = 128  # the paper's revelation target
 LAST_ARRIVAL = 10**8  # steps; every step is run, an empty one too
-_CELLS = 1 << 18  # loads recorded at a time
+_CELLS = 1 << 18  # loads recorded, or looked at, at a time
 
 
 class ClusterOptions(NamedTuple):
@@ -239,9 +239,10 @@ def _run(
 ) -> Iterator[states.Columns]:
     """Run part by part, so that memory stays bounded and Ctrl-C is heard."""
     workers = len(state.workers)
+    looked_at = max(workers * (1 + settings.lookahead), len(state.waiting))  # at a step
     left = np.inf if steps is None else steps
     while left > 0:
-        size = int(min(left, max(1, min(4096, _CELLS // workers))))
+        size = int(min(left, max(1, min(4096, _CELLS // looked_at))))
         loads, active = np.empty((2, size, workers), dtype=np.int64)
         waiting, seconds = np.empty(size, dtype=np.int64), np.empty(size)
         columns = states.Columns(loads, active, waiting, seconds)

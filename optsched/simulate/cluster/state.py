@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
 from optsched.cluster.routing import NEVER
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
 
-#: Typed, as a kernel is compiled once more for every literal.
-NONE: int = np.int64(-1)  # type: ignore[assignment]
-_ADD, _TAKE, _BIRTH = np.int64(1), np.int64(-1), np.int64(0)
+NONE = MINUS_ONE
 
 
 class Settings(NamedTuple):
@@ -116,9 +114,7 @@ def seen_loads(state: State, lookahead: int) -> IntArray:
 
 
 @compiled
-def _add_profile(
-    state: State, ring: IntArray, index: int, age: int | np.int64, end: int, sign: np.int64
-) -> None:
+def _add_profile(state: State, ring: IntArray, index: int, age: int, end: int, sign: int) -> None:
     """Add a request's loads at ages up to `end`, exclusive, to a ring, or take them away."""
     request, gains, length = state.requests[index], state.gains, ring.shape[1]
     loads, start = ring[request.worker], request.start
@@ -143,13 +139,13 @@ def _admit(state: State, index: int, place: int) -> None:
     request.start, request.worker = state.now[0].step, place
     worker.active += 1
     worker.memory -= request.reserved
-    _add_profile(state, state.loads, index, _BIRTH, request.output, _ADD)
+    _add_profile(state, state.loads, index, ZERO, request.output, ONE)
     leaves = state.lists[(request.start + request.output) % len(state.lists)]
     request.next_leaving, leaves.leaving = leaves.leaving, index
     if state.believed.shape[1]:
         # Believed to last beyond every window that is looked at while it runs.
         request.lasts = request.output + len(state.growth) - 1
-        _add_profile(state, state.believed, index, _BIRTH, request.lasts, _ADD)
+        _add_profile(state, state.believed, index, ZERO, request.lasts, ONE)
         _believe(state, index)
 
 
@@ -170,9 +166,9 @@ def _believe(state: State, index: int) -> None:
         change = min(request.alarm, request.false_alarm if age < request.false_alarm else NEVER)
     before, request.lasts = request.lasts, lasts
     if lasts < before:
-        _add_profile(state, state.believed, index, max(lasts, age), before, _TAKE)
+        _add_profile(state, state.believed, index, max(lasts, age), before, MINUS_ONE)
     else:
-        _add_profile(state, state.believed, index, before, lasts, _ADD)
+        _add_profile(state, state.believed, index, before, lasts, ONE)
     if change < request.output:
         changes = state.lists[(request.start + change) % len(state.lists)]
         request.next_telling, changes.telling = changes.telling, index
@@ -254,7 +250,7 @@ def advance(state: State, settings: Settings, columns: Columns, row: int) -> Non
         now.done_sizes += request.size
         now.done_gains += state.gains[request.first + min(request.output - 1, request.last)]
         if state.believed.shape[1]:
-            _add_profile(state, state.believed, index, request.output, request.lasts, _TAKE)
+            _add_profile(state, state.believed, index, request.output, request.lasts, MINUS_ONE)
         index = request.next_leaving
     index, lists.telling = lists.telling, NONE
     while index != NONE:

@@ -14,7 +14,7 @@ import numpy as np
 
 from optsched._internal.arrays import ranks_in
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.admission import earliest_start, new_usage, occupy
 from optsched.simulate.seconds.batches import (
@@ -83,7 +83,7 @@ def admit_on_clock(
             batch = selector.next_batch()
             worker.request[chosen : chosen + len(batch)] = batch
             for rank in range(chosen, chosen + len(batch)):
-                put(worker.waiting, rank, 0)
+                put(worker.waiting, rank, ZERO)
             chosen += len(batch)
     return worker.starts, log.finished()
 

@@ -79,15 +79,18 @@ def timing(clock: Clock) -> Iterator[tuple[FloatArray, Any]]:
 @compiled
 def with_room(log: BatchLog) -> BatchLog:
     """Return the log, with twice as many rows where all are in use."""
-    if log.state[_LOGGED] < len(log.spans):
+    rows, counts = log.contents.shape
+    if log.state[_LOGGED] < rows:
         return log
-    return BatchLog(
-        np.concatenate((log.contents, np.zeros_like(log.contents))),
-        np.concatenate((log.spans, np.zeros_like(log.spans))),
-        np.concatenate((log.usage, np.zeros_like(log.usage))),
-        log.now,
-        log.state,
-    )
+    contents = np.zeros((2 * rows, counts), dtype=np.int64)
+    spans = np.zeros((2 * rows, 2))
+    usage = np.zeros(2 * rows, dtype=np.int64)
+    for row in range(rows):
+        for count in range(counts):
+            contents[row, count] = log.contents[row, count]
+        spans[row, 0], spans[row, 1] = log.spans[row, 0], log.spans[row, 1]
+        usage[row] = log.usage[row]
+    return BatchLog(contents, spans, usage, log.now, log.state)
 
 
 @compiled

@@ -20,7 +20,7 @@ import numpy as np
 
 from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing, with_room
 
@@ -160,7 +160,7 @@ def _make_room(engine: Engine, memory: int) -> bool:
         request.preempted += 1
         request.held = 0
         request.target = request.prompt + request.made
-        put(engine.waiting, index, 0)
+        put(engine.waiting, index, ZERO)
     return bool(counters[_RUNNING] < before)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
 from optsched.simulate.seconds.batches import add_batch, with_room
 
 if TYPE_CHECKING:
@@ -160,10 +160,12 @@ def run_planned(
     attempts = np.zeros(count, dtype=np.int64)
     starts = np.zeros(count, dtype=np.int64)
     running = np.empty(count, dtype=np.int64)
-    longest = max(planned.max(), outputs.max())
     at_once = outlived in (_RESTARTS, _DOUBLES)
-    if at_once:
-        longest = max(longest, upper.max())
+    longest = 0
+    for request in range(count):
+        longest = max(longest, planned[request], outputs[request])
+        if at_once:
+            longest = max(longest, upper[request])
     size = 1
     while size < longest + 2:
         size *= 2

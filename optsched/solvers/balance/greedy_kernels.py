@@ -15,23 +15,21 @@ by bisection among the sizes in ascending order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import MINUS_ONE, ONE, compiled
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, IntArray
 
-#: A memory limit that is none; typed, as a kernel is compiled once more for every literal.
-UNLIMITED: int = np.int64(2**40)  # type: ignore[assignment]
-
-#: How the count of requests changes, and False: typed for the same reason.
-JOINS, STAYS, LEAVES, NO = np.int64(1), np.int64(0), np.int64(-1), np.bool_(False)
+#: A memory limit that is none; no Python number, for the reason that `ZERO` states.
+UNLIMITED = cast("int", np.int64(2**40))
+NO = cast("bool", np.bool_(False))
 
 #: In place of a worker or a request where there is none.
-NONE: int = np.int64(-1)  # type: ignore[assignment]  # no row, no request
+NONE = MINUS_ONE  # no row, no request
 
 
 class Step(NamedTuple):
@@ -134,7 +132,7 @@ def _insert(top: IntArray, rows: IntArray, h: int, row: int, load: int) -> None:
 
 
 @compiled
-def add_requests(step: Step, row: int, tokens: int, count: int | np.int64) -> None:
+def add_requests(step: Step, row: int, tokens: int, count: int) -> None:
     """Add requests of so many tokens to a worker, or take them away."""
     for h in range(step.load.shape[1]):
         change_load(step, row, h, step.weight[row] * (tokens + count * step.growth[h]))
@@ -171,7 +169,7 @@ def largest_without(step: Step, row: int, other: int, h: int) -> int:
 
 
 @compiled
-def fits(step: Step, row: int, tokens: int, count: int | np.int64) -> bool:
+def fits(step: Step, row: int, tokens: int, count: int) -> bool:
     """Tell whether memory allows the load that a worker would have."""
     for h in range(step.load.shape[1]):
         added = step.weight[row] * (tokens + count * step.growth[h])
@@ -243,7 +241,7 @@ def _turning(pool: Pool, spare: IntArray, weight: int, room: int, cluster: int) 
 
 @compiled
 def best_waiting(
-    pool: Pool, spare: IntArray, weight: int, room: int, cluster: int, valued: bool | np.bool_
+    pool: Pool, spare: IntArray, weight: int, room: int, cluster: int, valued: bool
 ) -> tuple[int, int]:
     """Find the request that waits and costs least in a slot, and its cost; -1 if none fits."""
     best, least = NONE, 0
@@ -307,7 +305,7 @@ def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
         place = count - 1 - slot
         row, least = NONE, 0
         for candidate in range(rows):
-            if room[candidate] and fits(step, candidate, pool.size[place], JOINS):
+            if room[candidate] and fits(step, candidate, pool.size[place], ONE):
                 cost = 0
                 weight = step.weight[candidate]
                 for h in range(steps):
@@ -331,7 +329,7 @@ def _pack(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     for slot in range(count):
         row, most = NONE, 0
         for candidate in range(len(room)):
-            if room[candidate] and fits(step, candidate, pool.size[slot], JOINS):
+            if room[candidate] and fits(step, candidate, pool.size[slot], ONE):
                 left = step.limit[candidate] - largest(step.load[candidate])
                 left //= step.weight[candidate]
                 if row == NONE or left > most:
@@ -347,7 +345,7 @@ def _put(step: Step, pool: Pool, room: IntArray, slot: int, row: int, place: int
     pool.taken[place] = True
     pool.row[slot], pool.place[slot] = row, place
     room[row] -= 1
-    add_requests(step, row, pool.size[place], JOINS)
+    add_requests(step, row, pool.size[place], ONE)
 
 
 @compiled
@@ -357,4 +355,4 @@ def _undo(step: Step, pool: Pool, room: IntArray, count: int) -> None:
         row, place = pool.row[slot], pool.place[slot]
         pool.taken[place] = False
         room[row] += 1
-        add_requests(step, row, -pool.size[place], LEAVES)
+        add_requests(step, row, -pool.size[place], MINUS_ONE)

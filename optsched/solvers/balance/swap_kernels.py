@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
 from optsched.solvers.balance.greedy_kernels import (
-    JOINS,
-    LEAVES,
     NO,
     NONE,
-    STAYS,
     UNLIMITED,
     Pool,
     Step,
@@ -156,7 +153,7 @@ def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -
         return False
     pool.taken[place], pool.taken[found] = False, True
     pool.place[slot] = found
-    add_requests(step, row, pool.size[found] - size, STAYS)
+    add_requests(step, row, pool.size[found] - size, ZERO)
     return True
 
 
@@ -213,8 +210,8 @@ def _exchange(
     pool.place[slot], pool.place[partner] = other_place, successor
     pool.taken[place] = False
     pool.taken[successor] = True
-    add_requests(step, row, pool.size[other_place] - size, STAYS)
-    add_requests(step, other_row, pool.size[successor] - pool.size[other_place], STAYS)
+    add_requests(step, row, pool.size[other_place] - size, ZERO)
+    add_requests(step, other_row, pool.size[successor] - pool.size[other_place], ZERO)
     return True
 
 
@@ -225,7 +222,7 @@ def _move(step: Step, pool: Pool, room: IntArray, slot: int) -> bool:
     size = pool.size[place]
     best, target = 0, NONE
     for other in range(len(room)):
-        if other == row or room[other] == 0 or not fits(step, other, size, JOINS):
+        if other == row or room[other] == 0 or not fits(step, other, size, ONE):
             continue
         cost = 0
         for h in range(step.load.shape[1]):
@@ -241,8 +238,8 @@ def _move(step: Step, pool: Pool, room: IntArray, slot: int) -> bool:
         return False
     room[row] += 1
     room[target] -= 1
-    add_requests(step, row, -size, LEAVES)
-    add_requests(step, target, size, JOINS)
+    add_requests(step, row, -size, MINUS_ONE)
+    add_requests(step, target, size, ONE)
     pool.row[slot] = target
     return True
 
