@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-#: What reading damaged files raises, and those of an older version, whose modules are gone.
-_UNREADABLE = (EOFError, pickle.UnpicklingError, ImportError, AttributeError)
-
 #: Numbers for kernels to hand on: numba compiles the callee once more for a Python number.
 ZERO, ONE, MINUS_ONE = (cast("int", np.int64(value)) for value in (0, 1, -1))
 

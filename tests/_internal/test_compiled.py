@@ -123,13 +123,12 @@ def test_without_a_place_for_machine_code_every_process_compiles(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
-@pytest.mark.parametrize("left", [0, 20, b"cno_longer_there\nName\n."])
-def test_damaged_machine_code_and_that_of_lost_modules_is_compiled_anew(tmp_path, suffix, left):
+@pytest.mark.parametrize("left", [0, 20])
+def test_damaged_machine_code_is_compiled_anew(tmp_path, suffix, left):
     (tmp_path / "called.py").write_text(CALLED.format(1))
     call = "from called import inner; print(inner(1))"
     assert runs(tmp_path, call) == ["2"]
     (file,) = (tmp_path / "__pycache__").glob(f"*{suffix}")
-    damaged = left if isinstance(left, bytes) else file.read_bytes()[:left]
-    file.write_bytes(damaged)
+    file.write_bytes(file.read_bytes()[:left])
     assert runs(tmp_path, call) == ["2"]
-    assert len(file.read_bytes()) > len(damaged)
+    assert len(file.read_bytes()) > left
