@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
+#: Machine code that is damaged, or that is of a version whose modules had other names.
+_UNREADABLE = (EOFError, pickle.UnpicklingError, ImportError, AttributeError)
+
 #: Numbers for kernels to hand on: numba compiles the callee once more for a Python number.
 ZERO, ONE, MINUS_ONE = (cast("int", np.int64(value)) for value in (0, 1, -1))
 

@@ -132,3 +132,16 @@ def test_damaged_machine_code_is_compiled_anew(tmp_path, suffix, left):
     file.write_bytes(file.read_bytes()[:left])
     assert runs(tmp_path, call) == ["2"]
     assert len(file.read_bytes()) > left
+
+
+def test_machine_code_for_a_type_that_has_moved_to_another_module_is_compiled_anew(tmp_path):
+    """As after an update that moves a class: the old index names a module that is gone."""
+    pair = "from typing import NamedTuple\n\n\nclass Pair(NamedTuple):\n    a: int\n    b: int\n"
+    added = "{}\n@compiled\ndef inner(pair):\n    return pair.a + pair.b\n"
+    for module in ("before", "after"):
+        (tmp_path / f"{module}.py").write_text(pair)
+        imports = f"from optsched._internal.compiled import compiled\nfrom {module} import Pair\n"
+        (tmp_path / "called.py").write_text(added.format(imports))
+        code = "from called import Pair, inner; print(inner(Pair(1, 2)))"
+        assert runs(tmp_path, code) == ["3"]
+        (tmp_path / f"{module}.py").unlink()
