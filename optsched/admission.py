@@ -21,7 +21,7 @@ import numpy as np
 
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import ZERO, compiled
-from optsched._internal.heap import pop, push
+from optsched._internal.small_kernels import pop, push
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.small_kernels import copy
 from optsched.certificates.configurations import ConfigurationCertificate, items
 from optsched.certificates.prices import Certificate
 from optsched.errors import CertificateError, OptschedError
@@ -403,8 +404,8 @@ def ascend(
                 pushed[phase[step], item] += count * prices[step]
         if value > state.best[0]:
             state.best[0] = value
-            state.best_prices[:] = prices
-            state.best_sizes[:] = sizes
+            copy(prices, state.best_prices, 0, horizon)
+            copy(sizes.ravel(), state.best_sizes.ravel(), 0, sizes.size)
         shrink = _LAST_STEP ** (iteration / planned)
         _move(prices, state.price_mean, state.price_square, sold, iteration, price_step * shrink)
         _move(

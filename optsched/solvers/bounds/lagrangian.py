@@ -89,6 +89,8 @@ def cheapest_starts(
         reach *= 2
         if reach in (_NEAR, _FAR):
             sums.append(PriceSums.of(lowest))
+    guesses = guesses.view()
+    guesses.flags.writeable = False  # as those of a schedule are: one type for the compiler
     return _cheapest_starts(
         instance.prompts, instance.outputs, instance.arrivals, weights, guesses, *sums
     )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import ZERO, compiled
-from optsched._internal.heap import pop, push
+from optsched._internal.small_kernels import pop, push
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.small_kernels import copy
 from optsched.errors import OptschedError
 from optsched.solvers.bounds.configurations import Problem, largest_sets, start_costs
 
@@ -98,7 +99,7 @@ class Search(NamedTuple):
             sold=prices * capacities[phase],
             prices=prices,
             phase=phase,
-            sizes=item_sizes[:, place],
+            sizes=np.ascontiguousarray(item_sizes[:, place]),
             first=np.cumsum(outputs) - outputs,
             room=room,
             depth=np.searchsorted(depths, np.arange(longest + 1)),
@@ -189,7 +190,7 @@ def grow(
         starts = layer.starts[node].copy()
         key, cost = layer.key[node], layer.cost[node]
         waiting = 0
-        profile[0] = layer.profile[node]
+        copy(layer.profile[node], profile[0], 0, longest)
         paid[0] = 0
         fixed[0], now[0], later[0] = layer.fixed[node], 0, 0
         for kind in range(kinds):
@@ -216,7 +217,7 @@ def grow(
                 if waiting == 0:
                     if cost < best_cost:
                         best_cost = cost
-                        best_starts[:] = starts
+                        copy(starts, best_starts, 0, len(starts))
                 else:
                     value = fixed[level]
                     if clock < horizon:
@@ -234,8 +235,8 @@ def grow(
                         if filled == len(after.key):
                             lost = min(lost, value)
                         else:
-                            after.starts[filled] = starts
-                            after.profile[filled, : longest - 1] = profile[level, 1:]
+                            copy(starts, after.starts[filled], 0, len(starts))
+                            copy(profile[level, 1:], after.profile[filled], 0, longest - 1)
                             after.profile[filled, longest - 1] = 0
                             after.key[filled], after.cost[filled] = key, cost
                             after.fixed[filled], after.bound[filled] = spent, value
@@ -270,8 +271,8 @@ def grow(
                 pointer[level] += 1
                 continue
             later[level + 1] = later[level] - _at(search.least, slot, clock + 1, unit)
-            profile[level + 1] = profile[level]
-            paid[level + 1] = paid[level]
+            copy(profile[level], profile[level + 1], 0, longest)
+            copy(paid[level], paid[level + 1], 0, longest)
             for token in range(output):
                 profile[level + 1, token] += prompt + token + 1
                 step = clock + token
@@ -317,7 +318,8 @@ def undominated(layer: Layer, order: IntArray) -> npt.NDArray[np.bool_]:
                 keep[place] = False
                 break
         if keep[place]:
-            nodes[kept], totals[kept], profiles[kept] = node, total, profile
+            nodes[kept], totals[kept] = node, total
+            copy(profile, profiles[kept], 0, longest)
             kept += 1
     return keep
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.small_kernels import copy
 from optsched.admission import admit_by_priority
 from optsched.instance import Instance
 from optsched.schedule import Schedule
@@ -368,6 +369,6 @@ def anneal_releases(
         costs[0] += change
         if costs[0] < costs[1]:
             costs[1] = costs[0]
-            state.best[:] = starts
-            state.best_releases[:] = releases
+            copy(starts, state.best, 0, len(starts))
+            copy(releases, state.best_releases, 0, len(starts))
     return work

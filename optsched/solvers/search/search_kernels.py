@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.small_kernels import copy
 from optsched.solvers.search.annealing import (
     MAX_TAKEN,
     MOVE_WORK,
@@ -124,9 +125,9 @@ def anneal_orders(
             total += behind[met] + shift * heavy[met]
         if total > budget:
             if last < count:
-                trial[first : last + 1] = order[first : last + 1]
+                copy(order, trial, first, last + 1)
             continue
-        order[first : last + 1] = trial[first : last + 1]
+        copy(trial, order, first, min(last + 1, count))  # at first all, where last is count
         for rank in range(first, met):
             starts[order[rank]] = fresh[order[rank]]
         for rank in range(met, count):
@@ -135,7 +136,7 @@ def anneal_orders(
         costs[0] = total
         if total < costs[1]:
             costs[1] = total
-            best[:] = starts
+            copy(starts, best, 0, len(starts))
     return spent
 
 
@@ -156,10 +157,12 @@ def _change(order: IntArray, random: RandomState) -> tuple[int, int]:
     if uniform(random) < 0.5:
         order[one], order[other] = order[other], moved
     elif one < other:
-        order[one:other] = order[one + 1 : other + 1].copy()
+        for rank in range(one, other):
+            order[rank] = order[rank + 1]
         order[other] = moved
     else:
-        order[other + 1 : one + 1] = order[other:one].copy()
+        for rank in range(one, other, -1):
+            order[rank] = order[rank - 1]
         order[other] = moved
     return min(one, other), max(one, other)
 
@@ -260,10 +263,13 @@ def _take_small(
             taken[number + small] = request
             begin[number + small] = max(earliest, arrivals[request])
             small += 1
+    count = number + small
     if first and small:
-        taken[: number + small] = np.roll(taken[: number + small], small)
-        begin[: number + small] = np.roll(begin[: number + small], small)
-    return number + small
+        requests, steps = taken[:count].copy(), begin[:count].copy()
+        for rank in range(count):
+            taken[(rank + small) % count] = requests[rank]
+            begin[(rank + small) % count] = steps[rank]
+    return count
 
 
 @compiled
@@ -302,7 +308,7 @@ def move_starts(
             spent += outputs[request]
         budget = before - temperature * math.log(1.0 - uniform(random))
         after = 0.0
-        placed = 0
+        placed = ZERO
         for rank in range(number):
             request = taken[rank]
             prompt, output, weight = prompts[request], outputs[request], weights[request]
@@ -321,7 +327,7 @@ def move_starts(
             put_back(usage, prompts, outputs, taken, new, placed, old, number)
             continue
         if after > before and at_best:
-            best[:] = starts
+            copy(starts, best, 0, len(starts))
             at_best = False
         costs[0] += after - before
         for rank in range(number):
@@ -334,5 +340,5 @@ def move_starts(
             costs[1] = costs[0]
             at_best = True
     if at_best:
-        best[:] = starts
+        copy(starts, best, 0, len(starts))
     return spent

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.arrays import ranks_in
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.small_kernels import copy
 from optsched._internal.start_prices import price_of_start
 from optsched.solvers.search.annealing import (
     MAX_TAKEN,
@@ -201,7 +202,7 @@ def move_priced_starts(window: PricedStarts, delay: int, random: RandomState, le
             spent += output
         budget = before - temperature * math.log(1.0 - uniform(random))
         after = 0.0
-        placed = 0
+        placed = ZERO
         for rank in range(number):
             request = taken[rank]
             prompt, output = prompts[request], outputs[request]
@@ -230,4 +231,4 @@ def move_priced_starts(window: PricedStarts, delay: int, random: RandomState, le
             resort(order, position, starts, request)
         if costs[0] < costs[1] - _ROUNDING * costs[1]:
             costs[1] = costs[0]
-            best[:] = starts
+            copy(starts, best, 0, len(starts))

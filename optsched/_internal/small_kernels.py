@@ -1,4 +1,8 @@
-"""A binary heap of whole numbers in an array: `heapq` on typed lists takes seconds to compile."""
+"""Small routines for kernels: numba's own take seconds to compile.
+
+`copy` stands for assigning a slice to a slice, which can fail and therefore brings in all that puts
+a message together; `push` and `pop` stand for `heapq`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,16 @@ from typing import TYPE_CHECKING
 from optsched._internal.compiled import compiled
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
+
+
+@compiled
+def copy(
+    source: IntArray | FloatArray, target: IntArray | FloatArray, first: int, last: int
+) -> None:
+    """Copy entries `first` .. `last - 1` from one array to the other."""
+    for index in range(first, last):
+        target[index] = source[index]
 
 
 @compiled
