@@ -5,6 +5,12 @@ Where nothing can be kept - folders that are read-only, a full disk - every proc
 Arrays come out of a named tuple once, before the loops of a kernel: inside them every access counts
 references, which took up to twice the time. And a kernel with such arrays has no comprehension:
 where numba inlines one, it drops writes to them that it holds to be unused.
+
+Compilation takes a tenth of a second per kernel and more, and `benchmarks/cold.py --kernels` says
+where it goes. Costly is what brings in much of numba (a slice assigned from a slice or an array,
+`max`, `sort`, `heapq`, `concatenate`; see `small_kernels`), a kernel that is called with two types
+(an array that is read-only here and not there, or a Python number), and a chain of kernels, each of
+which is optimised again with all that it calls.
 """
 
 from __future__ import annotations
@@ -12,6 +18,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import pickle
+import signal
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -26,9 +34,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-#: Machine code that is damaged, or that is of a version whose modules had other names.
-_UNREADABLE = (EOFError, pickle.UnpicklingError, ImportError, AttributeError)
-
 #: Numbers for kernels to hand on: numba compiles the callee once more for a Python number.
 ZERO, ONE, MINUS_ONE = (cast("int", np.int64(value)) for value in (0, 1, -1))
 
@@ -36,10 +41,29 @@ ZERO, ONE, MINUS_ONE = (cast("int", np.int64(value)) for value in (0, 1, -1))
 def compiled(function: F) -> F:
     """Compile a kernel with numba; the machine code is cached beside the source file."""
     kernel = numba.njit(nogil=True)(function)
+    kernel.compile = _uninterrupted(kernel.compile)
     # numba raises RuntimeError where there is no folder that it may write to.
     with contextlib.suppress(RuntimeError):
         kernel._cache = _Cache(function)  # noqa: SLF001
     return cast("F", kernel)
+
+
+def _uninterrupted(compilation: Callable[..., Any]) -> Callable[..., Any]:
+    """Let Ctrl-C wait until a kernel is compiled: LLVM's objects, half made, end the process."""
+
+    def waiting(*arguments: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return compilation(*arguments)
+        came: list[int] = []
+        before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+        try:
+            return compilation(*arguments)
+        finally:
+            signal.signal(signal.SIGINT, before)
+            if came:
+                signal.raise_signal(signal.SIGINT)
+
+    return waiting
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]

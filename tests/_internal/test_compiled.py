@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
+from numba.core import event
+
+from optsched._internal.compiled import compiled
 
 CALLED = (
     "from optsched._internal.compiled import compiled\n\n\n"
@@ -54,6 +58,26 @@ def test_machine_code_for_types_that_have_moved_since_is_compiled_anew(tmp_path)
         )
         assert run.stdout.split() == [str(5 + len(more) // 4)], run.stderr
         (tmp_path / f"{place}.py").unlink()
+
+
+def test_an_interrupt_waits_until_the_kernel_is_compiled():
+    """In the middle of it, it left LLVM's objects half made, and the process ended by abort."""
+
+    @compiled
+    def square(x):
+        return x * x
+
+    class Interrupting(event.Listener):
+        def on_start(self, _):
+            signal.raise_signal(signal.SIGINT)
+
+        def on_end(self, _):
+            pass
+
+    with event.install_listener("numba:compile", Interrupting()), pytest.raises(KeyboardInterrupt):
+        square(3)
+    assert len(square.signatures) == 1
+    assert square(3) == 9
 
 
 #: Leaves a cache as numba would have it: the index is there, the machine code is not written.
