@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from optsched.schedule import Schedule
     from optsched.solvers.bounds.configurations import ConfigurationBound
 
+#: Status where a program has more coefficients than `Tuning` allows.
+TOO_LARGE = "too large to be solved exactly"
+
 _ROUNDING = 1e-9  # by which costs may differ, relatively, that are sums of fractions
 
 
@@ -238,8 +241,14 @@ class State:
         interrupted = self.stop.is_set()
         status = "interrupted" if interrupted else self.status or "time limit"
         if self.best is None:
+            advice = "allow more time"
+            if status == TOO_LARGE:  # more time changes nothing
+                advice = (
+                    "no policy meets all deadlines or the horizon; solve by highs or cp-sat, put a "
+                    "price on lateness, or take fewer requests"
+                )
             raise OptschedError(
-                f"no schedule was found in {self.elapsed:.1f} s ({status}); allow more time"
+                f"no schedule was found in {self.elapsed:.1f} s ({status}); {advice}"
             )
         horizon = self.params.horizon
         within = f" within horizon {horizon}" if horizon is not None else ""

@@ -12,7 +12,8 @@ from fresh import printed
 
 import optsched.optimum.stages.improve
 import optsched.optimum.stages.plan
-from optsched import OptschedError, SolveParams, family, solve, verify
+from optsched import Instance, OptschedError, SolveParams, family, solve, verify
+from optsched.optimum.params import Tuning
 from optsched.solvers.bounds import lagrangian
 
 DEAF = 8.0  # seconds that a stage hears nothing
@@ -155,3 +156,11 @@ def test_an_explanation_needs_no_search_for_the_cheapest_starts(monkeypatch):
     expected = result.explain().regrets
     monkeypatch.setattr(lagrangian, "cheapest_starts", refuse)
     assert (result.explain().regrets == expected).all()
+
+
+def test_more_time_is_not_advised_where_it_changes_nothing():
+    """It had been: "(too large to be solved exactly); allow more time"."""
+    impossible = Instance([5, 5], [4, 4], 10, deadlines=[4, 4])
+    tuning = Tuning(nonzeros=1, events=1)
+    with pytest.raises(OptschedError, match="too large .* put a price on lateness"):
+        solve(impossible, params=SolveParams(tuning=tuning))

@@ -17,6 +17,7 @@ from optsched.optimum.stages.improve import (
     search_schedules,
 )
 from optsched.optimum.stages.kernels import load
+from optsched.optimum.state import TOO_LARGE
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.lagrangian import PricedStarts
@@ -98,7 +99,7 @@ def solve_program(state: State, method: str, share: float = 1.0) -> None:
     latest = state.latest_starts()
     form = _form(state, method, latest)
     if form is None:
-        state.status = "too large to be solved exactly"
+        state.status = TOO_LARGE
         return
     solution = _solve(state, form, method, share)
     if solution.values is not None:
