@@ -321,7 +321,7 @@ def read_trace_skipping(
     ...     _ = path.write_text("prompt_tokens,output_tokens\n12,43\n9,0\n")
     ...     instance, skipped = read_trace_skipping(path, memory=1000)
     >>> len(instance), skipped[0].line, skipped[0].reason
-    (1, 3, 'outputs is 0, but every request makes at least 1 token')
+    (1, 3, 'every request makes at least 1 token')
     """
     return _read(path, memory, limit, seconds_per_step, strict=False)
 

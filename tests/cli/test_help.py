@@ -109,5 +109,4 @@ def test_the_load_of_a_cluster_without_a_limit_is_not_noted(optsched_command, tm
     trace = tmp_path / "trace.csv"
     trace.write_text("prompt_tokens,output_tokens,arrival_s\n20,5,0\n20,5,1\n")
     code, _, err = optsched_command("cluster", trace, "--workers", 1, "--slots", 9)
-    assert code == 0
-    assert err == "optsched: arrivals in seconds became steps of 0.05 s\n"
+    assert (code, err) == (0, "")

@@ -32,7 +32,7 @@ _LITTLE = 1e3  # work
 
 
 class _Tiny(NamedTuple):
-    """Four requests, with a schedule that leaves something to do, weights and prices."""
+    """Four requests that compete for memory, with a schedule that leaves something to do, weights and prices."""
 
     instance: Instance
     late: Schedule
@@ -42,7 +42,7 @@ class _Tiny(NamedTuple):
 
 @cache
 def _tiny() -> _Tiny:
-    instance = Instance([4] * 4, [1, 1, 6, 6], memory=13, arrivals=[0, 1, 1, 2])
+    instance = Instance([4] * 4, [1, 1, 6, 6], memory=10, arrivals=[0, 1, 1, 2])
     late = Schedule(instance, instance.arrivals + np.cumsum(instance.outputs))
     prices = bound(instance, "lagrangian").certificate
     assert prices is not None

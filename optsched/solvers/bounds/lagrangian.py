@@ -89,7 +89,7 @@ def cheapest_starts(
         reach *= 2
         if reach in (_NEAR, _FAR):
             sums.append(PriceSums.of(lowest))
-    guesses = guesses.view()
+    guesses = np.ascontiguousarray(guesses).view()
     guesses.flags.writeable = False  # as those of a schedule are: one type for the compiler
     return _cheapest_starts(
         instance.prompts, instance.outputs, instance.arrivals, weights, guesses, *sums
@@ -131,7 +131,7 @@ class PricedStarts:
     def regrets(self, requests: IntArray, steps: IntArray) -> IntArray:
         """Return the regret of each start, never negative; requests and steps have shape (m,)."""
         prompts, outputs = self._instance.prompts[requests], self._instance.outputs[requests]
-        paid = prices_of_starts(prompts, outputs, steps, self._sums)
+        paid = prices_of_starts(prompts, outputs, np.array(steps), self._sums)
         latency = steps + outputs - self._instance.arrivals[requests]
         regrets: IntArray = self._weights[requests] * latency + paid - self._least[requests]
         return regrets
