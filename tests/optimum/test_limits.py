@@ -162,5 +162,5 @@ def test_more_time_is_not_advised_where_it_changes_nothing():
     """It had been: "(too large to be solved exactly); allow more time"."""
     impossible = Instance([5, 5], [4, 4], 10, deadlines=[4, 4])
     tuning = Tuning(nonzeros=1, events=1)
-    with pytest.raises(OptschedError, match="too large .* put a price on lateness"):
+    with pytest.raises(OptschedError, match=r"too large .* put a price on lateness"):
         solve(impossible, params=SolveParams(tuning=tuning))

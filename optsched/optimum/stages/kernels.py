@@ -32,7 +32,7 @@ _LITTLE = 1e3  # work
 
 
 class _Tiny(NamedTuple):
-    """Four requests that compete for memory, with a schedule that leaves something to do, weights and prices."""
+    """Four requests that compete for memory; a schedule to improve, weights and prices."""
 
     instance: Instance
     late: Schedule
