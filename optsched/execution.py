@@ -10,10 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.files import write_whole
 from optsched._internal.views import draw, html, write
 from optsched.errors import OptschedError, PolicyError
 from optsched.instance import Instance
@@ -440,10 +442,13 @@ def check_log_name(path: str | Path) -> None:
 def write_log(frame: pd.DataFrame, path: str | Path) -> None:
     """Write a table to a CSV or Parquet file, by its name; its index is left out."""
     check_log_name(path)
+    content = BytesIO()
     if str(path).endswith(".parquet"):
-        frame.to_parquet(path, index=False)
+        frame.to_parquet(content, index=False)
     else:
-        frame.to_csv(path, index=False)
+        zipped = str(path).endswith(".gz")
+        frame.to_csv(content, index=False, compression="gzip" if zipped else None)
+    write_whole(path, content.getvalue())
 
 
 def of_schedule(schedule: Schedule, intervals: str | None = None) -> Execution:

@@ -56,6 +56,20 @@ def test_logs_are_complete_and_read_back(execution, tmp_path):
         execution.to_log(tmp_path / "log.txt")
 
 
+def test_a_log_that_cannot_be_finished_leaves_the_old_one(execution, tmp_path, monkeypatch):
+    def fill_the_disk(frame, stream, **options):
+        with stream if hasattr(stream, "write") else open(stream, "wb") as file:
+            file.write(b"request,")
+            raise OSError("no space left")
+
+    log = tmp_path / "log.csv"
+    log.write_text("old")
+    monkeypatch.setattr(pd.DataFrame, "to_csv", fill_the_disk)
+    with pytest.raises(OSError, match="no space left"):
+        execution.to_log(log)
+    assert log.read_text() == "old"
+
+
 def test_the_checker_finds_what_is_wrong():
     late = INSTANCE.replace(arrivals=[0, 0, 1])
 

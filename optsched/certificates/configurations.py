@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.json import read_object, write_object
-from optsched.certificates.prices import check_fingerprint, read_fields
+from optsched.certificates.fields import check_fingerprint, read_fields
 from optsched.errors import CertificateError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def items(instance: Instance) -> IntArray:
 
 def verify_configuration(certificate: ConfigurationCertificate, instance: Instance) -> Fraction:
     """Find the bound on the total latency that a configuration certificate proves."""
-    check_fingerprint(certificate, instance)
+    check_fingerprint(certificate.fingerprint, instance)
     pairs = items(instance)
     for row in certificate.sizes:
         if len(row) != len(pairs):

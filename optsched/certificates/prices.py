@@ -19,11 +19,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optsched._internal.json import read_object, write_object
+from optsched.certificates.fields import check_fingerprint, read_fields
 from optsched.errors import CertificateError
 
 if TYPE_CHECKING:
@@ -132,37 +133,6 @@ class Certificate:
         return cls(**fields, objective=content.get("objective", "total-latency"))
 
 
-def read_fields(content: dict[str, Any], where: str, **depths: int) -> dict[str, Any]:
-    """Read fields, whole numbers in lists nested so deep, with the fingerprint and the value."""
-
-    def whole(value: Any, depth: int, name: str) -> Any:
-        if depth == 0 and type(value) is not int:
-            raise CertificateError(f"{where}: {name} holds {value!r}, which is not a whole number")
-        if depth and not isinstance(value, list):
-            raise CertificateError(f"{where}: {name} must be a list")
-        return tuple(whole(entry, depth - 1, name) for entry in value) if depth else value
-
-    for name in (*depths, "fingerprint"):
-        if name not in content:
-            raise CertificateError(f"{where}: the key {name!r} is missing")
-    fields = {name: whole(content[name], depth, name) for name, depth in depths.items()}
-    claim = whole(content.get("value", [0, 1]), 1, "value")
-    if len(claim) != 2 or claim[1] < 1:
-        raise CertificateError(f"{where}: value must be a numerator and a positive denominator")
-    return {**fields, "fingerprint": str(content["fingerprint"]), "value": Fraction(*claim)}
-
-
-def check_fingerprint(
-    certificate: Certificate | ConfigurationCertificate, instance: Instance
-) -> None:
-    """Reject a certificate of another instance."""
-    if certificate.fingerprint != instance.fingerprint:
-        raise CertificateError(
-            "the certificate belongs to another instance: it was made for fingerprint "
-            f"{certificate.fingerprint[:12]}..., this instance has {instance.fingerprint[:12]}..."
-        )
-
-
 def read_certificate(source: str | Path) -> Certificate | ConfigurationCertificate:
     """Read a certificate of either kind; the file says which it is.
 
@@ -228,7 +198,7 @@ def verify(certificate: Certificate | ConfigurationCertificate, instance: Instan
         from optsched.certificates.configurations import verify_configuration
 
         return verify_configuration(certificate, instance)
-    check_fingerprint(certificate, instance)
+    check_fingerprint(certificate.fingerprint, instance)
     denominator, horizon = certificate.denominator, len(certificate.prices)
     spent = sum(certificate.prices)
     weights = [1.0] * len(instance)

@@ -90,7 +90,7 @@ class HindsightProgram(Program):
         Where the instance has deadlines: "forbidden", or a penalty "per-step" that a request is
         late, or "per-request" that is late.
     penalty
-        Cost of each.
+        Cost of each; above zero where lateness is not forbidden.
     now
         Step before which nothing can start.
     running
@@ -103,8 +103,8 @@ class HindsightProgram(Program):
     Raises
     ------
     ModelError
-        If a choice is unknown, the running requests do not fit, or a request cannot complete by
-        the horizon or its deadline.
+        If a choice is unknown, a lateness has no penalty, the running requests do not fit, or a
+        request cannot complete by the horizon or its deadline.
 
     Examples
     --------
@@ -141,6 +141,11 @@ class HindsightProgram(Program):
         require_known("lateness", self.lateness, LATENESS)
         if not (np.isfinite(self.penalty) and self.penalty >= 0):
             raise ModelError(f"the penalty is {self.penalty}, but cannot be negative or infinite")
+        if self.lateness != "forbidden" and not self.penalty:
+            raise ModelError(
+                f"lateness is {self.lateness!r} without a penalty, which would drop the deadlines; "
+                "pass a penalty, such as 10"
+            )
         if self.memory_prices is not None:
             prices = np.array(self.memory_prices, dtype=np.float64)
             if prices.ndim != 1 or not (np.isfinite(prices).all() and (prices >= 0).all()):

@@ -10,7 +10,8 @@ from optsched.clock import UNIT, get_clock
 from optsched.errors import PolicyError, nearest
 from optsched.policies import get_policy, with_rule
 from optsched.simulate.cluster.run import ClusterOptions, run_cluster
-from optsched.simulate.runners import RUNNERS, Task
+from optsched.simulate.runners import RUNNERS
+from optsched.simulate.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,27 +29,14 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import IntArray, Records
     from optsched.clock import Clock
-    from optsched.instance import Instance
     from optsched.policies.base import BatchSelector
     from optsched.policies.decision import State
     from optsched.policies.overflow import OverflowPolicy
     from optsched.policies.robust import IntervalPolicy
     from optsched.simulate.seconds.batches import BatchLog
+    from optsched.simulate.task import Task
 
 AnyRun = TypeVar("AnyRun", Execution, ClockedRun)
-
-
-class Task(NamedTuple):
-    """A policy to run on an instance."""
-
-    instance: Instance
-    policy: Any
-    clock: Clock
-    intervals: str | None
-    seed: int
-    patience: int
-    until: float
-    on_progress: Callable[[int, int], None] | None = None
 
 
 @dataclass(frozen=True, eq=False)

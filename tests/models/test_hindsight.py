@@ -43,12 +43,14 @@ def programs(draw, objectives=SCHEDULE_OBJECTIVES, kind=HindsightProgram):
         weights=draw(st.sampled_from([None, weights])),
         deadlines=draw(st.sampled_from([None, ends + slack])),
     )
+    lateness = draw(st.sampled_from(LATENESS))
+    penalties = [0.0, 0.5, 10.0] if lateness == "forbidden" else [0.5, 10.0]
     return kind(
         instance,
         horizon=int(ends.max()) + draw(st.integers(0, 4)),
         objective=draw(st.sampled_from(objectives)),
-        lateness=draw(st.sampled_from(LATENESS)),
-        penalty=draw(st.sampled_from([0.0, 0.5, 10.0])),
+        lateness=lateness,
+        penalty=draw(st.sampled_from(penalties)),
         now=now,
         running=Running([h for h, _ in running], [r for _, r in running]),
         aggregate=draw(st.booleans()),
@@ -260,7 +262,7 @@ def test_prices_of_the_relaxation_prove_its_value():
 
 @given(programs(objectives=["makespan"]))
 def test_the_relaxed_makespan_is_at_least_memory_time_over_memory(program):
-    assume(not len(program.running.tokens) and program.penalty == 0)
+    assume(not len(program.running.tokens) and program.lateness == "forbidden")
     relaxed = optimum(program.to_linear().relax())
     instance = program.instance
     if relaxed is not None:
@@ -355,6 +357,10 @@ REFUSED = [
     (lambda: HindsightProgram(TWO, objective="latency"), "unknown objective 'latency': did you"),
     (lambda: HindsightProgram(TWO, lateness="never"), "unknown lateness 'never'"),
     (lambda: HindsightProgram(TWO, penalty=-1), "the penalty is -1, but cannot be negative"),
+    (
+        lambda: HindsightProgram(TWO, lateness="per-step"),
+        "without a penalty, which would drop the deadlines; pass a penalty, such as 10",
+    ),
     (lambda: HindsightProgram(TWO, horizon=0), "horizon is 0, but must be a whole number from 1"),
     (lambda: HindsightProgram(TWO, horizon=7.5), "horizon is 7.5, but must be a whole number"),
     (lambda: HindsightProgram(TWO, now=-1), "now is -1, but must be a whole number from 0 on"),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.instance import Instance
     from optsched.policies.base import BatchPolicy, BatchSelector, PriorityPolicy
-    from optsched.simulate.runners import Task
+    from optsched.simulate.task import Task
 
 _NEVER = np.iinfo(np.int64).max
 

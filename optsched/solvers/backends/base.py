@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray
-    from optsched.solvers.backends.cpsat_events import EventModel
+    from optsched.models.events import EventProgram
 
 #: By how much a solver's answer may break a row or a bound, relative to its size above 1.
 FEASIBILITY = 1e-6
@@ -213,6 +213,40 @@ class Answer:
     values: FloatArray | None = None
     bound: float | None = None
     duals: FloatArray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class EventModel:
+    """An event program in the terms in which answers are checked."""
+
+    program: EventProgram
+    bound: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return f"{self.program.objective} by events"
+
+    @property
+    def sense(self) -> Literal["min"]:
+        """All objectives are to be small."""
+        return "min"
+
+    @property
+    def step(self) -> float | None:
+        """What the objective is a whole multiple of."""
+        if self.program.objective != "weighted-latency":
+            return 1.0
+        scaled = whole_multiple(self.program.weights)
+        return None if scaled is None else int(np.gcd.reduce(scaled[0])) / scaled[1]
+
+    def objective(self, point: npt.ArrayLike, /) -> float:
+        """Evaluate the objective at start steps."""
+        return self.program.cost(self.program.read(point))
+
+    def violations(self, point: npt.ArrayLike, /, tolerance: float = 0.0) -> list[Any]:
+        """List what makes start steps infeasible; they are whole, so nothing is forgiven."""
+        return list(self.program.violations(self.program.read(point)))
 
 
 def by_name(names: dict[Stopped, str]) -> dict[str, Stopped]:

@@ -15,56 +15,19 @@ there. With equal completions all requests are counted at the one that stands fi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optsched.errors import SolverError
 from optsched.solvers.backends import cpsat
-from optsched.solvers.backends.base import Answer, Options, Reporter, whole_multiple
+from optsched.solvers.backends.base import Answer, EventModel, Options, Reporter, whole_multiple
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from optsched._internal.arrays import FloatArray
     from optsched.models.events import EventProgram
 
 load = cpsat.load
-
-
-@dataclass(frozen=True, eq=False)
-class EventModel:
-    """An event program in the terms in which answers are checked."""
-
-    program: EventProgram
-    bound: float | None = None
-
-    @property
-    def name(self) -> str:
-        """What to call it."""
-        return f"{self.program.objective} by events"
-
-    @property
-    def sense(self) -> Literal["min"]:
-        """All objectives are to be small."""
-        return "min"
-
-    @property
-    def step(self) -> float | None:
-        """What the objective is a whole multiple of."""
-        if self.program.objective != "weighted-latency":
-            return 1.0
-        scaled = whole_multiple(self.program.weights)
-        return None if scaled is None else int(np.gcd.reduce(scaled[0])) / scaled[1]
-
-    def objective(self, point: npt.ArrayLike, /) -> float:
-        """Evaluate the objective at start steps."""
-        return self.program.cost(self.program.read(point))
-
-    def violations(self, point: npt.ArrayLike, /, tolerance: float = 0.0) -> list[Any]:
-        """List what makes start steps infeasible; they are whole, so nothing is forgiven."""
-        return list(self.program.violations(self.program.read(point)))
 
 
 def new(model: EventModel) -> Any:

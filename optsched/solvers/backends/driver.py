@@ -14,6 +14,7 @@ from optsched.solvers.backends import pyomo as pyomo_models
 from optsched.solvers.backends.base import (
     Answer,
     Capabilities,
+    EventModel,
     OnProgress,
     Options,
     Progress,
@@ -97,14 +98,14 @@ def solve_events(
         raise SolverError(
             f"{able.title} does not take event programs; use 'cp-sat', or a HindsightProgram"
         )
-    model = cpsat_events.EventModel(program, bound)
+    model = EventModel(program, bound)
     job = Job(cpsat_events.__name__, able.title, model, options, check_start(model, start))
     return run(job, model, on_progress, stop, in_child=in_child, began=began)
 
 
 def run(
     job: Job,
-    model: LinearModel | cpsat_events.EventModel,
+    model: LinearModel | EventModel,
     on_progress: OnProgress | None = None,
     stop: threading.Event | None = None,
     *,

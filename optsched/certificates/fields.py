@@ -1,0 +1,40 @@
+"""What both kinds of certificates read and check alike."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from optsched.errors import CertificateError
+
+if TYPE_CHECKING:
+    from optsched.instance import Instance
+
+
+def read_fields(content: dict[str, Any], where: str, **depths: int) -> dict[str, Any]:
+    """Read fields, whole numbers in lists nested so deep, with the fingerprint and the value."""
+
+    def whole(value: Any, depth: int, name: str) -> Any:
+        if depth == 0 and type(value) is not int:
+            raise CertificateError(f"{where}: {name} holds {value!r}, which is not a whole number")
+        if depth and not isinstance(value, list):
+            raise CertificateError(f"{where}: {name} must be a list")
+        return tuple(whole(entry, depth - 1, name) for entry in value) if depth else value
+
+    for name in (*depths, "fingerprint"):
+        if name not in content:
+            raise CertificateError(f"{where}: the key {name!r} is missing")
+    fields = {name: whole(content[name], depth, name) for name, depth in depths.items()}
+    claim = whole(content.get("value", [0, 1]), 1, "value")
+    if len(claim) != 2 or claim[1] < 1:
+        raise CertificateError(f"{where}: value must be a numerator and a positive denominator")
+    return {**fields, "fingerprint": str(content["fingerprint"]), "value": Fraction(*claim)}
+
+
+def check_fingerprint(fingerprint: str, instance: Instance) -> None:
+    """Reject a certificate of another instance."""
+    if fingerprint != instance.fingerprint:
+        raise CertificateError(
+            "the certificate belongs to another instance: it was made for fingerprint "
+            f"{fingerprint[:12]}..., this instance has {instance.fingerprint[:12]}..."
+        )
