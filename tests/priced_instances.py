@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import strategies as st
 from strategies import instances
 
+from optsched import Schedule
 from optsched.certificates.configurations import ConfigurationCertificate, items
 
 #: Limits within which brute force is fast.
@@ -27,3 +29,27 @@ def certificates(draw, **limits):
         tuple(tuple(draw(row)) for _ in ends),
         instance.fingerprint,
     )
+
+
+def loose_certificate(instance, rng):
+    """Draw any prices, phases and sizes; at times none."""
+    horizon = int(rng.integers(0, 15))
+    ends = sorted({*rng.integers(1, horizon + 1, 3).tolist(), horizon}) if horizon else []
+    count = len(items(instance))
+    return ConfigurationCertificate(
+        int(rng.integers(1, 9)),
+        int(rng.integers(1, 9)),
+        tuple(rng.integers(0, 21, horizon).tolist()),
+        tuple(ends),
+        tuple(tuple(rng.integers(0, 10, count).tolist()) for _ in ends),
+        instance.fingerprint,
+    )
+
+
+def one_by_one(instance, rng):
+    """Run the requests in a random order after the last arrival, with a pause after each."""
+    step, starts = int(instance.arrivals[-1]), np.zeros(len(instance), dtype=np.int64)
+    for i in rng.permutation(len(instance)):
+        starts[i] = step
+        step += int(instance.outputs[i]) + 1
+    return Schedule(instance, starts)

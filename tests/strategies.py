@@ -29,3 +29,15 @@ def drawn_instance(rng):
     prompts = rng.integers(0, memory - outputs + 1)
     arrivals = np.sort(rng.integers(0, 100, count)) * int(rng.integers(0, 2))
     return Instance(prompts, outputs, memory, arrivals)
+
+
+def tiny_instance(rng, arrivals, most=4):
+    """Draw a few requests that compete for memory, at times equal ones."""
+    count, memory = int(rng.integers(2, most + 1)), int(rng.integers(4, 13))
+    outputs = rng.integers(1, min(6, memory) + 1, count)
+    prompts = rng.integers(0, memory - outputs + 1)
+    if rng.random() < 0.2:
+        twin = rng.integers(0, 2, count)
+        prompts, outputs = prompts[twin], outputs[twin]
+    steps = np.sort(rng.integers(0, 9, count)) * int(arrivals)
+    return Instance(prompts, outputs, memory, steps)

@@ -51,8 +51,7 @@ class Tuning:
     )
     first_prices: float = 2e5  # work that takes milliseconds and gives most of what prices can
     tables: int = 2_000_000  # output tokens x requests x memory up to which sizes take milliseconds
-    tiny: int = 8  # requests up to which all efforts are worth it, and events take tenths of a
-    varied: float = 0.45  # second if they vary as much in memory-time (deviation over mean)
+    tiny: int = 8  # requests up to which all efforts are worth it
     hopeless: float = 0.1  # gap above which more requests are left to stages that take their time
 
     def __post_init__(self) -> None:

@@ -30,7 +30,6 @@ from optsched import (
     solve,
 )
 from optsched.certificates.configurations import verify_configuration
-from optsched.errors import SolverError
 from optsched.models.objectives import schedule_cost
 from optsched.optimum.solving import METHODS, proven_horizon
 from optsched.solvers.bounds.lagrangian import PricedStarts
@@ -291,7 +290,7 @@ def test_small_instances_are_proven_in_this_process(monkeypatch):
         raise AssertionError("a solver was called")
 
     expected = {}
-    for name, requests in (("uniform", 6), ("normal", 6), ("binomial", 6), ("exponential", 8)):
+    for name, requests in (("uniform", 7), ("normal", 6), ("binomial", 6), ("exponential", 8)):
         instance = family(name, requests, seed=1)
         expected[instance] = solve(instance, method="cp-sat", time_limit=60).objective
     monkeypatch.setattr(optsched.optimum.stages.exact, "solve_events", refuse)
@@ -301,29 +300,6 @@ def test_small_instances_are_proven_in_this_process(monkeypatch):
         assert (result.objective, result.bound, result.status) == (cost, cost, "optimal")
         assert result.schedule.check() == []
         assert optsched.verify(result.price_certificate, instance) <= cost
-
-
-def test_few_requests_of_different_size_go_to_the_event_program(monkeypatch):
-    """Branch and bound would need a second for these, and the event program a tenth."""
-    instance = family("uniform", n=7, seed=1)
-    result = solve(instance, time_limit=60)
-    assert (result.objective, result.status) == (391, "optimal")
-    assert result.proof.startswith("CP-SAT")
-
-    def die(*arguments, **options):
-        return Solution("error", "CP-SAT", 0.1, raw_status="killed by signal 9")
-
-    def refuse(*arguments, **options):
-        raise SolverError("its process cannot be started")
-
-    for fault in (die, refuse):
-        monkeypatch.setattr(optsched.optimum.stages.exact, "solve_events", fault)
-        result = solve(instance, time_limit=60)
-        assert (result.objective, result.status, result.proof) == (
-            391,
-            "optimal",
-            "branch and bound",
-        )
 
 
 def test_a_stop_token_ends_the_stages_and_a_start_begins_them():

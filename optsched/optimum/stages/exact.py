@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.numbers import proven
-from optsched.errors import InfeasibleError, OptschedError, SolverError
+from optsched.errors import InfeasibleError, OptschedError
 from optsched.models.events import EventProgram
 from optsched.models.hindsight import HindsightProgram
 from optsched.optimum.stages.improve import (
@@ -40,16 +40,10 @@ def prove_small(state: State) -> None:
     if state.prices is None or cells > tuning.tables:
         return
     tiny = len(instance) <= tuning.tiny
-    varied = instance.areas.std() >= tuning.varied * instance.areas.mean()
     raise_prices(state, tuning.first_prices)
     for effort in tuning.efforts:
         if effort is not tuning.efforts[0] and not tiny and state.gap > tuning.hopeless:
             break
-        if effort is tuning.efforts[-1] and tiny and varied and state.method == "auto":
-            try:
-                solve_program(state, "cp-sat", share=0.2)
-            except SolverError as error:  # branch and bound needs no solver
-                state.note(f"events: left out, {error}")
         search_schedules(state, state.params.seed, threads=1, work=effort.search)
         price_configurations(state, state.params.seed, effort)
         branch_and_bound(state, effort.nodes)
@@ -88,7 +82,7 @@ def branch_and_bound(state: State, nodes: int | None = None) -> None:
     )
 
 
-def solve_program(state: State, method: str, share: float = 1.0) -> None:
+def solve_program(state: State, method: str) -> None:
     """Hand the program to a solver, without the starts that are proven to be priced out."""
     if state.finished:
         return
@@ -101,7 +95,7 @@ def solve_program(state: State, method: str, share: float = 1.0) -> None:
     if form is None:
         state.status = TOO_LARGE
         return
-    solution = _solve(state, form, method, share)
+    solution = _solve(state, form, method)
     if solution.values is not None:
         state.offer(form.read(solution.values))
     elif solution.status == "infeasible" and state.best is None:
@@ -141,9 +135,7 @@ def _form(state: State, method: str, latest: IntArray) -> EventProgram | Hindsig
     return EventProgram(instance, state.objective, latest)
 
 
-def _solve(
-    state: State, form: EventProgram | HindsightProgram, method: str, share: float
-) -> Solution:
+def _solve(state: State, form: EventProgram | HindsightProgram, method: str) -> Solution:
     how: dict[str, Any] = {
         "start": None if state.best is None else form.write_point(state.best),
         "on_progress": state.params.on_progress,
@@ -151,7 +143,7 @@ def _solve(
         "in_child": True,
     }
     if isinstance(form, EventProgram):
-        return solve_events(form, options=_options(state, share), bound=state.lowest, **how)
+        return solve_events(form, options=_options(state), bound=state.lowest, **how)
     model = form.to_linear()
     if state.prices is not None and state.best is not None:
         priced = PricedStarts(state.instance, state.prices)
@@ -160,10 +152,10 @@ def _solve(
         excluded = np.flatnonzero(regrets > priced.room(state.cost))
         model = model.fix(excluded, np.zeros(len(excluded)))
     solver = "cp-sat" if method == "cp-sat" else "highs"
-    return solve_linear(model, solver, _options(state, share), **how)
+    return solve_linear(model, solver, _options(state), **how)
 
 
-def _options(state: State, share: float) -> Options:
+def _options(state: State) -> Options:
     """Return a time limit that leaves a moment to end a deaf child, and to take its answer."""
-    seconds = share * state.left - min(_TAKING, 0.1 * state.left)
+    seconds = state.left - min(_TAKING, 0.1 * state.left)
     return replace(state.options, time_limit=max(seconds, 1e-3))

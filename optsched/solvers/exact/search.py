@@ -15,10 +15,13 @@ room: what starts later is young then, and the largest total size of young reque
 tokens is tabulated. After the last price starts only cost more, so that the search ends by itself:
 no horizon is assumed.
 
+After the start of what a node starts, the clock moves on until something else can start. Nodes
+that have decided what no optimum has are dropped on the way: `rules` has the arguments.
+
 All nodes of one clock are a layer. Of nodes that have started the same requests those are dropped
-that cost no less and hold no fewer tokens at any later step than another. A layer that is too wide
-loses its worst nodes, and the least bound of those lost still bounds the optimum from below. The
-search is repeated with wider layers until none is lost, so it improves both sides all the time.
+that another one makes needless (`dominance`). A layer that is too wide loses its worst nodes, and
+the least bound of those lost still bounds the optimum from below. The search is repeated with wider
+layers until none is lost, so it improves both sides all the time: narrow passes find schedules.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ from optsched.errors import CertificateError, OptschedError, ScheduleError
 from optsched.schedule import Schedule
 from optsched.solution import Stopped
 from optsched.solvers.bounds.configurations import configuration_bound
-from optsched.solvers.exact.kernels import Layer, Search, grow, undominated
+from optsched.solvers.exact.dominance import undominated
+from optsched.solvers.exact.growth import Layer, grow
+from optsched.solvers.exact.kernels import Search
+from optsched.solvers.exact.rules import ACTIVE, JUMPS, PENDING, SHIFTS, TAIL
 
 if TYPE_CHECKING:
     import threading
@@ -43,11 +49,15 @@ if TYPE_CHECKING:
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.instance import Instance
 
-_NARROWEST, _SPARE = 64, 4
-_WIDER, _MUCH_WIDER = 8, 64  # after a pass that found a better schedule, and after one that did not
+_WIDTHS = (100, 2000)  # of the first passes; the last one is as wide as memory allows
+_NARROWEST = 64  # nodes that there must be memory for
+_COPIES = 6  # of a node: children just made, in layers to come, the layer at hand and its selection
+_SPARE = 4  # times its width a layer to come may hold before its worst nodes are dropped
+_CHILDREN = 2**14  # nodes written down between two looks at the clock
+_CHUNK = 2048  # nodes expanded between two looks at the clock
 _SIFTED = 4096  # wider layers are searched for needless nodes at every _REST-th step only:
-_REST = 4  # comparing nodes takes most of the time
-_CHUNK = 2048  # nodes between two looks at the clock
+_REST = 2  # comparing nodes takes most of the time
+ALL = ACTIVE | TAIL | PENDING | JUMPS | SHIFTS
 
 
 @dataclass(frozen=True)
@@ -76,16 +86,19 @@ def solve_exact(
     memory_limit: int = 2**30,
     on_progress: Callable[[float, int, int], None] | None = None,
     stop: threading.Event | None = None,
+    rules: int = ALL,
 ) -> ExactResult:
-    """Find a schedule of least total latency, or an interval around it."""
+    """Find a schedule of least total latency, or an interval around it.
+
+    The optimum is the same whatever `rules` are in force; they only save nodes.
+    """
     began = time.perf_counter()
     if instance.deadlines is not None:
         raise OptschedError(
             "the exact search does not support deadlines; remove them with "
             "instance.replace(deadlines=None)"
         )
-    slots, longest = len(instance), int(instance.outputs.max())
-    needed = (_SPARE + 2) * (4 * slots + 4 * longest + 32)  # for each node of a full layer
+    needed = _COPIES * Layer.empty(1, *_shape(instance)).node_bytes  # for each node
     if memory_limit < needed * _NARROWEST:
         raise OptschedError(
             f"memory_limit is {memory_limit} bytes, but the exact search needs at least "
@@ -105,14 +118,20 @@ def solve_exact(
         certificate = configuration_bound(instance, time_limit=half).certificate
     elif certificate.fingerprint != instance.fingerprint:
         raise CertificateError("the certificate belongs to another instance")
-    search = _LayeredSearch(instance, upper, certificate, began, time_limit, node_limit)
+    search = _LayeredSearch(instance, upper, certificate, memory_limit // needed, rules)
+    search.began, search.time_limit, search.node_limit = began, time_limit, node_limit
     search.on_progress, search.token = on_progress, stop
-    stopped = search.widen(memory_limit // needed)
+    stopped = search.widen()
     schedule = upper
     if search.best < upper.total_latency:
         schedule = Schedule(instance, search.starts[np.argsort(search.kernel.requests)], "exact")
     seconds = time.perf_counter() - began
     return ExactResult(schedule, search.lower, stopped, search.nodes, seconds)
+
+
+def _shape(instance: Instance) -> tuple[int, int, int]:
+    """Return what decides how much memory a node takes."""
+    return len(instance), int(instance.outputs.max()), instance.memory
 
 
 class _LayeredSearch:
@@ -123,40 +142,37 @@ class _LayeredSearch:
         instance: Instance,
         upper: Schedule,
         certificate: ConfigurationCertificate,
-        began: float,
-        time_limit: float | None,
-        node_limit: int | None,
+        widest: int,
+        rules: int,
     ) -> None:
         self.kernel = Search.of(instance, certificate)
-        self.began, self.time_limit, self.node_limit = began, time_limit, node_limit
+        self.rules, self.widest, self.shape = rules, widest, _shape(instance)
+        self.began = 0.0
+        self.time_limit: float | None = None
+        self.node_limit: int | None = None
         self.on_progress: Callable[[float, int, int], None] | None = None
         self.token: threading.Event | None = None
-        self.longest = int(instance.outputs.max())
         self.first_step = int(instance.arrivals[0])
         self.constant = int(instance.outputs.sum()) - int(instance.arrivals.sum())
         self.starts = upper.starts[self.kernel.requests]
         self.best = upper.total_latency
         self.lower = min(self.best, self._whole(0))
         self.nodes = 0
+        self.after = Layer.empty(min(_CHILDREN, widest), *self.shape)
 
-    def widen(self, widest: int) -> Stopped:
+    def widen(self) -> Stopped:
         """Search with ever wider layers until the best schedule is proven or a limit is hit."""
-        width = _NARROWEST
+        widths = [width for width in _WIDTHS if width < self.widest] + [self.widest]
         try:
-            while self.lower < self.best:
-                before = self.best
-                stopped = self._pass(width)
+            for width in widths:
                 if self.lower >= self.best:
                     break
-                if stopped is not None:
+                stopped = self._pass(width)
+                if stopped is not None and self.lower < self.best:
                     return stopped
-                if width == widest:
-                    return Stopped.MEMORY_LIMIT
-                wider = _WIDER if self.best < before else _MUCH_WIDER
-                width = min(width * wider, widest)
         except KeyboardInterrupt:
             return Stopped.INTERRUPTED
-        return Stopped.OPTIMAL
+        return Stopped.OPTIMAL if self.lower >= self.best else Stopped.MEMORY_LIMIT
 
     def _whole(self, excess: int) -> int:
         """Round a bound, given in units beyond the certificate's, up to whole latency."""
@@ -168,55 +184,53 @@ class _LayeredSearch:
 
     def _pass(self, width: int) -> Stopped | None:
         """Grow layer by layer, keeping at most `width` nodes of each."""
-        slots = len(self.starts)
-        layer = Layer.empty(1, slots, self.longest)
-        layer.starts[:] = -1
-        for array in layer[1:]:
+        layers = _Layers(width, self.widest)
+        root = Layer.empty(1, *self.shape)
+        root.starts[:] = -1
+        for array in root[1:]:
             array[:] = 0
-        after = Layer.empty(_SPARE * width, slots, self.longest)
-        clock = self.first_step
+        root.clock[:] = self.first_step
+        layers.add(root)
         lost = self._slack() + 1
-        while len(layer.key):
-            filled = 0
-            for begin in range(0, len(layer.key), _CHUNK):
-                end = min(begin + _CHUNK, len(layer.key))
-                filled, missed, best = grow(
+        while layers:
+            layer = layers.best(self._sift(layers.first()), width)
+            begin = 0
+            while begin < len(layer.key):
+                end, filled, missed, best = grow(
                     self.kernel,
                     layer,
                     begin,
-                    end,
-                    clock,
+                    min(begin + _CHUNK, len(layer.key)),
                     self._slack(),
                     self.best - self.constant,
                     self.starts,
-                    after,
-                    filled,
+                    self.after,
+                    self.rules,
                 )
                 self.nodes += end - begin
+                begin = end
                 self.best = int(best) + self.constant
                 lost = min(lost, int(missed))
+                layers.add(Layer._make(array[:filled] for array in self.after))
                 if stopped := self._stop():
-                    rest = [lost, *layer.bound[end:].tolist(), *after.bound[:filled].tolist()]
-                    self._raise_lower(min(rest))
+                    rest = [layers.lost, layers.least(), *layer.bound[begin:].tolist()]
+                    self._raise_lower(min(lost, *rest))
                     return stopped
-            clock += 1
-            sift = filled <= _SIFTED or filled > width or clock % _REST == 0
-            layer, dropped = self._select(
-                Layer._make(array[:filled] for array in after), width, sift
-            )
-            lost = min(lost, dropped)
-        self._raise_lower(lost)
+        self._raise_lower(min(lost, layers.lost))
         return None
 
-    def _select(self, grown: Layer, width: int, sift: bool) -> tuple[Layer, int]:
-        """Drop needless and hopeless nodes, then the worst until the layer is narrow enough."""
-        kept = np.flatnonzero(grown.bound <= self._slack())
-        if sift:
-            order = kept[np.lexsort((grown.cost[kept], grown.key[kept]))]
-            kept = np.sort(order[undominated(grown, order)])
-        kept = kept[np.argsort(grown.bound[kept], kind="stable")]
-        lost = int(grown.bound[kept[width]]) if len(kept) > width else self._slack() + 1
-        return grown.take(kept[:width]), lost
+    def _sift(self, layer: Layer) -> Layer:
+        """Drop hopeless and needless nodes."""
+        kept = np.flatnonzero(layer.bound <= self._slack())
+        if len(kept) <= _SIFTED or layer.clock[0] % _REST == 0:
+            # By set, cost and tokens: exact order only saves time.
+            cost = layer.cost[kept] - layer.cost[kept].min(initial=0)
+            tokens = layer.profile[kept].sum(axis=1, dtype=np.int64)
+            order = (layer.key[kept] << 28) + (np.minimum(cost, 2**16 - 1) << 12)
+            order += tokens * 2**12 // (tokens.max(initial=0) + 1)
+            kept = kept[np.argsort(order)]
+            kept = kept[undominated(layer, kept, bool(self.rules & SHIFTS))]
+        return layer.take(kept)
 
     def _raise_lower(self, excess: int) -> None:
         self.lower = max(self.lower, min(self.best, self._whole(excess)))
@@ -232,3 +246,56 @@ class _LayeredSearch:
         if self.node_limit is not None and self.nodes >= self.node_limit:
             return Stopped.ITERATION_LIMIT
         return None
+
+
+class _Layers:
+    """Nodes by their clocks, at most so many of each clock and in all; the worst are lost."""
+
+    def __init__(self, width: int, most: int) -> None:
+        self.width, self.most = width, most
+        self.parts: dict[int, list[Layer]] = {}
+        self.sizes: dict[int, int] = {}
+        self.lost = 2**62  # least bound of a node that was lost
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def add(self, nodes: Layer) -> None:
+        """Take nodes in; they may be overwritten afterwards."""
+        order = np.argsort(nodes.clock, kind="stable")
+        clocks, begins = np.unique(nodes.clock[order], return_index=True)
+        for clock, index in zip(clocks.tolist(), np.split(order, begins[1:]), strict=False):
+            self.parts.setdefault(clock, []).append(nodes.take(index))
+            self.sizes[clock] = self.sizes.get(clock, 0) + len(index)
+            if self.sizes[clock] > _SPARE * self.width:
+                self._trim(clock, 2 * self.width)
+        while sum(self.sizes.values()) > self.most:
+            clock = max(self.sizes, key=self.sizes.__getitem__)
+            self._trim(clock, self.sizes[clock] // 2)
+
+    def first(self) -> Layer:
+        """Take out the nodes of the first clock."""
+        clock = min(self.parts)
+        del self.sizes[clock]
+        return _joined(self.parts.pop(clock))
+
+    def least(self) -> int:
+        """Return the least bound of all nodes."""
+        bounds = (part.bound.min() for parts in self.parts.values() for part in parts)
+        return int(min(bounds, default=self.lost))
+
+    def best(self, layer: Layer, width: int) -> Layer:
+        """Return so many nodes of a layer; the others are lost."""
+        if len(layer.bound) <= width:
+            return layer
+        order = np.argpartition(layer.bound, width)
+        self.lost = min(self.lost, int(layer.bound[order[width]]))
+        return layer.take(np.sort(order[:width]))
+
+    def _trim(self, clock: int, width: int) -> None:
+        nodes = self.best(_joined(self.parts[clock]), width)
+        self.parts[clock], self.sizes[clock] = [nodes], len(nodes.bound)
+
+
+def _joined(parts: list[Layer]) -> Layer:
+    return Layer._make(np.concatenate(arrays) for arrays in zip(*parts, strict=True))

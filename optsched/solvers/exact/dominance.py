@@ -1,0 +1,88 @@
+"""Nodes that another one makes needless: kernels of the exact search.
+
+Nodes of one clock that have started the same requests can be completed in the same ways, as far as
+memory lets them. A makes B needless if for some D >= 0 A, with all that B still starts started D
+steps later than there, holds no more at any step than B did D steps before, and costs no more.
+Nothing starts before its arrival thereby.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.compiled import compiled
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import IntArray
+    from optsched.solvers.exact.growth import Layer
+
+
+@compiled
+def undominated(layer: Layer, order: IntArray, shifts: bool) -> npt.NDArray[np.bool_]:
+    """Mark the nodes, ordered by key and cost, that no other of the same set makes needless."""
+    starts, profiles, keys, costs = layer.starts, layer.profile, layer.key, layer.cost
+    count, longest = len(order), layer.profile.shape[1]
+    keep = np.ones(count, dtype=np.bool_)
+    # What is compared lies together: the nodes kept so far of the group at hand.
+    nodes = np.empty(count, dtype=np.int64)
+    ends = np.empty(count, dtype=np.int64)
+    packed = np.empty((count, longest), dtype=profiles.dtype)
+    kept, waiting = 0, 1
+    for place in range(count):
+        node = order[place]
+        if place == 0 or keys[node] != keys[order[place - 1]]:
+            kept, waiting = 0, 0
+            for slot in range(starts.shape[1]):
+                waiting += starts[node, slot] < 0
+        end = longest
+        while end > 0 and profiles[node, end - 1] == 0:
+            end -= 1
+        for index in range(kept):
+            most = (costs[node] - costs[nodes[index]]) // waiting if shifts else 0
+            least = max(0, ends[index] - end)
+            if (
+                least <= most
+                and costs[nodes[index]] <= costs[node]
+                and _covers(packed, index, ends[index], profiles, node, least, most)
+                and _same_set(starts, nodes[index], node)
+            ):
+                keep[place] = False
+                break
+        if keep[place]:
+            nodes[kept], ends[kept] = node, end
+            for ahead in range(longest):
+                packed[kept, ahead] = profiles[node, ahead]
+            kept += 1
+    return keep
+
+
+@compiled
+def _covers(
+    packed: npt.NDArray[Any],
+    index: int,
+    end: int,
+    profiles: npt.NDArray[Any],
+    node: int,
+    least: int,
+    most: int,
+) -> bool:
+    """Tell whether one profile, some steps later, is nowhere above the other."""
+    for shift in range(least, min(most, end) + 1):
+        ahead = 0
+        while ahead < end - shift and packed[index, ahead + shift] <= profiles[node, ahead]:
+            ahead += 1
+        if ahead >= end - shift:
+            return True
+    return False
+
+
+@compiled
+def _same_set(starts: npt.NDArray[Any], some: int, other: int) -> bool:
+    for slot in range(starts.shape[1]):
+        if (starts[some, slot] < 0) != (starts[other, slot] < 0):
+            return False
+    return True

@@ -1,0 +1,183 @@
+r"""What a node has decided that no optimum has: kernels of the exact search.
+
+**Lemma.** If the decisions of a node imply that in each of its completions some requests can start
+earlier, all others where they are, without more than M tokens at any step, then no completion of it
+is optimal, and the node may be dropped.
+
+Every request counts alike, so that an earlier start is strictly cheaper. (With weights of zero it
+would not be: moved requests of weight zero cost the same, and a rule could drop every optimum, each
+for another one. The search takes no weights.) The rules cut no node that leads to an optimum, so
+they combine with whatever keeps at least one of these, such as dominance: if B leads to an optimum
+and A makes B needless, then A leads to one as well, and no rule cuts A.
+
+Request j starts at :math:`p_j \ge a_j`, holds :math:`s_j + t - p_j` tokens at steps
+:math:`p_j + 1, \dots, c_j = p_j + o_j`, and mem(t) is what all hold. A node with the clock k has
+decided all starts before k: steps up to k are final, and what waits starts at k or later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from optsched._internal.compiled import compiled
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import IntArray
+
+#: The rules, as bits; jumps and shifts are in `growth` and `dominance`.
+ACTIVE, TAIL, PENDING, JUMPS, SHIFTS = 1, 2, 4, 8, 16
+
+
+@compiled
+def active(
+    starts: npt.NDArray[Any],
+    slots: IntArray,
+    held: IntArray,
+    at: int,
+    clock: int,
+    limit: int,
+) -> bool:
+    """Tell whether a request could have run earlier and be done by now; mem(clock) is held[at].
+
+    Request j waits or runs beyond k. If it fits, without itself, in steps p' + 1 to k = p' + o_j
+    with a_j <= p', then all these are final, and later steps lose tokens only.
+    """
+    for slot in range(len(starts)):
+        prompt, output = slots[slot, 0], slots[slot, 1]
+        begin, start = clock - output, starts[slot]
+        if begin < slots[slot, 2] or 0 <= start <= begin:
+            continue
+        token = output
+        while token > 0:
+            usage = held[at - output + token] + prompt + token
+            if start >= 0 and begin + token > start:
+                usage -= prompt + begin + token - start
+            if usage > limit:
+                break
+            token -= 1
+        if token == 0:
+            return True
+    return False
+
+
+@compiled
+def tail(starts: npt.NDArray[Any], slots: IntArray, clock: int, limit: int) -> bool:
+    """Tell whether all that starts from some step p > 0 on could start one step earlier.
+
+    Old requests start before p, new ones at p or later, what waits included. All new ones one step
+    earlier hold new(t + 1) at step t. Where no old one completes, old(t) <= old(t + 1), so that
+    old(t) + new(t + 1) <= mem(t + 1) <= M; before p there is nothing new at t + 1. So M is exceeded
+    at completions of old ones from p on or nowhere, and those are final when the last old one has
+    completed before the clock. It is decided once, at the step after that; at once if all old ones
+    complete before p. No new one may start at its arrival; what waits starts at the clock or later,
+    so an arrival before the clock suffices there.
+    """
+    last = clock - 1
+    never = clock + 1
+    first_ending, first_running = never, never  # least starts of those ending last, and after it
+    for slot in range(len(starts)):
+        start = starts[slot]
+        if start < 0:
+            if slots[slot, 2] > last:
+                return False
+        else:
+            end = start + slots[slot, 1]
+            if end == last:
+                first_ending = min(first_ending, start)
+            elif end > last:
+                first_running = min(first_running, start)
+    if first_running == never:
+        return True  # p is the next start: it lies after all completions
+    for slot in range(len(starts)):
+        begin = starts[slot]
+        if first_ending < begin <= min(first_running, last) and _all_shift(
+            starts, slots, begin, limit
+        ):
+            return True
+    return False
+
+
+@compiled
+def _all_shift(starts: npt.NDArray[Any], slots: IntArray, begin: int, limit: int) -> bool:
+    """Tell whether all that starts from `begin` on could start a step earlier."""
+    for slot in range(len(starts)):
+        if starts[slot] >= begin and starts[slot] == slots[slot, 2]:
+            return False
+    for slot in range(len(starts)):
+        end = starts[slot] + slots[slot, 1]
+        if 0 <= starts[slot] < begin <= end:
+            usage = 0
+            for other in range(len(starts)):
+                start = starts[other]
+                step = end if start < begin else end + 1
+                if 0 <= start < step <= start + slots[other, 1]:
+                    usage += slots[other, 0] + step - start
+            if usage > limit:
+                return False
+    return True
+
+
+@compiled
+def pending(
+    starts: npt.NDArray[Any],
+    slots: IntArray,
+    held: IntArray,
+    at: int,
+    clock: int,
+    limit: int,
+    full: int,
+) -> bool:
+    """Tell whether a running request could have started a step earlier, whatever is to come.
+
+    Request j, with a_j < p_j and s_j + 1 tokens more in step p_j than are held, needs one token
+    more in each step of p_j + 1 to c_j - 1, so that an optimum has mem(t) = M at one of these. Then
+    another one completes at t, or mem(t + 1) > M. `full` is the last such step up to the clock. One
+    to come is a completion of a running request, where memory is full or something that waits may
+    still fill it, or of one that waits and can start, run and complete beside j.
+    """
+    least = limit
+    for slot in range(len(starts)):
+        if starts[slot] < 0:
+            least = min(least, slots[slot, 0])
+    for slot in range(len(starts)):
+        start, prompt = starts[slot], slots[slot, 0]
+        end = start + slots[slot, 1]
+        if start <= slots[slot, 2] or end <= clock + 1 or full > start:
+            continue
+        if held[at + start - clock] + prompt + 1 > limit:
+            continue
+        if not _can_fill(starts, slots, held, at, clock, limit, slot, least):
+            return True
+    return False
+
+
+@compiled
+def _can_fill(
+    starts: npt.NDArray[Any],
+    slots: IntArray,
+    held: IntArray,
+    at: int,
+    clock: int,
+    limit: int,
+    slot: int,
+    least: int,
+) -> bool:
+    """Tell whether memory can be full between the clock and the last step of a request."""
+    begin = starts[slot]
+    end = begin + slots[slot, 1]
+    for other in range(len(starts)):
+        output = slots[other, 1]
+        if starts[other] < 0:
+            step = max(clock, slots[other, 2]) + output
+            usage = slots[other, 0] + output + slots[slot, 0] + step - begin
+            if step < end and usage <= limit:
+                return True
+        else:
+            step = starts[other] + output
+            if clock < step < end:
+                free = limit - held[at + step - clock]
+                if free == 0 or free > least:
+                    return True
+    return False
