@@ -20,6 +20,7 @@ import hashlib
 import pickle
 import signal
 import threading
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -40,12 +41,47 @@ ZERO, ONE, MINUS_ONE = (cast("int", np.int64(value)) for value in (0, 1, -1))
 
 def compiled(function: F) -> F:
     """Compile a kernel with numba; the machine code is cached beside the source file."""
-    kernel = numba.njit(nogil=True)(function)
+    kernel = numba.njit(nogil=True, no_cfunc_wrapper=True)(function)
     kernel.compile = _uninterrupted(kernel.compile)
     # numba raises RuntimeError where there is no folder that it may write to.
     with contextlib.suppress(RuntimeError):
         kernel._cache = _Cache(function)  # noqa: SLF001
+    _Inside(kernel).replace_calls()
     return cast("F", kernel)
+
+
+class _Inside:
+    """A kernel as other kernels call it: without its entrance from Python, which takes a while.
+
+    It is a dispatcher of its own that Python code cannot reach: a call would end the process. What
+    is compiled with an entrance already is used as it is.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._call_template, self._overload = kernel.get_call_template, kernel.get_overload
+
+    def replace_calls(self) -> None:
+        """Let calls in kernels come here."""
+        self._kernel.get_call_template = self._typed
+        self._kernel.get_overload = self._compiled
+
+    @cached_property
+    def _dispatcher(self) -> Any:
+        function, cache = self._kernel.py_func, self._kernel._cache  # noqa: SLF001
+        dispatcher = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+        if isinstance(cache, _Cache):
+            dispatcher._cache = _Cache(function, cache)  # noqa: SLF001
+        return dispatcher
+
+    def _typed(self, args: Any, kws: Any) -> Any:
+        _, types = self._kernel.fold_argument_types(args, kws)
+        there = tuple(types) in self._kernel.overloads
+        return (self._call_template if there else self._dispatcher.get_call_template)(args, kws)
+
+    def _compiled(self, types: Any) -> Any:
+        there = tuple(types) in self._kernel.overloads
+        return (self._overload if there else self._dispatcher.get_overload)(types)
 
 
 def _uninterrupted(compilation: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,14 +107,24 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
     _cache_file: Any
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], entered: _Cache | None = None) -> None:
         super().__init__(function)
+        self._entered = entered  # with an entrance from Python
         stamp = self._cache_file._source_stamp  # noqa: SLF001
         if stamps := _imported(function):
             # numba looks at the file of the kernel alone, but machine code holds what it calls too.
             source = Path(function.__code__.co_filename).read_bytes()
             stamp = hashlib.sha256(source + b"".join(stamps)).digest()
-        self._cache_file = _CacheFile(self.cache_path, self._impl.filename_base, stamp)
+        name = self._impl.filename_base
+        name = name if entered is None else f"inside-{name}"
+        self._cache_file = _CacheFile(self.cache_path, name, stamp)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return what is kept; code with an entrance serves kernels as well."""
+        found = super().load_overload(sig, target_context)
+        if found is None and self._entered is not None:
+            found = self._entered.load_overload(sig, target_context)
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep machine code, if that can be done."""

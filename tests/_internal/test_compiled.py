@@ -80,6 +80,24 @@ def test_an_interrupt_waits_until_the_kernel_is_compiled():
     assert square(3) == 9
 
 
+def test_a_kernel_that_only_kernels_call_gets_an_entrance_when_python_calls_it(tmp_path):
+    """Without one a call ends the process; both kinds of code are kept apart on disk."""
+    (tmp_path / "called.py").write_text(CALLED.format(1))
+    (tmp_path / "calling.py").write_text(CALLER.format("called"))
+    first = "from called import inner\nfrom calling import outer\n"
+    first += "print(outer(1), len(inner.signatures))\n"
+    assert runs(tmp_path, first) == ["2", "0"]
+    then = first + "print(inner(1), len(inner.signatures), outer(2), outer(2.5), inner(2.5))"
+    for _ in range(2):
+        assert runs(tmp_path, then) == ["2", "0", "2", "1", "3", "3.5", "3.5"]
+    # Where there is code with an entrance on disk, kernels call that.
+    for file in (tmp_path / "__pycache__").glob("inside-*"):
+        file.unlink()
+    (tmp_path / "calling.py").write_text(CALLER.format("called") + "\n")
+    assert runs(tmp_path, then) == ["2", "0", "2", "1", "3", "3.5", "3.5"]
+    assert not list((tmp_path / "__pycache__").glob("inside-*"))
+
+
 #: Leaves a cache as numba would have it: the index is there, the machine code is not written.
 FAILING = """
 import os
