@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def admit_by_priority(instance: Instance, priority: IntArray) -> IntArray:
     """Admit requests in a fixed order of priority among those that have arrived."""
     prompts, outputs, arrivals = instance.prompts, instance.outputs, instance.arrivals
-    usage, window = new_usage(int(outputs.max()))
+    usage, window = empty_worker(int(outputs.max()))
     starts = np.zeros(len(instance), dtype=np.int64)
     if arrivals[-1] == arrivals[0]:
         first = int(arrivals[0])
@@ -43,10 +43,12 @@ def admit_by_priority(instance: Instance, priority: IntArray) -> IntArray:
     return starts
 
 
-@compiled
-def new_usage(longest: int) -> tuple[IntArray, IntArray]:
+def empty_worker(longest: int) -> tuple[IntArray, IntArray]:
     """Make the state of an empty worker: usage of a window of future steps, and where it lies."""
     return np.zeros(4 * longest + 64, dtype=np.int64), np.zeros(2, dtype=np.int64)
+
+
+new_usage = compiled(empty_worker)
 
 
 @compiled
@@ -57,14 +59,17 @@ def earliest_start(
     base, end = window[0], window[1]
     seen = clock
     while True:
-        stop = min(clock + output, end)
+        stop = clock + output if clock + output < end else end
+        if seen < clock:
+            seen = clock
         jump = clock
         shift = prompt + base - memory
-        for index in range(max(seen, clock) + 1 - base, stop + 1 - base):
+        for index in range(seen + 1 - base, stop + 1 - base):
             jump = max(jump, min(usage[index] + shift + index, index + base))
         if jump == clock:
             return clock
-        seen = max(seen, stop)
+        if seen < stop:
+            seen = stop
         clock = jump
 
 
@@ -72,10 +77,12 @@ def earliest_start(
 def slide(usage: IntArray, window: IntArray, now: int) -> None:
     """Let the window begin now: what was held before is past."""
     past = now - window[0]
-    kept = max(0, window[1] - now)
-    for token in range(1, kept + 1):
-        usage[token] = usage[past + token]
-    usage[kept + 1 :] = 0
+    kept = 1
+    while kept <= window[1] - now:
+        usage[kept] = usage[past + kept]
+        kept += 1
+    for token in range(kept, len(usage)):
+        usage[token] = 0
     window[0] = now
 
 
@@ -87,7 +94,8 @@ def occupy(usage: IntArray, window: IntArray, prompt: int, output: int, start: i
     base = window[0]
     for token in range(1, output + 1):
         usage[start - base + token] += prompt + token
-    window[1] = max(window[1], start + output)
+    if window[1] < start + output:
+        window[1] = start + output
 
 
 @compiled
@@ -102,7 +110,8 @@ def admit_in_order(
     window: IntArray,
 ) -> int:
     """Admit requests in the given order from the step `clock` on; return the last start."""
-    for request in order:
+    for place in range(len(order)):
+        request = order[place]
         prompt, output = prompts[request], outputs[request]
         clock = earliest_start(usage, window, memory, prompt, output, clock)
         occupy(usage, window, prompt, output, clock)

@@ -28,7 +28,8 @@ def put(tree: IntArray, position: int, value: int) -> None:
     tree[node] = value
     while node > 1:
         node //= 2
-        tree[node] = min(tree[2 * node], tree[2 * node + 1])
+        left, right = tree[2 * node], tree[2 * node + 1]
+        tree[node] = left if left < right else right
 
 
 @compiled

@@ -45,7 +45,9 @@ def price_of_start(
     last = len(total) - 1
     if start >= last:
         return total[0]  # zero, of the type of the prices
-    end = min(start + output, last)
+    end = start + output
+    if end > last:
+        end = last
     return (prompt - start) * (total[end] - total[start]) + moment[end] - moment[start]
 
 

@@ -34,6 +34,8 @@ class Tuning:
     events: int = 12  # requests up to which the event program is the faster one
     smallest: int = 30  # requests up to which an exact stage gets to the end
     small: int = 50  # requests up to which it gets far
+    enumerated: int = 6  # requests of which all schedules are enumerated, in milliseconds
+    enumeration: float = 2e7  # tokens ahead that may take, about a second
     exact: int = 24  # requests up to which branch and bound is worth the time
     large_gap: float = 0.04  # above which large requests do not pack, and the bound is too low
     nonzeros: int = 20_000_000  # up to which a time-indexed program is built

@@ -21,6 +21,7 @@ from optsched.optimum.state import TOO_LARGE
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.lagrangian import PricedStarts
+from optsched.solvers.exact.few import solve_few
 from optsched.solvers.exact.search import solve_exact
 
 if TYPE_CHECKING:
@@ -31,6 +32,27 @@ if TYPE_CHECKING:
 
 _BYTES = 2**30  # that layers of nodes may take
 _TAKING = 0.3  # seconds
+
+
+def enumerate_few(state: State) -> None:
+    """Close the interval of a few requests: in arrays, as compiling takes longer than that."""
+    raise_prices(state, state.tuning.first_prices)  # whose proof is easier to check
+    if state.best is None or state.finished:
+        return
+    began = state.elapsed
+
+    def over() -> bool:
+        return state.finished or state.left <= 0
+
+    found = solve_few(state.instance, state.best, state.tuning.enumeration, over)
+    if found is None:
+        state.note("enumeration: left out, it takes too long")
+        return
+    state.offer(found)
+    value = float(found.total_latency)
+    state.raise_bound(Bound(value, "branch and bound", state.elapsed - began))
+    state.status = "optimal"
+    state.note(f"enumeration: optimal, {state.cost:,.10g}, bound {proven(state.lowest, digits=10)}")
 
 
 def prove_small(state: State) -> None:

@@ -130,14 +130,13 @@ def price_configurations(state: State, seed: int, effort: Effort | None = None) 
     """Raise the bound where large requests leave memory empty that nothing could use."""
     if state.left <= 0 or state.finished:
         return
-    state.load(load, "configurations")
-    state.load(load, "search")  # which may go on beside it
+    beside = state.params.threads > 1 and effort is None
+    state.load(load, "sizes" if effort is not None and not effort.iterations else "configurations")
+    if beside:
+        state.load(load, "search")
     before, stop = state.lowest, threading.Event()
     try:
-        if state.params.threads > 1 and effort is None:
-            found = _beside_a_search(state, seed, stop)
-        else:
-            found = _price(state, stop, effort)
+        found = _beside_a_search(state, seed, stop) if beside else _price(state, stop, effort)
     except OptschedError as error:
         state.note(f"configurations: left out, {error}")
         return

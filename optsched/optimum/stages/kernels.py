@@ -10,7 +10,6 @@ import numpy as np
 from optsched._internal.start_prices import PriceSums
 from optsched.instance import Instance
 from optsched.models.hindsight import HindsightProgram
-from optsched.policies import BASIC
 from optsched.schedule import Schedule
 from optsched.simulate import run
 from optsched.solvers.bounds.ascent import improve_prices
@@ -49,14 +48,26 @@ def _tiny() -> _Tiny:
     return _Tiny(instance, late, np.ones(4), prices)
 
 
+class First(NamedTuple):
+    """What decides which kernels the first stage calls."""
+
+    objective: ScheduleObjective
+    policies: tuple[str, ...]
+    arriving: bool
+    many: bool
+
+
 @cache
-def load_policies(objective: ScheduleObjective) -> None:
+def load_first(first: First) -> None:
     """Load what the first stage calls."""
     instance = _tiny().instance
-    bound(instance, objective=objective)
-    sums, requests = PriceSums.of(np.zeros(4, dtype=np.int64)), np.arange(4)
-    cheapest_by_kind(instance.prompts, instance.outputs, instance.arrivals, 1, requests, sums)
-    for policy in BASIC.values():
+    bound(instance, objective=first.objective)
+    if first.many:
+        sums, requests = PriceSums.of(np.zeros(4, dtype=np.int64)), np.arange(4)
+        cheapest_by_kind(instance.prompts, instance.outputs, instance.arrivals, 1, requests, sums)
+    if not first.arriving:
+        instance = instance.replace(arrivals=None)
+    for policy in first.policies:
         run(instance, policy)
 
 
@@ -79,6 +90,7 @@ def _build_program(tiny: _Tiny) -> None:
 
 _CALLS: dict[str, Callable[[_Tiny], object]] = {
     "prices": lambda tiny: improve_prices(tiny.late, tiny.prices, work=_LITTLE),
+    "sizes": lambda tiny: configuration_bound(tiny.instance, phases=1, iterations=0),
     "delays": lambda tiny: delay_large(tiny.instance, tiny.weights, tiny.prices, work=_LITTLE),
     "search": lambda tiny: search(tiny.late, tiny.weights, work=_LITTLE),
     "configurations": lambda tiny: configuration_bound(tiny.instance, phases=1, iterations=1),

@@ -6,9 +6,16 @@ import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from optsched._internal.aside import Aside
 from optsched._internal.numbers import proven
-from optsched.optimum.stages.exact import branch_and_bound, prove_small, solve_program
+from optsched.optimum.stages.exact import (
+    branch_and_bound,
+    enumerate_few,
+    prove_small,
+    solve_program,
+)
 from optsched.optimum.stages.improve import (
     delay_requests,
     large_requests,
@@ -16,10 +23,11 @@ from optsched.optimum.stages.improve import (
     raise_prices,
     search_schedules,
 )
-from optsched.optimum.stages.kernels import load_policies
+from optsched.optimum.stages.kernels import First, load_first
 from optsched.policies import BASIC, PriorityPolicy
 from optsched.simulate import run
 from optsched.solvers.bounds.bound import bound
+from optsched.solvers.bounds.lagrangian import FEWEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +52,7 @@ def go_through(state: State) -> None:
     """Go through the stages until the optimum is proven, the token is set or time is up."""
     patience = _FIRST
     try:
-        state.load(load_policies, state.objective)
+        state.load(load_first, _first(state))
     except KeyboardInterrupt:
         state.stop.set()
         patience = math.inf  # those of the policies may still have to be compiled
@@ -57,6 +65,12 @@ def go_through(state: State) -> None:
             state.stop.set()
             patience = _FIRST
     state.close()
+
+
+def _first(state: State) -> First:
+    instance = state.instance
+    names = tuple(policy.name for policy in _known(state))
+    return First(state.objective, names, bool(np.ptp(instance.arrivals)), len(instance) >= FEWEST)
 
 
 def _work(state: State) -> None:
@@ -100,8 +114,13 @@ def run_policies(state: State) -> None:
     state.note(f"policies: {found}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
 
 
+def _known(state: State) -> list[Policy]:
+    """Return policies that suit any objective; orders do where an enumeration comes next."""
+    return [each for each in BASIC.values() if each.needs.kind == "order" or not _few(state)]
+
+
 def _policies(state: State) -> Iterator[Policy]:
-    yield from BASIC.values()
+    yield from _known(state)
     if state.objective == "weighted-latency":
         weights = state.weights
         yield PriorityPolicy("area-weighted", "", lambda i: i.areas / weights)
@@ -126,12 +145,17 @@ def _small(state: State) -> bool:
     return latency and _exact_is_quick(state) and _plain(state, "auto", "exact")
 
 
+def _few(state: State) -> bool:
+    return _small(state) and len(state.instance) <= state.tuning.enumerated
+
+
 def _first_search(state: State) -> None:
     search_schedules(state, state.params.seed, share=1.0 if state.method == "search" else 0.1)
 
 
 STAGES = (
     Stage(lambda _: True, run_policies),
+    Stage(_few, enumerate_few),
     Stage(_small, prove_small),
     Stage(lambda state: _plain(state, "auto", "search", "exact"), raise_prices),
     Stage(lambda state: _plain(state, "auto", "search", "exact"), delay_requests),

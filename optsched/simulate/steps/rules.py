@@ -24,7 +24,7 @@ from optsched.admission import (
     admit_by_priority,
     admit_in_order,
     earliest_start,
-    new_usage,
+    empty_worker,
     occupy,
     slide,
 )
@@ -69,7 +69,7 @@ def _ordered(instance: Instance, policy: PriorityPolicy) -> IntArray:
     rank[priority] = np.arange(len(priority))
     if policy.rule == "skip":
         starts = np.full(len(instance), -1)
-        usage = new_usage(int(instance.outputs.max()))
+        usage = empty_worker(int(instance.outputs.max()))
         skip = interruptible_kernel(_skip, len(instance))
         skip(*_lengths(instance), rank, priority, instance.arrivals.copy(), _NEVER, starts, *usage)
         return starts
@@ -80,7 +80,7 @@ def admit_batches(instance: Instance, selector: BatchSelector) -> IntArray:
     """Admit requests batch by batch; a batch is chosen when the one before is used up."""
     arrivals = instance.arrivals
     starts = np.zeros(len(instance), dtype=np.int64)
-    usage = new_usage(int(instance.outputs.max()))
+    usage = empty_worker(int(instance.outputs.max()))
     released = waiting = clock = 0
     while True:
         if not waiting:
@@ -123,7 +123,7 @@ def _admit_by_plan(
 ) -> IntArray:
     """Order the waiting requests whenever some arrive, and admit until the next arrival."""
     starts = np.full(len(instance), -1)
-    usage, window = new_usage(int(instance.outputs.max()))
+    usage, window = empty_worker(int(instance.outputs.max()))
     not_before = instance.arrivals.copy()
     rank = np.empty_like(starts)
     waiting = np.zeros(0, dtype=np.int64)

@@ -82,7 +82,9 @@ def configuration_bound(
     point = _first_point(instance, problem, phases, start)
     lengths = _PRICE_STEP * float(point.prices.mean()), _SIZE_STEP * float(point.sizes.mean())
     state = State.at(point.prices, point.sizes)
-    done, complete = 0, not point.prices.any()  # where nothing is charged, nothing competes
+    done = 0
+    # Where nothing is charged, nothing competes.
+    complete = iterations == 0 or not point.prices.any()
     interrupted = False
     try:
         while not complete:
@@ -286,23 +288,30 @@ def largest_sets(problem: Problem, sizes: IntArray, copies: IntArray) -> IntArra
     )
 
 
-@compiled
 def start_costs(
     problem: Problem, prices: IntArray, phase: IntArray, sizes: IntArray, unit: int
 ) -> IntArray:
     """Return latency times unit plus price paid, by group and start 0 .. max(T, last arrival)."""
-    horizon = len(prices)
-    last = max(horizon, problem.arrivals.max())
+    last = max(len(prices), int(problem.arrivals.max()))
     costs = np.full((len(problem.outputs), last + 1), np.iinfo(np.int64).max)
+    _add_prices(problem, prices, phase, sizes, unit, costs)
+    return costs
+
+
+@compiled
+def _add_prices(
+    problem: Problem, prices: IntArray, phase: IntArray, sizes: IntArray, unit: int, costs: IntArray
+) -> None:
+    horizon, place = len(prices), problem.place
     for group in range(len(problem.outputs)):
         output, arrival = problem.outputs[group], problem.arrivals[group]
-        items_of = problem.place[problem.first[group] : problem.first[group] + output]
-        for start in range(arrival, last + 1):
+        first = problem.first[group]
+        for start in range(arrival, costs.shape[1]):
             cost = unit * (start + output - arrival)
-            for step in range(start, min(start + output, horizon)):
-                cost += prices[step] * sizes[phase[step], items_of[step - start]]
+            end = start + output if start + output < horizon else horizon
+            for step in range(start, end):
+                cost += prices[step] * sizes[phase[step], place[first + step - start]]
             costs[group, start] = cost
-    return costs
 
 
 @compiled
@@ -315,10 +324,13 @@ def largest_set(
     for item in range(len(sizes)):
         if sizes[item] > 0:
             tries += copies[item]
-    best = np.full((width + 1, limit + 1), -1, dtype=sizes.dtype)
+    best = np.empty((width + 1, limit + 1), dtype=sizes.dtype)
+    best[:] = -1
     best[0, 0] = 0
-    taken = np.zeros((tries, width + 1, limit + 1), dtype=np.bool_)
-    fullest = np.full(width + 1, -1)  # most tokens that are held by so many items
+    taken = np.empty((tries, width + 1, limit + 1), dtype=np.bool_)
+    taken[:] = False
+    fullest = np.empty(width + 1, dtype=np.int64)  # most tokens that are held by so many items
+    fullest[:] = -1
     fullest[0] = 0
     attempt = 0
     for item in range(len(sizes)):
@@ -367,39 +379,46 @@ def ascend(
 ) -> float:
     """Take some steps of projected ascent from the state on; give the best value met so far."""
     prices, sizes = state.prices, state.sizes
-    horizon, phases = len(prices), len(ends)
-    phase = np.searchsorted(ends, np.arange(1, horizon + 1))
-    chosen = np.zeros(problem.width, dtype=np.int64)
-    sold = np.zeros(horizon)  # what requests pay at a step beyond what is for sale, per unit
-    pushed = np.zeros_like(sizes)
+    horizon, phases, place = len(prices), len(ends), problem.place
+    phase = np.empty(horizon, dtype=np.int64)
+    chosen = np.empty(problem.width, dtype=np.int64)
+    sold = np.empty(horizon, dtype=np.float64)  # what requests pay beyond the price, per unit
+    pushed = np.empty(sizes.shape, dtype=np.float64)
+    number = 0
+    for step in range(horizon):
+        if step == ends[number]:
+            number += 1
+        phase[step] = number
     for iteration in range(done, done + chunk):
         pushed[:] = 0
         value = 0.0
         for number in range(phases):
             begin = 0 if number == 0 else ends[number - 1]
-            mass = prices[begin : ends[number]].sum()
+            mass = 0.0
+            for step in range(begin, ends[number]):
+                mass += prices[step]
             capacity = largest_set(problem, sizes[number], copies[number], chosen)
             for item in chosen:
                 if item >= 0:
                     pushed[number, item] -= mass
-            sold[begin : ends[number]] = -capacity
+            for step in range(begin, ends[number]):
+                sold[step] = -capacity
             value -= mass * capacity
         for group in range(len(problem.outputs)):
             output, arrival = problem.outputs[group], problem.arrivals[group]
-            items_of = problem.place[problem.first[group] : problem.first[group] + output]
-            count = problem.counts[group]
+            first, count = problem.first[group], problem.counts[group]
             cheapest, at = np.inf, 0
             for start in range(arrival, max(horizon, arrival) + 1):
                 cost = float(start + output - arrival)
                 if cost >= cheapest:
                     break  # prices are not negative
                 for step in range(start, min(start + output, horizon)):
-                    cost += prices[step] * sizes[phase[step], items_of[step - start]]
+                    cost += prices[step] * sizes[phase[step], place[first + step - start]]
                 if cost < cheapest:
                     cheapest, at = cost, start
             value += count * cheapest
             for step in range(at, min(at + output, horizon)):
-                item = items_of[step - at]
+                item = place[first + step - at]
                 sold[step] += count * sizes[phase[step], item]
                 pushed[phase[step], item] += count * prices[step]
         if value > state.best[0]:

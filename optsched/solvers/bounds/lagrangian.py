@@ -15,6 +15,7 @@ cheapest start from each step on is found once for each kind, backwards, in plac
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from functools import cached_property
@@ -24,7 +25,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from optsched._internal.arrays import MAX_SUM
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.start_prices import PriceSums, price_of_start, prices_of_starts
 from optsched.certificates.prices import Certificate
 from optsched.errors import OptschedError
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 Objective = Literal["total-latency", "weighted-latency", "makespan"]
 
 _NEAR, _FAR = 64, 4096  # numbers of starts that are ruled out together
-_FEWEST = 4096  # requests from which on a look for kinds pays
+FEWEST = 4096  # requests from which on a look for kinds pays
 _STEPS_PER_REQUEST = 64  # that a sweep may take; a search looks at about as many
 
 # Cost of the cheapest start of each request, for certificates made here: regrets need it again.
@@ -91,14 +92,15 @@ def cheapest_starts(
             sums.append(PriceSums.of(lowest))
     guesses = np.ascontiguousarray(guesses).view()
     guesses.flags.writeable = False  # as those of a schedule are: one type for the compiler
-    return _cheapest_starts(
-        instance.prompts, instance.outputs, instance.arrivals, weights, guesses, *sums
-    )
+    starts, costs = np.empty((2, len(instance)), dtype=np.int64)
+    requests = instance.prompts, instance.outputs, instance.arrivals
+    _cheapest_starts(*requests, weights, guesses, *itertools.chain(*sums), starts, costs)
+    return starts, costs
 
 
 def slope_at(instance: Instance, starts: IntArray, prices: FloatArray) -> FloatArray:
     """Return the slope of the Lagrangian where these starts are cheapest, 0 where prices are."""
-    held = held_by(instance.prompts, instance.outputs, starts, len(prices))
+    held = held_by(instance, starts, len(prices))
     slope = (held - instance.memory).astype(np.float64)
     slope[(prices <= 0) & (slope < 0)] = 0.0  # no price can fall below zero
     return slope
@@ -165,24 +167,38 @@ def common_denominator(instance: Instance, prices: FloatArray, weights: FloatArr
     return int(2 ** min(40, math.floor(math.log2(MAX_SUM / 2 / largest))))
 
 
-@compiled
-def held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int) -> IntArray:
+def held_by(instance: Instance, starts: IntArray, horizon: int) -> IntArray:
     """Count the tokens held at steps 1 to horizon."""
-    growth = np.zeros(horizon + 2, dtype=np.int64)
-    tokens = np.zeros(horizon + 2, dtype=np.int64)
+    growth, tokens = np.zeros((2, horizon + 2), dtype=np.int64)
+    _add_up(instance.prompts, instance.outputs, starts, horizon, growth, tokens)
+    return tokens[1 : horizon + 1]
+
+
+@compiled
+def _add_up(
+    prompts: IntArray,
+    outputs: IntArray,
+    starts: IntArray,
+    horizon: int,
+    growth: IntArray,
+    tokens: IntArray,
+) -> None:
     for request in range(len(starts)):
-        start, prompt, output = starts[request], prompts[request], outputs[request]
+        start, prompt, end = starts[request], prompts[request], horizon
         if start >= horizon:
             continue
-        end = min(start + output, horizon)
+        if start + outputs[request] < end:
+            end = start + outputs[request]
         # One more token per step from start + 1 on, and the prompt; all gone after the end.
         growth[start + 1] += 1
         tokens[start + 1] += prompt
         growth[end + 1] -= 1
         tokens[end + 1] -= prompt + end - start
-    running = np.cumsum(growth)
-    held: IntArray = np.cumsum(running + tokens)[1 : horizon + 1]
-    return held
+    running = held = ZERO
+    for step in range(horizon + 2):
+        running += growth[step]
+        held += running + tokens[step]
+        tokens[step] = held
 
 
 @compiled
@@ -192,23 +208,28 @@ def _cheapest_starts(
     arrivals: IntArray,
     weights: IntArray,
     guesses: IntArray,
-    sums: PriceSums,
-    near_sums: PriceSums,
-    far_sums: PriceSums,
-) -> tuple[IntArray, IntArray]:
-    """Search from each arrival on, by blocks whose least prices `near_sums` and `far_sums` hold."""
-    (total, moment), (near_total, near_moment), (far_total, far_moment) = sums, near_sums, far_sums
-    count = len(prompts)
+    total: IntArray,
+    moment: IntArray,
+    near_total: IntArray,
+    near_moment: IntArray,
+    far_total: IntArray,
+    far_moment: IntArray,
+    starts: IntArray,
+    costs: IntArray,
+) -> None:
+    """Search from each arrival on, by blocks whose least prices the near and far sums hold."""
     horizon = len(total) - 1
-    starts = np.empty(count, dtype=np.int64)
-    costs = np.empty(count, dtype=np.int64)
-    for request in range(count):
+    for request in range(len(prompts)):
         prompt, output, arrival = prompts[request], outputs[request], arrivals[request]
         weight = weights[request]
         # At the horizon nothing is paid any more, so that no later start is cheaper.
-        start = max(arrival, horizon)
+        start = arrival if arrival > horizon else horizon
         best = weight * (start + output - arrival)
-        guess = min(max(guesses[request], arrival), start)
+        guess = guesses[request]
+        if guess < arrival:
+            guess = arrival
+        elif guess > start:
+            guess = start
         cost = weight * (guess + output - arrival)
         cost += price_of_start(prompt, output, guess, total, moment)
         if cost < best:
@@ -220,24 +241,25 @@ def _cheapest_starts(
             least = price_of_start(prompt, output, far, far_total, far_moment)
             if latency + least >= best:
                 continue
-            for near in range(far, min(far + _FAR, horizon), _NEAR):
+            far_end = far + _FAR if far + _FAR < horizon else horizon
+            for near in range(far, far_end, _NEAR):
                 latency = weight * (near + output - arrival)
                 least = price_of_start(prompt, output, near, near_total, near_moment)
                 if latency + least >= best:
                     continue
-                for at in range(near, min(near + _NEAR, horizon)):
+                near_end = near + _NEAR if near + _NEAR < horizon else horizon
+                for at in range(near, near_end):
                     cost = weight * (at + output - arrival)
                     cost += price_of_start(prompt, output, at, total, moment)
                     if cost < best:
                         start, best = at, cost
         starts[request], costs[request] = start, best
-    return starts, costs
 
 
 def kinds_of(instance: Instance, horizon: int) -> IntArray | None:
     """Return the requests kind by kind, if there are few enough kinds to sweep over the steps."""
     count = len(instance)
-    if count < _FEWEST:
+    if count < FEWEST:
         return None
     prompts = instance.prompts - instance.prompts.min()
     outputs = instance.outputs - instance.outputs.min()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arrays import ranks_in
 from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.small_kernels import pop, push
 from optsched.errors import OptschedError
@@ -61,7 +62,17 @@ def relax(instance: Instance, weights: FloatArray) -> Relaxation:
             "use longer steps"
         )
     priority = np.argsort(areas / weights, kind="stable")
-    return Relaxation(*_serve_smallest(areas, instance.arrivals * instance.memory, priority))
+    count = len(areas)
+    pieces = np.empty((4, 2 * count), dtype=np.int64)
+    found = _serve_smallest(
+        areas.copy(),
+        instance.arrivals * instance.memory,
+        priority,
+        ranks_in(priority),
+        np.empty(count, dtype=np.int64),
+        pieces,
+    )
+    return Relaxation(*pieces[:, :found])
 
 
 def closed_form(instance: Instance, weights: FloatArray, relaxation: Relaxation) -> float:
@@ -93,29 +104,30 @@ def closed_form(instance: Instance, weights: FloatArray, relaxation: Relaxation)
 
 def dual_prices(instance: Instance, weights: FloatArray, relaxation: Relaxation) -> FloatArray:
     """Return optimal prices of the memory-time relaxation for the steps up to its end."""
-    return _sweep_prices(instance.areas / weights, relaxation, instance.memory)
+    prices = np.zeros(relaxation.horizon(instance.memory))
+    level = np.full(len(instance), -1.0)
+    _sweep_prices(instance.areas / weights, *relaxation, instance.memory, level, prices)
+    return prices
 
 
 @compiled
 def _serve_smallest(
-    areas: IntArray, arrivals: IntArray, priority: IntArray
-) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    count = len(areas)
-    rank = np.empty(count, dtype=np.int64)
-    for place in range(count):
-        rank[priority[place]] = place
-    remaining = areas.copy()
-    request = np.empty(2 * count, dtype=np.int64)
-    begin = np.empty(2 * count, dtype=np.int64)
-    end = np.empty(2 * count, dtype=np.int64)
-    successor = np.full(2 * count, -1)
-    waiting, size = np.empty(count, dtype=np.int64), ZERO
+    remaining: IntArray,
+    arrivals: IntArray,
+    priority: IntArray,
+    rank: IntArray,
+    waiting: IntArray,
+    pieces: IntArray,
+) -> int:
+    """Serve the smallest first; fill in the rows of `Relaxation` and return how many there are."""
+    count = len(remaining)
+    size = ZERO
     released = 0
     now = arrivals[0]
-    pieces = 0
+    piece = 0
     while size > 0 or released < count:
-        if size == 0:
-            now = max(now, arrivals[released])
+        if size == 0 and arrivals[released] > now:
+            now = arrivals[released]
         while released < count and arrivals[released] <= now:
             size = push(waiting, size, rank[released])
             released += 1
@@ -125,33 +137,41 @@ def _serve_smallest(
             stop = arrivals[released]
         else:
             size = pop(waiting, size)
-        remaining[served] -= stop - now
-        request[pieces], begin[pieces], end[pieces] = served, now, stop
-        if remaining[served] == 0 and size > 0:
-            successor[pieces] = priority[waiting[0]]
-        pieces += 1
+        left = remaining[served] - (stop - now)
+        remaining[served] = left
+        pieces[0, piece] = served
+        pieces[1, piece] = now
+        pieces[2, piece] = stop
+        pieces[3, piece] = priority[waiting[0]] if left == 0 and size > 0 else -1
+        piece += 1
         now = stop
-    return request[:pieces], begin[:pieces], end[:pieces], successor[:pieces]
+    return piece
 
 
 @compiled
-def _sweep_prices(areas: FloatArray, relaxation: Relaxation, memory: int) -> FloatArray:
+def _sweep_prices(
+    areas: FloatArray,
+    request: IntArray,
+    begin: IntArray,
+    end: IntArray,
+    successor: IntArray,
+    memory: int,
+    level: FloatArray,
+    prices: FloatArray,
+) -> None:
     # A request served at several steps is indifferent between them: t / A_i + price[t] is the same
     # number, its level, at all of them. Sweep backwards. A request completes at the price at which
     # the next waiting request would be served, which is zero if none waits.
-    request, begin, end, successor = relaxation
-    pieces = len(request)
-    price = np.zeros((end[pieces - 1] + memory - 1) // memory)
-    level = np.full(len(areas), -1.0)
-    for piece in range(pieces - 1, -1, -1):
+    for piece in range(len(request) - 1, -1, -1):
         served = request[piece]
-        first = begin[piece] // memory + 1
+        area = areas[served]
         last = (end[piece] - 1) // memory + 1
         if level[served] < 0:
-            level[served] = last / areas[served]
+            level[served] = last / area
             follower = successor[piece]
             if follower >= 0:
                 level[served] += level[follower] - last / areas[follower]
-        for step in range(first, last + 1):
-            price[step - 1] = max(0.0, level[served] - step / areas[served])
-    return price
+        highest = level[served]
+        for step in range(begin[piece] // memory + 1, last + 1):
+            price = highest - step / area
+            prices[step - 1] = price if price > 0 else 0.0

@@ -40,6 +40,7 @@ class LocalSwap:
         self._outputs = instance.outputs[self._by_peak]
         self._memory = instance.memory
         self._tree = new_tree(len(instance))
+        self._members = np.empty(len(instance), dtype=np.int64)
 
     def release(self, requests: IntArray) -> None:
         """Learn of requests that have arrived, given by index."""
@@ -47,7 +48,8 @@ class LocalSwap:
 
     def next_batch(self) -> IntArray:
         """Take the next batch out of those waiting, by ascending output."""
-        return self.improve(_fill(self._tree, self._peaks, self._memory))
+        count = _fill(self._tree, self._peaks, self._memory, self._members)
+        return self.improve(self._members[:count])
 
     def take(self, members: IntArray) -> IntArray:
         """Take a batch, given by ranks, out of those waiting."""
@@ -64,22 +66,19 @@ class LocalSwap:
 
 @compiled
 def _insert(tree: IntArray, outputs: IntArray, ranks: IntArray) -> None:
-    for rank in ranks:
-        put(tree, rank, outputs[rank])
+    for place in range(len(ranks)):
+        put(tree, ranks[place], outputs[ranks[place]])
 
 
 @compiled
-def _fill(tree: IntArray, peaks: IntArray, memory: int) -> IntArray:
+def _fill(tree: IntArray, peaks: IntArray, memory: int, members: IntArray) -> int:
     """Take waiting requests by ascending peak: once one does not fit, no later one does."""
-    members = np.empty(64, dtype=np.int64)
     count = 0
     slack = memory
     while True:
         rank = leftmost_below(tree, ABSENT)
         if rank < 0 or peaks[rank] > slack:
-            return members[:count]
-        if count == len(members):
-            members = np.concatenate((members, np.empty_like(members)))
+            return count
         members[count] = rank
         count += 1
         slack -= peaks[rank]
@@ -92,7 +91,9 @@ def _swap(
 ) -> None:
     """Swap in place; `members` stays ascending."""
     count = len(members)
-    slack = memory - peaks[members].sum()
+    slack = memory
+    for position in range(count):
+        slack -= peaks[members[position]]
     position = 0
     while position < count:
         leaving = members[position]
@@ -112,4 +113,7 @@ def _swap(
             place += 1
         members[place] = entering
         freed = peaks[entering] < peaks[leaving]  # then any member may have found a partner
-        position = 0 if freed else min(position, place)
+        if freed:
+            position = 0
+        elif place < position:
+            position = place
