@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from optsched.optimum.params import Tuning
     from optsched.schedule import Schedule
     from optsched.solvers.bounds.configurations import ConfigurationBound
+
+T = TypeVar("T")
 
 #: Status where a program has more coefficients than `Tuning` allows.
 TOO_LARGE = "too large to be solved exactly"
@@ -121,7 +123,7 @@ class State:
         """Whether nothing more is to be done: it is proven, the token is set or time was up."""
         return self.proven or self.stop.is_set() or self.closed
 
-    def load(self, load: Callable[[Any], None], what: str) -> None:
+    def load(self, load: Callable[[T], None], what: T) -> None:
         """Load kernels while the clock is stopped."""
         self.paused = time.perf_counter()
         try:

@@ -94,7 +94,7 @@ def cheapest_starts(
     guesses.flags.writeable = False  # as those of a schedule are: one type for the compiler
     starts, costs = np.empty((2, len(instance)), dtype=np.int64)
     requests = instance.prompts, instance.outputs, instance.arrivals
-    _cheapest_starts(*requests, weights, guesses, *itertools.chain(*sums), starts, costs)
+    _cheapest_starts(*requests, weights, guesses, starts, costs, *itertools.chain(*sums))
     return starts, costs
 
 
@@ -208,14 +208,14 @@ def _cheapest_starts(
     arrivals: IntArray,
     weights: IntArray,
     guesses: IntArray,
+    starts: IntArray,
+    costs: IntArray,
     total: IntArray,
     moment: IntArray,
     near_total: IntArray,
     near_moment: IntArray,
     far_total: IntArray,
     far_moment: IntArray,
-    starts: IntArray,
-    costs: IntArray,
 ) -> None:
     """Search from each arrival on, by blocks whose least prices the near and far sums hold."""
     horizon = len(total) - 1

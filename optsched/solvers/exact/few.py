@@ -87,9 +87,8 @@ class _Enumeration:
         self.least = int(upper.starts.sum())
         count, longest = len(instance), int(instance.outputs.max())
         self.clock = int(instance.arrivals[0])
-        none = (np.zeros(1, dtype=np.int64) for _ in range(3))
-        starts, ahead = np.zeros((1, count), dtype=np.int64), np.zeros((1, longest), dtype=np.int64)
-        self.nodes = _Nodes(*none, np.full(1, _NEVER), starts, ahead)
+        none, starts, ahead = (np.zeros(shape, np.int64) for shape in (1, (1, count), (1, longest)))
+        self.nodes = _Nodes(none, none, none, np.full(1, _NEVER), starts, ahead)
         # Of the requests that wait, by the set that has started: how many, areas, outputs.
         waits = ~np.arange(2**count)[:, None] >> np.arange(count) & 1
         self.waiting = waits.sum(axis=1)
