@@ -11,14 +11,24 @@ where :math:`m_t` is the usage of the requests admitted so far. Hence no start b
 :math:`\min(m_t + s + t - M, t)` is feasible: waiting until then either shrinks the request's own
 part at :math:`t` or lets :math:`t` pass. The largest of these over the steps of the window is the
 next start to try, and each step needs to be looked at once.
+
+**The window rule** passes over the most urgent request that waits, the head, for requests that ask
+for hardly more than it. At each step the requests that wait start in order until one does not fit,
+which is the head; then those of the next in order whose memory-time is at most a ratio times that
+of the head, among the first so many that wait, start if they fit. A request fits where its prompt
+is at most the least room :math:`M - m_{k+u} - u` of its steps :math:`u \le o`. That minimum over
+:math:`u` serves all requests that are tried at a step, so a try takes no time of its own; it also
+proves that a request which does not fit cannot start before the step after the tightest, nor
+before its own part there has shrunk enough.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arrays import ranks_in
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.small_kernels import pop, push
@@ -26,6 +36,12 @@ from optsched._internal.small_kernels import pop, push
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
+
+#: Requests that the window rule looks at, the most urgent ones that wait; docs/research.md.
+WINDOW_LENGTH = 512
+
+#: A step that does not come.
+NEVER = int(np.iinfo(np.int64).max)
 
 
 def admit_by_priority(instance: Instance, priority: IntArray) -> IntArray:
@@ -184,3 +200,149 @@ def admit_on_budget(
         clock = start
         if free < count:
             paid = max(paid, float(start)) + spent[request]
+
+
+class Queue(NamedTuple):
+    """Requests numbered by urgency under the window rule, and what is known of them."""
+
+    prompts: IntArray
+    outputs: IntArray
+    areas: IntArray
+    least: IntArray  # of the areas of a request and of all after it
+    not_before: IntArray  # proven by earlier tries
+    starts: IntArray
+    arrivals: IntArray  # ascending
+    arriving: IntArray  # requests by arrival
+    waiting: IntArray  # ascending, from one count to another; room for all on both sides
+    room: IntArray  # least room over so many steps from now on
+    tightest: IntArray  # the step of that least room
+    started: IntArray  # by the last call
+    counts: IntArray
+
+
+# Counts of a queue: requests that have come, where those waiting lie, those that the last call
+# started, and the first step after it at which one may start if none comes.
+RELEASED, BEGIN, END, STARTED, DUE = range(5)
+
+
+def new_queue(
+    prompts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray | FloatArray,
+    memory: int,
+    order: IntArray,
+) -> Queue:
+    """Make a queue in which nothing waits."""
+    count, steps = len(order), int(outputs.max()) + 1
+    areas = (prompts * outputs + outputs * (outputs + 1) // 2)[order]
+    arriving = np.lexsort((ranks_in(order), arrivals))  # many at once are quick to add in order
+    room = np.full(steps, memory)
+    return Queue(
+        prompts=prompts[order],
+        outputs=outputs[order],
+        areas=areas,
+        least=np.minimum.accumulate(areas[::-1])[::-1].copy(),
+        not_before=np.zeros(count, dtype=np.int64),
+        starts=np.full(count, -1),
+        arrivals=arrivals[arriving].astype(np.int64),
+        arriving=ranks_in(order)[arriving],
+        waiting=np.zeros(2 * count, dtype=np.int64),
+        room=room,
+        tightest=np.zeros(steps, dtype=np.int64),
+        started=np.zeros(count, dtype=np.int64),
+        counts=np.array([0, count, count, 0, 0]),
+    )
+
+
+def admit_in_window(
+    instance: Instance, order: IntArray, ratio: float = 0.0, length: int = WINDOW_LENGTH
+) -> IntArray:
+    """Admit requests in a fixed order under the window rule, as `admit_window` does."""
+    queue = new_queue(instance.prompts, instance.outputs, instance.arrivals, instance.memory, order)
+    admit = interruptible_kernel(admit_window, len(instance))
+    first, usage = int(instance.arrivals[0]), empty_worker(int(instance.outputs.max()))
+    admit(queue, instance.memory, float(ratio), length, first, NEVER, *usage)
+    return queue.starts[ranks_in(order)]
+
+
+@compiled
+def admit_window(
+    queue: Queue,
+    memory: int,
+    ratio: float,
+    length: int,
+    clock: int,
+    until: int,
+    usage: IntArray,
+    window: IntArray,
+) -> None:
+    """Admit requests from one step on until before another; a ratio of 0 depends on how many wait.
+
+    One kernel, as several that call each other take twice as long to compile.
+    """
+    prompts, outputs, areas, least, not_before, starts, arrivals, arriving = queue[:8]
+    waiting, room, tightest, started, counts = queue[8:]
+    released, begin, end, count = counts[RELEASED], counts[BEGIN], counts[END], 0
+    while clock < until:
+        while released < len(arrivals) and arrivals[released] <= clock:
+            request = arriving[released]
+            released += 1
+            not_before[request] = clock
+            place, high = begin, end
+            while place < high:
+                middle = (place + high) // 2
+                if waiting[middle] < request:
+                    place = middle + 1
+                else:
+                    high = middle
+            if place - begin < end - place:  # the shorter side makes room
+                begin -= 1
+                place -= 1
+                for other in range(begin, place):
+                    waiting[other] = waiting[other + 1]
+            else:
+                for other in range(end, place, -1):
+                    waiting[other] = waiting[other - 1]
+                end += 1
+            waiting[place] = request
+        due = arrivals[released] if released < len(arrivals) else NEVER
+        known, most, place = 0, 0.0, begin
+        while place < end and place - begin < length:
+            request = waiting[place]
+            if place == begin:
+                most = ratio * areas[request]
+                if ratio == 0:  # docs/research.md has the figures
+                    most = (1 + 2 / np.sqrt(np.sqrt(end - begin))) * areas[request]
+            if least[request] > most:
+                break
+            place += 1
+            if areas[request] > most:
+                continue
+            if not_before[request] <= clock:
+                prompt, output = prompts[request], outputs[request]
+                base, ahead = clock - window[0], window[1] - clock
+                while known < output:  # so many steps of the least room are up to date
+                    known += 1
+                    left = memory - known
+                    if known <= ahead:
+                        left -= usage[base + known]
+                    room[known], tightest[known] = room[known - 1], tightest[known - 1]
+                    if left < room[known]:
+                        room[known], tightest[known] = left, known
+                start = clock + min(prompt - room[output], tightest[output])
+                if start <= clock:
+                    occupy(usage, window, prompt, output, clock)
+                    known = 0
+                    starts[request] = clock
+                    started[count] = request
+                    count += 1
+                    begin += 1
+                    for other in range(place - 1, begin - 1, -1):
+                        waiting[other] = waiting[other - 1]
+                    continue
+                not_before[request] = start
+            if not_before[request] < due:
+                due = not_before[request]
+        clock = due
+    counts[RELEASED], counts[BEGIN], counts[END] = released, begin, end
+    counts[STARTED], counts[DUE] = count, clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -97,10 +98,22 @@ def run(
 
 
 def admission(
-    requests: list[Request], memory: int, order: Sequence[int], skip: bool
+    requests: list[Request],
+    memory: int,
+    order: Sequence[int],
+    ratio: float | None = 1,
+    length: int = 1,
 ) -> Callable[[float, bool], dict[int, int]]:
-    """Admit in an order while memory holds at every future completion, as outputs are known."""
+    """Admit in an order while memory holds at every future completion, as outputs are known.
+
+    Past one that does not fit go those among the first `length` that wait whose memory-time is at
+    most a ratio of its own: (1, 1) is the prefix rule, (infinite, all) skip, and without a ratio
+    it falls with the number that waits.
+    """
     started: list[Request] = []
+
+    def area(r: Request) -> int:
+        return sum(r.prompt + u for u in range(1, r.output + 1))
 
     def fits(group: list[tuple[int, int]]) -> bool:
         return all(
@@ -112,15 +125,22 @@ def admission(
         running = [r for r in started if r.last is None]
         group = [(r.held, r.output - r.made) for r in running]
         plan = {r.index: 0 for r in running}
-        for r in (requests[index] for index in order):
-            if r in started or r.arrival > now:
-                continue
+        listed = [requests[index] for index in order if requests[index].arrival <= now]
+        tried: list[Request] = []
+        head, bound = None, 0.0
+        while waiting := [r for r in listed if r not in started]:
+            if waiting[0] is not head:
+                head = waiting[0]
+                bound = (ratio or 1 + 2 / math.sqrt(math.sqrt(len(waiting)))) * area(head)
+            able = [r for r in waiting[:length] if area(r) <= bound and r not in tried]
+            if not able:
+                break
+            r = able[0]
+            tried.append(r)
             if fits([*group, (r.prompt, r.output)]):
                 group.append((r.prompt, r.output))
                 started.append(r)
                 r.to_prefill = plan[r.index] = r.prompt
-            elif not skip:
-                break
         return plan
 
     return decide

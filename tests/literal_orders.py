@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -39,6 +40,33 @@ def simulate_backfill(instance, order):
             while not fits(plan, instance):
                 plan[i] += 1
         starts = [None if at is None or at > step else at for at in plan]
+        step += 1
+    return starts
+
+
+def simulate_window(instance, order, ratio=None, length=512):
+    """At each step try in order, up to a ratio of the memory-time of the first that does not fit.
+
+    Only the first `length` that wait are looked at; without a ratio it falls with their number.
+    """
+    rows = zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)
+    areas = [sum(prompt + u for u in range(1, output + 1)) for prompt, output in rows]
+    starts = [None] * len(instance)
+    step = 0
+    while None in starts:
+        tried, head, bound = set(), None, 0
+        listed = order(waiting_at(step, starts, instance), step)
+        while waiting := [i for i in listed if starts[i] is None]:
+            if waiting[0] != head:
+                head = waiting[0]
+                bound = (ratio or 1 + 2 / math.sqrt(math.sqrt(len(waiting)))) * areas[head]
+            able = [i for i in waiting[:length] if areas[i] <= bound and i not in tried]
+            if not able:
+                break
+            tried.add(able[0])
+            starts[able[0]] = step
+            if not fits(starts, instance):
+                starts[able[0]] = None
         step += 1
     return starts
 

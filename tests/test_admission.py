@@ -28,7 +28,7 @@ def literal_walk(name, instance):
     return by_key(keys[name])
 
 
-@pytest.mark.parametrize("name", sorted(BASIC))
+@pytest.mark.parametrize("name", sorted(set(BASIC) - {"area+window"}))
 @given(instance=instances(max_requests=9, max_memory=30, max_arrival=20, max_output=12))
 @settings(max_examples=400)
 def test_every_policy_equals_the_literal_simulator(name, instance):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from optsched.errors import PolicyError, nearest
 from optsched.policies.base import (
@@ -52,14 +52,19 @@ __all__ = [
     "with_rule",
 ]
 
+_PLAIN = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
+
 #: The quick ones, which take milliseconds: what is run where no policies are named.
-BASIC: dict[str, Policy] = {policy.name: policy for policy in (*PRIORITIES, SORTED_F)}
+BASIC: dict[str, Policy] = {
+    **_PLAIN,
+    "area+window": with_rule(_PLAIN["area"], "window"),
+}
 
 #: All policies by the name that the command line knows; each has a description and a source.
 POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
-        *BASIC.values(),
+        *_PLAIN.values(),
         *SELECTED,
         *SORTED_LP,
         *ROBUST,
@@ -101,7 +106,7 @@ def get_policy(policy: str | Policy | Callable[[Any], Any]) -> Policy:
     found = POLICIES[name]
     if colon:
         found = found.parsed(parameters)
-    return with_rule(found, cast("Rule", rule)) if plus else found
+    return with_rule(found, rule) if plus else found
 
 
 def _of_function(function: Callable[[Any], Any]) -> Policy:

@@ -12,12 +12,12 @@ from typing import (
     Protocol,
     TypeVar,
     cast,
-    get_args,
 )
 
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched.admission import NEVER, WINDOW_LENGTH
 from optsched.errors import PolicyError, nearest
 
 if TYPE_CHECKING:
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 #: What happens when a waiting request does not fit: none after it is tried at this step, the
-#: others are, or they may start only into room that no more urgent one is planned to use.
-Rule = Literal["prefix", "skip", "backfill"]
-RULES: tuple[Rule, ...] = get_args(Rule)
+#: others are, they may start only into room that no more urgent one is planned to use, or those
+#: among the next ones that ask for hardly more than it are tried. "window:RATIO,LENGTH" is a rule
+#: too.
+Rule = str
+RULES = ("prefix", "skip", "backfill", "window")
 
 
 class Needs(NamedTuple):
@@ -86,7 +88,7 @@ class PriorityPolicy(Policy):
     key
         Returns one number per request, shape (n,); smaller is more urgent.
     rule
-        What happens when a request does not fit: "prefix", "skip" or "backfill".
+        What happens when a request does not fit: "prefix", "skip", "backfill" or "window".
     source
         Where the policy comes from.
 
@@ -216,14 +218,20 @@ def with_rule(policy: AnyPolicy, rule: Rule) -> AnyPolicy:
     At each step the waiting requests are tried in order. "prefix": the first that does not fit
     ends the step. "skip": the others are tried all the same, so that a large request may wait
     forever. "backfill": all are planned, each at its earliest feasible start given what runs and
-    what was planned before, and whatever is planned for this step starts.
+    what was planned before, and whatever is planned for this step starts. "window": those of the
+    next 512 are tried whose memory-time is at most a ratio times that of the first that did not
+    fit; "window:1.4,64" sets the ratio, which else depends on how many wait, and how many are
+    tried.
 
     >>> from optsched.policies import get_policy
     >>> with_rule(get_policy("area"), "backfill").name
     'area+backfill'
     """
-    if rule not in RULES:
-        raise PolicyError(f"unknown rule {rule!r}: {nearest(str(rule), RULES)}")
+    name = str(rule).partition(":")[0]
+    if name not in RULES or (":" in rule and name != "window"):
+        raise PolicyError(f"unknown rule {rule!r}: {nearest(name, RULES)}")
+    if name == "window":
+        window_of(rule)
     if rule == "prefix":
         return policy
     if not policy.needs.rules:
@@ -237,3 +245,39 @@ def with_rule(policy: AnyPolicy, rule: Rule) -> AnyPolicy:
     if ordered.rule != "prefix":
         raise PolicyError(f"the policy {policy.name!r} has a rule already; leave {rule!r} out")
     return cast("AnyPolicy", replace(ordered, name=f"{policy.name}+{rule}", rule=rule))
+
+
+def window_of(rule: Rule) -> tuple[float, int]:
+    """Return ratio and length of the window that a rule is; 0 is a ratio by how many wait.
+
+    >>> window_of("window"), window_of("window:1.4"), window_of("window:1.4,64")
+    ((0.0, 512), (1.4, 512), (1.4, 64))
+    >>> window_of("prefix"), window_of("skip")
+    ((1.0, 1), (inf, 9223372036854775807))
+    """
+    if rule == "prefix":
+        return 1.0, 1
+    if rule == "skip":
+        return np.inf, NEVER
+    _, colon, text = rule.partition(":")
+    if not colon:
+        return 0.0, WINDOW_LENGTH
+    first, comma, second = text.partition(",")
+    try:
+        ratio, length = float(first), int(second) if comma else WINDOW_LENGTH
+    except ValueError:
+        raise PolicyError(
+            f"the rule {rule!r} should read window:RATIO or window:RATIO,LENGTH, such as "
+            "window:1.4,64"
+        ) from None
+    if not ratio >= 1:
+        raise PolicyError(
+            f"the rule {rule!r} has the ratio {first}, but no request could start under a ratio "
+            "below 1; use 1 or more, such as 1.4"
+        )
+    if length < 1:
+        raise PolicyError(
+            f"the rule {rule!r} has a window of {length} requests, but must try at least 1; with 1 "
+            "it is the prefix rule"
+        )
+    return ratio, length

@@ -31,6 +31,7 @@ Run = TypeVar("Run", bound=_OfPolicy)
 # left out: each vanishes on one of the two backgrounds.
 BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
 VERMILLION, PURPLE, SKY = "#D55E00", "#CC79A7", "#56B4E9"
+WINE = "#882255"  # Tol's, darker than all of them
 
 UNAVOIDABLE = "#B3B3B3"  # what the bound proves that no schedule can save
 LIMIT = "#5C5C5C"  # the memory limit
@@ -61,6 +62,7 @@ class LineStyle:
 
 _KNOWN = {
     "area": LineStyle(BLUE, (), "o"),
+    "area+window": LineStyle(WINE, (12, 3), "h"),
     "sorted-f": LineStyle(PURPLE, (7, 2), "s"),
     "mc-sf-total": LineStyle(GREEN, (7, 2, 1.5, 2), "^"),
     "mc-sf": LineStyle(ORANGE, (3.5, 1.5), "D"),
@@ -84,7 +86,7 @@ _KNOWN = {
     "area-lower": LineStyle(BLUE, (5, 1), "P"),
     "area-posterior": LineStyle(SKY, (12, 3), "p"),
 }
-_COLOURS = (SKY, BLUE, VERMILLION, GREEN, ORANGE, PURPLE)
+_COLOURS = (SKY, BLUE, VERMILLION, GREEN, ORANGE, PURPLE, WINE)
 _DASHES: tuple[tuple[float, ...], ...] = ((5, 1), (9, 2, 2, 2, 2, 2), (2, 3), (), (12, 3))
 _MARKERS = "PX<>*ph"
 

@@ -13,6 +13,7 @@ from optsched._internal.aside import interruptible_kernel
 from optsched.errors import PolicyError, is_interrupt
 from optsched.execution import Execution, Loop, Stall
 from optsched.forecasts import forecast
+from optsched.policies.base import window_of
 from optsched.policies.decision import DecisionPolicy
 from optsched.rolling.decisions import Decisions
 from optsched.simulate.seconds import serving
@@ -165,8 +166,8 @@ def of_attempts(task: Task, attempts: Attempts) -> ClockedRun:
 
 
 def order_on_clock(task: Task) -> ClockedRun:
-    """Run an order of requests under its rule, prefix or skip."""
-    _check_rule(task, "prefix", "skip")
+    """Run an order of requests under its rule."""
+    _check_rule(task, "prefix", "skip", "window")
     return _admitted(task, task.policy.order(task.instance))
 
 
@@ -177,17 +178,17 @@ def batches_on_clock(task: Task) -> ClockedRun:
 
 
 def _check_rule(task: Task, *offered: str) -> None:
-    if task.policy.rule not in offered:
+    if task.policy.rule.partition(":")[0] not in offered:
         raise PolicyError(
             f"policy {task.policy.name!r}: on a clock the rule {task.policy.rule!r} is not "
             "offered, as it would plan all waiting requests again before every batch; use prefix, "
-            "or skip with a fixed order"
+            "or skip or window with a fixed order"
         )
 
 
 def _admitted(task: Task, order: IntArray | BatchSelector) -> ClockedRun:
-    requests, skip = requests_of(task.instance, task.clock), task.policy.rule == "skip"
-    starts, log = admit_on_clock(requests, order, task.clock, skip=skip, until=task.until)
+    requests, limits = requests_of(task.instance, task.clock), window_of(task.policy.rule)
+    starts, log = admit_on_clock(requests, order, task.clock, limits=limits, until=task.until)
     # The batch after `starts` others makes the first token, and each one after it another.
     last = starts + task.instance.outputs - 1
     ran = len(log.spans)

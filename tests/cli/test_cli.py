@@ -46,6 +46,7 @@ def test_compare_gives_the_json_of_the_manual(optsched_command, trace, tmp_path)
         "mc-sf-total": 45,
         "area": 45,
         "sorted-f": 45,
+        "area+window": 45,
     }
     for entry in content["policies"]:
         assert entry["gap"] == pytest.approx(1 - 43 / entry["total_latency"])
@@ -351,7 +352,7 @@ def test_interrupt_keeps_what_is_there(optsched_command, trace, monkeypatch):
     code, out, err = optsched_command("compare", trace, "--memory", 64, "--json", "-")
     assert code == 130
     assert [entry["policy"] for entry in json.loads(out)["policies"]] == ["fcfs"]
-    assert "interrupted after 1 of 5 policies" in err
+    assert "interrupted after 1 of 6 policies" in err
 
 
 def test_a_kernel_that_an_interrupt_left_half_compiled_is_an_interrupt(monkeypatch, capsys):

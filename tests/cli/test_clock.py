@@ -39,7 +39,7 @@ def test_an_interrupt_keeps_what_is_there(optsched_command, monkeypatch):
     code, out, err = optsched_command("compare", TRACE, "--clock", "unit", "--json", "-")
     assert code == 130
     assert [row["policy"] for row in json.loads(out)["policies"]] == ["fcfs"]
-    assert "interrupted after 1 of 6 policies" in err
+    assert "interrupted after 1 of 7 policies" in err
 
 
 def test_simulate_on_a_clock_writes_a_log(optsched_command, tmp_path):

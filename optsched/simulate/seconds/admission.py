@@ -4,6 +4,8 @@ Memory grows by batches, not by seconds, so the admission rule is that of the un
 batches as its steps; only the end of a batch, and what has arrived by then, depends on the clock.
 The kernel goes from batch to batch; what a batch holds follows from the usage of memory, which is
 kept anyway.
+
+The prefix rule is a window of one request, and skip is one of all under no ratio.
 """
 
 from __future__ import annotations
@@ -12,11 +14,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import ranks_in
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import ZERO, compiled
-from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
-from optsched.admission import earliest_start, new_usage, occupy
+from optsched._internal.compiled import compiled
+from optsched.admission import (
+    BEGIN,
+    DUE,
+    END,
+    NEVER,
+    RELEASED,
+    STARTED,
+    Queue,
+    admit_window,
+    empty_worker,
+    new_queue,
+)
 from optsched.simulate.seconds.batches import (
     BatchLog,
     Requests,
@@ -40,13 +51,10 @@ class Worker(NamedTuple):
     """State of a worker between two batches."""
 
     requests: Requests
-    rank: IntArray  # of each request in the order of admission
-    request: IntArray  # of each rank
-    waiting: IntArray  # tree over ranks: batches that must end before the request can start
+    queue: Queue  # its arrivals are in batches, and set when they have come
     usage: IntArray
     window: IntArray
     finishing: IntArray  # requests that complete at a batch, modulo the longest output
-    starts: IntArray
     counters: IntArray
 
 
@@ -55,24 +63,26 @@ def admit_on_clock(
     order: IntArray | BatchSelector,
     clock: Clock,
     *,
-    skip: bool = False,
+    limits: tuple[float, int] = (1.0, 1),
     until: float = np.inf,
 ) -> tuple[IntArray, BatchLog]:
     """Admit requests at the boundaries between batches; return their starts, and the batches.
 
-    Their order is fixed, or a selector chooses the next ones when those before are used up.
+    Their order is fixed, or a selector chooses the next ones when those before are used up; that
+    is for the prefix rule. The limits are the ratio and the length of the window.
     """
     count = len(requests.prompts)
     selector = None if isinstance(order, np.ndarray) else order
-    fixed = order if isinstance(order, np.ndarray) else np.arange(count)
+    fixed = order.copy() if isinstance(order, np.ndarray) else np.arange(count)
     worker = _new_worker(requests, fixed)
+    queue = worker.queue
     advance = _advance if selector else interruptible_kernel(_advance, count)
     log = new_log()
     released = chosen = 0
     done = False
     with timing(clock) as timer:
         while True:
-            log, done = advance(worker, log, timer, until, skip, selector is not None)
+            log, done = advance(worker, log, timer, until, *limits, selector is not None)
             if done:
                 break
             assert selector is not None
@@ -81,25 +91,30 @@ def admit_on_clock(
                 selector.release(np.arange(released, there))
                 released = there
             batch = selector.next_batch()
-            worker.request[chosen : chosen + len(batch)] = batch
-            for rank in range(chosen, chosen + len(batch)):
-                put(worker.waiting, rank, ZERO)
+            ranks = slice(chosen, chosen + len(batch))
+            fixed[ranks] = batch
+            queue.prompts[ranks], queue.outputs[ranks] = (
+                requests.prompts[batch],
+                requests.outputs[batch],
+            )
+            queue.arrivals[ranks] = worker.counters[_STEP]
             chosen += len(batch)
-    return worker.starts, log.finished()
+    starts, begun = np.full(count, -1), queue.starts >= 0  # others may not have been chosen
+    starts[fixed[begun]] = queue.starts[begun]
+    return starts, log.finished()
 
 
 def _new_worker(requests: Requests, order: IntArray) -> Worker:
-    count, longest = len(order), int(requests.outputs.max())
-    usage, window = new_usage(longest)
+    prompts, arrivals, outputs, memory = requests
+    longest = int(outputs.max())
+    usage, window = empty_worker(longest)
+    queue = new_queue(prompts, outputs, arrivals, memory, order)
     return Worker(
         requests,
-        rank=ranks_in(order),
-        request=np.array(order, dtype=np.int64),
-        waiting=new_tree(count),
+        queue._replace(arrivals=np.full(len(order), NEVER)),
         usage=usage,
         window=window,
         finishing=np.zeros(longest + 1, dtype=np.int64),
-        starts=np.full(count, -1, dtype=np.int64),
         counters=np.zeros(_SQUARES + 1, dtype=np.int64),
     )
 
@@ -110,20 +125,24 @@ def _advance(
     log: BatchLog,
     timer: tuple[FloatArray, Any],
     until: float,
-    skip: bool,
+    ratio: float,
+    length: int,
     chosen_outside: bool,
 ) -> tuple[BatchLog, bool]:
     """Run until all is done, or until requests wait and a batch of them has to be chosen."""
-    counters, waiting, arrivals = worker.counters, worker.waiting, worker.requests.arrivals
+    counters, queue, arrivals = worker.counters, worker.queue, worker.requests.arrivals
+    coming, counts = queue.arrivals, queue.counts
     while True:
         released = counters[_RELEASED]
         while released < len(arrivals) and arrivals[released] <= log.now[0]:
             if not chosen_outside:
-                put(waiting, worker.rank[released], ZERO)
+                coming[released] = counters[_STEP]
             released += 1
         counters[_RELEASED] = released
-        _admit(worker, skip)
-        if chosen_outside and waiting[1] == ABSENT and counters[_ADMITTED] < released:
+        joined = counts[RELEASED]
+        if counters[_STEP] >= counts[DUE] or (joined < len(coming) and coming[joined] < NEVER):
+            _admit(worker, ratio, length)
+        if chosen_outside and counts[BEGIN] == counts[END] and counters[_ADMITTED] < released:
             return log, False
         if counters[_ACTIVE] == 0:  # then none waits either: every request fits alone
             if released == len(arrivals):
@@ -148,25 +167,23 @@ def _advance(
 
 
 @compiled
-def _admit(worker: Worker, skip: bool) -> None:
-    counters, waiting = worker.counters, worker.waiting
-    prompts, _, outputs, memory = worker.requests
+def _admit(worker: Worker, ratio: float, length: int) -> None:
+    counters, queue, finishing = worker.counters, worker.queue, worker.finishing
     step = counters[_STEP]
-    while True:
-        # Requests that cannot start yet were tried before; usage has only grown since.
-        rank = leftmost_below(waiting, step + 1 if skip else ABSENT)
-        if rank < 0 or waiting[len(waiting) // 2 + rank] > step:
-            return
-        request = worker.request[rank]
-        prompt, output = prompts[request], outputs[request]
-        start = earliest_start(worker.usage, worker.window, memory, prompt, output, step)
-        if start > step:
-            put(waiting, rank, start)
-            continue  # under the prefix rule it stays the leftmost, and ends the walk
-        put(waiting, rank, ABSENT)
-        occupy(worker.usage, worker.window, prompt, output, step)
-        worker.finishing[(step + output) % len(worker.finishing)] += 1
-        worker.starts[request] = step
+    admit_window(
+        queue,
+        worker.requests.memory,
+        ratio,
+        length,
+        step,
+        step + 1,
+        worker.usage,
+        worker.window,
+    )
+    for index in range(queue.counts[STARTED]):
+        rank = queue.started[index]
+        prompt = queue.prompts[rank]
+        finishing[(step + queue.outputs[rank]) % len(finishing)] += 1
         counters[_ADMITTED] += 1
         counters[_ACTIVE] += 1
         counters[_ENTERED] += prompt > 0  # else its first token is as good as a decode

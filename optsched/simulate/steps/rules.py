@@ -1,8 +1,7 @@
 r"""Admission beyond the prefix rule: go on past a request that does not fit, or plan around it.
 
-**skip.** At each step the waiting requests are walked in order, and each that fits starts. A
-request that does not fit at a step has an earliest feasible start given what runs, and no other
-start makes it earlier. So it waits in a heap until then, behind the more urgent ones of the step.
+**skip, window.** At each step the waiting requests are walked in order, and those that fit start:
+all of them, or those that the window lets pass the first one (`optsched.admission`).
 
 **backfill.** At each step the waiting requests are planned again in order, each at its earliest
 feasible start given what runs and what was planned before; what is planned for this step starts.
@@ -13,22 +12,26 @@ before the next one. Offline the plan is made once, which is serial schedule gen
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.arrays import ranks_in
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled
 from optsched.admission import (
+    NEVER,
     admit_by_priority,
     admit_in_order,
+    admit_in_window,
+    admit_window,
     earliest_start,
     empty_worker,
-    occupy,
+    new_queue,
     slide,
 )
 from optsched.execution import Execution, of_schedule
+from optsched.policies.base import window_of
 from optsched.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -36,10 +39,8 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import IntArray
     from optsched.instance import Instance
-    from optsched.policies.base import BatchPolicy, BatchSelector, PriorityPolicy
+    from optsched.policies.base import BatchPolicy, BatchSelector, PriorityPolicy, Rule
     from optsched.simulate.task import Task
-
-_NEVER = np.iinfo(np.int64).max
 
 
 def admit_in_order_of(task: Task) -> Execution:
@@ -53,7 +54,7 @@ def admit_chosen(task: Task) -> Execution:
     if policy.rule == "prefix":
         return _executed(task, admit_batches(instance, policy.batches(instance)))
     order = _batch_order(instance, policy)
-    return _executed(task, _admit_by_plan(instance, order, policy.rule == "skip"))
+    return _executed(task, _admit_by_plan(instance, order, policy.rule))
 
 
 def _executed(task: Task, starts: IntArray) -> Execution:
@@ -65,15 +66,10 @@ def _ordered(instance: Instance, policy: PriorityPolicy) -> IntArray:
     priority = policy.order(instance)
     if policy.rule == "prefix":
         return admit_by_priority(instance, priority)
-    rank = np.empty_like(priority)
-    rank[priority] = np.arange(len(priority))
-    if policy.rule == "skip":
-        starts = np.full(len(instance), -1)
-        usage = empty_worker(int(instance.outputs.max()))
-        skip = interruptible_kernel(_skip, len(instance))
-        skip(*_lengths(instance), rank, priority, instance.arrivals.copy(), _NEVER, starts, *usage)
-        return starts
-    return _admit_by_plan(instance, lambda waiting: waiting[np.argsort(rank[waiting])], skip=False)
+    if policy.rule != "backfill":
+        return admit_in_window(instance, priority, *window_of(policy.rule))
+    rank = ranks_in(priority)
+    return _admit_by_plan(instance, lambda waiting: waiting[np.argsort(rank[waiting])], policy.rule)
 
 
 def admit_batches(instance: Instance, selector: BatchSelector) -> IntArray:
@@ -119,57 +115,29 @@ def _batch_order(instance: Instance, policy: BatchPolicy) -> Callable[[IntArray]
 
 
 def _admit_by_plan(
-    instance: Instance, order: Callable[[IntArray], IntArray], skip: bool
+    instance: Instance, order: Callable[[IntArray], IntArray], rule: Rule
 ) -> IntArray:
     """Order the waiting requests whenever some arrive, and admit until the next arrival."""
     starts = np.full(len(instance), -1)
     usage, window = empty_worker(int(instance.outputs.max()))
-    not_before = instance.arrivals.copy()
-    rank = np.empty_like(starts)
     waiting = np.zeros(0, dtype=np.int64)
     steps, first = np.unique(instance.arrivals, return_index=True)
     ends = [*first[1:].tolist(), len(instance)]
     for at, step in enumerate(steps.tolist()):
-        until = int(steps[at + 1]) if at + 1 < len(steps) else _NEVER
+        until = int(steps[at + 1]) if at + 1 < len(steps) else NEVER
         waiting = order(np.concatenate([waiting, np.arange(first[at], ends[at])]))
-        if skip:
-            rank[waiting] = np.arange(len(waiting))
-            not_before[waiting] = np.maximum(not_before[waiting], step)
-            admit = interruptible_kernel(_skip, len(waiting))
-            admit(*_lengths(instance), rank, waiting, not_before, until, starts, usage, window)
-        else:
+        if rule == "backfill":
             plan = interruptible_kernel(_backfill, len(waiting))
             usage = plan(*_lengths(instance), waiting, step, until, starts, usage, window)
+        else:
+            count, memory = len(waiting), instance.memory
+            lengths = instance.prompts[waiting], instance.outputs[waiting]
+            queue = new_queue(*lengths, np.full(count, step), memory, np.arange(count))
+            admit = interruptible_kernel(admit_window, count)
+            admit(queue, memory, *window_of(rule), step, until, usage, window)
+            starts[waiting] = queue.starts
         waiting = np.sort(waiting[starts[waiting] < 0])
     return starts
-
-
-@compiled
-def _skip(
-    prompts: IntArray,
-    outputs: IntArray,
-    memory: int,
-    rank: IntArray,
-    waiting: IntArray,
-    not_before: IntArray,
-    until: int,
-    starts: IntArray,
-    usage: IntArray,
-    window: IntArray,
-) -> None:
-    """Start what can before a step; `not_before` keeps what is proven of the others."""
-    heap = [(not_before[request], rank[request], request) for request in waiting]
-    heapq.heapify(heap)
-    while heap and heap[0][0] < until:
-        clock, urgency, request = heap[0]
-        start = earliest_start(usage, window, memory, prompts[request], outputs[request], clock)
-        if start == clock:
-            heapq.heappop(heap)
-            occupy(usage, window, prompts[request], outputs[request], clock)
-            starts[request] = clock
-        else:
-            not_before[request] = start
-            heapq.heapreplace(heap, (start, urgency, request))
 
 
 @compiled

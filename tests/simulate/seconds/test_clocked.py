@@ -9,6 +9,7 @@ from literal_clocked import admission, engine, requests_of, run, thresholds
 import optsched
 from optsched.clock import UNIT, FunctionClock, LinearClock, affine, get_clock
 from optsched.policies import get_policy
+from optsched.policies.base import window_of
 from optsched.policies.wait import Queues
 from optsched.simulate.seconds.admission import admit_on_clock
 from optsched.simulate.seconds.batches import Requests
@@ -59,8 +60,8 @@ def assert_same_times(log, first, last, outcome):
         assert mine == [None if time is None else pytest.approx(time) for time in literal]
 
 
-@pytest.mark.parametrize("skip", [False, True])
-def test_admission_agrees_with_the_literal_simulator(skip):
+@pytest.mark.parametrize("limits", [(1, 1), (np.inf, 99), (0, 512), (1.4, 3), (2.5, 2)])
+def test_admission_agrees_with_the_literal_simulator(limits):
     rng = np.random.default_rng(1)
     for case in range(150):
         prompts, outputs, arrivals, memory = draw(rng)
@@ -68,17 +69,24 @@ def test_admission_agrees_with_the_literal_simulator(skip):
         priority = rng.permutation(len(prompts))
         until = np.inf if rng.random() < 0.7 else float(arrivals.mean())
         starts, log = admit_on_clock(
-            Requests(prompts, arrivals, outputs, memory), priority, clock, skip=skip, until=until
+            Requests(prompts, arrivals, outputs, memory),
+            priority,
+            clock,
+            limits=(float(limits[0]), limits[1]),
+            until=until,
         )
         requests = requests_of(prompts, outputs, arrivals)
-        outcome = run(requests, clock, admission(requests, memory, priority, skip), until)
+        outcome = run(requests, clock, admission(requests, memory, priority, *limits), until)
         last = np.where(starts < 0, -1, starts + outputs - 1)
         last[last >= len(log.spans)] = -1
         first = np.where(starts < len(log.spans), starts, -1)
         assert_same_times(log, first, last, outcome)
 
 
-@pytest.mark.parametrize("policy", ["fcfs", "mc-sf", "area", "sorted-f"])
+@pytest.mark.parametrize(
+    "policy",
+    ["fcfs", "mc-sf", "area", "sorted-f", "area+skip", "area+window", "mc-sf+window:1.2,9"],
+)
 def test_the_unit_clock_gives_the_schedule_in_steps(policy):
     for seed in range(25):
         instance = optsched.family("mixed", n=30, seed=seed, memory=100, rate=0.3)
@@ -86,7 +94,8 @@ def test_the_unit_clock_gives_the_schedule_in_steps(policy):
         arrivals = instance.arrivals * 1.0
         requests = Requests(instance.prompts, arrivals, instance.outputs, instance.memory)
         of = chosen.selector if policy == "sorted-f" else chosen.order
-        starts, log = admit_on_clock(requests, of(instance), UNIT)
+        limits = window_of(chosen.rule)
+        starts, log = admit_on_clock(requests, of(instance), UNIT, limits=limits)
         assert np.array_equal(log.spans[starts, 0], optsched.run(instance, policy).schedule.starts)
 
 

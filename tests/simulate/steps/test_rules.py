@@ -1,4 +1,4 @@
-"""Skip and backfill against literal simulators, and what tells the rules apart."""
+"""Skip, backfill and window against literal simulators, and what tells the rules apart."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from literal import SortedF, by_key
-from literal_orders import Batches, simulate_backfill, simulate_skip
+from literal_orders import Batches, simulate_backfill, simulate_skip, simulate_window
 from strategies import instances
 
 from optsched import Instance, compare, family, run
 from optsched.errors import PolicyError
 from optsched.policies import BASIC, RULES, PriorityPolicy, get_policy, with_rule
 
-SIMULATORS = {"skip": simulate_skip, "backfill": simulate_backfill}
+SIMULATORS = {"skip": simulate_skip, "backfill": simulate_backfill, "window": simulate_window}
+PLAIN = [name for name in BASIC if "+" not in name]
 small = instances(max_requests=8, max_memory=25, max_arrival=15, max_output=10)
 
 
@@ -28,6 +29,21 @@ def test_any_order_equals_the_literal_simulator(rule, instance, random):
     schedule = run(instance, policy, rule=rule).schedule
     assert schedule.starts.tolist() == SIMULATORS[rule](instance, by_key(key))
     assert schedule.check() == []
+
+
+@given(
+    instance=small,
+    random=st.randoms(use_true_random=False),
+    ratio=st.sampled_from([1, 1.2, 1.4, 2.5]),
+    length=st.integers(1, 6),
+)
+@settings(max_examples=300)
+def test_any_window_equals_the_literal_simulator(instance, random, ratio, length):
+    key = list(range(len(instance)))
+    random.shuffle(key)
+    policy = PriorityPolicy("shuffled", "", lambda _: np.array(key))
+    starts = run(instance, policy, rule=f"window:{ratio},{length}").schedule.starts
+    assert starts.tolist() == simulate_window(instance, by_key(key), ratio, length)
 
 
 @pytest.mark.parametrize("rule", SIMULATORS)
@@ -61,7 +77,7 @@ def test_long_runs_with_arrivals_are_feasible_and_see_nothing_of_the_future(rule
 def test_far_apart_arrivals_cost_no_memory():
     instance = Instance([1, 1, 1], [2, 2, 2], 3, arrivals=[0, 10**11, 10**12])
     for rule in RULES:
-        for name in BASIC:
+        for name in PLAIN:
             assert run(instance, name, rule=rule).schedule.starts.tolist() == [0, 10**11, 10**12]
 
 
@@ -87,6 +103,57 @@ def test_rules_by_name_and_by_argument_are_the_same():
     assert results[2].total_latency < results[0].total_latency
 
 
+@given(instance=small, random=st.randoms(use_true_random=False))
+@settings(max_examples=200)
+def test_a_window_of_one_request_is_the_prefix_rule_and_one_of_all_is_skip(instance, random):
+    key = list(range(len(instance)))
+    random.shuffle(key)
+    policy = PriorityPolicy("shuffled", "", lambda _: np.array(key))
+    for rule, same in (
+        ("window:inf,1", "prefix"),
+        ("window:1.4,1", "prefix"),
+        ("window:inf", "skip"),
+    ):
+        starts = run(instance, policy, rule=rule).schedule.starts
+        assert np.array_equal(starts, run(instance, policy, rule=same).schedule.starts)
+
+
+@given(instance=small)
+def test_only_requests_that_ask_for_hardly_more_pass_the_first_one(instance):
+    """Before a request starts, later ones that it outranks start only within the ratio of it."""
+    for ratio in (1, 1.4, 3):
+        schedule = run(instance, f"area+window:{ratio}").schedule
+        areas, starts = instance.areas, schedule.starts
+        for head in range(len(instance)):
+            while_it_waits = (starts >= instance.arrivals[head]) & (starts < starts[head])
+            # What it outranks may pass it only where it may pass the first one that waits, too.
+            assert (areas[while_it_waits] <= ratio * areas[head]).all()
+
+
+@given(instance=small)
+def test_equal_requests_pass_each_other_under_no_ratio(instance):
+    alike = Instance(
+        np.full(len(instance), instance.prompts[0]),
+        np.full(len(instance), instance.outputs[0]),
+        instance.memory,
+        instance.arrivals,
+    )
+    for rule in ("window", "window:1", "window:inf"):
+        starts = run(alike, "fcfs", rule=rule).schedule.starts
+        assert np.array_equal(starts, run(alike, "fcfs").schedule.starts)
+
+
+def test_requests_beyond_the_window_wait_their_turn():
+    """The last one would fit beside the first at once, but is not among two that wait."""
+    instance = Instance([5, 6, 6, 1], [4, 1, 1, 1], memory=10)
+    in_turn = PriorityPolicy("in turn", "", lambda _: np.arange(4))
+    starts = {
+        length: run(instance, in_turn, rule=f"window:inf,{length}").schedule.starts.tolist()
+        for length in (2, 3)
+    }
+    assert starts == {2: [0, 4, 5, 4], 3: [0, 4, 5, 0]}
+
+
 def test_unknown_rules_are_refused():
     with pytest.raises(PolicyError, match="unknown rule 'backfil': did you mean 'backfill'"):
         get_policy("area+backfil")
@@ -94,3 +161,14 @@ def test_unknown_rules_are_refused():
         get_policy("aera+skip")
     with pytest.raises(PolicyError, match=r"'area\+skip' has a rule already; leave 'backfill' out"):
         with_rule(get_policy("area+skip"), "backfill")
+    for rule, message in (
+        ("window:0.9", "has the ratio 0.9, but no request could start under a ratio below 1"),
+        ("window:nan", "has the ratio nan, but"),
+        ("window:1.4,0", "has a window of 0 requests, but must try at least 1"),
+        ("window:2,-5", "has a window of -5 requests, but"),
+        ("window:wide", "should read window:RATIO or window:RATIO,LENGTH"),
+        ("window:1.4,2.5", "should read window:RATIO or window:RATIO,LENGTH"),
+        ("skip:2", "unknown rule 'skip:2'"),
+    ):
+        with pytest.raises(PolicyError, match=message):
+            get_policy(f"area+{rule}")
