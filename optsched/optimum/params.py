@@ -45,6 +45,10 @@ class Tuning:
     delays: float = 0.4
     delays_few: float = 0.2
     few: int = 400  # requests that are better searched than delayed
+    beam: float = 0.6
+    beam_least: int = 150  # requests from which a beam gains on what the search finds
+    beam_most: int = 30_000  # and up to which it does
+    before_beam: float = 0.05  # share of each stage that a beam makes up for
     # Each takes several times as long as the one before: little is lost where it is not enough.
     efforts: tuple[Effort, ...] = (
         Effort(search=4e5, phases=1, iterations=0, nodes=1_500),

@@ -87,6 +87,12 @@ class State:
         return self.params.lateness == "forbidden" or self.instance.deadlines is None
 
     @property
+    def beamed(self) -> bool:
+        """Whether a beam is worth its time."""
+        suits = self.plain and self.method in ("auto", "search")
+        return suits and self.tuning.beam_least <= len(self.instance) <= self.tuning.beam_most
+
+    @property
     def weights(self) -> FloatArray:
         """Cost of a step of latency of each request, shape (n,)."""
         return weights_of(self.instance, self.objective)

@@ -7,12 +7,17 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from optsched._internal.numbers import proven
 from optsched.errors import OptschedError
 from optsched.optimum.stages.kernels import load
 from optsched.solvers.bounds.ascent import improve_prices
+from optsched.solvers.bounds.coarse import coarse_prices, smoothed
 from optsched.solvers.bounds.configurations import ConfigurationBound, configuration_bound
+from optsched.solvers.bounds.lagrangian import certify
 from optsched.solvers.search.annealing import WORK_PER_SECOND
+from optsched.solvers.search.beam import start_by_beam
 from optsched.solvers.search.delays import delay_large
 from optsched.solvers.search.search import search
 
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from optsched.optimum.state import State
 
 _SHARE = 0.5  # of the time left, for the configuration bound
+_LARGE, _ROUNDS = 0.7, 300  # quantile of those, and rounds, by which a coarse grid is priced
 
 
 def delay_requests(state: State) -> None:
@@ -32,7 +38,8 @@ def delay_requests(state: State) -> None:
     state.load(load, "delays")
     tuning = state.tuning
     few = len(state.instance) <= tuning.few
-    before, seconds = state.cost, state.share(tuning.delays_few if few else tuning.delays)
+    share = tuning.delays_few if few else tuning.delays
+    before, seconds = state.cost, state.share(tuning.before_beam if state.beamed else share)
     found = delay_large(
         state.instance,
         state.weights,
@@ -45,6 +52,26 @@ def delay_requests(state: State) -> None:
     )
     state.offer(found)
     state.note(f"delays: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
+
+
+def start_large(state: State, seed: int) -> None:
+    """Start large requests anew where memory is worth it, beside small ones that stay."""
+    if state.prices is None or state.best is None or state.left <= 0 or state.finished:
+        return
+    state.load(load, "beam")
+    before, seconds = state.cost, state.share(state.tuning.beam)
+    found = start_by_beam(
+        state.best,
+        state.prices,
+        work=seconds * WORK_PER_SECOND,
+        seed=seed,
+        threads=state.params.threads,
+        deadline=state.until(1.5 * seconds),
+        on_progress=lambda cost: state.report("beam", cost, state.lowest),
+        stop=state.stop,
+    )
+    state.offer(found)
+    state.note(f"beam: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
 
 
 def search_schedules(
@@ -102,11 +129,14 @@ def raise_prices(state: State, work: float | None = None) -> None:
         return  # the relaxation's prices are as good (docs/research.md)
     state.load(load, "prices")
     seconds = state.share(tuning.prices_arrivals if arrivals else tuning.prices_offline)
+    end = state.until(1.5 * seconds)
+    if arrivals and state.beamed:
+        work = _price_coarsely(state, seconds * WORK_PER_SECOND, end)
     found = improve_prices(
         state.best,
         state.prices,
         work=seconds * WORK_PER_SECOND if work is None else work,
-        deadline=state.until(1.5 * seconds),
+        deadline=end,
         on_progress=lambda value: state.report("prices", state.cost, max(value, state.lowest)),
         stop=state.stop,
     )
@@ -116,6 +146,27 @@ def raise_prices(state: State, work: float | None = None) -> None:
         state.stop.set()
     gained = state.lowest - before
     state.note(f"prices: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
+
+
+def _price_coarsely(state: State, work: float, deadline: float) -> float:
+    """Find prices on a coarse grid from which to begin; return the work that is left."""
+    instance, best, prices = state.instance, state.best, state.prices
+    assert best is not None
+    assert prices is not None
+    large = instance.areas >= np.quantile(instance.areas, _LARGE)
+    found, cell, spent = coarse_prices(
+        best,
+        state.objective,
+        large,
+        instance.memory,
+        rounds=_ROUNDS,
+        deadline=deadline,
+        stop=state.stop,
+    )
+    if cell > 1:
+        coarse = certify(instance, smoothed(found, cell), best.starts, prices.objective)
+        state.prices = max(prices, coarse, key=lambda certificate: certificate.value)
+    return max(work - spent, 0.0)
 
 
 def large_requests(state: State) -> bool:

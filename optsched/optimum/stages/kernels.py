@@ -17,6 +17,7 @@ from optsched.solvers.bounds.bound import bound
 from optsched.solvers.bounds.configurations import configuration_bound
 from optsched.solvers.bounds.lagrangian import PricedStarts, cheapest_by_kind
 from optsched.solvers.exact.search import solve_exact
+from optsched.solvers.search.beam import start_by_beam
 from optsched.solvers.search.delays import delay_large
 from optsched.solvers.search.search import search
 
@@ -92,6 +93,7 @@ _CALLS: dict[str, Callable[[_Tiny], object]] = {
     "prices": lambda tiny: improve_prices(tiny.late, tiny.prices, work=_LITTLE),
     "sizes": lambda tiny: configuration_bound(tiny.instance, phases=1, iterations=0),
     "delays": lambda tiny: delay_large(tiny.instance, tiny.weights, tiny.prices, work=_LITTLE),
+    "beam": lambda tiny: start_by_beam(tiny.late, tiny.prices, work=3e6),
     "search": lambda tiny: search(tiny.late, tiny.weights, work=_LITTLE),
     "configurations": lambda tiny: configuration_bound(tiny.instance, phases=1, iterations=1),
     "branch and bound": _search_in_time,

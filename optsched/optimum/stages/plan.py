@@ -22,6 +22,7 @@ from optsched.optimum.stages.improve import (
     price_configurations,
     raise_prices,
     search_schedules,
+    start_large,
 )
 from optsched.optimum.stages.kernels import First, load_first
 from optsched.policies import BASIC, PriorityPolicy
@@ -150,7 +151,9 @@ def _few(state: State) -> bool:
 
 
 def _first_search(state: State) -> None:
-    search_schedules(state, state.params.seed, share=1.0 if state.method == "search" else 0.1)
+    alone = state.method == "search" and not state.beamed
+    share = state.tuning.before_beam if state.beamed else 0.1
+    search_schedules(state, state.params.seed, 1.0 if alone else share)
 
 
 STAGES = (
@@ -160,6 +163,7 @@ STAGES = (
     Stage(lambda state: _plain(state, "auto", "search", "exact"), raise_prices),
     Stage(lambda state: _plain(state, "auto", "search", "exact"), delay_requests),
     Stage(lambda state: _plain(state, "auto", "search", "exact"), _first_search),
+    Stage(lambda state: state.beamed, lambda state: start_large(state, state.params.seed)),
     Stage(
         lambda state: _plain(state, "exact") or (_plain(state, "auto") and large_requests(state)),
         lambda state: price_configurations(state, state.params.seed + 2),
@@ -176,7 +180,7 @@ STAGES = (
         lambda state: solve_program(state, state.method),
     ),
     Stage(
-        lambda state: _plain(state, "auto"),
+        lambda state: _plain(state, "auto") or state.beamed,
         lambda state: search_schedules(state, state.params.seed + 1),
     ),
 )

@@ -70,13 +70,24 @@ def improve_prices(
     return Bound(round_down(found.value), "lagrangian", seconds, found, interrupted)
 
 
+def round_work(schedule: Schedule, certificate: Certificate) -> float:
+    """Return the work of a round of the ascent."""
+    requests = _REQUEST_WORK * len(schedule.instance)
+    return _STEP_WORK * _horizon(schedule, certificate) + requests
+
+
+def _horizon(schedule: Schedule, certificate: Certificate) -> int:
+    """Return the number of steps that get a price."""
+    return max(int(_LONGER * schedule.makespan), len(certificate.prices)) + 1
+
+
 class _Ascent:
     """Where the ascent is, and the best prices met."""
 
     def __init__(self, schedule: Schedule, certificate: Certificate) -> None:
         instance = schedule.instance
         self._instance, self._weights = instance, weights_of(instance, certificate.objective)
-        horizon = max(int(_LONGER * schedule.makespan), len(certificate.prices)) + 1
+        horizon = _horizon(schedule, certificate)
         given = np.zeros(horizon)
         given[: len(certificate.prices)] = np.array(certificate.prices) / certificate.denominator
         # A token of the backlog delays every request that waits by 1 / M steps.
@@ -95,7 +106,7 @@ class _Ascent:
         self._ahead = _FIRST_TARGET * max(cost - self.best, 0.0)
         self._prices, self._slope, self._value = self.best_prices, self._best_slope, self.best
         self._idle = 0
-        self.round_work = _STEP_WORK * horizon + _REQUEST_WORK * len(instance)
+        self.round_work = round_work(schedule, certificate)
 
     @property
     def converged(self) -> bool:

@@ -1,0 +1,80 @@
+r"""Prices of memory for large requests, found on a coarse grid of time.
+
+An ascent on prices takes as long as it has steps, and with arrivals it needs many rounds. Where
+outputs are long, cells of several steps say nearly as much: with cells of :math:`g` steps, memory
+in units of :math:`g` tokens and a price for each cell, a request of :math:`s` prompt and :math:`o`
+output tokens is one of :math:`s / g` and :math:`o / g`, and all routines apply as they are. The
+result guides a search, or is where the ascent on single steps begins; it proves nothing itself.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched.instance import Instance
+from optsched.schedule import Schedule
+from optsched.solvers.bounds.ascent import improve_prices, round_work
+from optsched.solvers.bounds.bound import bound
+
+if TYPE_CHECKING:
+    import threading
+
+    from optsched._internal.arrays import BoolArray, FloatArray
+    from optsched.solvers.bounds.lagrangian import Objective
+
+_CELLS = 40  # in the mean output of large requests
+
+
+def coarse_prices(
+    schedule: Schedule,
+    objective: Objective,
+    large: BoolArray,
+    memory: float,
+    *,
+    rounds: int,
+    deadline: float = math.inf,
+    stop: threading.Event | None = None,
+) -> tuple[FloatArray, int, float]:
+    """Return prices at which large requests share the memory, the steps of a cell, and the work.
+
+    The others take what they need on average.
+    """
+    instance = schedule.instance
+    prompts, outputs = instance.prompts[large], instance.outputs[large]
+    cell = max(1, int(outputs.mean() / _CELLS))
+    cells = np.maximum(1, np.rint(outputs / cell)).astype(np.int64)
+    tokens = np.rint(prompts / cell).astype(np.int64)
+    areas = float((tokens * cells + cells * (cells + 1) // 2).sum()) * cell
+    span = int(schedule.starts.max() - instance.arrivals[0]) + 1
+    left = memory - instance.areas[~large].sum() / span
+    # Rounding changes how much memory-time they take; memory changes as much.
+    share = areas / instance.areas[large].sum()
+    weights = None if instance.weights is None else instance.weights[large]
+    coarse = Instance(
+        tokens,
+        cells,
+        max(int(left * share), int((tokens + cells).max())),
+        instance.arrivals[large] // cell,
+        weights,
+    )
+    first = bound(coarse, "lagrangian", objective).certificate
+    assert first is not None
+    begun = Schedule(coarse, np.maximum(schedule.starts[large] // cell, coarse.arrivals))
+    work = rounds * round_work(begun, first)
+    found = improve_prices(begun, first, work=work, deadline=deadline, stop=stop).certificate
+    assert found is not None
+    prices = np.repeat(np.array(found.prices) / found.denominator / cell, cell)
+    return prices, cell, work
+
+
+def smoothed(prices: FloatArray, span: int) -> FloatArray:
+    """Return the mean of the prices at so many steps around each, where there are that many."""
+    before = span // 2
+    sums = np.concatenate([[0.0], np.cumsum(prices)])
+    steps = np.arange(len(prices))
+    low, high = np.maximum(steps - before, 0), np.minimum(steps + before + 1, len(prices))
+    means: FloatArray = (sums[high] - sums[low]) / (high - low)
+    return means

@@ -1,0 +1,419 @@
+r"""A beam over time that starts large requests where memory is worth it.
+
+At prices of memory a schedule costs the bound plus the regrets of its starts plus what the memory
+it leaves idle is worth (`optsched.solvers.bounds.lagrangian`). So a node that has decided what
+starts before a step is judged by the latencies of what has started, the price of the memory that
+it will still hold, and the least cost of every other request from that step on. That pays for
+memory which a giant uses thousands of steps later, and which local moves do not see.
+
+Schedules never fill the memory, so the prices are those of a share of it: about what the memory a
+known schedule holds is worth, of all there is. They only guide, for every start is checked, and
+nothing is claimed. With arrivals they come from an ascent on a coarse grid, offline from the
+relaxation, which is as good and takes no time.
+
+Small requests are background: they hold memory from their arrival on, or where the known schedule
+starts them. Time goes by in slices. In each, a node adds sets of the requests that gain most, and
+the cheapest children are kept, one for each set that has started: else the beam would fill with
+"the same, one slice later". Single runs scatter, so there are many narrow ones with settings of
+their own; the better ones are repeated with more width (docs/research.md).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from optsched._internal.start_prices import PriceSums
+from optsched.schedule import Schedule
+from optsched.solvers.bounds.bound import bound
+from optsched.solvers.bounds.coarse import coarse_prices, smoothed
+from optsched.solvers.bounds.lagrangian import weights_of
+from optsched.solvers.search.annealing import MAX_STEPS
+from optsched.solvers.search.beam_kernels import (
+    BLOCK,
+    CHILDREN,
+    MAX_STARTS,
+    Active,
+    Children,
+    Large,
+    Log,
+    Nodes,
+    add_chosen,
+    sweep,
+    tabulate,
+)
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.certificates.prices import Certificate
+    from optsched.instance import Instance
+    from optsched.solvers.bounds.lagrangian import Objective
+    from optsched.solvers.search.annealing import Usage
+
+_CHUNK = 1e7  # work between two looks at the clock
+_ROUNDS = 300  # of an ascent on a coarse grid
+_SMOOTH = 4  # cells over which its prices are smoothed
+_TABLE = 4_000_000  # entries of a table of least costs at most
+_ROOM = 0.5  # share of the memory that requests may take that start as they arrive
+# Settings to try: what is added to the share of memory that a known schedule makes use of,
+# quantiles of memory-time from which requests are large, and large requests for each slice.
+_MEMORY = (0.0, 0.03, -0.02)
+_QUANTILES, _QUANTILES_ARRIVALS = (0.75, 0.7, 0.8), (0.7, 0.6, 0.75)
+_STARTS, _STARTS_ARRIVALS = (0.2, 0.1, 0.15), (0.7, 1.0, 0.4)
+_NARROW, _WIDE = 10, 45  # widths of the first runs
+_WIDER = 3  # times the width of the runs before, for a third as many
+
+
+class Setting(NamedTuple):
+    """What a run of the beam goes by."""
+
+    share: float  # of the memory that the prices are for
+    quantile: float
+    starts: float  # large requests for each slice
+
+
+class Run(NamedTuple):
+    """What a run of the beam has found, if it got to the end, and its work."""
+
+    schedule: Schedule | None
+    work: float
+
+
+class Watch(NamedTuple):
+    """What ends a search before its work is done."""
+
+    deadline: float = math.inf
+    stop: threading.Event | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether to end."""
+        late = time.perf_counter() >= self.deadline
+        return late or (self.stop is not None and self.stop.is_set())
+
+
+def start_by_beam(
+    start: Schedule,
+    certificate: Certificate,
+    *,
+    work: float,
+    seed: int = 0,
+    threads: int = 1,
+    deadline: float = math.inf,
+    stop: threading.Event | None = None,
+    on_progress: Callable[[float], None] | None = None,
+) -> Schedule:
+    """Return the best schedule of several runs, or the start; deadlines are not respected."""
+    if start.instance.memory >= 2**31 or start.makespan > MAX_STEPS:
+        return start
+    runs = _Runs(start, certificate, work, Watch(deadline, stop), threads, on_progress)
+    settings = _settings(runs.usage(), bool(start.instance.arrivals.any()), seed)
+    # The first run says what others will take; all rounds of them take about as much.
+    runs.follow(settings[:1], _NARROW)
+    rounds = 1 + round(math.log(len(settings), _WIDER))
+    width = int(_NARROW * runs.left / (rounds * len(settings) * max(runs.done, 1.0)))
+    number = len(settings) if width >= _NARROW else len(settings) * width // _NARROW
+    width = min(max(width, _NARROW), _WIDE)
+    while number > 0 and width > 0 and runs.left > 0:
+        settings = runs.follow(settings[:number], width)
+        before, number = number * width, min(len(settings), number // _WIDER)
+        if number:
+            affordable = int(runs.left / runs.done * before / number)
+            width = min(_WIDER * width, affordable) if affordable > width else 0
+    return runs.best
+
+
+def _settings(usage: float, arrivals: bool, seed: int) -> list[Setting]:
+    """Return settings in an order in which neighbours differ in everything, by seed a little."""
+    random = np.random.default_rng(seed)
+    quantiles = _QUANTILES_ARRIVALS if arrivals else _QUANTILES
+    starts = _STARTS_ARRIVALS if arrivals else _STARTS
+    settings = []
+    for turn in range(3):
+        for one in range(3):
+            memory = usage + _MEMORY[one] + random.uniform(-0.005, 0.005) * bool(seed)
+            other = (one + turn) % 3
+            settings.append(Setting(memory, quantiles[other], starts[(other + turn) % 3]))
+    return settings
+
+
+class _Runs:
+    """Runs of the beam from one schedule, what they took, and the best schedule found."""
+
+    def __init__(
+        self,
+        start: Schedule,
+        certificate: Certificate,
+        work: float,
+        watch: Watch,
+        threads: int,
+        on_progress: Callable[[float], None] | None,
+    ) -> None:
+        self._start, self._certificate, self._watch = start, certificate, watch
+        self._threads, self._on_progress = threads, on_progress
+        self._weights = weights_of(start.instance, certificate.objective)
+        self._prices: dict[float, FloatArray] = {}
+        self.best, self._cost = start, self._cost_of(start)
+        self.left, self.done = work, 0.0
+
+    def _cost_of(self, schedule: Schedule) -> float:
+        return float(self._weights @ schedule.latencies)
+
+    def usage(self) -> float:
+        """Return what the memory that the schedule holds is worth, as a share of all there is."""
+        held = self._start.memory_profile()[1:]
+        prices = np.array(self._certificate.prices)[: len(held)]
+        all_there_is = float(prices.sum()) * self._start.instance.memory
+        return float(prices @ held[: len(prices)]) / all_there_is if all_there_is else 1.0
+
+    def follow(self, settings: list[Setting], width: int) -> list[Setting]:
+        """Run all settings; return those that got to the end, the best first."""
+        for setting in settings:
+            self._price(setting)
+
+        def run(setting: Setting) -> Run:
+            return self._run(setting, width)
+
+        if self._threads == 1:
+            found = [run(setting) for setting in settings]
+        else:
+            with ThreadPoolExecutor(self._threads) as pool:
+                found = list(pool.map(run, settings))
+        self.done = sum(each.work for each in found)
+        self.left -= self.done
+        costs: list[tuple[float, int, Setting]] = []
+        for each, setting in zip(found, settings, strict=True):
+            if each.schedule is not None:
+                costs.append((self._cost_of(each.schedule), len(costs), setting))
+                if costs[-1][0] < self._cost:
+                    self.best, self._cost = each.schedule, costs[-1][0]
+        if self._on_progress is not None:
+            self._on_progress(self._cost)
+        return [setting for _, _, setting in sorted(costs)]
+
+    def _price(self, setting: Setting) -> None:
+        """Find prices for a share of the memory."""
+        share, schedule = setting.share, self._start
+        if share in self._prices or self._watch.over:
+            return
+        instance, objective = schedule.instance, cast("Objective", self._certificate.objective)
+        memory = max(share * instance.memory, float(instance.peaks.max()))
+        if not instance.arrivals.any():
+            certificate = bound(
+                instance.replace(memory=int(memory)), "lagrangian", objective
+            ).certificate
+            assert certificate is not None
+            prices = np.array(certificate.prices) / certificate.denominator
+        else:
+            large = instance.areas >= np.quantile(instance.areas, setting.quantile)
+            prices, cell, work = coarse_prices(
+                schedule,
+                objective,
+                large,
+                memory,
+                rounds=_ROUNDS,
+                deadline=self._watch.deadline,
+                stop=self._watch.stop,
+            )
+            prices = smoothed(prices, _SMOOTH * cell)
+            self.left -= work
+        self._prices[share] = prices
+
+    def _run(self, setting: Setting, width: int) -> Run:
+        if self._watch.over or setting.share not in self._prices:
+            return Run(None, 0.0)
+        start = self._start
+        small, background = background_of(start, setting.quantile)
+        if small.all():
+            return Run(None, 0.0)
+        beam = Beam(
+            start.instance,
+            self._weights,
+            self._prices[setting.share],
+            ~small,
+            background,
+            slices(start.starts[~small], setting.starts),
+            width,
+        )
+        starts, work = beam.follow(self._watch, 2 * max(self.left, 0.0))
+        if starts is None:
+            return Run(None, work)
+        found = np.where(small, background.starts, 0)
+        found[~small] = starts
+        return Run(Schedule(start.instance, found, "beam"), work)
+
+
+class Background(NamedTuple):
+    """Where small requests start, and what they hold."""
+
+    starts: IntArray  # of all requests of the instance; only those of small ones count
+    usage: Usage  # tokens held at steps 0, 1, ...
+
+
+def background_of(schedule: Schedule, quantile: float) -> tuple[BoolArray, Background]:
+    """Tell which requests are small, and let them start as they arrive or as in a schedule.
+
+    With arrivals fewer are small where they would take much of the memory as they arrive; all of
+    them offline start where the schedule does.
+    """
+    instance = schedule.instance
+    small = instance.areas < np.quantile(instance.areas, quantile)
+    if instance.arrivals.any():
+        usage = _held(instance, small, instance.arrivals)
+        if usage.max(initial=0) <= _ROOM * instance.memory:
+            return small, Background(instance.arrivals, usage)
+    return small, Background(schedule.starts, _held(instance, small, schedule.starts))
+
+
+def _held(instance: Instance, chosen: BoolArray, starts: IntArray) -> Usage:
+    """Return the tokens that some requests hold at each step from 0 on."""
+    usage = np.zeros(int((starts + instance.outputs)[chosen].max(initial=0)) + 2, dtype=np.int32)
+    add_chosen(instance.prompts, instance.outputs, starts, chosen, usage)
+    return usage
+
+
+def slices(starts: IntArray, each: float) -> IntArray:
+    """Return where slices begin, with so many of some starts in each, and where the last ends.
+
+    Half of them are spread evenly over time, and half over the starts.
+    """
+    number, last = max(1, int(len(starts) / each)), int(starts.max()) + 1
+    steps = np.arange(last)
+    passed = 0.5 * steps / last + 0.5 * np.searchsorted(np.sort(starts), steps) / len(starts)
+    begins = np.searchsorted(passed, np.arange(number) / number)
+    found: IntArray = np.unique(np.append(begins[begins < last], [0, last]))
+    return found
+
+
+class Beam:
+    """A beam of some width from the first slice on."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        weights: FloatArray,
+        prices: FloatArray,
+        large: BoolArray,
+        background: Background,
+        begins: IntArray,
+        width: int,
+    ) -> None:
+        outputs, arrivals = instance.outputs[large], instance.arrivals[large]
+        count = len(outputs)
+        # Slices of the mean length go on until nothing is priced and all have arrived.
+        mean = -(-int(begins[-1]) // (len(begins) - 1))
+        end = max(len(prices), int(arrivals[-1]) + 1, int(begins[-1])) + 2 * mean
+        begins = np.concatenate([begins, np.arange(begins[-1] + mean, end, mean)])
+        self._rows = max(1, min(len(begins) - 1, _TABLE // count, 1 + math.isqrt(len(begins))))
+        keys = np.random.default_rng(0).integers(1, 2**63, count).astype(np.uint64)
+        sums = PriceSums.of(prices)
+        self.large = Large(
+            instance.prompts[large].copy(),
+            outputs.copy(),
+            arrivals.copy(),
+            weights[large].copy(),
+            instance.memory,
+            background.usage,
+            sums.total,
+            sums.moment,
+            np.empty((self._rows + 1, count), dtype=np.float32),
+            begins,
+            keys,
+        )
+        steps = int(np.diff(begins).max()) + int(outputs.max()) + 1
+        self._make_nodes(width, count, -(-steps // BLOCK))
+
+    def _make_nodes(self, width: int, count: int, blocks: int) -> None:
+        background = self.large.background[: blocks * BLOCK]
+        self.nodes = Nodes(
+            usage=np.zeros((2, width, blocks * BLOCK), dtype=np.int32),
+            peaks=np.zeros((2, width, blocks), dtype=np.int32),
+            started=np.zeros((2, width, count), dtype=np.uint8),
+            costs=np.zeros((2, width)),
+            values=np.zeros((2, width)),
+            hashes=np.zeros((2, width), dtype=np.uint64),
+            tails=np.full((2, width), -1),
+        )
+        first = self.nodes.usage[0, 0]
+        first[: len(background)] = background
+        self.nodes.peaks[0, 0] = first.reshape(-1, BLOCK).max(axis=1)
+        most = width * CHILDREN
+        self._children = Children(
+            values=np.empty(most),
+            costs=np.empty(most),
+            hashes=np.empty(most, dtype=np.uint64),
+            parents=np.empty(most, dtype=np.int64),
+            counts=np.empty(most, dtype=np.int64),
+            requests=np.empty((most, MAX_STARTS), dtype=np.int64),
+            starts=np.empty((most, MAX_STARTS), dtype=np.int64),
+            heap=np.empty(most, dtype=np.int64),
+        )
+        self.active = Active(np.empty(count, dtype=np.int64), np.empty(count), np.arange(count))
+        self.log = Log(*(np.empty(64 * width * MAX_STARTS, dtype=np.int64) for _ in range(3)))
+        self.counts = np.array([0, count, 0, 1, 0, 0])
+        self._width, self._corners = width, self._tabulate()
+
+    def _tabulate(self) -> FloatArray:
+        """Return the least costs of starts from the end of each chunk of slices on."""
+        large = self.large
+        chunks = -(-(len(large.begins) - 1) // self._rows)
+        corners = np.empty((chunks, len(large.prompts)))
+        begun = np.maximum(large.begins[-1], large.arrivals)
+        best = large.weights * (begun + large.outputs - large.arrivals)
+        for chunk in range(chunks - 1, -1, -1):
+            corners[chunk] = best
+            tabulate(large, chunk, best)
+        return corners
+
+    def follow(self, watch: Watch, most: float) -> tuple[IntArray | None, float]:
+        """Go to the end; return the starts of large requests, if there was time, and the work."""
+        counts, work = self.counts, 0.0
+        while not counts[5]:
+            work += self.load_chunk()
+            until = (int(counts[2]) // self._rows + 1) * self._rows
+            work += self.step(until, watch, most - work)
+            if work >= most or watch.over:
+                return None, work
+        return self.starts(0), work
+
+    def load_chunk(self) -> int:
+        """Tabulate the least costs for the chunk of slices that begins; return the work."""
+        chunk = int(self.counts[2]) // self._rows
+        if chunk < len(self._corners):
+            tabulate(self.large, chunk, self._corners[chunk].copy())
+        return self.large.later.size
+
+    def step(self, until: int, watch: Watch, most: float) -> float:
+        """Go on to a slice, at most to the end of the chunk; return the work."""
+        counts, width, work = self.counts, self._width, 0.0
+        while counts[2] < until and not counts[5] and work < most and not watch.over:
+            if counts[4] + width * MAX_STARTS > len(self.log.starts):
+                self.log = Log(*(np.append(each, np.empty_like(each)) for each in self.log))
+            work += sweep(
+                self.large,
+                self.nodes,
+                self._children,
+                self.active,
+                self.log,
+                counts,
+                width,
+                until,
+                _CHUNK,
+            )
+        return work
+
+    def starts(self, node: int) -> IntArray:
+        """Return the starts of the large requests in a node, -1 where it has not started one."""
+        starts = np.full(len(self.large.prompts), -1)
+        at = self.nodes.tails[self.counts[2] % 2, node]
+        while at >= 0:
+            starts[self.log.requests[at]] = self.log.starts[at]
+            at = self.log.before[at]
+        return starts

@@ -1,0 +1,512 @@
+"""Kernels of the beam: starts of large requests, slice by slice, beside a fixed background."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from optsched._internal.compiled import ONE, ZERO, compiled
+from optsched._internal.start_prices import price_of_start
+from optsched.solvers.search.annealing import add_usage
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.solvers.search.annealing import Usage
+
+    Flags = npt.NDArray[np.uint8]
+    Hashes = npt.NDArray[np.uint64]
+    Singles = npt.NDArray[np.float32]
+
+MAX_STARTS = 6  # in a slice
+CHILDREN = 60  # of a node
+_CANDIDATES = 8
+_LOOKS = 8  # steps of a slice at which starts are priced
+BLOCK, _SHIFT = 32, 5  # steps whose largest usage is kept, and their logarithm
+# Work of a look at a request, of a child and of a node, beyond the steps that they touch.
+_LOOK_WORK, _CHILD_WORK, _NODE_WORK = 10.0, 50.0, 200.0
+
+
+class Large(NamedTuple):
+    """Large requests by arrival, what holds memory beside them, and prices of memory."""
+
+    prompts: IntArray
+    outputs: IntArray
+    arrivals: IntArray
+    weights: FloatArray
+    memory: int
+    background: Usage  # tokens held at each step by all that is not large
+    total: FloatArray  # sums of prices, and of step times price
+    moment: FloatArray
+    later: Singles  # least cost of a start from each slice of a chunk on, shape (slices + 1, n)
+    begins: IntArray  # of the slices, and the end of the last; later ones are as long as that
+    keys: Hashes  # a random number for each request
+
+
+class Nodes(NamedTuple):
+    """The nodes of a beam: one side holds those of a slice, the other those of the next."""
+
+    usage: Usage  # tokens held from the step of the slice on, shape (2, width, steps)
+    peaks: Usage  # largest of each block of steps
+    started: Flags  # shape (2, width, n)
+    costs: FloatArray  # latencies of what has started, and prices of what it will hold yet
+    values: FloatArray  # costs, and the least costs of all others that are active
+    hashes: Hashes  # of the sets started
+    tails: IntArray  # last start of each in the log
+
+
+class Children(NamedTuple):
+    """Sets of starts that a slice may add to its nodes."""
+
+    values: FloatArray
+    costs: FloatArray
+    hashes: Hashes
+    parents: IntArray
+    counts: IntArray
+    requests: IntArray  # shape (children, MAX_STARTS)
+    starts: IntArray
+    heap: IntArray
+
+
+class Log(NamedTuple):
+    """All starts that were kept, each with the one before it in its node."""
+
+    requests: IntArray
+    starts: IntArray
+    before: IntArray
+
+
+class Active(NamedTuple):
+    """Requests that some node may start: in the order of what that would gain."""
+
+    requests: IntArray
+    gains: FloatArray  # of a start at the begin of the slice
+    waiting: IntArray  # those of which no node has thought yet, by arrival
+
+
+@compiled
+def add_chosen(
+    prompts: IntArray, outputs: IntArray, starts: IntArray, chosen: BoolArray, usage: Usage
+) -> None:
+    """Add the memory of some requests to the usage."""
+    for request in range(len(chosen)):
+        if chosen[request]:
+            add_usage(usage, prompts[request], outputs[request], starts[request], ONE)
+
+
+@compiled
+def begin_of(begins: IntArray, row: int) -> int:
+    """Return the step at which a slice begins."""
+    last = len(begins) - 1
+    if row <= last:
+        return int(begins[row])
+    return int(begins[last] + (row - last) * (begins[last] - begins[last - 1]))
+
+
+@compiled
+def cost_from(large: Large, request: int, start: int, paid: int) -> float:
+    """Return the weighted latency, and the price of what is held after step `paid`."""
+    output, total, moment = large.outputs[request], large.total, large.moment
+    latency = large.weights[request] * (start + output - large.arrivals[request])
+    last = len(total) - 1
+    end, begin = min(start + output, last), min(max(start, paid), last)
+    if end <= begin:
+        return float(latency)
+    held = (large.prompts[request] - start) * (total[end] - total[begin])
+    return float(latency + held + moment[end] - moment[begin])
+
+
+@compiled
+def tabulate(large: Large, chunk: int, best: FloatArray) -> None:
+    """Fill the table with the least costs of starts from each slice of a chunk on.
+
+    `best` holds those from the end of the chunk on, and afterwards those from its begin on.
+    """
+    prompts, outputs, arrivals, weights, _, _, total, moment, later, begins, _ = large
+    rows = len(later) - 1
+    first = chunk * rows
+    for request in range(len(prompts)):
+        prompt, output, arrival = prompts[request], outputs[request], arrivals[request]
+        weight, least = weights[request], best[request]
+        later[rows, request] = least
+        for row in range(min(first + rows, len(begins) - 1) - 1, first - 1, -1):
+            begin, end = begins[row], begins[row + 1]
+            if end > arrival:
+                for step in range(begin, end, max(1, (end - begin) // _LOOKS)):
+                    start = max(step, arrival)
+                    cost = weight * (start + output - arrival)
+                    cost += price_of_start(prompt, output, start, total, moment)
+                    least = min(least, cost)
+            later[row - first, request] = least
+        best[request] = least
+
+
+@compiled
+def least_from(large: Large, request: int, row: int, chunk: int) -> float:
+    """Return the least cost of a start from a slice of a chunk on, or from its end."""
+    if row < len(large.begins) - 1:
+        return float(large.later[row - chunk * (len(large.later) - 1), request])
+    begin = max(begin_of(large.begins, row), large.arrivals[request])
+    return float(
+        large.weights[request] * (begin + large.outputs[request] - large.arrivals[request])
+    )
+
+
+@compiled
+def _gain(large: Large, request: int, start: int, row: int, end: int) -> float:
+    """Return what a start in a slice gains on the cheapest one after it."""
+    later = least_from(large, request, row + 1, row // (len(large.later) - 1))
+    return later - cost_from(large, request, start, end)
+
+
+@compiled
+def _fit(
+    usage: Usage, peaks: Usage, memory: int, prompt: int, output: int, start: int, latest: int
+) -> int:
+    """Return the first feasible start from `start` to `latest`, or -1 (`optsched.admission`)."""
+    shift = prompt - memory
+    seen = start
+    while start <= latest:
+        jump = start
+        step, last = max(seen, start) + 1, start + output
+        while step <= last:
+            block = step >> _SHIFT
+            stop = min(last, (block << _SHIFT) + BLOCK - 1)
+            if peaks[block] + shift + stop > start:
+                for at in range(step, stop + 1):
+                    jump = max(jump, min(usage[at] + shift + at, at))
+                if jump > latest:
+                    return -1
+            step = stop + 1
+        if jump == start:
+            return start
+        seen = last
+        start = jump
+    return -1
+
+
+@compiled
+def _hold(usage: Usage, peaks: Usage, prompt: int, output: int, start: int, sign: int) -> None:
+    """Add a request to the usage of a node, or with the sign -1 remove it."""
+    held = prompt - start
+    for step in range(start + 1, start + output + 1):
+        usage[step] += sign * (held + step)
+    _renew(usage, peaks, (start + 1) >> _SHIFT, (start + output) >> _SHIFT)
+
+
+@compiled
+def _renew(usage: Usage, peaks: Usage, first: int, last: int) -> None:
+    """Compute the largest usage of some blocks."""
+    for block in range(first, last + 1):
+        largest = usage[block << _SHIFT]
+        for step in range((block << _SHIFT) + 1, (block + 1) << _SHIFT):
+            largest = max(largest, usage[step])
+        peaks[block] = largest
+
+
+@compiled
+def _join(large: Large, active: Active, counts: IntArray, row: int) -> None:
+    """Let requests become active once a start may gain; order all by what it would gain."""
+    requests, gains, waiting = active
+    begin, end = begin_of(large.begins, row), begin_of(large.begins, row + 1)
+    fresh = counts[0]
+    left = ZERO
+    for place in range(counts[1]):
+        request = waiting[place]
+        joins = False
+        if large.arrivals[request] < end:
+            start = max(begin, large.arrivals[request])
+            gain = _gain(large, request, start, row, end)
+            joins = gain > 0 or row + 1 >= len(large.begins)
+        if joins:
+            requests[fresh] = request
+            fresh += 1
+        else:
+            waiting[left] = request
+            left += 1
+    counts[0], counts[1] = fresh, left
+    # From one slice to the next the order changes little, so this is quick.
+    for place in range(fresh):
+        request = requests[place]
+        start = max(begin, large.arrivals[request])
+        gain = _gain(large, request, start, row, end)
+        at = place
+        while at > 0 and gains[at - 1] < gain:
+            gains[at], requests[at] = gains[at - 1], requests[at - 1]
+            at -= 1
+        gains[at], requests[at] = gain, request
+
+
+@compiled
+def _settle(active: Active, counts: IntArray, started: Flags, nodes: int) -> None:
+    """Drop requests that all nodes have started."""
+    requests, gains, _ = active
+    kept = ZERO
+    for place in range(counts[0]):
+        request = requests[place]
+        everywhere = True
+        for node in range(nodes):
+            if not started[node, request]:
+                everywhere = False
+                break
+        if not everywhere:
+            requests[kept], gains[kept] = request, gains[place]
+            kept += 1
+    counts[0] = kept
+
+
+@compiled
+def _expand(
+    large: Large,
+    active: Active,
+    number: int,
+    row: int,
+    parent: int,
+    usage: Usage,
+    peaks: Usage,
+    started: Flags,
+    cost: float,
+    key: np.uint64,
+    children: Children,
+    born: int,
+) -> tuple[int, float]:
+    """Add the children of a node, depth first; return the number of all, and the work."""
+    prompts, outputs, arrivals, memory = (
+        large.prompts,
+        large.outputs,
+        large.arrivals,
+        large.memory,
+    )
+    begin, end = begin_of(large.begins, row), begin_of(large.begins, row + 1)
+    length, rows = end - begin, len(large.later) - 1
+    spent = _NODE_WORK + number
+    value = cost
+    candidates = np.empty(_CANDIDATES, dtype=np.int64)
+    found = ZERO
+    for place in range(number):
+        request = active.requests[place]
+        if started[request]:
+            continue
+        value += least_from(large, request, row + 1, row // rows)
+        if found == _CANDIDATES or active.gains[place] <= 0:
+            continue
+        output = outputs[request]
+        first = max(ZERO, arrivals[request] - begin)
+        spent += _LOOK_WORK + output / BLOCK
+        if _fit(usage, peaks, memory, prompts[request], output, first, length - 1) >= 0:
+            candidates[found] = request
+            found += 1
+    limit = born + CHILDREN
+    _emit(children, born, parent, ZERO, value, cost, key)
+    born += 1
+    chosen = np.empty(MAX_STARTS + 1, dtype=np.int64)  # place among the candidates
+    taken, starts = np.empty(MAX_STARTS, dtype=np.int64), np.empty(MAX_STARTS, dtype=np.int64)
+    values, costs = np.empty(MAX_STARTS + 1), np.empty(MAX_STARTS + 1)
+    values[0], costs[0], chosen[0] = value, cost, -1
+    depth = ZERO
+    while depth >= 0:
+        chosen[depth] += 1
+        if chosen[depth] >= found or depth == MAX_STARTS or born == limit:
+            depth -= 1
+            if depth >= 0:
+                request = taken[depth]
+                key ^= large.keys[request]
+                _hold(usage, peaks, prompts[request], outputs[request], starts[depth], -1)
+            continue
+        request = candidates[chosen[depth]]
+        clock = starts[depth - 1] if depth else ZERO
+        again = False
+        for other in range(depth):
+            again = again or taken[other] == request
+        if again:
+            continue
+        output = outputs[request]
+        first = max(clock, arrivals[request] - begin)
+        start = _fit(usage, peaks, memory, prompts[request], output, first, length - 1)
+        spent += _LOOK_WORK + output / BLOCK
+        # Of those that start together, one order is enough.
+        if start < 0 or (depth and start == clock and chosen[depth] < chosen[depth - 1]):
+            continue
+        added = cost_from(large, request, begin + start, end)
+        gain = least_from(large, request, row + 1, row // rows) - added
+        if gain <= 0:
+            continue
+        _hold(usage, peaks, prompts[request], output, start, 1)
+        spent += _CHILD_WORK + output
+        key ^= large.keys[request]
+        taken[depth], starts[depth] = request, start
+        values[depth + 1], costs[depth + 1] = values[depth] - gain, costs[depth] + added
+        depth += 1
+        chosen[depth] = -1
+        _emit(children, born, parent, depth, values[depth], costs[depth], key)
+        for other in range(depth):
+            children.requests[born, other] = taken[other]
+            children.starts[born, other] = begin + starts[other]
+        born += 1
+    return born, spent
+
+
+@compiled
+def _emit(
+    children: Children,
+    child: int,
+    parent: int,
+    count: int,
+    value: float,
+    cost: float,
+    key: np.uint64,
+) -> None:
+    children.parents[child], children.counts[child] = parent, count
+    children.values[child], children.costs[child] = value, cost
+    children.hashes[child] = key
+
+
+@compiled
+def _sift(values: FloatArray, heap: IntArray, size: int, place: int) -> None:
+    """Move an entry of a heap of children down until it is no dearer than those below."""
+    moved = heap[place]
+    while 2 * place + 1 < size:
+        below = 2 * place + 1
+        if below + 1 < size and values[heap[below + 1]] < values[heap[below]]:
+            below += 1
+        if values[heap[below]] >= values[moved]:
+            break
+        heap[place] = heap[below]
+        place = below
+    heap[place] = moved
+
+
+@compiled
+def _select(children: Children, born: int, width: int, kept: IntArray) -> int:
+    """Keep the cheapest children, one for each set started; return their number."""
+    heap, values, hashes = children.heap, children.values, children.hashes
+    for child in range(born):
+        heap[child] = child
+    for place in range(born // 2, -1, -1):
+        _sift(values, heap, born, place)
+    number, size = ZERO, born
+    while size > 0 and number < width:
+        child = heap[0]
+        size -= 1
+        heap[0] = heap[size]
+        _sift(values, heap, size, ZERO)
+        fresh = True
+        for other in range(number):
+            if hashes[kept[other]] == hashes[child]:
+                fresh = False
+                break
+        if fresh:
+            kept[number] = child
+            number += 1
+    return number
+
+
+@compiled
+def _descend(
+    large: Large,
+    nodes: Nodes,
+    children: Children,
+    child: int,
+    side: int,
+    node: int,
+    row: int,
+    log: Log,
+    logged: int,
+) -> int:
+    """Make a child a node of the next slice; return the length of the log."""
+    parent, begin = children.parents[child], begin_of(large.begins, row + 1)
+    length = begin - begin_of(large.begins, row)
+    old, usage = nodes.usage[1 - side, parent], nodes.usage[side, node]
+    peaks, background = nodes.peaks[side, node], large.background
+    kept = len(usage) - length
+    for step in range(kept):
+        usage[step] = old[step + length]
+    for step in range(kept, len(usage)):
+        usage[step] = background[begin + step] if begin + step < len(background) else 0
+    flags, before = nodes.started[side, node], nodes.started[1 - side, parent]
+    for request in range(len(flags)):
+        flags[request] = before[request]
+    tail = nodes.tails[1 - side, parent]
+    for place in range(children.counts[child]):
+        request, start = children.requests[child, place], children.starts[child, place]
+        held = large.prompts[request] - start
+        for step in range(begin, start + large.outputs[request] + 1):
+            usage[step - begin] += held + step
+        flags[request] = 1
+        log.requests[logged], log.starts[logged], log.before[logged] = request, start, tail
+        tail = logged
+        logged += 1
+    _renew(usage, peaks, 0, (len(usage) >> _SHIFT) - 1)
+    nodes.costs[side, node], nodes.tails[side, node] = children.costs[child], tail
+    nodes.values[side, node] = children.values[child]
+    nodes.hashes[side, node] = children.hashes[child]
+    return logged
+
+
+@compiled
+def sweep(
+    large: Large,
+    nodes: Nodes,
+    children: Children,
+    active: Active,
+    log: Log,
+    counts: IntArray,
+    width: int,
+    until: int,
+    work: float,
+) -> float:
+    """Go through slices until one, until the work is done, the log is full or all has started.
+
+    `counts` holds the active requests, those not yet active, the slice, the nodes, the length of
+    the log, and whether the cheapest node has started everything.
+    """
+    prices, background = large.total, large.background
+    kept = np.empty(width, dtype=np.int64)
+    spent = 0.0
+    while spent < work and counts[2] < until and not counts[5]:
+        if counts[4] + width * MAX_STARTS > len(log.starts):
+            break
+        row = counts[2]
+        side = row % 2
+        begin, end = begin_of(large.begins, row), begin_of(large.begins, row + 1)
+        _join(large, active, counts, row)
+        born = ZERO
+        for node in range(counts[3]):
+            usage = nodes.usage[side, node]
+            cost = nodes.costs[side, node]
+            # What is held in this slice is no longer ahead; the background is no decision.
+            for step in range(begin + 1, min(end, len(prices) - 1) + 1):
+                held = usage[step - begin]
+                if step < len(background):
+                    held -= background[step]
+                cost -= (prices[step] - prices[step - 1]) * held
+            born, work_of_node = _expand(
+                large,
+                active,
+                counts[0],
+                row,
+                node,
+                usage,
+                nodes.peaks[side, node],
+                nodes.started[side, node],
+                cost,
+                nodes.hashes[side, node],
+                children,
+                born,
+            )
+            spent += work_of_node
+        number = _select(children, born, width, kept)
+        for node in range(number):
+            counts[4] = _descend(
+                large, nodes, children, kept[node], 1 - side, node, row, log, counts[4]
+            )
+        spent += number * (nodes.usage.shape[2] + len(large.prompts) / 8)
+        counts[2], counts[3] = row + 1, number
+        _settle(active, counts, nodes.started[1 - side], number)
+        done = counts[1] == 0
+        for place in range(counts[0]):
+            done = done and nodes.started[1 - side, 0, active.requests[place]] == 1
+        counts[5] = 1 if done else 0
+    return spent
