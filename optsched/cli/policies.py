@@ -185,7 +185,7 @@ def _with_settings(name: str, options: dict[str, Any]) -> Policy:
     option(
         "--model M",
         "hindsight",
-        "What plans a window: hindsight, hindsight-exact, relax-lp or batch.",
+        "What plans a window: hindsight, beam, hindsight-exact, relax-lp or batch.",
     ),
     option("--window N", 64, "Requests planned at most."),
     option("--horizon T", int, "Steps whose memory is planned (default: no limit)."),

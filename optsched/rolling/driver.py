@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,7 +73,7 @@ class Driver:
         self._origin, self._first = 0.0, 0  # clock of the first call, and how many had come by then
         self._clock: float | None = None  # of the last call, if requests went on waiting
         self._elapsed, self._batches = 0.0, 0
-        load_kernels()
+        load_kernels("beam" if policy.model == "beam" else "hindsight")
 
     def __call__(self, state: State) -> IntArray:
         """Return the waiting requests to start now."""
@@ -286,8 +286,8 @@ def _all(known: Instance, running: Running, ordered: IntArray) -> IntArray:
     return everyone.place(ordered)
 
 
-@lru_cache(maxsize=1)
-def load_kernels() -> None:
+@cache
+def load_kernels(model: str = "hindsight") -> None:
     """Compile the kernels, or load them, so that this counts as no decision's time."""
     ones = np.ones(3, dtype=np.int64)
     order = np.arange(3)
@@ -295,7 +295,7 @@ def load_kernels() -> None:
         ones, ones, 4, Running(ones[:1], ones[:1]), np.ones(2), order, order - 1, 0.05, 0
     )
     for _ in range(2):  # the first time the budget may pass before all is compiled
-        plan, _ = PLANS["hindsight"](window)
+        plan, _ = PLANS[model](window)
     window.fits(plan)
     _next(Instance(ones, ones, 4), window, order[:1])
     past = Past(ones, ones, np.ones(3), 0.5)

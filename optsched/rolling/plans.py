@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,10 +12,12 @@ import numpy as np
 from optsched.errors import SolverError
 from optsched.instance import Instance
 from optsched.policies import BASIC
+from optsched.rolling.window import prices_of_rest
 from optsched.schedule import Schedule
 from optsched.solution import Stopped
 from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import solve_linear
+from optsched.solvers.search.beam import Background, Beam, Watch, slices
 from optsched.solvers.search.window import search_window
 from optsched.solvers.selection.expected_starts import averaged_starts
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
     Plan = tuple[IntArray, bool]
 
+# Of the beam: the share of the memory its prices are for, starts for each slice, and its width.
+_SHARE, _STARTS, _WIDTH = 0.93, 0.5, 10
 _ITERATIONS = 15  # steps of the subgradient method that a budget of some milliseconds allows
 
 
@@ -43,6 +48,36 @@ def by_search(window: Window) -> Plan:
         seconds=window.seconds,
         seed=window.seed,
     )
+
+
+def by_beam(window: Window) -> Plan:
+    """Plan by a narrow beam at the prices of the window and of all behind it."""
+    deadline = time.perf_counter() + window.seconds
+    plans = [window.place(window.order), window.place(window.order, prefix=False)]
+    best = min(plans, key=window.cost)
+    if len(window) < 2 or not best.any() and not window.prices.any():
+        return best, False  # nothing to exchange, or all start now and waiting saves nothing
+    instance = Instance(window.prompts, window.outputs, window.memory)
+    share = int(_SHARE * window.memory)
+    own = prices_of_rest(instance.areas, window.running.area, share)
+    prices = np.zeros(max(len(own), len(window.prices)))
+    prices[: len(own)] += own
+    prices[: len(window.prices)] += window.prices
+    load = np.zeros(len(window.load) + 1, dtype=np.int32)
+    load[1:] = window.load
+    beam = Beam(
+        instance,
+        np.ones(len(window)),
+        prices,
+        np.ones(len(window), dtype=bool),
+        Background(best, load),
+        slices(best, _STARTS),
+        _WIDTH,
+    )
+    found, _ = beam.follow(Watch(deadline), math.inf)
+    if found is None:
+        return best, True
+    return min((best, found), key=window.cost), False
 
 
 def by_program(window: Window) -> Plan:
@@ -85,6 +120,7 @@ def by_batches(window: Window) -> Plan:
 
 
 PLANS: dict[str, Callable[[Window], Plan]] = {
+    "beam": by_beam,
     "hindsight": by_search,
     "hindsight-exact": by_program,
     "relax-lp": by_relaxation,
