@@ -55,7 +55,7 @@ def by_beam(window: Window) -> Plan:
     deadline = time.perf_counter() + window.seconds
     plans = [window.place(window.order), window.place(window.order, prefix=False)]
     best = min(plans, key=window.cost)
-    if len(window) < 2 or not best.any() and not window.prices.any():
+    if len(window) < 2 or (not best.any() and not window.prices.any()):
         return best, False  # nothing to exchange, or all start now and waiting saves nothing
     instance = Instance(window.prompts, window.outputs, window.memory)
     share = int(_SHARE * window.memory)
