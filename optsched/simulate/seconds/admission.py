@@ -28,14 +28,7 @@ from optsched.admission import (
     empty_worker,
     new_queue,
 )
-from optsched.simulate.seconds.batches import (
-    BatchLog,
-    Requests,
-    add_batch,
-    new_log,
-    timing,
-    with_room,
-)
+from optsched.simulate.seconds.batches import BatchLog, Requests, add_batch, new_log, timing
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -47,10 +40,14 @@ if TYPE_CHECKING:
 _STEP, _RELEASED, _ADMITTED, _ACTIVE, _ENTERED, _PREFILL, _SQUARES = range(7)
 
 
+_DONE, _CHOOSE, _FULL = range(3)  # why the kernel returns
+
+
 class Worker(NamedTuple):
     """State of a worker between two batches."""
 
-    requests: Requests
+    arrivals: FloatArray
+    memory: int
     queue: Queue  # its arrivals are in batches, and set when they have come
     usage: IntArray
     window: IntArray
@@ -79,12 +76,14 @@ def admit_on_clock(
     advance = _advance if selector else interruptible_kernel(_advance, count)
     log = new_log()
     released = chosen = 0
-    done = False
     with timing(clock) as timer:
         while True:
-            log, done = advance(worker, log, timer, until, *limits, selector is not None)
-            if done:
+            why = advance(worker, log, timer, until, *limits, selector is not None)
+            if why == _DONE:
                 break
+            if why == _FULL:
+                log = log.doubled()
+                continue
             assert selector is not None
             there = int(worker.counters[_RELEASED])
             if there > released:
@@ -110,7 +109,8 @@ def _new_worker(requests: Requests, order: IntArray) -> Worker:
     usage, window = empty_worker(longest)
     queue = new_queue(prompts, outputs, arrivals, memory, order)
     return Worker(
-        requests,
+        arrivals,
+        memory,
         queue._replace(arrivals=np.full(len(order), NEVER)),
         usage=usage,
         window=window,
@@ -128,13 +128,14 @@ def _advance(
     ratio: float,
     length: int,
     chosen_outside: bool,
-) -> tuple[BatchLog, bool]:
-    """Run until all is done, or until requests wait and a batch of them has to be chosen."""
-    counters, queue, arrivals = worker.counters, worker.queue, worker.requests.arrivals
+) -> int:
+    """Run until all is done, the log is full, or a batch of those that wait has to be chosen."""
+    counters, finishing, now = worker.counters, worker.finishing, log.now
+    queue, arrivals = worker.queue, worker.arrivals
     coming, counts = queue.arrivals, queue.counts
-    while True:
+    while log.state[0] < len(log.usage):
         released = counters[_RELEASED]
-        while released < len(arrivals) and arrivals[released] <= log.now[0]:
+        while released < len(arrivals) and arrivals[released] <= now[0]:
             if not chosen_outside:
                 coming[released] = counters[_STEP]
             released += 1
@@ -143,27 +144,26 @@ def _advance(
         if counters[_STEP] >= counts[DUE] or (joined < len(coming) and coming[joined] < NEVER):
             _admit(worker, ratio, length)
         if chosen_outside and counts[BEGIN] == counts[END] and counters[_ADMITTED] < released:
-            return log, False
+            return _CHOOSE
         if counters[_ACTIVE] == 0:  # then none waits either: every request fits alone
             if released == len(arrivals):
-                return log, True
-            log.now[0] = arrivals[released]
+                return _DONE
+            now[0] = arrivals[released]
             continue
-        if log.now[0] >= until:
-            return log, True
+        if now[0] >= until:
+            return _DONE
         entered, prefill = counters[_ENTERED], counters[_PREFILL]
         held = worker.usage[counters[_STEP] + 1 - worker.window[0]]
         decodes = counters[_ACTIVE] - entered
         resident = held - prefill - entered - decodes  # at its end each has one token more
-        squares = counters[_SQUARES]
-        log = with_room(log)
-        if not add_batch(log, timer, prefill, decodes, resident, squares, held, held):
-            return log, True
+        if not add_batch(log, timer, prefill, decodes, resident, counters[_SQUARES], held, held):
+            return _DONE
         counters[_ENTERED] = counters[_PREFILL] = counters[_SQUARES] = 0
         counters[_STEP] += 1
-        slot = counters[_STEP] % len(worker.finishing)
-        counters[_ACTIVE] -= worker.finishing[slot]
-        worker.finishing[slot] = 0
+        slot = counters[_STEP] % len(finishing)
+        counters[_ACTIVE] -= finishing[slot]
+        finishing[slot] = 0
+    return _FULL
 
 
 @compiled
@@ -172,7 +172,7 @@ def _admit(worker: Worker, ratio: float, length: int) -> None:
     step = counters[_STEP]
     admit_window(
         queue,
-        worker.requests.memory,
+        worker.memory,
         ratio,
         length,
         step,

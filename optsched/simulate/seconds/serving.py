@@ -22,7 +22,7 @@ from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
-from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing, with_room
+from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
@@ -71,8 +71,10 @@ def serve(
     served = records(count, _REQUEST, prompt=prompts, output=outputs, target=prompts, **never)
     running, counters = np.zeros(count, dtype=np.int64), np.zeros(_USAGE + 1, dtype=np.int64)
     engine = Engine(arrivals, served, new_tree(count), running, counters)
+    go_on, log = interruptible_kernel(_run, count), new_log()
     with timing(clock) as timer:
-        log = interruptible_kernel(_run, count)(engine, new_log(), timer, how, limits, until)
+        while not go_on(engine, log, timer, how, limits, until):
+            log = log.doubled()
     return served, log.finished()
 
 
@@ -84,50 +86,51 @@ def _run(
     how: int,
     limits: Limits,
     until: float,
-) -> BatchLog:
+) -> bool:
+    """Run until all is done, or the log is full; tells which."""
     counters, arrivals, waiting = engine.counters, engine.arrivals, engine.waiting
-    while True:
+    now = log.now
+    while log.state[0] < len(log.usage):
         released = counters[_RELEASED]
-        while released < len(arrivals) and arrivals[released] <= log.now[0]:
+        while released < len(arrivals) and arrivals[released] <= now[0]:
             put(waiting, released, ZERO)
             released += 1
         counters[_RELEASED] = released
         if counters[_RUNNING] == 0 and waiting[1] == ABSENT:
             if released == len(arrivals):
-                return log
-            log.now[0] = arrivals[released]
+                return True
+            now[0] = arrivals[released]
             continue
-        if log.now[0] >= until:
-            return log
+        if now[0] >= until:
+            return True
         _choose(engine, how, limits)
         row = log.state[0]
-        log = with_room(log)
         if not _add_batch(engine, log, timer):
-            return log
+            return True
         _progress(engine, row)
+    return False
 
 
 @compiled
 def _choose(engine: Engine, how: int, limits: Limits) -> None:
     """Decide what each running request does in the next batch, and what is admitted to it."""
-    requests, counters = engine.requests, engine.counters
+    requests, running, counters = engine.requests, engine.running, engine.counters
     if how == PREFILL_FIRST:
-        for index in engine.running[: counters[_RUNNING]]:
-            requests[index].chunk = 0
+        for place in range(counters[_RUNNING]):
+            requests[running[place]].chunk = 0
         if _admit(engine, limits, limits.max_num_batched_tokens, how == CHUNKED) > 0:
             return
     preempted = _make_room(engine, limits.memory)
     left = limits.max_num_batched_tokens
-    running = engine.running[: counters[_RUNNING]]
-    for index in running:
-        request = requests[index]
+    for place in range(counters[_RUNNING]):
+        request = requests[running[place]]
         if request.held >= request.target:
             request.chunk = -1
             left -= 1
     if how == PREFILL_FIRST:
         return
-    for index in running:
-        request = requests[index]
+    for place in range(counters[_RUNNING]):
+        request = requests[running[place]]
         if request.held < request.target:
             request.chunk = max(0, min(left, request.target - request.held))
             left -= request.chunk
@@ -138,9 +141,10 @@ def _choose(engine: Engine, how: int, limits: Limits) -> None:
 @compiled
 def _promised(engine: Engine) -> int:
     """Tokens held when the next batch ends if none is admitted; whole prompts count already."""
+    requests, running = engine.requests, engine.running
     total = 0
-    for index in engine.running[: engine.counters[_RUNNING]]:
-        request = engine.requests[index]
+    for place in range(engine.counters[_RUNNING]):
+        request = requests[running[place]]
         total += max(request.held, request.target) + 1
     return total
 
@@ -196,9 +200,10 @@ def _admit(engine: Engine, limits: Limits, tokens: int, in_chunks: bool) -> int:
 @compiled
 def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
     prefill = decodes = resident = squares = held = ZERO
+    requests, running = engine.requests, engine.running
     sitting_out = engine.counters[_USAGE]
-    for index in engine.running[: engine.counters[_RUNNING]]:
-        request = engine.requests[index]
+    for place in range(engine.counters[_RUNNING]):
+        request = requests[running[place]]
         before, chunk = request.held, request.chunk
         if chunk < 0:
             decodes += 1
@@ -217,10 +222,11 @@ def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> 
 @compiled
 def _progress(engine: Engine, row: int) -> None:
     """Let the batch have had its effect; requests that are complete leave."""
-    counters = engine.counters
+    requests, running, counters = engine.requests, engine.running, engine.counters
     kept = 0
-    for index in engine.running[: counters[_RUNNING]]:
-        request = engine.requests[index]
+    for place in range(counters[_RUNNING]):
+        index = running[place]
+        request = requests[index]
         gained = max(request.chunk, 0)
         if request.chunk < 0 or (gained > 0 and request.held + gained == request.target):
             gained += 1
@@ -234,6 +240,6 @@ def _progress(engine: Engine, row: int) -> None:
             request.last = row
             counters[_USAGE] -= request.held
         else:
-            engine.running[kept] = index
+            running[kept] = index
             kept += 1
     counters[_RUNNING] = kept
