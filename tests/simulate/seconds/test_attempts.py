@@ -9,7 +9,8 @@ from optsched import Instance, run
 from optsched.clock import BatchContent, FunctionClock, LinearClock, get_clock
 from optsched.errors import ClockError, InstanceError, PolicyError
 from optsched.policies import DecisionPolicy
-from optsched.simulate.runners import Task, run_decided, run_planned, run_to_threshold
+from optsched.simulate.runners import run_decided, run_planned, run_to_threshold
+from optsched.simulate.task import Task
 
 CLOCKS = [
     get_clock("unit"),
