@@ -18,12 +18,13 @@ which is the head; then those of the next in order whose memory-time is at most 
 of the head, among the first so many that wait, start if they fit. A request fits where its prompt
 is at most the least room :math:`M - m_{k+u} - u` of its steps :math:`u \le o`. That minimum over
 :math:`u` serves all requests that are tried at a step, so a try takes no time of its own; it also
-proves that a request which does not fit cannot start before the step after the tightest, nor
-before its own part there has shrunk enough.
+proves that a request which does not fit at the tightest step cannot start before its own part there
+has shrunk enough, nor, if not a token of it fits there, before the next completion after that.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -280,8 +281,21 @@ def admit_window(
 
     One kernel, as several that call each other take twice as long to compile.
     """
-    prompts, outputs, areas, least, not_before, starts, arrivals, arriving = queue[:8]
-    waiting, room, tightest, started, counts = queue[8:]
+    (
+        prompts,
+        outputs,
+        areas,
+        least,
+        not_before,
+        starts,
+        arrivals,
+        arriving,
+        waiting,
+        room,
+        tightest,
+        started,
+        counts,
+    ) = queue
     released, begin, end, count = counts[RELEASED], counts[BEGIN], counts[END], 0
     while clock < until:
         while released < len(arrivals) and arrivals[released] <= clock:
@@ -306,13 +320,14 @@ def admit_window(
                 end += 1
             waiting[place] = request
         due = arrivals[released] if released < len(arrivals) else NEVER
-        known, most, place = 0, 0.0, begin
+        known, most, place, before = 0, 0.0, begin, count
+        full = leaving = 0  # a step that is full, and the next one at which some complete
         while place < end and place - begin < length:
             request = waiting[place]
             if place == begin:
                 most = ratio * areas[request]
                 if ratio == 0:  # docs/research.md has the figures
-                    most = (1 + 2 / np.sqrt(np.sqrt(end - begin))) * areas[request]
+                    most = (1 + 2 / math.sqrt(math.sqrt(end - begin))) * areas[request]
             if least[request] > most:
                 break
             place += 1
@@ -329,10 +344,10 @@ def admit_window(
                     room[known], tightest[known] = room[known - 1], tightest[known - 1]
                     if left < room[known]:
                         room[known], tightest[known] = left, known
-                start = clock + min(prompt - room[output], tightest[output])
-                if start <= clock:
+                delay = prompt - room[output]  # until its own part has shrunk enough
+                if delay <= 0:
                     occupy(usage, window, prompt, output, clock)
-                    known = 0
+                    known = full = 0
                     starts[request] = clock
                     started[count] = request
                     count += 1
@@ -340,9 +355,19 @@ def admit_window(
                     for other in range(place - 1, begin - 1, -1):
                         waiting[other] = waiting[other - 1]
                     continue
-                not_before[request] = start
+                if delay >= tightest[output]:  # or until a completion, as no token of it fits
+                    if full != tightest[output]:
+                        full = leaving = tightest[output]
+                        while (
+                            leaving < ahead and usage[base + leaving + 1] >= usage[base + leaving]
+                        ):
+                            leaving += 1
+                    delay = leaving
+                not_before[request] = clock + delay
             if not_before[request] < due:
                 due = not_before[request]
+        if ratio == 0 and count > before and due > clock + 1:
+            due = clock + 1  # as fewer wait, more may pass the head
         clock = due
     counts[RELEASED], counts[BEGIN], counts[END] = released, begin, end
     counts[STARTED], counts[DUE] = count, clock

@@ -46,6 +46,20 @@ def test_any_window_equals_the_literal_simulator(instance, random, ratio, length
     assert starts.tolist() == simulate_window(instance, by_key(key), ratio, length)
 
 
+def test_the_window_of_many_requests_equals_the_literal_simulator():
+    """More may pass the first one as fewer wait, also between completions."""
+    rng = np.random.default_rng(3)
+    for case in range(40):
+        count, memory = int(rng.integers(10, 40)), int(rng.integers(15, 60))
+        outputs = rng.integers(1, 13, count)
+        prompts = rng.integers(0, memory // 2 - outputs // 2)
+        arrivals = np.sort(rng.integers(0, 60, count)) * (case % 2)
+        instance = Instance(prompts, np.minimum(outputs, memory - prompts), memory, arrivals)
+        for name, key in (("area", instance.areas), ("fcfs", instance.arrivals)):
+            starts = run(instance, name, rule="window").schedule.starts
+            assert starts.tolist() == simulate_window(instance, by_key(key.tolist()))
+
+
 @pytest.mark.parametrize("rule", SIMULATORS)
 @given(instance=small)
 @settings(max_examples=150)
