@@ -6,9 +6,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import MINUS_ONE, ONE, compiled
 from optsched._internal.small_kernels import copy
-from optsched.solvers.exact.rules import ACTIVE, JUMPS, PENDING, TAIL, active, pending, tail
+from optsched.solvers.exact.rules import (
+    ACTIVE,
+    ENDING,
+    HELD,
+    JUMPS,
+    PAID,
+    PEAK,
+    PENDING,
+    TAIL,
+    active,
+    pending,
+    tail,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -62,14 +74,20 @@ def _decode(
     steps: IntArray,
     sizes: IntArray,
     clock: int,
-    held: IntArray,
-    paid: IntArray,
-) -> None:
-    """Find what is held around the clock, at the first third of `held`, and paid after it."""
-    longest = len(held) // 3
-    for index in range(len(held)):
+    line: IntArray,
+    ends: IntArray,
+) -> int:
+    """Find what is held around the clock and paid after it; list what runs, and return its number.
+
+    `ends` has the places in `line` of completions after the clock.
+    """
+    longest = line.shape[1] // 3
+    held, paid = line[HELD], line[PAID]
+    for index in range(line.shape[1]):
         held[index] = 0
         paid[index] = 0
+        line[ENDING, index] = 0
+    running = 0
     for slot in range(len(starts)):
         start, prompt = starts[slot], slots[slot, 0]
         end = start + slots[slot, 1]
@@ -80,36 +98,62 @@ def _decode(
         window = held[longest + begin - clock : longest + end + 1 - clock]
         for index in range(len(window)):
             window[index] += prompt + begin - start + index
+        line[ENDING, longest + end - clock] += 1
+        if end > clock:
+            ends[running] = longest + end - clock
+            running += 1
         token = slots[slot, 3] - start
         for step in range(clock, min(end, len(steps))):
             paid[longest + 1 + step - clock] += steps[step, 1] * sizes[steps[step, 2], token + step]
+    line[PEAK, 0] = 0
+    for index in range(1, longest + 1):
+        line[PEAK, index] = index if line[ENDING, index] else line[PEAK, index - 1]
+    return running
 
 
 @compiled
-def _hold(held: IntArray, paid: IntArray, charges: IntArray, prompt: int, sign: int) -> None:
-    """Start a request, or take it out; `held` and `paid` begin with the next step."""
-    for index in range(len(charges)):
+def _hold(
+    line: IntArray, charges: IntArray, slot: int, prompt: int, output: int, sign: int
+) -> None:
+    """Start a request at the clock, or take it out."""
+    first = line.shape[1] // 3 + 1
+    held, paid, costs = line[HELD, first:], line[PAID, first:], charges[slot]
+    for index in range(output):
         held[index] += sign * (prompt + 1 + index)
-        paid[index] += sign * charges[index]
+        paid[index] += sign * costs[index]
+    line[ENDING, first - 1 + output] += sign
 
 
 @compiled
-def _fits(ahead: IntArray, prompt: int, output: int, limit: int) -> bool:
-    """Tell whether a request can start beside what is held from the next step on."""
-    for token in range(output):  # noqa: SIM110
-        if ahead[token] + prompt + token >= limit:
+def _fits(
+    line: IntArray, at: int, ends: IntArray, running: int, prompt: int, output: int, limit: int
+) -> bool:
+    """Tell whether a request can start beside what runs: it need only fit at completions."""
+    last = at + output
+    if line[HELD, last] + prompt + output > limit:
+        return False
+    for index in range(running):
+        end = ends[index]
+        if at < end < last and line[HELD, end] + prompt + end - at > limit:
             return False
     return True
 
 
 @compiled
 def _one_fits(
-    starts: npt.NDArray[Any], slots: IntArray, ahead: IntArray, clock: int, limit: int
+    starts: npt.NDArray[Any],
+    slots: IntArray,
+    line: IntArray,
+    at: int,
+    ends: IntArray,
+    running: int,
+    clock: int,
+    limit: int,
 ) -> bool:
     """Tell whether a waiting request can start at the clock."""
     for slot in range(len(starts)):
         waits = starts[slot] < 0 and slots[slot, 2] <= clock
-        if waits and _fits(ahead, slots[slot, 0], slots[slot, 1], limit):
+        if waits and _fits(line, at, ends, running, slots[slot, 0], slots[slot, 1], limit):
             return True
     return False
 
@@ -119,16 +163,20 @@ def _waste_ahead(
     steps: IntArray,
     room: IntArray,
     depth: IntArray,
-    held: IntArray,
-    paid: IntArray,
+    line: IntArray,
+    ahead: int,
+    clock: int,
     limit: int,
     room_left: int,
 ) -> int:
-    """Return waste that is certain from the first of some steps on, or more than `room_left`."""
+    """Return waste that is certain so many steps after the clock, or more than `room_left`."""
+    longest = line.shape[1] // 3
+    place, begin = longest + 1 + min(ahead, longest + 1), clock + ahead
     waste = 0
-    for step in range(min(len(depth) - 1, len(steps))):
-        young = room[steps[step, 2], depth[step], limit - held[step]]
-        gap = steps[step, 0] - paid[step] - steps[step, 1] * young
+    for index in range(min(longest - 1, len(steps) - begin)):
+        step = begin + index
+        young = room[steps[step, 2], depth[index + 1], limit - line[HELD, place + index]]
+        gap = steps[step, 0] - line[PAID, place + index] - steps[step, 1] * young
         if gap > 0:
             waste += gap
             if waste > room_left:
@@ -141,8 +189,9 @@ def _settle(
     starts: npt.NDArray[Any],
     slots: IntArray,
     steps: IntArray,
-    held: IntArray,
-    paid: IntArray,
+    line: IntArray,
+    ends: IntArray,
+    running: int,
     limit: int,
     clock: int,
     fixed: int,
@@ -155,30 +204,31 @@ def _settle(
     Nothing more starts at the old clock. What is fixed may become `allowed` at most; `full` is the
     last step before at which memory was full.
     """
-    longest = len(held) // 3
-    end = clock
-    for slot in range(len(starts)):
-        if starts[slot] >= 0:
-            end = max(end, starts[slot] + slots[slot, 1])
-    step = clock
+    longest = line.shape[1] // 3
+    last = longest
+    for index in range(running):
+        last = max(last, ends[index])
+    step, place = clock, longest
     while True:
         step += 1
-        place = longest + step - clock
+        place += 1
         if step <= len(steps):
-            fixed += steps[step - 1, 0] - paid[place]
+            fixed += steps[step - 1, 0] - line[PAID, place]
         if fixed > allowed:
             return -1, fixed
-        if held[place] == limit:
+        line[PEAK, place] = place if line[ENDING, place] else line[PEAK, place - 1]
+        if line[HELD, place] == limit:
             full = step
-        if rules & ACTIVE and active(starts, slots, held, place, step, limit):
+        if rules & ACTIVE and active(starts, slots, line, place, step, limit):
             return -1, fixed
-        if rules & TAIL and tail(starts, slots, step, limit):
+        decided = line[ENDING, place - 1] or place > last
+        if rules & TAIL and decided and tail(starts, slots, step, limit):
             return -1, fixed
-        if rules & PENDING and pending(starts, slots, held, place, step, limit, full):
+        if rules & PENDING and pending(starts, slots, line[HELD], place, step, limit, full):
             return -1, fixed
-        if not rules & JUMPS or _one_fits(starts, slots, held[place + 1 :], step, limit):
+        if not rules & JUMPS or _one_fits(starts, slots, line, place, ends, running, step, limit):
             return step, fixed
-        if step >= end:
+        if place >= last:
             break
     # Nothing runs, and everything waits for an arrival.
     arrival = -1
@@ -188,24 +238,6 @@ def _settle(
     for index in range(step, min(arrival, len(steps))):
         fixed += steps[index, 0]
     return arrival, fixed
-
-
-@compiled
-def _keep(
-    layer: Layer,
-    place: int,
-    starts: npt.NDArray[Any],
-    held: IntArray,
-    at: int,
-    numbers: tuple[int, int, int, int, int],
-) -> None:
-    """Write a node down."""
-    copy(starts, layer.starts[place], 0, len(starts))
-    profile, ahead = layer.profile[place], held[at + 1 :]
-    for step in range(len(profile)):
-        profile[step] = ahead[step]
-    layer.clock[place], layer.key[place], layer.cost[place] = numbers[0], numbers[1], numbers[2]
-    layer.fixed[place], layer.bound[place] = numbers[3], numbers[4]
 
 
 @compiled
@@ -227,11 +259,12 @@ def grow(
     """
     slots, first_slot, marks = search.slots, search.begin, search.marks
     limit, longest, kinds = search.limit, len(search.depth) - 1, len(search.begin) - 1
-    steps, room, depth = search.steps, search.room, search.depth[1:]
+    steps, room, depth = search.steps, search.room, search.depth
+    new_starts, profiles, clocks, keys, costs, fixeds, bounds = after
     waits = len(slots) + 1
     starts = np.empty(len(slots), dtype=np.int64)
-    held = np.zeros(3 * longest + 2, dtype=np.int64)
-    paid = np.zeros(3 * longest + 2, dtype=np.int64)
+    line = np.zeros((4, 3 * longest + 2), dtype=np.int64)
+    ends = np.zeros(waits, dtype=np.int64)
     following = np.zeros(kinds, dtype=np.int64)
     startable = np.zeros(kinds, dtype=np.int64)
     pointer = np.zeros(waits, dtype=np.int64)  # by the number of requests started: next kind
@@ -239,7 +272,6 @@ def grow(
     now = np.zeros(waits, dtype=np.int64)  # least regret of the rest, if they may start now
     later = np.zeros(waits, dtype=np.int64)  # ... from the next step on
     clock = layer.clock[begin]
-    ahead, due = held[longest + 1 :], paid[longest + 1 :]
     regrets = np.empty((3, len(slots)), dtype=np.int64)
     charges = np.zeros((len(slots), longest), dtype=np.int64)  # of a start at the clock
     for slot in range(len(slots)):
@@ -254,10 +286,11 @@ def grow(
     for node in range(begin, end):
         saved = filled
         key, cost = layer.key[node], layer.cost[node]
-        copy(layer.starts[node], starts, 0, len(starts))
-        _decode(starts, slots, steps, search.sizes, clock, held, paid)
+        for slot in range(len(slots)):
+            starts[slot] = layer.starts[node, slot]
+        running = _decode(starts, slots, steps, search.sizes, clock, line, ends)
         full = clock
-        while full > clock - longest and held[longest + full - clock] != limit:
+        while full > clock - longest and line[HELD, longest + full - clock] != limit:
             full -= 1
         waiting = able = 0
         fixed[0], now[0], later[0], pointer[0] = layer.fixed[node], 0, 0, 0
@@ -271,7 +304,7 @@ def grow(
                     later[0] += regrets[2, slot]
             slot = following[kind]
             there = slot < first_slot[kind + 1] and slots[slot, 2] <= clock
-            if there and _fits(ahead, slots[slot, 0], slots[slot, 1], limit):
+            if there and _fits(line, longest, ends, running, slots[slot, 0], slots[slot, 1], limit):
                 startable[able] = kind
                 able += 1
         level = 0
@@ -282,46 +315,52 @@ def grow(
                     best_cost = cost
                     copy(starts, best_starts, 0, len(starts))
             elif fresh:
-                settled, spent = _settle(
-                    starts,
-                    slots,
-                    steps,
-                    held,
-                    paid,
-                    limit,
-                    clock,
-                    fixed[level],
-                    slack - later[level],
-                    full,
-                    rules,
-                )
-                if settled >= 0:
-                    value = spent + later[level]
-                    if settled > clock + 1:
-                        value = spent
+                # Most are hopeless before the clock moves on.
+                value = fixed[level] + later[level]
+                if clock < len(steps):
+                    value += steps[clock, 0] - line[PAID, longest + 1]
+                if value <= slack:
+                    value += _waste_ahead(
+                        steps, room, depth, line, ONE, clock, limit, slack - value
+                    )
+                settled = spent = -1
+                if value <= slack:
+                    settled, spent = _settle(
+                        starts,
+                        slots,
+                        steps,
+                        line,
+                        ends,
+                        running,
+                        limit,
+                        clock,
+                        fixed[level],
+                        slack - later[level],
+                        full,
+                        rules,
+                    )
+                if settled > clock + 1:
+                    value = spent
+                    for slot in range(len(slots)):
+                        if starts[slot] < 0:
+                            value += at(search.least, slot, settled, search.unit)
+                    value += _waste_ahead(
+                        steps, room, depth, line, settled - clock, clock, limit, slack - value
+                    )
+                if settled > clock and value <= slack:
+                    if filled < len(keys):
+                        place = longest + 1 + min(settled - clock, longest + 1)
                         for slot in range(len(slots)):
-                            if starts[slot] < 0:
-                                value += at(search.least, slot, settled, search.unit)
-                    place = longest + min(settled - clock, longest + 1)
-                    if settled < len(steps):
-                        value += _waste_ahead(
-                            steps[settled:],
-                            room,
-                            depth,
-                            held[place + 1 :],
-                            paid[place + 1 :],
-                            limit,
-                            slack - value,
-                        )
-                    if value <= slack:
-                        if filled == len(after.key):
-                            if saved > 0:
-                                return node, saved, lost, best_cost
-                            lost = min(lost, value)
-                        else:
-                            numbers = (settled, key, cost, spent, value)
-                            _keep(after, filled, starts, held, place, numbers)
-                            filled += 1
+                            new_starts[filled, slot] = starts[slot]
+                        for index in range(longest):
+                            profiles[filled, index] = line[HELD, place + index]
+                        clocks[filled], keys[filled], costs[filled] = settled, key, cost
+                        fixeds[filled], bounds[filled] = spent, value
+                        filled += 1
+                    elif saved > 0:
+                        return node, saved, lost, best_cost
+                    else:
+                        lost = min(lost, value)
             fresh = False
             if pointer[level] == able:
                 level -= 1
@@ -329,7 +368,8 @@ def grow(
                     kind = startable[pointer[level]]
                     following[kind] -= 1
                     slot = following[kind]
-                    _hold(ahead, due, charges[slot, : slots[slot, 1]], slots[slot, 0], -1)
+                    _hold(line, charges, slot, slots[slot, 0], slots[slot, 1], MINUS_ONE)
+                    running -= 1
                     starts[slot] = -1
                     key -= marks[slot]
                     cost -= clock
@@ -343,13 +383,15 @@ def grow(
                 fixed[level + 1] = fixed[level] + regrets[0, slot]
                 now[level + 1] = now[level] - regrets[1, slot]
                 fits = fixed[level + 1] + now[level + 1] <= slack and _fits(
-                    ahead, slots[slot, 0], slots[slot, 1], limit
+                    line, longest, ends, running, slots[slot, 0], slots[slot, 1], limit
                 )
             if not fits:
                 pointer[level] += 1
                 continue
             later[level + 1] = later[level] - regrets[2, slot]
-            _hold(ahead, due, charges[slot, : slots[slot, 1]], slots[slot, 0], 1)
+            _hold(line, charges, slot, slots[slot, 0], slots[slot, 1], ONE)
+            ends[running] = longest + slots[slot, 1]
+            running += 1
             starts[slot] = clock
             following[kind] += 1
             key += marks[slot]

@@ -30,34 +30,44 @@ if TYPE_CHECKING:
 ACTIVE, TAIL, PENDING, JUMPS, SHIFTS = 1, 2, 4, 8, 16
 
 
+#: What is known of each step around a clock, as rows of an array: tokens held, what is paid by
+#: what runs, completions, and the place of the last step up to this one with a completion.
+HELD, PAID, ENDING, PEAK = 0, 1, 2, 3
+
+
 @compiled
 def active(
     starts: npt.NDArray[Any],
     slots: IntArray,
-    held: IntArray,
+    line: IntArray,
     at: int,
     clock: int,
     limit: int,
 ) -> bool:
-    """Tell whether a request could have run earlier and be done by now; mem(clock) is held[at].
+    """Tell whether a request could have run earlier and be done by now; `at` is the clock's place.
 
     Request j waits or runs beyond k. If it fits, without itself, in steps p' + 1 to k = p' + o_j
-    with a_j <= p', then all these are final, and later steps lose tokens only.
+    with a_j <= p', then all these are final, and later steps lose tokens only. Up to the next
+    completion of another one usage grows, so k and completions are all that has to be looked at.
     """
+    free = limit - line[HELD, at]
     for slot in range(len(starts)):
-        prompt, output = slots[slot, 0], slots[slot, 1]
-        begin, start = clock - output, starts[slot]
-        if begin < slots[slot, 2] or 0 <= start <= begin:
+        prompt, output, start = slots[slot, 0], slots[slot, 1], starts[slot]
+        begin = clock - output
+        more = prompt + output if start < 0 else start - begin  # tokens at k
+        if more > free or more <= 0 or begin < slots[slot, 2]:
             continue
-        token = output
-        while token > 0:
-            usage = held[at - output + token] + prompt + token
-            if start >= 0 and begin + token > start:
-                usage -= prompt + begin + token - start
+        first = at - output
+        place = line[PEAK, at - 1]
+        while place > first:
+            usage = line[HELD, place] + prompt + place - first
+            own = clock - at + place - start
+            if start >= 0 and own > 0:
+                usage -= prompt + own
             if usage > limit:
                 break
-            token -= 1
-        if token == 0:
+            place = line[PEAK, place - 1]
+        if place <= first:
             return True
     return False
 
@@ -137,18 +147,13 @@ def pending(
     to come is a completion of a running request, where memory is full or something that waits may
     still fill it, or of one that waits and can start, run and complete beside j.
     """
-    least = limit
-    for slot in range(len(starts)):
-        if starts[slot] < 0:
-            least = min(least, slots[slot, 0])
     for slot in range(len(starts)):
         start, prompt = starts[slot], slots[slot, 0]
         end = start + slots[slot, 1]
         if start <= slots[slot, 2] or end <= clock + 1 or full > start:
             continue
-        if held[at + start - clock] + prompt + 1 > limit:
-            continue
-        if not _can_fill(starts, slots, held, at, clock, limit, slot, least):
+        known = held[at + start - clock] + prompt + 1 <= limit
+        if known and not _can_fill(starts, slots, held, at, clock, limit, slot):
             return True
     return False
 
@@ -162,9 +167,12 @@ def _can_fill(
     clock: int,
     limit: int,
     slot: int,
-    least: int,
 ) -> bool:
     """Tell whether memory can be full between the clock and the last step of a request."""
+    least = limit
+    for other in range(len(starts)):
+        if starts[other] < 0:
+            least = min(least, slots[other, 0])
     begin = starts[slot]
     end = begin + slots[slot, 1]
     for other in range(len(starts)):

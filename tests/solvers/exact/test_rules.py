@@ -17,7 +17,18 @@ from strategies import tiny_instance
 
 from optsched.solvers.exact.dominance import undominated
 from optsched.solvers.exact.growth import Layer
-from optsched.solvers.exact.rules import ACTIVE, JUMPS, PENDING, SHIFTS, TAIL, active, pending, tail
+from optsched.solvers.exact.rules import (
+    ACTIVE,
+    HELD,
+    JUMPS,
+    PEAK,
+    PENDING,
+    SHIFTS,
+    TAIL,
+    active,
+    pending,
+    tail,
+)
 from optsched.solvers.exact.search import ALL, solve_exact
 
 RULES = {"active": ACTIVE, "tail": TAIL, "pending": PENDING, "jumps": JUMPS, "shifts": SHIFTS}
@@ -37,17 +48,21 @@ class Node:
         self.profile = self.held[longest + 1 : 2 * longest + 1]
         past = range(clock - longest, clock + 1)
         self.full = max((s for s in past if self.held[s - past[0]] == self.limit), default=-1)
+        self.line = np.zeros((4, len(steps)), dtype=np.int64)
+        self.line[HELD] = self.held
+        ended = np.isin(steps, (self.starts + instance.outputs)[self.starts >= 0])
+        self.line[PEAK] = np.maximum.accumulate(np.where(ended, np.arange(len(steps)), 0))
         columns = (instance.prompts, instance.outputs, instance.arrivals)
         self.slots = np.column_stack([*columns, np.zeros(len(instance), dtype=np.int64)])
 
     def drops(self, name):
         """Whether a rule drops this node."""
-        profile = (self.held, self.place, self.clock, self.limit)
+        clock = self.place, self.clock, self.limit
         if name == "active":
-            return active(self.starts, self.slots, *profile)
+            return active(self.starts, self.slots, self.line, *clock)
         if name == "tail":
             return tail(self.starts, self.slots, self.clock, self.limit)
-        return pending(self.starts, self.slots, *profile, self.full)
+        return pending(self.starts, self.slots, self.held, *clock, self.full)
 
     def completions(self, schedules):
         """Rows of all schedules that have these starts, and no other before the clock."""
