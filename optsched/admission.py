@@ -24,7 +24,6 @@ has shrunk enough, nor, if not a token of it fits there, before the next complet
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -38,8 +37,9 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
 
-#: Requests that the window rule looks at, the most urgent ones that wait; docs/research.md.
-WINDOW_LENGTH = 512
+#: How much more memory-time than the head others may ask for that pass it, and how many of those
+#: that wait are looked at; docs/research.md has the figures.
+WINDOW_RATIO, WINDOW_LENGTH = 1.6, 128
 
 #: A step that does not come.
 NEVER = int(np.iinfo(np.int64).max)
@@ -256,9 +256,12 @@ def new_queue(
 
 
 def admit_in_window(
-    instance: Instance, order: IntArray, ratio: float = 0.0, length: int = WINDOW_LENGTH
+    instance: Instance,
+    order: IntArray,
+    ratio: float = WINDOW_RATIO,
+    length: int = WINDOW_LENGTH,
 ) -> IntArray:
-    """Admit requests in a fixed order under the window rule, as `admit_window` does."""
+    """Admit requests in a fixed order under the window rule."""
     queue = new_queue(instance.prompts, instance.outputs, instance.arrivals, instance.memory, order)
     admit = interruptible_kernel(admit_window, len(instance))
     first, usage = int(instance.arrivals[0]), empty_worker(int(instance.outputs.max()))
@@ -277,7 +280,7 @@ def admit_window(
     usage: IntArray,
     window: IntArray,
 ) -> None:
-    """Admit requests from one step on until before another; a ratio of 0 depends on how many wait.
+    """Admit requests from one step on until before another.
 
     One kernel, as several that call each other take twice as long to compile.
     """
@@ -320,14 +323,12 @@ def admit_window(
                 end += 1
             waiting[place] = request
         due = arrivals[released] if released < len(arrivals) else NEVER
-        known, most, place, before = 0, 0.0, begin, count
+        known, most, place = 0, 0.0, begin
         full = leaving = 0  # a step that is full, and the next one at which some complete
         while place < end and place - begin < length:
             request = waiting[place]
             if place == begin:
                 most = ratio * areas[request]
-                if ratio == 0:  # docs/research.md has the figures
-                    most = (1 + 2 / math.sqrt(math.sqrt(end - begin))) * areas[request]
             if least[request] > most:
                 break
             place += 1
@@ -366,8 +367,6 @@ def admit_window(
                 not_before[request] = clock + delay
             if not_before[request] < due:
                 due = not_before[request]
-        if ratio == 0 and count > before and due > clock + 1:
-            due = clock + 1  # as fewer wait, more may pass the head
         clock = due
     counts[RELEASED], counts[BEGIN], counts[END] = released, begin, end
     counts[STARTED], counts[DUE] = count, clock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -101,14 +100,13 @@ def admission(
     requests: list[Request],
     memory: int,
     order: Sequence[int],
-    ratio: float | None = 1,
+    ratio: float = 1,
     length: int = 1,
 ) -> Callable[[float, bool], dict[int, int]]:
     """Admit in an order while memory holds at every future completion, as outputs are known.
 
     Past one that does not fit go those among the first `length` that wait whose memory-time is at
-    most a ratio of its own: (1, 1) is the prefix rule, (infinite, all) skip, and without a ratio
-    it falls with the number that waits.
+    most a ratio times its own: (1, 1) is the prefix rule, (infinite, all) is skip.
     """
     started: list[Request] = []
 
@@ -131,7 +129,7 @@ def admission(
         while waiting := [r for r in listed if r not in started]:
             if waiting[0] is not head:
                 head = waiting[0]
-                bound = (ratio or 1 + 2 / math.sqrt(math.sqrt(len(waiting)))) * area(head)
+                bound = ratio * area(head)
             able = [r for r in waiting[:length] if area(r) <= bound and r not in tried]
             if not able:
                 break

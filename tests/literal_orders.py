@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -44,10 +43,10 @@ def simulate_backfill(instance, order):
     return starts
 
 
-def simulate_window(instance, order, ratio=None, length=512):
+def simulate_window(instance, order, ratio=1.6, length=128):
     """At each step try in order, up to a ratio of the memory-time of the first that does not fit.
 
-    Only the first `length` that wait are looked at; without a ratio it falls with their number.
+    Only the first `length` that wait are looked at.
     """
     rows = zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True)
     areas = [sum(prompt + u for u in range(1, output + 1)) for prompt, output in rows]
@@ -59,7 +58,7 @@ def simulate_window(instance, order, ratio=None, length=512):
         while waiting := [i for i in listed if starts[i] is None]:
             if waiting[0] != head:
                 head = waiting[0]
-                bound = (ratio or 1 + 2 / math.sqrt(math.sqrt(len(waiting)))) * areas[head]
+                bound = ratio * areas[head]
             able = [i for i in waiting[:length] if areas[i] <= bound and i not in tried]
             if not able:
                 break

@@ -17,7 +17,7 @@ from typing import (
 import numpy as np
 
 from optsched._internal.compiled import compiled
-from optsched.admission import NEVER, WINDOW_LENGTH
+from optsched.admission import NEVER, WINDOW_LENGTH, WINDOW_RATIO
 from optsched.errors import PolicyError, nearest
 
 if TYPE_CHECKING:
@@ -219,9 +219,8 @@ def with_rule(policy: AnyPolicy, rule: Rule) -> AnyPolicy:
     ends the step. "skip": the others are tried all the same, so that a large request may wait
     forever. "backfill": all are planned, each at its earliest feasible start given what runs and
     what was planned before, and whatever is planned for this step starts. "window": those of the
-    next 512 are tried whose memory-time is at most a ratio times that of the first that did not
-    fit; "window:1.4,64" sets the ratio, which else depends on how many wait, and how many are
-    tried.
+    first 128 are tried whose memory-time is at most 1.6 times that of the first that did not fit;
+    "window:1.4,64" sets the ratio and the number.
 
     >>> from optsched.policies import get_policy
     >>> with_rule(get_policy("area"), "backfill").name
@@ -248,10 +247,10 @@ def with_rule(policy: AnyPolicy, rule: Rule) -> AnyPolicy:
 
 
 def window_of(rule: Rule) -> tuple[float, int]:
-    """Return ratio and length of the window that a rule is; 0 is a ratio by how many wait.
+    """Return ratio and length of the window that a rule is.
 
     >>> window_of("window"), window_of("window:1.4"), window_of("window:1.4,64")
-    ((0.0, 512), (1.4, 512), (1.4, 64))
+    ((1.6, 128), (1.4, 128), (1.4, 64))
     >>> window_of("prefix"), window_of("skip")
     ((1.0, 1), (inf, 9223372036854775807))
     """
@@ -261,7 +260,7 @@ def window_of(rule: Rule) -> tuple[float, int]:
         return np.inf, NEVER
     _, colon, text = rule.partition(":")
     if not colon:
-        return 0.0, WINDOW_LENGTH
+        return WINDOW_RATIO, WINDOW_LENGTH
     first, comma, second = text.partition(",")
     try:
         ratio, length = float(first), int(second) if comma else WINDOW_LENGTH

@@ -60,7 +60,7 @@ def assert_same_times(log, first, last, outcome):
         assert mine == [None if time is None else pytest.approx(time) for time in literal]
 
 
-@pytest.mark.parametrize("limits", [(1, 1), (np.inf, 99), (0, 512), (1.4, 3), (2.5, 2)])
+@pytest.mark.parametrize("limits", [(1, 1), (np.inf, 99), (1.6, 128), (1.4, 3), (2.5, 2)])
 def test_admission_agrees_with_the_literal_simulator(limits):
     rng = np.random.default_rng(1)
     for case in range(150):

@@ -47,7 +47,6 @@ def test_any_window_equals_the_literal_simulator(instance, random, ratio, length
 
 
 def test_the_window_of_many_requests_equals_the_literal_simulator():
-    """More may pass the first one as fewer wait, also between completions."""
     rng = np.random.default_rng(3)
     for case in range(40):
         count, memory = int(rng.integers(10, 40)), int(rng.integers(15, 60))
