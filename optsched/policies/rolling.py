@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import numpy as np
 
 from optsched.errors import PolicyError, nearest
-from optsched.policies.base import Needs, Policy, PriorityPolicy
+from optsched.policies.base import Needs, Policy, PriorityPolicy, with_rule
 from optsched.policies.priorities import PRIORITIES
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class RollingPolicy(Policy):
     budget
         Seconds for one decision. At 0 the fallback decides alone.
     fallback
-        The order of admission (prefix rule) where there is no plan: "area", "mc-sf",
-        "mc-sf-total", "fcfs", or a `PriorityPolicy`.
+        The order of admission where there is no plan: "area", "mc-sf", "mc-sf-total", "fcfs", or a
+        `PriorityPolicy`; by the prefix rule, or by the window rule as in "area+window".
     length_estimate
         With intervals: what an output is taken for, its "lower" or "upper" bound, or the
         "posterior" mean of those outputs that are still possible, all equally likely.
@@ -114,10 +114,11 @@ class RollingPolicy(Policy):
                 f"the budget of a decision is {self.budget} seconds, but must be a number from 0 on"
             )
         order = self.order
-        if order.rule != "prefix":
+        if order.rule.partition(":")[0] not in ("prefix", "window"):
+            plain = order.name.partition("+")[0]
             raise PolicyError(
-                f"the fallback {order.name!r} has a rule of its own; use a plain order, such as "
-                f"{order.name.partition('+')[0]!r}"
+                f"the fallback {order.name!r} has the rule {order.rule!r}, but must be a plain "
+                f"order, such as {plain!r}, or one with a window, such as '{plain}+window'"
             )
 
     @property
@@ -125,12 +126,13 @@ class RollingPolicy(Policy):
         """The order of the fallback."""
         if isinstance(self.fallback, PriorityPolicy):
             return self.fallback
-        if self.fallback not in ORDERS:
+        name, plus, rule = str(self.fallback).partition("+")
+        if name not in ORDERS:
             raise PolicyError(
-                f"unknown fallback {self.fallback!r}: {nearest(str(self.fallback), ORDERS)}; a "
-                "fallback is an order that takes no time"
+                f"unknown fallback {self.fallback!r}: {nearest(name, ORDERS)}; a fallback is an "
+                "order that takes no time"
             )
-        return ORDERS[self.fallback]
+        return with_rule(ORDERS[name], rule) if plus else ORDERS[name]
 
     def parsed(self, parameters: str) -> RollingPolicy:
         """Return the policy with one of `ROLLING_MODELS`, named "rolling:MODEL"."""

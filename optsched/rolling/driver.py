@@ -12,6 +12,7 @@ import numpy as np
 from optsched.errors import OptschedError, PolicyError
 from optsched.instance import Instance
 from optsched.models.running import NOTHING_RUNNING, Running
+from optsched.policies.base import window_of
 from optsched.rolling.plans import PLANS
 from optsched.rolling.scenarios import Past, plan_is_worse
 from optsched.rolling.window import Window, prices_of_rest
@@ -73,7 +74,8 @@ class Driver:
         self._origin, self._first = 0.0, 0  # clock of the first call, and how many had come by then
         self._clock: float | None = None  # of the last call, if requests went on waiting
         self._elapsed, self._batches = 0.0, 0
-        load_kernels("beam" if policy.model == "beam" else "hindsight")
+        model = "beam" if policy.model == "beam" else "hindsight"
+        load_kernels(model, by_window=policy.order.rule != "prefix")
 
     def __call__(self, state: State) -> IntArray:
         """Return the waiting requests to start now."""
@@ -182,7 +184,11 @@ class Driver:
         self._open = self.policy.budget > 0 and (plan is None or size < len(waiting))
         planned = plan is not None
         if plan is None:  # then the fallback orders all waiting requests
-            plan, members, size = _all(known, running, ordered), np.arange(len(waiting)), len(known)
+            plan, members, size = (
+                self._all(known, running, ordered),
+                np.arange(len(waiting)),
+                len(known),
+            )
         elif not len(state.running):
             plan = plan - plan.min()  # waiting for nothing
         self._starts[waiting] = _LATER
@@ -221,7 +227,7 @@ class Driver:
         past = self._past(state)
         if past is not None:
             keys = self._keys(window.prompts, window.outputs, window.memory)
-            fallback = window.place(window.order)
+            fallback = self._placed(window)
             scenarios, end = self.policy.scenarios, began + budget
             if plan_is_worse(window, keys, plan, fallback, past, scenarios, end):
                 counts.overruled += 1
@@ -239,6 +245,17 @@ class Driver:
         per_batch = self._elapsed / self._batches  # in units of the clock
         keys = self._keys(prompts, outputs, forecast.memory)
         return Past(prompts, outputs, keys, came / float(passed) * per_batch)
+
+    def _all(self, known: Instance, running: Running, ordered: IntArray) -> IntArray:
+        """Plan all requests that wait as the fallback does."""
+        lengths, nothing = (known.prompts, known.outputs, known.memory), np.zeros(0)
+        return self._placed(Window(*lengths, running, nothing, ordered, ordered, 0.0, 0))
+
+    def _placed(self, window: Window) -> IntArray:
+        rule = self.policy.order.rule
+        if rule == "prefix":
+            return window.place(window.order)
+        return window.place_in_window(window.order, *window_of(rule))
 
     def _keys(self, prompts: IntArray, outputs: IntArray, memory: int) -> FloatArray:
         return np.asarray(
@@ -278,16 +295,8 @@ def _next(known: Instance, window: Window, rest: IntArray) -> IntArray:
     return rest[:count]
 
 
-def _all(known: Instance, running: Running, ordered: IntArray) -> IntArray:
-    nothing = np.zeros(0)
-    everyone = Window(
-        known.prompts, known.outputs, known.memory, running, nothing, ordered, ordered, 0.0, 0
-    )
-    return everyone.place(ordered)
-
-
 @cache
-def load_kernels(model: str = "hindsight") -> None:
+def load_kernels(model: str = "hindsight", *, by_window: bool = False) -> None:
     """Compile the kernels, or load them, so that this counts as no decision's time."""
     ones = np.ones(3, dtype=np.int64)
     order = np.arange(3)
@@ -297,6 +306,8 @@ def load_kernels(model: str = "hindsight") -> None:
     for _ in range(2):  # the first time the budget may pass before all is compiled
         plan, _ = PLANS[model](window)
     window.fits(plan)
+    if by_window:
+        window.place_in_window(order, 1.0, 1)
     _next(Instance(ones, ones, 4), window, order[:1])
     past = Past(ones, ones, np.ones(3), 0.5)
     plan_is_worse(window, np.ones(3), plan, order[::-1].copy(), past, _LEAST, np.inf)

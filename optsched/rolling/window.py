@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.arrays import ranks_in
 from optsched._internal.start_prices import PriceSums
+from optsched.admission import NEVER, admit_window, empty_worker, new_queue
 from optsched.instance import Instance
 from optsched.models.hindsight import HindsightProgram
 from optsched.solvers.search.window import add_all, place_in_order, priced_cost
@@ -62,6 +64,15 @@ class Window:
         usage = self.usage()
         place_in_order(self.prompts, self.outputs, self.memory, usage, order, prefix, starts)
         return starts
+
+    def place_in_window(self, order: IntArray, ratio: float, length: int) -> IntArray:
+        """Start requests in an order by the window rule (`optsched.admission`)."""
+        queue = new_queue(self.prompts, self.outputs, np.zeros_like(order), self.memory, order)
+        usage, window = empty_worker(max(int(self.outputs.max()), len(self.load)))
+        usage[1 : len(self.load) + 1] = self.load
+        window[1] = len(self.load)
+        admit_window(queue, self.memory, ratio, length, 0, NEVER, usage, window)
+        return queue.starts[ranks_in(order)]
 
     def cost(self, starts: IntArray) -> float:
         """Return the sum of the starts and of what their memory costs at the prices."""

@@ -37,7 +37,10 @@ def test_every_schedule_is_feasible_and_none_is_preempted(model, instance, windo
     assert len(found.decisions) == found.decisions.counts.planned + found.decisions.fallbacks
 
 
-@pytest.mark.parametrize("fallback", ["area", "mc-sf", "mc-sf-total", "fcfs"])
+@pytest.mark.parametrize(
+    "fallback",
+    ["area", "mc-sf", "mc-sf-total", "fcfs", "area+window", "mc-sf+window:1.2,3"],
+)
 @given(instances(**SIZES))
 @settings(max_examples=60, deadline=None)
 def test_without_a_budget_it_is_its_fallback(fallback, instance):
@@ -51,11 +54,12 @@ def test_without_a_budget_it_is_its_fallback(fallback, instance):
     )
 
 
+@pytest.mark.parametrize("fallback", ["area", "area+window"])
 @pytest.mark.parametrize("load", [0.8, 1.2])
-def test_without_a_budget_it_is_its_fallback_at_scale(load):
+def test_without_a_budget_it_is_its_fallback_at_scale(load, fallback):
     instance = family("chat-and-summaries", n=200, seed=4, load=load)
-    found = rolling(instance, budget=0)
-    assert np.array_equal(found.schedule.starts, run(instance, "area").schedule.starts)
+    found = rolling(instance, budget=0, fallback=fallback)
+    assert np.array_equal(found.schedule.starts, run(instance, fallback).schedule.starts)
     assert "the budget is zero, so nothing was planned" in str(found.decisions)
 
 
@@ -302,7 +306,7 @@ def test_bad_settings_are_named_in_one_sentence(sentence):
 
 
 def test_fallbacks_with_rules_and_rules_of_admission_are_refused():
-    with pytest.raises(PolicyError, match="has a rule of its own; use a plain order"):
+    with pytest.raises(PolicyError, match="has the rule 'skip', but must be a plain order"):
         RollingPolicy(fallback=PriorityPolicy("x", "", lambda i: i.outputs, rule="skip"))
     with pytest.raises(PolicyError, match="'rolling' has its own rules of admission"):
         run(Instance([1], [1], 2), "rolling", rule="skip")
