@@ -30,14 +30,16 @@ def run_balanced(state: State, settings: Settings, columns: Columns, revealing: 
             # As many admissions as there is room for. One kernel down to `assign`: machine code is
             # optimised again for every call in between.
             lookahead = _window(state, settings)
-            loads, growth = seen_loads(state, lookahead), state.growth[: lookahead + 1].copy()
+            loads, growth = seen_loads(state, lookahead), state.growth[: lookahead + 1]
             sizes, slots = waiting_sizes(state), open_space(state, settings).slots
             if settings.instant:
                 _add_queues(state, loads, growth)
-            bonus = np.zeros(len(sizes), dtype=np.int64)
+            bonus = np.empty(len(sizes), dtype=np.int64)
+            bonus[:] = 0
             if not settings.patient:
                 _add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
-            memory, slowness = np.full(len(slots), UNLIMITED), state.slowness
+            memory, slowness = np.empty(len(slots), dtype=np.int64), state.slowness
+            memory[:] = UNLIMITED
             chosen = assign(loads, slots, sizes, growth, slowness, bonus, memory, settings.rounds)
             if settings.limited:
                 keep_to_memory(state, settings, chosen)

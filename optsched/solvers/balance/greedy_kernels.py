@@ -50,8 +50,8 @@ class Step(NamedTuple):
 def total(values: IntArray) -> int:
     """Return the sum; `values.sum()` takes seconds to compile, with its error messages."""
     result = 0
-    for value in values:
-        result += value
+    for place in range(len(values)):
+        result += values[place]
     return result
 
 
@@ -59,8 +59,8 @@ def total(values: IntArray) -> int:
 def largest(values: IntArray) -> int:
     """Return the largest value from 0 on."""
     result = 0
-    for value in values:
-        result = max(result, value)
+    for place in range(len(values)):
+        result = max(result, values[place])
     return result
 
 
@@ -78,9 +78,14 @@ def open_step(
     rows = 0
     for slots in free:
         rows += slots > 0
-    worker, weight, limit = np.empty((3, rows), dtype=np.int64)
+    worker, weight = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
+    limit, floor = np.empty(rows, dtype=np.int64), np.empty(steps, dtype=np.int64)
     load = np.empty((rows, steps), dtype=np.int64)
-    floor = np.zeros(steps, dtype=np.int64)
+    floor[:] = 0
+    added = growth
+    if filled:
+        added = np.empty(steps, dtype=np.int64)
+        added[:] = 0
     row = 0
     for g in range(len(free)):
         if free[g]:
@@ -101,7 +106,7 @@ def open_step(
         floor,
         np.empty((3, steps), dtype=np.int64),
         np.empty((3, steps), dtype=np.int64),
-        np.zeros(steps, dtype=np.int64) if filled else growth,
+        added,
     )
     for h in range(steps):
         _rank(step, h)
@@ -193,18 +198,19 @@ class Pool(NamedTuple):
 def ascending(sizes: IntArray) -> IntArray:
     """Sort places by size, equal sizes in their order: by bytes, as comparisons take longer."""
     count = len(sizes)
-    order, sorted_so_far = np.empty((2, count), dtype=np.int64)
+    order, sorted_so_far = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     for place in range(count):
         order[place] = place
     begins = np.empty(257, dtype=np.int64)
     longest, shift = largest(sizes), 0
     while longest >> shift > 0:
         begins[:] = 0
-        for size in sizes:
-            begins[((size >> shift) & 255) + 1] += 1
+        for place in range(count):
+            begins[((sizes[place] >> shift) & 255) + 1] += 1
         for byte in range(256):
             begins[byte + 1] += begins[byte]
-        for place in order:
+        for rank in range(count):
+            place = order[rank]
             byte = (sizes[place] >> shift) & 255
             sorted_so_far[begins[byte]] = place
             begins[byte] += 1

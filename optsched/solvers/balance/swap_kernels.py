@@ -78,25 +78,31 @@ def assign(
     rounds: int | np.int64,
 ) -> IntArray:
     """Assign as `assign_by_swap` does, where workers hold at most so many tokens, shape (G,)."""
-    chosen = np.full(len(sizes), NONE)
+    chosen = np.empty(len(sizes), dtype=np.int64)
+    chosen[:] = NONE
     slots = total(free)
     if slots == 0 or len(sizes) == 0:
         return chosen
     unlimited = True
-    for limit in memory:
-        unlimited = unlimited and limit >= UNLIMITED
+    for worker in range(len(memory)):
+        unlimited = unlimited and memory[worker] >= UNLIMITED
     filled = slots <= len(sizes) and unlimited
     step = open_step(alive, free, growth, slowness, memory, filled)
     order = ascending(sizes)
     admitted = min(slots, len(sizes))
-    sorted_sizes, sorted_bonus = np.empty((2, len(sizes)), dtype=np.int64)
+    sorted_sizes, sorted_bonus = (
+        np.empty(len(sizes), dtype=np.int64),
+        np.empty(len(sizes), dtype=np.int64),
+    )
+    taken = np.empty(len(sizes), dtype=np.bool_)
     for place in range(len(sizes)):
         sorted_sizes[place], sorted_bonus[place] = sizes[order[place]], bonus[order[place]]
+        taken[place] = False
     pool = Pool(
         order,
         sorted_sizes,
         sorted_bonus,
-        np.zeros(len(sizes), dtype=np.bool_),
+        taken,
         np.empty(admitted, dtype=np.int64),
         np.empty(admitted, dtype=np.int64),
     )
