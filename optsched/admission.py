@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import ranks_in
+from optsched._internal.arrays import ranks_in, records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.small_kernels import pop, push
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.instance import Instance
 
 #: How much more memory-time than the head others may ask for that pass it, and how many of those
@@ -206,20 +206,21 @@ def admit_on_budget(
 class Queue(NamedTuple):
     """Requests numbered by urgency under the window rule, and what is known of them."""
 
-    prompts: IntArray
-    outputs: IntArray
-    areas: IntArray
-    least: IntArray  # of the areas of a request and of all after it
-    not_before: IntArray  # proven by earlier tries
-    starts: IntArray
-    arrivals: IntArray  # ascending
-    arriving: IntArray  # requests by arrival
+    requests: Records
     waiting: IntArray  # ascending, from one count to another; room for all on both sides
-    room: IntArray  # least room over so many steps from now on
-    tightest: IntArray  # the step of that least room
-    started: IntArray  # by the last call
+    room: Records  # over so many steps from now on
     counts: IntArray
 
+
+_REQUEST = (
+    *("prompt", "output", "area"),
+    "least",  # of the areas of a request and of all after it
+    "not_before",  # proven by earlier tries
+    "start",
+    *("arrival", "arriving"),  # of this number by arrival: when, and which request it is
+    "started",  # of this number by the last call: which request it is
+)
+_ROOM = ("least", "tightest")  # how much there is at least, and at which step
 
 # Counts of a queue: requests that have come, where those waiting lie, those that the last call
 # started, and the first step after it at which one may start if none comes.
@@ -237,22 +238,19 @@ def new_queue(
     count, steps = len(order), int(outputs.max()) + 1
     areas = (prompts * outputs + outputs * (outputs + 1) // 2)[order]
     arriving = np.lexsort((ranks_in(order), arrivals))  # many at once are quick to add in order
-    room = np.full(steps, memory)
-    return Queue(
-        prompts=prompts[order],
-        outputs=outputs[order],
-        areas=areas,
-        least=np.minimum.accumulate(areas[::-1])[::-1].copy(),
-        not_before=np.zeros(count, dtype=np.int64),
-        starts=np.full(count, -1),
-        arrivals=arrivals[arriving].astype(np.int64),
+    requests = records(
+        count,
+        _REQUEST,
+        prompt=prompts[order],
+        output=outputs[order],
+        area=areas,
+        least=np.minimum.accumulate(areas[::-1])[::-1],
+        start=-1,
+        arrival=arrivals[arriving],
         arriving=ranks_in(order)[arriving],
-        waiting=np.zeros(2 * count, dtype=np.int64),
-        room=room,
-        tightest=np.zeros(steps, dtype=np.int64),
-        started=np.zeros(count, dtype=np.int64),
-        counts=np.array([0, count, count, 0, 0]),
     )
+    waiting, room = np.zeros(2 * count, dtype=np.int64), records(steps, _ROOM, least=memory)
+    return Queue(requests, waiting, room, np.array([0, count, count, 0, 0]))
 
 
 def admit_in_window(
@@ -266,7 +264,7 @@ def admit_in_window(
     admit = interruptible_kernel(admit_window, len(instance))
     first, usage = int(instance.arrivals[0]), empty_worker(int(instance.outputs.max()))
     admit(queue, instance.memory, float(ratio), length, first, NEVER, *usage)
-    return queue.starts[ranks_in(order)]
+    return queue.requests.start[ranks_in(order)].copy()
 
 
 @compiled
@@ -284,31 +282,17 @@ def admit_window(
 
     One kernel, as several that call each other take twice as long to compile.
     """
-    (
-        prompts,
-        outputs,
-        areas,
-        least,
-        not_before,
-        starts,
-        arrivals,
-        arriving,
-        waiting,
-        room,
-        tightest,
-        started,
-        counts,
-    ) = queue
+    requests, waiting, room, counts = queue
     released, begin, end, count = counts[RELEASED], counts[BEGIN], counts[END], 0
     while clock < until:
-        while released < len(arrivals) and arrivals[released] <= clock:
-            request = arriving[released]
+        while released < len(requests) and requests[released].arrival <= clock:
+            index = requests[released].arriving
             released += 1
-            not_before[request] = clock
+            requests[index].not_before = clock
             place, high = begin, end
             while place < high:
                 middle = (place + high) // 2
-                if waiting[middle] < request:
+                if waiting[middle] < index:
                     place = middle + 1
                 else:
                     high = middle
@@ -321,52 +305,53 @@ def admit_window(
                 for other in range(end, place, -1):
                     waiting[other] = waiting[other - 1]
                 end += 1
-            waiting[place] = request
-        due = arrivals[released] if released < len(arrivals) else NEVER
+            waiting[place] = index
+        due = requests[released].arrival if released < len(requests) else NEVER
         known, most, place = 0, 0.0, begin
         full = leaving = 0  # a step that is full, and the next one at which some complete
         while place < end and place - begin < length:
-            request = waiting[place]
+            request = requests[waiting[place]]
             if place == begin:
-                most = ratio * areas[request]
-            if least[request] > most:
+                most = ratio * request.area
+            if request.least > most:
                 break
             place += 1
-            if areas[request] > most:
+            if request.area > most:
                 continue
-            if not_before[request] <= clock:
-                prompt, output = prompts[request], outputs[request]
+            if request.not_before <= clock:
+                prompt, output = request.prompt, request.output
                 base, ahead = clock - window[0], window[1] - clock
                 while known < output:  # so many steps of the least room are up to date
                     known += 1
                     left = memory - known
                     if known <= ahead:
                         left -= usage[base + known]
-                    room[known], tightest[known] = room[known - 1], tightest[known - 1]
-                    if left < room[known]:
-                        room[known], tightest[known] = left, known
-                delay = prompt - room[output]  # until its own part has shrunk enough
+                    tight, step = room[known - 1].least, room[known - 1].tightest
+                    if left < tight:
+                        tight, step = left, known
+                    room[known].least, room[known].tightest = tight, step
+                delay = prompt - room[output].least  # until its own part has shrunk enough
                 if delay <= 0:
                     occupy(usage, window, prompt, output, clock)
                     known = full = 0
-                    starts[request] = clock
-                    started[count] = request
+                    request.start = clock
+                    requests[count].started = waiting[place - 1]
                     count += 1
                     begin += 1
                     for other in range(place - 1, begin - 1, -1):
                         waiting[other] = waiting[other - 1]
                     continue
-                if delay >= tightest[output]:  # or until a completion, as no token of it fits
-                    if full != tightest[output]:
-                        full = leaving = tightest[output]
+                if delay >= room[output].tightest:  # or until a completion, as no token of it fits
+                    if full != room[output].tightest:
+                        full = leaving = room[output].tightest
                         while (
                             leaving < ahead and usage[base + leaving + 1] >= usage[base + leaving]
                         ):
                             leaving += 1
                     delay = leaving
-                not_before[request] = clock + delay
-            if not_before[request] < due:
-                due = not_before[request]
+                request.not_before = clock + delay
+            if request.not_before < due:
+                due = request.not_before
         clock = due
     counts[RELEASED], counts[BEGIN], counts[END] = released, begin, end
     counts[STARTED], counts[DUE] = count, clock

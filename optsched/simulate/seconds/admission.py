@@ -72,7 +72,8 @@ def admit_on_clock(
     selector = None if isinstance(order, np.ndarray) else order
     fixed = order.copy() if isinstance(order, np.ndarray) else np.arange(count)
     worker = _new_worker(requests, fixed)
-    queue = worker.queue
+    queue = worker.queue.requests
+    prompts, outputs, arrivals = queue.prompt, queue.output, queue.arrival
     advance = _advance if selector else interruptible_kernel(_advance, count)
     log = new_log()
     released = chosen = 0
@@ -92,14 +93,11 @@ def admit_on_clock(
             batch = selector.next_batch()
             ranks = slice(chosen, chosen + len(batch))
             fixed[ranks] = batch
-            queue.prompts[ranks], queue.outputs[ranks] = (
-                requests.prompts[batch],
-                requests.outputs[batch],
-            )
-            queue.arrivals[ranks] = worker.counters[_STEP]
+            prompts[ranks], outputs[ranks] = requests.prompts[batch], requests.outputs[batch]
+            arrivals[ranks] = worker.counters[_STEP]
             chosen += len(batch)
-    starts, begun = np.full(count, -1), queue.starts >= 0  # others may not have been chosen
-    starts[fixed[begun]] = queue.starts[begun]
+    starts, begun = np.full(count, -1), queue.start >= 0  # others may not have been chosen
+    starts[fixed[begun]] = queue.start[begun]
     return starts, log.finished()
 
 
@@ -108,10 +106,11 @@ def _new_worker(requests: Requests, order: IntArray) -> Worker:
     longest = int(outputs.max())
     usage, window = empty_worker(longest)
     queue = new_queue(prompts, outputs, arrivals, memory, order)
+    queue.requests.arrival = NEVER
     return Worker(
         arrivals,
         memory,
-        queue._replace(arrivals=np.full(len(order), NEVER)),
+        queue,
         usage=usage,
         window=window,
         finishing=np.zeros(longest + 1, dtype=np.int64),
@@ -132,16 +131,18 @@ def _advance(
     """Run until all is done, the log is full, or a batch of those that wait has to be chosen."""
     counters, finishing, now = worker.counters, worker.finishing, log.now
     queue, arrivals = worker.queue, worker.arrivals
-    coming, counts = queue.arrivals, queue.counts
+    coming, counts = queue.requests, queue.counts
     while log.state[0] < len(log.usage):
         released = counters[_RELEASED]
         while released < len(arrivals) and arrivals[released] <= now[0]:
             if not chosen_outside:
-                coming[released] = counters[_STEP]
+                coming[released].arrival = counters[_STEP]
             released += 1
         counters[_RELEASED] = released
         joined = counts[RELEASED]
-        if counters[_STEP] >= counts[DUE] or (joined < len(coming) and coming[joined] < NEVER):
+        if counters[_STEP] >= counts[DUE] or (
+            joined < len(coming) and coming[joined].arrival < NEVER
+        ):
             _admit(worker, ratio, length)
         if chosen_outside and counts[BEGIN] == counts[END] and counters[_ADMITTED] < released:
             return _CHOOSE
@@ -169,6 +170,7 @@ def _advance(
 @compiled
 def _admit(worker: Worker, ratio: float, length: int) -> None:
     counters, queue, finishing = worker.counters, worker.queue, worker.finishing
+    requests = queue.requests
     step = counters[_STEP]
     admit_window(
         queue,
@@ -181,9 +183,9 @@ def _admit(worker: Worker, ratio: float, length: int) -> None:
         worker.window,
     )
     for index in range(queue.counts[STARTED]):
-        rank = queue.started[index]
-        prompt = queue.prompts[rank]
-        finishing[(step + queue.outputs[rank]) % len(finishing)] += 1
+        request = requests[requests[index].started]
+        prompt = request.prompt
+        finishing[(step + request.output) % len(finishing)] += 1
         counters[_ADMITTED] += 1
         counters[_ACTIVE] += 1
         counters[_ENTERED] += prompt > 0  # else its first token is as good as a decode

@@ -135,7 +135,7 @@ def _admit_by_plan(
             queue = new_queue(*lengths, np.full(count, step), memory, np.arange(count))
             admit = interruptible_kernel(admit_window, count)
             admit(queue, memory, *window_of(rule), step, until, usage, window)
-            starts[waiting] = queue.starts
+            starts[waiting] = queue.requests.start
         waiting = np.sort(waiting[starts[waiting] < 0])
     return starts
 
