@@ -32,6 +32,7 @@ from optsched import (
 from optsched.certificates.configurations import verify_configuration
 from optsched.models.objectives import schedule_cost
 from optsched.optimum.solving import METHODS, proven_horizon
+from optsched.policies import BASIC, PriorityPolicy
 from optsched.solvers.bounds.lagrangian import PricedStarts
 
 
@@ -324,3 +325,11 @@ def test_what_cannot_be_solved_is_said():
         solve(program, objective="makespan")
     with pytest.raises(OptschedError, match="horizon is 9, but does not apply to a program"):
         solve(program, params=SolveParams(horizon=9))
+
+
+def test_it_starts_from_the_best_of_policies_and_of_window_lists():
+    instance = family("chat-and-summaries", n=60, seed=2)
+    first = solve(instance, time_limit=1).history[0][1]
+    assert first <= min(run(instance, policy).total_latency for policy in BASIC)
+    short = PriorityPolicy("short", "", lambda i: i.areas * i.outputs**0.5)
+    assert first <= run(instance, short, rule="window:1.4").total_latency

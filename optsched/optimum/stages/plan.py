@@ -26,6 +26,7 @@ from optsched.optimum.stages.improve import (
 )
 from optsched.optimum.stages.kernels import First, load_first
 from optsched.policies import BASIC, PriorityPolicy
+from optsched.policies.priorities import PRIORITIES
 from optsched.simulate import run
 from optsched.solvers.bounds.bound import bound
 from optsched.solvers.bounds.lagrangian import FEWEST
@@ -33,6 +34,7 @@ from optsched.solvers.bounds.lagrangian import FEWEST
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from optsched._internal.arrays import FloatArray
     from optsched.optimum.state import State
     from optsched.policies import Policy
 
@@ -40,6 +42,11 @@ _LOOK_EVERY = 0.05  # seconds between two looks at the token
 _GRACE = 0.3  # seconds for a stage to put away what it found, when time is up or after Ctrl-C
 _FIRST = 0.9  # seconds after Ctrl-C for the first schedule, if none is known
 _MANY = 20_000  # requests from which on prices take longer than the policies
+
+
+# Powers of the output by which memory-time is multiplied, and ratios of a window: lists to start
+# from besides `area+window` (docs/research.md).
+_LISTS = ((0.25, 1.6), (0.0, 1.2), (0.5, 1.4))
 
 
 class Stage(NamedTuple):
@@ -116,8 +123,8 @@ def run_policies(state: State) -> None:
 
 
 def _known(state: State) -> list[Policy]:
-    """Return policies that suit any objective; orders do where an enumeration comes next."""
-    return [each for each in BASIC.values() if each.needs.kind == "order" or not _few(state)]
+    """Return policies that suit any objective; plain orders do where an enumeration comes next."""
+    return list(PRIORITIES) if _few(state) else list(BASIC.values())
 
 
 def _policies(state: State) -> Iterator[Policy]:
@@ -128,9 +135,24 @@ def _policies(state: State) -> Iterator[Policy]:
     if state.objective == "makespan":
         yield PriorityPolicy("largest", "", lambda i: -i.areas)
         yield PriorityPolicy("longest", "", lambda i: -i.outputs)
+    elif not _few(state):
+        yield from _lists(state)
     if (due := state.instance.deadlines) is not None:
         yield PriorityPolicy("earliest-deadline", "", lambda _: due)
         yield PriorityPolicy("least-slack", "", lambda i: due - i.outputs)
+
+
+def _lists(state: State) -> Iterator[Policy]:
+    """List requests by memory-time with a bias to short and wide ones, which are hard to pack."""
+    areas, outputs = state.instance.areas, state.instance.outputs
+    for power, ratio in _LISTS:
+        if state.left <= 0:
+            return
+        yield _list(f"window-list-{power:g}", areas * outputs**power / state.weights, ratio)
+
+
+def _list(name: str, key: FloatArray, ratio: float) -> PriorityPolicy:
+    return PriorityPolicy(name, "", lambda _: key, f"window:{ratio}")
 
 
 def _exact_is_quick(state: State) -> bool:
