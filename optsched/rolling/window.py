@@ -72,7 +72,8 @@ class Window:
         usage[1 : len(self.load) + 1] = self.load
         window[1] = len(self.load)
         admit_window(queue, self.memory, ratio, length, 0, NEVER, usage, window)
-        return queue.requests.start[ranks_in(order)].copy()
+        starts: IntArray = queue.requests.start[ranks_in(order)].copy()
+        return starts
 
     def cost(self, starts: IntArray) -> float:
         """Return the sum of the starts and of what their memory costs at the prices."""

@@ -39,8 +39,9 @@ class BatchLog(NamedTuple):
 
     def doubled(self) -> BatchLog:
         """Return the log with twice as many rows."""
-        twice = (np.concatenate([rows, np.zeros_like(rows)]) for rows in self[:3])
-        return BatchLog(*twice, self.now, self.state)
+        log = (self.contents, self.spans, self.usage)
+        contents, spans, usage = (np.concatenate([rows, np.zeros_like(rows)]) for rows in log)
+        return BatchLog(contents, spans, usage, self.now, self.state)
 
 
 class Requests(NamedTuple):
