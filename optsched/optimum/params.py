@@ -48,6 +48,8 @@ class Tuning:
     beam: float = 0.6
     beam_least: int = 150  # requests from which a beam gains on what the search finds
     beam_most: int = 30_000  # and up to which it does
+    beam_turns: int = 6  # of a beam and a search, each on a share of what is left
+    between: float = 0.2
     before_beam: float = 0.05  # share of each stage that a beam makes up for
     # Each takes several times as long as the one before: little is lost where it is not enough.
     efforts: tuple[Effort, ...] = (

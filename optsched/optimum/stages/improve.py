@@ -13,10 +13,10 @@ from optsched._internal.numbers import proven
 from optsched.errors import OptschedError
 from optsched.optimum.stages.kernels import load
 from optsched.solvers.bounds.ascent import improve_prices
-from optsched.solvers.bounds.coarse import coarse_prices, smoothed
+from optsched.solvers.bounds.coarse import CELLS, coarse_prices, smoothed
 from optsched.solvers.bounds.configurations import ConfigurationBound, configuration_bound
 from optsched.solvers.bounds.lagrangian import certify
-from optsched.solvers.search.annealing import WORK_PER_SECOND
+from optsched.solvers.search.annealing import STRIDE, WORK_PER_SECOND
 from optsched.solvers.search.beam import start_by_beam
 from optsched.solvers.search.delays import delay_large
 from optsched.solvers.search.search import search
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from optsched.optimum.state import State
 
 _SHARE = 0.5  # of the time left, for the configuration bound
-_LARGE, _ROUNDS = 0.7, 300  # quantile of those, and rounds, by which a coarse grid is priced
+_RUNS = 4  # of a beam that must be possible for one to be worth its time
+_LARGE = 0.7  # quantile of memory-time from which requests are priced on coarse grids
+_GRIDS = ((CELLS, 300), (4 * CELLS, 200))  # cells in an output, and rounds
 
 
 def delay_requests(state: State) -> None:
@@ -55,23 +57,31 @@ def delay_requests(state: State) -> None:
 
 
 def start_large(state: State, seed: int) -> None:
-    """Start large requests anew where memory is worth it, beside small ones that stay."""
-    if state.prices is None or state.best is None or state.left <= 0 or state.finished:
+    """Start large requests anew where memory is worth it, and let a search move all, by turns."""
+    if state.prices is None or state.best is None:
         return
+    tuning, least, share = state.tuning, 0.0, None
     state.load(load, "beam")
-    before, seconds = state.cost, state.share(state.tuning.beam)
-    found = start_by_beam(
-        state.best,
-        state.prices,
-        work=seconds * WORK_PER_SECOND,
-        seed=seed,
-        threads=state.params.threads,
-        deadline=state.until(1.5 * seconds),
-        on_progress=lambda cost: state.report("beam", cost, state.lowest),
-        stop=state.stop,
-    )
-    state.offer(found)
-    state.note(f"beam: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
+    for turn in range(tuning.beam_turns):
+        work = tuning.beam * state.left * WORK_PER_SECOND
+        if state.finished or work <= max(_RUNS * least, 0.0):
+            return
+        before = state.cost
+        found = start_by_beam(
+            state.best,
+            state.prices,
+            work=work,
+            share=share,
+            seed=seed + STRIDE * turn,
+            threads=state.params.threads,
+            deadline=state.until(1.5 * work / WORK_PER_SECOND),
+            on_progress=lambda cost: state.report("beam", cost, state.lowest),
+            stop=state.stop,
+        )
+        least, share = found.least, found.share
+        state.offer(found.schedule)
+        state.note(f"beam: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
+        search_schedules(state, seed + STRIDE * turn, tuning.between)
 
 
 def search_schedules(
@@ -149,24 +159,33 @@ def raise_prices(state: State, work: float | None = None) -> None:
 
 
 def _price_coarsely(state: State, work: float, deadline: float) -> float:
-    """Find prices on a coarse grid from which to begin; return the work that is left."""
-    instance, best, prices = state.instance, state.best, state.prices
+    """Find prices on coarse grids from which to begin; return the work that is left."""
+    instance, best = state.instance, state.best
     assert best is not None
-    assert prices is not None
+    assert state.prices is not None
     large = instance.areas >= np.quantile(instance.areas, _LARGE)
-    found, cell, spent = coarse_prices(
-        best,
-        state.objective,
-        large,
-        instance.memory,
-        rounds=_ROUNDS,
-        deadline=deadline,
-        stop=state.stop,
-    )
-    if cell > 1:
-        coarse = certify(instance, smoothed(found, cell), best.starts, prices.objective)
-        state.prices = max(prices, coarse, key=lambda certificate: certificate.value)
-    return max(work - spent, 0.0)
+    found = None
+    for cells, rounds in _GRIDS:
+        found, cell, spent = coarse_prices(
+            best,
+            state.objective,
+            large,
+            instance.memory,
+            rounds=rounds,
+            cells=cells,
+            begin=found,
+            deadline=deadline,
+            stop=state.stop,
+        )
+        if cell == 1:
+            break
+        found = smoothed(found, cell)
+        coarse = certify(instance, found, best.starts, state.objective)
+        state.prices = max(state.prices, coarse, key=lambda certificate: certificate.value)
+        work -= spent
+        if work <= 0 or state.stop.is_set():
+            break
+    return max(work, 0.0)
 
 
 def large_requests(state: State) -> bool:

@@ -18,6 +18,7 @@ from optsched.instance import Instance
 from optsched.schedule import Schedule
 from optsched.solvers.bounds.ascent import improve_prices, round_work
 from optsched.solvers.bounds.bound import bound
+from optsched.solvers.bounds.lagrangian import certify
 
 if TYPE_CHECKING:
     import threading
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray
     from optsched.solvers.bounds.lagrangian import Objective
 
-_CELLS = 40  # in the mean output of large requests
+#: Cells in the mean output of large requests.
+CELLS = 25
+_WORK = 0.4  # a round's share of the work that it is on single steps, where ranges are longer
 
 
 def coarse_prices(
@@ -35,19 +38,21 @@ def coarse_prices(
     memory: float,
     *,
     rounds: int,
+    cells: int = CELLS,
+    begin: FloatArray | None = None,
     deadline: float = math.inf,
     stop: threading.Event | None = None,
 ) -> tuple[FloatArray, int, float]:
     """Return prices at which large requests share the memory, the steps of a cell, and the work.
 
-    The others take what they need on average.
+    The others take what they need on average. The ascent goes on from the prices to begin with.
     """
     instance = schedule.instance
     prompts, outputs = instance.prompts[large], instance.outputs[large]
-    cell = max(1, int(outputs.mean() / _CELLS))
-    cells = np.maximum(1, np.rint(outputs / cell)).astype(np.int64)
+    cell = max(1, int(outputs.mean() / cells))
+    steps = np.maximum(1, np.rint(outputs / cell)).astype(np.int64)
     tokens = np.rint(prompts / cell).astype(np.int64)
-    areas = float((tokens * cells + cells * (cells + 1) // 2).sum()) * cell
+    areas = float((tokens * steps + steps * (steps + 1) // 2).sum()) * cell
     span = int(schedule.starts.max() - instance.arrivals[0]) + 1
     left = memory - instance.areas[~large].sum() / span
     # Rounding changes how much memory-time they take; memory changes as much.
@@ -55,19 +60,22 @@ def coarse_prices(
     weights = None if instance.weights is None else instance.weights[large]
     coarse = Instance(
         tokens,
-        cells,
-        max(int(left * share), int((tokens + cells).max())),
+        steps,
+        max(int(left * share), int((tokens + steps).max())),
         instance.arrivals[large] // cell,
         weights,
     )
+    begun = Schedule(coarse, np.maximum(schedule.starts[large] // cell, coarse.arrivals))
     first = bound(coarse, "lagrangian", objective).certificate
     assert first is not None
-    begun = Schedule(coarse, np.maximum(schedule.starts[large] // cell, coarse.arrivals))
+    if begin is not None:
+        means = begin[: len(begin) // cell * cell].reshape(-1, cell).mean(axis=1) * cell
+        first = certify(coarse, means, begun.starts, objective)
     work = rounds * round_work(begun, first)
     found = improve_prices(begun, first, work=work, deadline=deadline, stop=stop).certificate
     assert found is not None
     prices = np.repeat(np.array(found.prices) / found.denominator / cell, cell)
-    return prices, cell, work
+    return prices, cell, _WORK * work
 
 
 def smoothed(prices: FloatArray, span: int) -> FloatArray:

@@ -59,14 +59,16 @@ if TYPE_CHECKING:
 
 _CHUNK = 1e7  # work between two looks at the clock
 _ROUNDS = 300  # of an ascent on a coarse grid
+_CELLS, _CELLS_MANY, _MANY = 25, 12, 5_000  # in an output; fewer from so many requests on
 _SMOOTH = 4  # cells over which its prices are smoothed
 _TABLE = 4_000_000  # entries of a table of least costs at most
 _ROOM = 0.5  # share of the memory that requests may take that start as they arrive
-# Settings to try: what is added to the share of memory that a known schedule makes use of,
-# quantiles of memory-time from which requests are large, and large requests for each slice.
-_MEMORY = (0.0, 0.03, -0.02)
-_QUANTILES, _QUANTILES_ARRIVALS = (0.75, 0.7, 0.8), (0.7, 0.6, 0.75)
-_STARTS, _STARTS_ARRIVALS = (0.2, 0.1, 0.15), (0.7, 1.0, 0.4)
+# Settings to try: what is added to the share of memory that a known schedule makes use of, or to
+# the best share tried before; quantiles of memory-time from which requests are large; and large
+# requests for each slice.
+_MEMORY, _MEMORY_AGAIN = (0.02, 0.045, 0.0), (0.0, 0.015, -0.015)
+_QUANTILES, _QUANTILES_ARRIVALS = (0.65, 0.6, 0.7), (0.7, 0.6, 0.75)
+_STARTS, _STARTS_ARRIVALS = (0.15, 0.1, 0.12), (0.7, 1.0, 0.4)
 _NARROW, _WIDE = 10, 45  # widths of the first runs
 _WIDER = 3  # times the width of the runs before, for a third as many
 
@@ -84,6 +86,14 @@ class Run(NamedTuple):
 
     schedule: Schedule | None
     work: float
+
+
+class Beamed(NamedTuple):
+    """The best schedule known, the work of a first run and its prices, and the best share."""
+
+    schedule: Schedule
+    least: float
+    share: float | None
 
 
 class Watch(NamedTuple):
@@ -104,19 +114,27 @@ def start_by_beam(
     certificate: Certificate,
     *,
     work: float,
+    share: float | None = None,
     seed: int = 0,
     threads: int = 1,
     deadline: float = math.inf,
     stop: threading.Event | None = None,
     on_progress: Callable[[float], None] | None = None,
-) -> Schedule:
-    """Return the best schedule of several runs, or the start; deadlines are not respected."""
+) -> Beamed:
+    """Return the best schedule of several runs, or the start; deadlines are not respected.
+
+    The share of the memory that prices are for is a guess where it is not known from before.
+    """
     if start.instance.memory >= 2**31 or start.makespan > MAX_STEPS:
-        return start
+        return Beamed(start, math.inf, share)
     runs = _Runs(start, certificate, work, Watch(deadline, stop), threads, on_progress)
-    settings = _settings(runs.usage(), bool(start.instance.arrivals.any()), seed)
+    shares = [runs.usage() + each for each in _MEMORY]
+    if share is not None:
+        shares = [share + each for each in _MEMORY_AGAIN]
+    settings = _settings(shares, bool(start.instance.arrivals.any()), seed)
     # The first run says what others will take; all rounds of them take about as much.
     runs.follow(settings[:1], _NARROW)
+    least = work - runs.left
     rounds = 1 + round(math.log(len(settings), _WIDER))
     width = int(_NARROW * runs.left / (rounds * len(settings) * max(runs.done, 1.0)))
     number = len(settings) if width >= _NARROW else len(settings) * width // _NARROW
@@ -127,20 +145,20 @@ def start_by_beam(
         if number:
             affordable = int(runs.left / runs.done * before / number)
             width = min(_WIDER * width, affordable) if affordable > width else 0
-    return runs.best
+    return Beamed(runs.best, least, settings[0].share if settings else share)
 
 
-def _settings(usage: float, arrivals: bool, seed: int) -> list[Setting]:
+def _settings(shares: list[float], arrivals: bool, seed: int) -> list[Setting]:
     """Return settings in an order in which neighbours differ in everything, by seed a little."""
-    random = np.random.default_rng(seed)
+    near = np.random.default_rng(seed).uniform(-0.005, 0.005, 3) * bool(seed)
     quantiles = _QUANTILES_ARRIVALS if arrivals else _QUANTILES
     starts = _STARTS_ARRIVALS if arrivals else _STARTS
     settings = []
     for turn in range(3):
         for one in range(3):
-            memory = usage + _MEMORY[one] + random.uniform(-0.005, 0.005) * bool(seed)
             other = (one + turn) % 3
-            settings.append(Setting(memory, quantiles[other], starts[(other + turn) % 3]))
+            share = shares[one] + float(near[one])
+            settings.append(Setting(share, quantiles[other], starts[(other + turn) % 3]))
     return settings
 
 
@@ -219,6 +237,7 @@ class _Runs:
                 large,
                 memory,
                 rounds=_ROUNDS,
+                cells=_CELLS if len(instance) < _MANY else _CELLS_MANY,
                 deadline=self._watch.deadline,
                 stop=self._watch.stop,
             )

@@ -29,10 +29,10 @@ def test_schedules_are_feasible_no_worse_and_the_same_for_a_seed(instance, seed,
     instance = instance.replace(weights=[data.draw(weight) for _ in range(len(instance))])
     certificate = _certificate(instance, "weighted-latency")
     start = run(instance, "fcfs").schedule
-    found = start_by_beam(start, certificate, work=1e7, seed=seed)
+    found = start_by_beam(start, certificate, work=1e7, seed=seed).schedule
     assert found.check() == []
     assert found.weighted_latency <= start.weighted_latency
-    again = start_by_beam(start, certificate, work=1e7, seed=seed, threads=2)
+    again = start_by_beam(start, certificate, work=1e7, seed=seed, threads=2).schedule
     assert np.array_equal(again.starts, found.starts)
 
 
@@ -149,7 +149,7 @@ def test_a_beam_beats_local_moves_at_equal_work(n, load):
     instance = family("chat-and-summaries", n=n, seed=0, load=load)
     area, work = run(instance, "area").schedule, 2e8
     first = search(area, np.ones(n), work=0.2 * work).schedule
-    found = start_by_beam(first, _certificate(instance), work=0.5 * work)
+    found = start_by_beam(first, _certificate(instance), work=0.5 * work).schedule
     beamed = search(found, np.ones(n), work=0.3 * work).schedule
     assert beamed.check() == []
     moved = search(area, np.ones(n), work=work).schedule
@@ -160,7 +160,7 @@ def test_what_ends_a_search_leaves_the_start():
     instance = family("chat-and-summaries", n=2000, seed=0, load=1.1)
     area, stop = run(instance, "area").schedule, threading.Event()
     certificate = _certificate(instance)
-    late = start_by_beam(area, certificate, work=1e12, deadline=time.perf_counter())
+    late = start_by_beam(area, certificate, work=1e12, deadline=time.perf_counter()).schedule
     assert late == area
     stop.set()
     assert start_by_beam(area, certificate, work=1e12, stop=stop) == area
