@@ -24,6 +24,7 @@ from optsched.solvers.search.search import search
 if TYPE_CHECKING:
     from optsched.optimum.params import Effort
     from optsched.optimum.state import State
+    from optsched.schedule import Schedule
 
 _SHARE = 0.5  # of the time left, for the configuration bound
 _RUNS = 4  # of a beam that must be possible for one to be worth its time
@@ -75,13 +76,13 @@ def start_large(state: State, seed: int) -> None:
             seed=seed + STRIDE * turn,
             threads=state.params.threads,
             deadline=state.until(1.5 * work / WORK_PER_SECOND),
-            on_progress=lambda cost: state.report("beam", cost, state.lowest),
+            on_progress=lambda cost: state.report("beam", min(cost, state.cost), state.lowest),
             stop=state.stop,
         )
         least, share = found.least, found.share
         state.offer(found.schedule)
         state.note(f"beam: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
-        search_schedules(state, seed + STRIDE * turn, tuning.between)
+        search_schedules(state, seed + STRIDE * turn, tuning.between, start=found.schedule)
 
 
 def search_schedules(
@@ -90,8 +91,9 @@ def search_schedules(
     share: float = 1.0,
     threads: int | None = None,
     work: float = math.inf,
+    start: Schedule | None = None,
 ) -> None:
-    """Improve the best schedule, for a share of the time that is left and no more work."""
+    """Improve the best schedule, or another, for a share of the time left and no more work."""
     if state.finished or state.best is None:
         return
     state.load(load, "search")
@@ -102,13 +104,13 @@ def search_schedules(
     stop = threading.Event()
 
     def improved(cost: float) -> None:
-        state.report("search", cost, state.lowest)
+        state.report("search", min(cost, before), state.lowest)
         if cost <= state.lowest or state.stop.is_set():
             stop.set()
 
     try:
         found = search(
-            state.best,
+            start or state.best,
             state.weights,
             work=min(work, seconds * WORK_PER_SECOND),
             seed=seed,
@@ -122,7 +124,8 @@ def search_schedules(
         state.note(f"search: left out, {error}")
         return
     state.offer(found.schedule)
-    state.history += [(began + at, cost, state.lowest) for at, cost in found.history[1:]]
+    better = [(at, cost) for at, cost in found.history[1:] if cost < before]
+    state.history += [(began + at, cost, state.lowest) for at, cost in better]
     if found.interrupted:
         state.stop.set()
     state.status = "time limit" if state.left <= 0 else "search ended"

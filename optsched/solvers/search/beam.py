@@ -67,9 +67,10 @@ _ROOM = 0.5  # share of the memory that requests may take that start as they arr
 # the best share tried before; quantiles of memory-time from which requests are large; and large
 # requests for each slice.
 _MEMORY, _MEMORY_AGAIN = (0.02, 0.045, 0.0), (0.0, 0.015, -0.015)
-_QUANTILES, _QUANTILES_ARRIVALS = (0.65, 0.6, 0.7), (0.7, 0.6, 0.75)
-_STARTS, _STARTS_ARRIVALS = (0.15, 0.1, 0.12), (0.7, 1.0, 0.4)
-_NARROW, _WIDE = 10, 45  # widths of the first runs
+_QUANTILES, _QUANTILES_ARRIVALS = (0.75, 0.55, 0.65), (0.7, 0.55, 0.75)
+_STARTS, _STARTS_ARRIVALS = (0.2, 0.1, 0.15), (0.7, 1.0, 0.4)
+_NEAR = 0.007  # by which shares differ from seed to seed
+_NARROW, _WIDE = 10, 20  # widths of the first runs
 _WIDER = 3  # times the width of the runs before, for a third as many
 
 
@@ -89,7 +90,7 @@ class Run(NamedTuple):
 
 
 class Beamed(NamedTuple):
-    """The best schedule known, the work of a first run and its prices, and the best share."""
+    """The best schedule of all runs, the work of a first run and its prices, and the best share."""
 
     schedule: Schedule
     least: float
@@ -121,9 +122,11 @@ def start_by_beam(
     stop: threading.Event | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> Beamed:
-    """Return the best schedule of several runs, or the start; deadlines are not respected.
+    """Return the best schedule of several runs, or the start if none gets to its end.
 
-    The share of the memory that prices are for is a guess where it is not known from before.
+    It may cost more than the start, which has often been searched: a search from it may find more
+    than one from the start. Deadlines are not respected. The share of the memory that prices are
+    for is a guess where it is not known from before.
     """
     if start.instance.memory >= 2**31 or start.makespan > MAX_STEPS:
         return Beamed(start, math.inf, share)
@@ -134,31 +137,43 @@ def start_by_beam(
     settings = _settings(shares, bool(start.instance.arrivals.any()), seed)
     # The first run says what others will take; all rounds of them take about as much.
     runs.follow(settings[:1], _NARROW)
-    least = work - runs.left
+    least, unit = work - runs.left, max(runs.done, 1.0) / _NARROW
     rounds = 1 + round(math.log(len(settings), _WIDER))
-    width = int(_NARROW * runs.left / (rounds * len(settings) * max(runs.done, 1.0)))
-    number = len(settings) if width >= _NARROW else len(settings) * width // _NARROW
-    width = min(max(width, _NARROW), _WIDE)
-    while number > 0 and width > 0 and runs.left > 0:
-        settings = runs.follow(settings[:number], width)
-        before, number = number * width, min(len(settings), number // _WIDER)
-        if number:
-            affordable = int(runs.left / runs.done * before / number)
-            width = min(_WIDER * width, affordable) if affordable > width else 0
-    return Beamed(runs.best, least, settings[0].share if settings else share)
+    width = min(_WIDE, int(runs.left / unit / (rounds * len(settings))))
+    number = len(settings)
+    if width > _NARROW:
+        runs.follow(settings, width)
+    else:
+        width = _NARROW
+        number = min(number, 1 + max(0, int(runs.left / unit / (rounds * width))))
+        runs.follow(settings[1:number], width)
+    while number > 1 and runs.left > 0:
+        number = max(1, number // _WIDER)
+        before, width = width, min(_WIDER * width, int(runs.left / unit / number))
+        if width <= before:
+            break
+        runs.follow(runs.ranked()[:number], width)
+    best = runs.ranked()
+    return Beamed(runs.best, least, best[0].share if best else share)
 
 
 def _settings(shares: list[float], arrivals: bool, seed: int) -> list[Setting]:
-    """Return settings in an order in which neighbours differ in everything, by seed a little."""
-    near = np.random.default_rng(seed).uniform(-0.005, 0.005, 3) * bool(seed)
+    """Return settings in an order in which neighbours differ in everything."""
     quantiles = _QUANTILES_ARRIVALS if arrivals else _QUANTILES
     starts = _STARTS_ARRIVALS if arrivals else _STARTS
-    settings = []
-    for turn in range(3):
-        for one in range(3):
-            other = (one + turn) % 3
-            share = shares[one] + float(near[one])
-            settings.append(Setting(share, quantiles[other], starts[(other + turn) % 3]))
+    turns = [(one, (one + turn) % 3, (one + 2 * turn) % 3) for turn in range(3) for one in range(3)]
+    settings = [Setting(shares[i], quantiles[j], starts[k]) for i, j, k in turns]
+    if seed:
+        random = np.random.default_rng(seed)
+        near = random.uniform(-_NEAR, _NEAR, 3)
+        settings = [
+            Setting(
+                shares[i] + float(near[i]),
+                random.uniform(min(quantiles), max(quantiles)),
+                random.uniform(min(starts), max(starts)),
+            )
+            for i, _, _ in turns
+        ]
     return settings
 
 
@@ -178,11 +193,9 @@ class _Runs:
         self._threads, self._on_progress = threads, on_progress
         self._weights = weights_of(start.instance, certificate.objective)
         self._prices: dict[float, FloatArray] = {}
-        self.best, self._cost = start, self._cost_of(start)
+        self._costs: dict[Setting, float] = {}
+        self.best, self._least = start, math.inf
         self.left, self.done = work, 0.0
-
-    def _cost_of(self, schedule: Schedule) -> float:
-        return float(self._weights @ schedule.latencies)
 
     def usage(self) -> float:
         """Return what the memory that the schedule holds is worth, as a share of all there is."""
@@ -191,8 +204,12 @@ class _Runs:
         all_there_is = float(prices.sum()) * self._start.instance.memory
         return float(prices @ held[: len(prices)]) / all_there_is if all_there_is else 1.0
 
-    def follow(self, settings: list[Setting], width: int) -> list[Setting]:
-        """Run all settings; return those that got to the end, the best first."""
+    def ranked(self) -> list[Setting]:
+        """Return the settings of runs that got to the end, the best first."""
+        return sorted(self._costs, key=self._costs.__getitem__)
+
+    def follow(self, settings: list[Setting], width: int) -> None:
+        """Run some settings."""
         for setting in settings:
             self._price(setting)
 
@@ -206,15 +223,14 @@ class _Runs:
                 found = list(pool.map(run, settings))
         self.done = sum(each.work for each in found)
         self.left -= self.done
-        costs: list[tuple[float, int, Setting]] = []
         for each, setting in zip(found, settings, strict=True):
-            if each.schedule is not None:
-                costs.append((self._cost_of(each.schedule), len(costs), setting))
-                if costs[-1][0] < self._cost:
-                    self.best, self._cost = each.schedule, costs[-1][0]
+            if each.schedule is None:
+                continue
+            cost = self._costs[setting] = float(self._weights @ each.schedule.latencies)
+            if cost < self._least:
+                self.best, self._least = each.schedule, cost
         if self._on_progress is not None:
-            self._on_progress(self._cost)
-        return [setting for _, _, setting in sorted(costs)]
+            self._on_progress(self._least)
 
     def _price(self, setting: Setting) -> None:
         """Find prices for a share of the memory."""
