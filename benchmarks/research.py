@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from optsched import bound, explain_gap, family, run
+from optsched import PriorityPolicy, bound, explain_gap, family, run
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.configurations import configuration_bound
 from optsched.solvers.search.annealing import WORK_PER_SECOND
@@ -128,6 +128,36 @@ def delays(seconds: float, seeds: int) -> Iterator[Row]:
             yield (f"{name} {n:,}", str(load), *(f"{median(g):.1%}" for g in np.transpose(gaps)))
 
 
+def windows(seconds: float, seeds: int) -> Iterator[Row]:
+    """Gaps of area by ratio and length of the window, and of orders that prefer short requests."""
+    del seconds
+    rules = ["1.2", "1.4", "1.6", "2", "1.6,16", "1.6,512", "inf,64", "inf,512"]
+    powers = (0.25, 0.5)
+    yield ("set", "load", "prefix", *rules, *(f"output^{power}" for power in powers))
+    real, small = "chat-and-summaries", ("uniform", "normal", "exponential", "mixed")
+    sets: list[tuple[str, int, float | None]] = [(real, n, None) for n in (500, 2000, 20_000)]
+    sets += [(name, 2000, None) for name in small]
+    sets += [(real, 2000, load) for load in (0.9, 1.1, 2.0)]
+    for name, n, load in sets:
+        gaps = []
+        for seed in range(3, 3 + seeds):
+            instance = family(name, n=n, seed=seed, load=load)
+            names = ["area", *(f"area+window:{rule}" for rule in rules)]
+            orders = [
+                PriorityPolicy("", "", lambda i, power=power: i.areas * i.outputs**power)
+                for power in powers
+            ]
+            runs = [run(instance, policy) for policy in names]
+            runs += [run(instance, order, rule="window") for order in orders]
+            least = bound(instance).value
+            gaps.append([1 - least / found.total_latency for found in runs])
+        yield (
+            f"{name} {n:,}",
+            str(load or "-"),
+            *(f"{100 * median(column):.2f}" for column in np.transpose(gaps)),
+        )
+
+
 def waste(seconds: float, seeds: int) -> Iterator[Row]:
     """Real scale: order regret and waste, and how much a full memory would still be worth."""
     yield ("n", "gap", "order regret", "waste", "waste by steps when large ones run")
@@ -200,7 +230,7 @@ def phases(seconds: float, seeds: int) -> Iterator[Row]:
 
 EXPERIMENTS = {
     function.__name__: function
-    for function in (portfolio, targets, ascent, delays, waste, arrivals_by_sizes, phases)
+    for function in (portfolio, targets, ascent, delays, windows, waste, arrivals_by_sizes, phases)
 }
 
 
