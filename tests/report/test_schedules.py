@@ -55,13 +55,13 @@ def test_without_axes_a_figure_is_made_labelled_and_renders(plot, comparison):
 def test_comparison_has_a_bar_per_policy_best_on_top_with_its_gap(example):
     ax = plot_comparison(example)
     names = [label.get_text() for label in ax.get_yticklabels()]
-    assert names == ["mc-sf-total", "area", "sorted-f", "fcfs", "mc-sf"]
+    assert names == ["mc-sf-total", "area", "sorted-f", "area+window", "fcfs", "mc-sf"]
     gaps = [text.get_text() for text in ax.texts]
-    assert gaps == ["gap 4.5%"] * 3 + ["gap 32.9%"] * 2
+    assert gaps == ["gap 4.5%"] * 4 + ["gap 32.9%"] * 2
     bars = list(ax.patches)
     for row, schedule in enumerate(sorted(example.schedules, key=lambda s: s.total_latency)):
         assert bars[row].get_width() == example.bound.value
-        assert bars[row + 5].get_width() == schedule.total_latency - example.bound.value
+        assert bars[row + 6].get_width() == schedule.total_latency - example.bound.value
 
 
 def test_a_policy_of_ones_own_looks_the_same_in_all_plots_of_a_comparison(stream):

@@ -10,7 +10,7 @@ from literal import SortedF, by_key
 from literal_orders import Batches, simulate_backfill, simulate_skip, simulate_window
 from strategies import instances
 
-from optsched import Instance, compare, family, run
+from optsched import Instance, bound, compare, family, read_trace, run
 from optsched.errors import PolicyError
 from optsched.policies import BASIC, RULES, PriorityPolicy, get_policy, with_rule
 
@@ -102,6 +102,14 @@ def test_backfill_never_delays_the_most_urgent_request_and_skip_may_starve_it():
     at = {rule: int(run(instance, large_first, rule=rule).schedule.starts[1]) for rule in RULES}
     assert at["backfill"] == at["prefix"] == 4
     assert at["skip"] > 30
+
+
+@pytest.mark.parametrize(("trace", "most"), [("mixed_2000", 0.045), ("azure_code_2023", 0.022)])
+def test_on_real_traces_the_window_halves_the_gap_at_least(trace, most, shared_data):
+    instance = read_trace(shared_data / f"{trace}.csv.gz", 16_492).replace(arrivals=None)
+    value = bound(instance).value
+    gaps = [1 - value / run(instance, policy).total_latency for policy in ("area+window", "area")]
+    assert gaps[0] < min(most, gaps[1] / 2)
 
 
 def test_rules_by_name_and_by_argument_are_the_same():
