@@ -12,9 +12,10 @@ from timing import seconds
 
 from optsched import family, run
 from optsched.errors import SolverError
-from optsched.policies import BASIC, POLICIES, RULES, OrderPolicy
+from optsched.policies import BASIC, POLICIES, RULES
 
 FAMILY = "chat-and-summaries"
+ORDERS = [name for name in BASIC if "+" not in name]
 
 
 def time_of(instance, name, rule="prefix"):
@@ -32,7 +33,7 @@ def orders(console):
     for column in ("policy", "n = 100", "n = 2,000", "total latency, n = 100"):
         table.add_column(column, justify="right")
     for name, policy in POLICIES.items():
-        if isinstance(policy, OrderPolicy):
+        if policy.needs.rules:
             large = "-" if "mip" in name else time_of(many, name)
             total = run(few, name).total_latency
             table.add_row(name, time_of(few, name), large, f"{total:,}")
@@ -46,7 +47,7 @@ def rules(console):
     columns = [f"{rule}, {where}" for where in instances for rule in RULES]
     for column in ("policy", *columns):
         table.add_column(column, justify="right")
-    for name in BASIC:
+    for name in ORDERS:
         figures = [time_of(there, name, rule) for there in instances.values() for rule in RULES]
         table.add_row(name, *figures)
     console.print(table)
@@ -55,11 +56,12 @@ def rules(console):
 def many_arrivals(console):
     instance = family(FAMILY, n=100_000, seed=1, load=0.9)
     table = Table(title="n = 100,000, load 0.9, ms", title_justify="left")
-    for column in ("policy", "prefix", "skip"):
+    for column in ("policy", "prefix", "skip", "window"):
         table.add_column(column, justify="right")
     for name in ("fcfs", "mc-sf", "mc-sf-total", "area"):
-        table.add_row(name, time_of(instance, name), time_of(instance, name, "skip"))
-    table.add_row("sorted-f", time_of(instance, "sorted-f"), "")
+        figures = [time_of(instance, name, rule) for rule in ("prefix", "skip", "window")]
+        table.add_row(name, *figures)
+    table.add_row("sorted-f", time_of(instance, "sorted-f"), "", "")
     console.print(table)
 
 
