@@ -6,6 +6,7 @@ from fresh import printed
 
 LOADED = """
 import gc
+import optsched
 from numba.core.dispatcher import Dispatcher
 
 def loaded():
@@ -17,7 +18,6 @@ def loaded():
 def test_a_few_requests_are_solved_without_kernels_of_searches():
     """It had been 50 kernels, which took 35 seconds of the first `solve`."""
     code = f"""{LOADED}
-import optsched
 for options in ({{}}, {{"rate": 0.5}}):
     instance = optsched.family("uniform", n=6, seed=1, **options)
     print(optsched.solve(instance, time_limit=None).proof)
@@ -27,3 +27,21 @@ for options in ({{}}, {{"rate": 0.5}}):
     assert offline == online == "branch and bound"
     known = {"optsched.solvers.bounds.lagrangian", "optsched.solvers.bounds.relaxation"}
     assert set(first.split()) == set(then.split()) == known
+
+
+def test_policies_load_their_own_kernels_only():
+    """A comparison in steps needs none of the clock's, and fcfs on a cluster none of bf-io's."""
+    code = f"""{LOADED}
+instance = optsched.family("chat-and-summaries", n=30, rate=20)
+optsched.run(instance, "fcfs", cluster=optsched.Cluster(workers=2, slots=4))
+print(*loaded())
+optsched.compare(instance)
+print(*loaded())
+"""
+    cluster, both = (set(line.split()) for line in printed(code).splitlines())
+    own = {"optsched.simulate.cluster.rules", "optsched.simulate.cluster.state"}
+    assert {name for name in cluster if name.startswith("optsched")} == own
+    steps = {name for name in both - cluster if name.startswith("optsched.")}
+    assert "optsched.admission" in steps
+    assert not any(name.startswith("optsched.simulate.seconds") for name in steps)
+    assert not any(name.startswith("optsched.solvers.search") for name in steps)
