@@ -269,7 +269,9 @@ class HindsightProgram(Program):
         once = Rows(Family.of("once", request=first), {"start": apiece}, size, size)
         steps = np.arange(self.now + 1, self.horizon + 1)
         prompts, outputs = self.instance.prompts[first], self.instance.outputs[first]
-        usage = _usage(prompts, outputs, self._earliest[first], begin, steps)
+        earliest = self._earliest[first]
+        latest = earliest + np.diff(begin) - 1
+        usage = _usage(prompts, outputs, earliest, latest, begin, steps)
         blocks = {"start": sparse.csr_array(usage, shape=(len(steps), len(step)))}
         free = self.instance.memory - self.running.load(len(steps))
         memory = Rows(Family.of("memory", step=steps), blocks, upper=free)
@@ -413,13 +415,17 @@ class HindsightProgram(Program):
 
 @compiled
 def _usage(
-    prompts: IntArray, outputs: IntArray, earliest: IntArray, begin: IntArray, steps: IntArray
+    prompts: IntArray,
+    outputs: IntArray,
+    earliest: IntArray,
+    latest: IntArray,
+    begin: IntArray,
+    steps: IntArray,
 ) -> tuple[FloatArray, npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Write the memory rows (Eq. 6) in compressed form, row by row."""
     groups = len(prompts)
-    indptr = np.zeros(len(steps) + 1, dtype=np.int32)
-    latest = earliest + begin[1:] - begin[:-1] - 1
-    nonzeros = 0
+    indptr = np.empty(len(steps) + 1, dtype=np.int32)
+    indptr[0] = nonzeros = 0
     for row in range(len(steps)):
         for group in range(groups):
             low = max(earliest[group], steps[row] - outputs[group])

@@ -64,12 +64,16 @@ def anneal_orders(
     prompts, outputs, arrivals, weights, memory = requests
     order, starts, best, usage, costs = state
     count = len(order)
-    longest = 0 if backfill else outputs.max()
-    offline = arrivals.max() == 0
-    trial = order.copy()
-    fresh = starts.copy()
+    longest = 0
+    trial, fresh = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    for rank in range(count):
+        trial[rank], fresh[rank] = order[rank], starts[rank]
+        if not backfill:
+            longest = max(longest, outputs[rank])
+    offline = arrivals[count - 1] == 0
     # Sums over all ranks from one on, of weights and of weighted starts.
-    heavy, behind = np.zeros(count + 1), np.zeros(count + 1)
+    heavy, behind = np.empty(count + 1, dtype=np.float64), np.empty(count + 1, dtype=np.float64)
+    heavy[count] = behind[count] = 0.0
     _sum_suffixes(weights, order, starts, heavy, behind)
     spent = 0.0
     while spent < leg.work:
@@ -191,7 +195,9 @@ def _take(
     centre = int(uniform(random) * len(order))
     low, high = max(0, centre - REACH), min(len(order) - 1, centre + REACH)
     number = draw(order, low, high, 1 + int(uniform(random) * MAX_TAKEN), taken, random)
-    earliest = starts[taken[:number]].min()
+    earliest = starts[taken[0]]
+    for rank in range(1, number):
+        earliest = min(earliest, starts[taken[rank]])
     for rank in range(number):
         begin[rank] = max(earliest, arrivals[taken[rank]])
         if delay and uniform(random) < 0.5:
@@ -215,7 +221,9 @@ def _take_large(
     if uniform(random) < 0.6:
         low, high = max(0, centre - _REACH_LARGE), min(len(large) - 1, centre + _REACH_LARGE)
         number = draw(large, low, high, 1 + int(uniform(random) * (MAX_TAKEN - 1)), taken, random)
-        earliest = starts[taken[:number]].min()
+        earliest = starts[taken[0]]
+        for rank in range(1, number):
+            earliest = min(earliest, starts[taken[rank]])
         if uniform(random) < 0.3:
             earliest = max(0, earliest - int(uniform(random) * span))
     else:
@@ -282,7 +290,11 @@ def move_starts(
     count = MAX_TAKEN + _SMALL
     taken, begin = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     old, new = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    span = int(outputs[large].mean()) if len(large) else 0
+    span = 0
+    for at in range(len(large)):
+        span += outputs[large[at]]
+    if len(large):
+        span = int(span / len(large))
     at_best = costs[0] == costs[1]
     spent = 0.0
     while spent < leg.work:
