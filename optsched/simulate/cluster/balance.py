@@ -20,7 +20,13 @@ GAINED = 7.5  # fitted, as `window_scale` of `BalanceRouting` is
 
 
 @compiled
-def run_balanced(state: State, settings: Settings, columns: Columns, revealing: bool) -> int:
+def run_balanced(
+    state: State,
+    believed: IntArray | None,
+    settings: Settings,
+    columns: Columns,
+    revealing: bool,
+) -> int:
     """Run so many steps, or until all requests are done; return the number of steps that ran."""
     for row in range(len(columns.waiting)):
         waiting = reveal(state, revealing)
@@ -30,7 +36,7 @@ def run_balanced(state: State, settings: Settings, columns: Columns, revealing: 
             # As many admissions as there is room for. One kernel down to `assign`: machine code is
             # optimised again for every call in between.
             lookahead = _window(state, settings)
-            loads, growth = seen_loads(state, lookahead), state.growth[: lookahead + 1]
+            loads, growth = seen_loads(state, believed, lookahead), state.growth[: lookahead + 1]
             sizes, slots = waiting_sizes(state), open_space(state, settings).slots
             if settings.instant:
                 _add_queues(state, loads, growth)
@@ -43,13 +49,19 @@ def run_balanced(state: State, settings: Settings, columns: Columns, revealing: 
             chosen = assign(loads, slots, sizes, growth, slowness, bonus, memory, settings.rounds)
             if settings.limited:
                 keep_to_memory(state, settings, chosen)
-            admit(state, settings, chosen)
-        advance(state, settings, columns, row)
+            admit(state, believed, settings, chosen)
+        advance(state, believed, settings, columns, row)
     return len(columns.waiting)
 
 
 @compiled
-def run_by_deficit(state: State, settings: Settings, columns: Columns, revealing: bool) -> int:
+def run_by_deficit(
+    state: State,
+    believed: IntArray | None,
+    settings: Settings,
+    columns: Columns,
+    revealing: bool,
+) -> int:
     """Do as `run_balanced` with the exact solution of every step, in limited memory or not."""
     for row in range(len(columns.waiting)):
         waiting = reveal(state, revealing)
@@ -61,8 +73,8 @@ def run_by_deficit(state: State, settings: Settings, columns: Columns, revealing
             chosen = search_deficit(loads, space.slots, waiting_sizes(state))[0]
             if settings.limited:
                 keep_to_memory(state, settings, chosen)
-            admit(state, settings, chosen)
-        advance(state, settings, columns, row)
+            admit(state, believed, settings, chosen)
+        advance(state, believed, settings, columns, row)
     return len(columns.waiting)
 
 

@@ -21,15 +21,21 @@ _FCFS, _JSQ, _ROUND_ROBIN, _POWER_OF_D = range(4)
 
 
 @compiled
-def run_in_turn(state: State, settings: Settings, columns: Columns, revealing: bool) -> int:
+def run_in_turn(
+    state: State,
+    believed: IntArray | None,
+    settings: Settings,
+    columns: Columns,
+    revealing: bool,
+) -> int:
     """Run so many steps, or until all requests are done; return the number of steps that ran."""
     for row in range(len(columns.waiting)):
         waiting = reveal(state, revealing)
         if waiting == NONE:
             return row
         if waiting > 0:
-            admit(state, settings, _in_turn(state, settings))
-        advance(state, settings, columns, row)
+            admit(state, believed, settings, _in_turn(state, settings))
+        advance(state, believed, settings, columns, row)
     return len(columns.waiting)
 
 
@@ -156,15 +162,21 @@ def _give_lightest(state: State, space: Space, chosen: IntArray, position: int) 
 
 
 @compiled
-def run_longest_first(state: State, settings: Settings, columns: Columns, revealing: bool) -> int:
+def run_longest_first(
+    state: State,
+    believed: IntArray | None,
+    settings: Settings,
+    columns: Columns,
+    revealing: bool,
+) -> int:
     """Do as `run_in_turn`, with the oldest requests that have slots, the largest first."""
     for row in range(len(columns.waiting)):
         waiting = reveal(state, revealing)
         if waiting == NONE:
             return row
         if waiting > 0:
-            admit(state, settings, _longest_first(state, settings))
-        advance(state, settings, columns, row)
+            admit(state, believed, settings, _longest_first(state, settings))
+        advance(state, believed, settings, columns, row)
     return len(columns.waiting)
 
 

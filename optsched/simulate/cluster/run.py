@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.simulate.cluster.state import Settings, State
 
-    Kernel = Callable[[State, Settings, states.Columns, bool], int]
+    Kernel = Callable[[State, IntArray | None, Settings, states.Columns, bool], int]
 
 REVEAL = 128  # the paper's revelation target
 LAST_ARRIVAL = 10**8  # steps; every step is run, an empty one too
@@ -71,6 +71,8 @@ def run_cluster(
     # Another source of randomness than that of a workload of the same seed.
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
     state = _state(instance, cluster, routing, gains, rng, options)
+    knows = isinstance(_information(routing), Oracle)
+    believed = None if knows else np.zeros_like(state.loads)
     settings = states.Settings(
         lookahead=lookahead,
         instant=options.dispatch == "instant",
@@ -82,7 +84,7 @@ def run_cluster(
     parts = []
     for steps, revealing in ((options.steps, True), (None, False)):
         if revealing or (options.drain and options.steps is not None):
-            for part in _run(kernel, state, settings, steps, revealing):
+            for part in _run(kernel, state, believed, settings, steps, revealing):
                 parts.append(_summed(cluster, part, options.record_loads))
                 if on_progress is not None:
                     on_progress(int(state.now[0].done), len(instance))
@@ -198,7 +200,6 @@ def _state(
         gains=gains.gains,
         growth=gains.growth,
         loads=loads,
-        believed=loads[:, :0].copy() if isinstance(information, Oracle) else loads.copy(),
         waiting=np.zeros(n if options.reveal is None else min(options.reveal, n), dtype=np.int64),
         lists=records(span, states.LISTS, leaving=states.NONE, telling=states.NONE),
     )
@@ -235,7 +236,12 @@ def _kernel(routing: Routing, cluster: Cluster, settings: Settings) -> tuple[Ker
 
 
 def _run(
-    kernel: Kernel, state: State, settings: Settings, steps: int | None, revealing: bool
+    kernel: Kernel,
+    state: State,
+    believed: IntArray | None,
+    settings: Settings,
+    steps: int | None,
+    revealing: bool,
 ) -> Iterator[states.Columns]:
     """Run part by part, so that memory stays bounded and Ctrl-C is heard."""
     workers = len(state.workers)
@@ -246,7 +252,7 @@ def _run(
         loads, active = np.empty((2, size, workers), dtype=np.int64)
         waiting, seconds = np.empty(size, dtype=np.int64), np.empty(size)
         columns = states.Columns(loads, active, waiting, seconds)
-        ran = kernel(state, settings, columns, revealing)
+        ran = kernel(state, believed, settings, columns, revealing)
         yield states.Columns(loads[:ran], active[:ran], waiting[:ran], seconds[:ran])
         left = left - ran if ran == size else 0
 
@@ -267,7 +273,12 @@ def _summed(cluster: Cluster, columns: states.Columns, keep_loads: bool) -> dict
 
 
 def _run_asking(
-    rule: PythonRouting, state: State, settings: Settings, columns: states.Columns, revealing: bool
+    rule: PythonRouting,
+    state: State,
+    believed: IntArray | None,
+    settings: Settings,
+    columns: states.Columns,
+    revealing: bool,
 ) -> int:
     """Do what `rules.run_in_turn` does, asking a rule of the user's own at every step."""
     for row in range(len(columns.waiting)):
@@ -275,7 +286,7 @@ def _run_asking(
         if count == states.NONE:
             return row
         if count:
-            chosen = _ask(state, settings, rule, count)
+            chosen = _ask(state, believed, settings, rule, count)
             stalled = not state.workers["active"].any() and (chosen < 0).all()
             all_seen = state.now[0].revealed == len(state.requests)
             if stalled and (not revealing or all_seen or count == len(state.waiting)):
@@ -283,18 +294,24 @@ def _run_asking(
                     f"{rule.name} admits nothing at step {state.now[0].step} although all "
                     "workers are empty, and sees nothing more until it does"
                 )
-            states.admit(state, settings, chosen)
-        states.advance(state, settings, columns, row)
+            states.admit(state, believed, settings, chosen)
+        states.advance(state, believed, settings, columns, row)
     return len(columns.waiting)
 
 
-def _ask(state: State, settings: Settings, routing: PythonRouting, count: int) -> IntArray:
+def _ask(
+    state: State,
+    believed: IntArray | None,
+    settings: Settings,
+    routing: PythonRouting,
+    count: int,
+) -> IntArray:
     step, workers = int(state.now[0].step), len(state.workers)
     waiting = state.waiting[:count].copy()
     requests = state.requests[waiting]
     seen = ClusterState(
         step=step,
-        loads=states.seen_loads(state, settings.lookahead),
+        loads=states.seen_loads(state, believed, settings.lookahead),
         free=state.workers["slots"] - state.workers["active"],
         active=state.workers["active"].copy(),
         memory=state.workers["memory"].copy(),

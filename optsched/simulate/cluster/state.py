@@ -3,7 +3,7 @@
 The loads to come are kept as a ring of steps for every worker. Admission adds a request's whole
 profile to it, so that the load of any later step is one number to read: oracle lookahead costs
 nothing more, and drift may be anything. Where a router believes something else than what will
-happen, a second ring holds what it believes.
+happen, a second ring holds what it believes; where there is none, nothing of that is compiled.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class State(NamedTuple):
     gains: IntArray  # of all requests by age, one after another
     growth: IntArray  # (H + 1,), what a new request is believed to gain
     loads: IntArray  # (G, T), ring of steps
-    believed: IntArray  # the same as the router believes; (G, 0) where it knows
     waiting: IntArray  # (R,), oldest first
     lists: Records  # (T,), the first request that leaves at a step, or whose belief changes
 
@@ -96,12 +95,14 @@ def reveal(state: State, revealing: bool) -> int:
 
 
 @compiled
-def seen_loads(state: State, lookahead: int) -> IntArray:
+def seen_loads(state: State, believed: IntArray | None, lookahead: int) -> IntArray:
     """Return the loads of the window as the router sees them before admission, (G, H + 1)."""
     workers, span = state.loads.shape
     now = state.now[0].step % span
     seen = np.empty((workers, lookahead + 1), dtype=np.int64)
-    ring = state.believed if state.believed.shape[1] else state.loads
+    ring = state.loads
+    if believed is not None:
+        ring = believed
     for worker in range(workers):
         place = now
         seen[worker, 0] = state.loads[worker, place]
@@ -134,7 +135,7 @@ def _add_profile(state: State, ring: IntArray, index: int, age: int, end: int, s
 
 
 @compiled
-def _admit(state: State, index: int, place: int) -> None:
+def _admit(state: State, believed: IntArray | None, index: int, place: int) -> None:
     request, worker = state.requests[index], state.workers[place]
     request.start, request.worker = state.now[0].step, place
     worker.active += 1
@@ -142,15 +143,15 @@ def _admit(state: State, index: int, place: int) -> None:
     _add_profile(state, state.loads, index, ZERO, request.output, ONE)
     leaves = state.lists[(request.start + request.output) % len(state.lists)]
     request.next_leaving, leaves.leaving = leaves.leaving, index
-    if state.believed.shape[1]:
+    if believed is not None:
         # Believed to last beyond every window that is looked at while it runs.
         request.lasts = request.output + len(state.growth) - 1
-        _add_profile(state, state.believed, index, ZERO, request.lasts, ONE)
-        _believe(state, index)
+        _add_profile(state, believed, index, ZERO, request.lasts, ONE)
+        _believe(state, believed, index)
 
 
 @compiled
-def _believe(state: State, index: int) -> None:
+def _believe(state: State, believed: IntArray, index: int) -> None:
     """Bring the belief on a request up to its age, and note when it next changes."""
     request = state.requests[index]
     age = state.now[0].step - request.start
@@ -166,16 +167,16 @@ def _believe(state: State, index: int) -> None:
         change = min(request.alarm, request.false_alarm if age < request.false_alarm else NEVER)
     before, request.lasts = request.lasts, lasts
     if lasts < before:
-        _add_profile(state, state.believed, index, max(lasts, age), before, MINUS_ONE)
+        _add_profile(state, believed, index, max(lasts, age), before, MINUS_ONE)
     else:
-        _add_profile(state, state.believed, index, before, lasts, ONE)
+        _add_profile(state, believed, index, before, lasts, ONE)
     if change < request.output:
         changes = state.lists[(request.start + change) % len(state.lists)]
         request.next_telling, changes.telling = changes.telling, index
 
 
 @compiled
-def admit(state: State, settings: Settings, chosen: IntArray) -> None:
+def admit(state: State, believed: IntArray | None, settings: Settings, chosen: IntArray) -> None:
     """Put the chosen requests on their workers, or into their queues; the others stay waiting."""
     now, requests, workers = state.now[0], state.requests, state.workers
     kept = 0
@@ -195,7 +196,7 @@ def admit(state: State, settings: Settings, chosen: IntArray) -> None:
             worker.queue_tokens += requests[index].size
             now.queued += 1
         else:
-            _admit(state, index, place)
+            _admit(state, believed, index, place)
     now.waiting = kept
     if not settings.instant:
         return
@@ -211,11 +212,13 @@ def admit(state: State, settings: Settings, chosen: IntArray) -> None:
             worker.queue_length -= 1
             worker.queue_tokens -= requests[index].size
             now.queued -= 1
-            _admit(state, index, place)
+            _admit(state, believed, index, place)
 
 
 @compiled
-def advance(state: State, settings: Settings, columns: Columns, row: int) -> None:
+def advance(
+    state: State, believed: IntArray | None, settings: Settings, columns: Columns, row: int
+) -> None:
     """Record a step, pass the barrier, and free what has ended."""
     now, requests, workers = state.now[0], state.requests, state.workers
     length = len(state.lists)
@@ -237,8 +240,9 @@ def advance(state: State, settings: Settings, columns: Columns, row: int) -> Non
     else:  # an idle cluster sleeps until the next request arrives
         columns.seconds[row] = state.arrivals[now.revealed] - state.time[0]
         state.time[0] = state.arrivals[now.revealed]
-    if state.believed.shape[1]:
-        state.believed[:, place] = 0
+    if believed is not None:
+        for worker in range(len(workers)):
+            believed[worker, place] = 0
     now.step += 1
     lists = state.lists[now.step % length]
     index, lists.leaving = lists.leaving, NONE
@@ -249,11 +253,12 @@ def advance(state: State, settings: Settings, columns: Columns, row: int) -> Non
         now.done += 1
         now.done_sizes += request.size
         now.done_gains += state.gains[request.first + min(request.output - 1, request.last)]
-        if state.believed.shape[1]:
-            _add_profile(state, state.believed, index, request.output, request.lasts, MINUS_ONE)
+        if believed is not None:
+            _add_profile(state, believed, index, request.output, request.lasts, MINUS_ONE)
         index = request.next_leaving
-    index, lists.telling = lists.telling, NONE
-    while index != NONE:
-        following = requests[index].next_telling
-        _believe(state, index)
-        index = following
+    if believed is not None:
+        index, lists.telling = lists.telling, NONE
+        while index != NONE:
+            following = requests[index].next_telling
+            _believe(state, believed, index)
+            index = following
