@@ -140,7 +140,7 @@ def _fits(
 
 
 @compiled
-def _one_fits(
+def _wait(
     starts: npt.NDArray[Any],
     slots: IntArray,
     line: IntArray,
@@ -149,13 +149,28 @@ def _one_fits(
     running: int,
     clock: int,
     limit: int,
-) -> bool:
-    """Tell whether a waiting request can start at the clock."""
+) -> int:
+    """Return how many steps pass at least until a waiting request can start; 0 if one can now.
+
+    Beside a completion of what runs it has one token less for each step that it starts later.
+    """
+    shortest: int = line.shape[1] + clock
     for slot in range(len(starts)):
-        waits = starts[slot] < 0 and slots[slot, 2] <= clock
-        if waits and _fits(line, at, ends, running, slots[slot, 0], slots[slot, 1], limit):
-            return True
-    return False
+        if starts[slot] >= 0:
+            continue
+        prompt, output = slots[slot, 0], slots[slot, 1]
+        wait = slots[slot, 2] - clock
+        if wait <= 0:
+            last = at + output
+            wait = 1 if line[HELD, last] + prompt + output > limit else 0
+            for index in range(running):
+                end = ends[index]
+                if at < end < last:
+                    wait = max(wait, min(line[HELD, end] + prompt + end - at - limit, end - at))
+            if wait == 0:
+                return 0
+        shortest = min(shortest, wait)
+    return shortest
 
 
 @compiled
@@ -208,7 +223,7 @@ def _settle(
     last = longest
     for index in range(running):
         last = max(last, ends[index])
-    step, place = clock, longest
+    step, place, wait = clock, longest, 0
     while True:
         step += 1
         place += 1
@@ -219,14 +234,20 @@ def _settle(
         line[PEAK, place] = place if line[ENDING, place] else line[PEAK, place - 1]
         if line[HELD, place] == limit:
             full = step
-        if rules & ACTIVE and active(starts, slots, line, place, step, limit):
-            return -1, fixed
+        wait -= 1
+        if wait <= 0 and rules & JUMPS:
+            wait = _wait(starts, slots, line, place, ends, running, step, limit)
+        settled = wait <= 0
+        # Memory is least after completions: in between a look costs more than it saves.
         decided = line[ENDING, place - 1] or place > last
+        worth = settled or decided or step == clock + 1
+        if rules & ACTIVE and worth and active(starts, slots, line, place, step, limit):
+            return -1, fixed
         if rules & TAIL and decided and tail(starts, slots, step, limit):
             return -1, fixed
-        if rules & PENDING and pending(starts, slots, line[HELD], place, step, limit, full):
-            return -1, fixed
-        if not rules & JUMPS or _one_fits(starts, slots, line, place, ends, running, step, limit):
+        if settled:
+            if rules & PENDING and pending(starts, slots, line[HELD], place, step, limit, full):
+                return -1, fixed
             return step, fixed
         if place >= last:
             break

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _WIDTHS = (100, 2000)  # of the first passes; the last one is as wide as memory allows
 _NARROWEST = 64  # nodes that there must be memory for
-_COPIES = 6  # of a node: children just made, in layers to come, the layer at hand and its selection
+_COPIES = 4  # of a node at most: in layers to come, the layer at hand, its selection, its profile
 _SPARE = 4  # times its width a layer to come may hold before its worst nodes are dropped
 _CHILDREN = 2**14  # nodes written down between two looks at the clock
 _CHUNK = 2048  # nodes expanded between two looks at the clock
