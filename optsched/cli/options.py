@@ -78,8 +78,8 @@ INTERVALS = option(
 )
 _RULE = option(
     "--rule R",
-    ["prefix", "skip", "backfill"],
-    "When a request does not fit: prefix (none passes it), skip or backfill.",
+    ["prefix", "skip", "backfill", "window"],
+    "When a request does not fit: prefix (none passes it), skip, backfill or window.",
 )
 KNOWLEDGE = (INTERVALS, _RULE)
 CLOCK = (

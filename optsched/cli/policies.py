@@ -52,9 +52,8 @@ def compare(
     timed = _on_clock(known)
     if timed and schedules is not None:
         raise OptschedError("--schedules is for comparisons in steps; leave --clock out")
-    chosen = compared(
-        None if policies is None else split_names(policies), known["intervals"], known.get("clock")
-    )
+    named = None if policies is None else split_names(policies)
+    chosen = compared(named, known["intervals"], known.get("clock"), known["rule"])
     check_writable(html)
     folder = _folder(schedules)
     comparison: ClockComparison | StepComparison | None = None

@@ -141,22 +141,25 @@ def compare(
     if clock is not None:
         _check(options, _ON_CLOCK, "on a clock")
         _refuse("counts steps", bound=bound)
-        chosen = compared(policies, intervals, clock)
+        chosen = compared(policies, intervals, clock, rule)
         return compare_on_clock(
             instance, get_clock(clock), chosen, on_result=on_result, **known, **options
         )
     _check(options, (), "in steps")
-    chosen = compared(policies, intervals)
+    chosen = compared(policies, intervals, rule=rule)
     return compare_in_steps(instance, chosen, bound=bound, on_result=on_result, **known)
 
 
-def compared(policies: Any, intervals: str | None, clock: Any = None) -> list[Policy]:
+def compared(
+    policies: Any, intervals: str | None, clock: Any = None, rule: Rule = "prefix"
+) -> list[Policy]:
     """Return the policies that are named, or those that are quick and know enough."""
     if policies is not None:
         return get_policies(policies)
-    if clock is not None:
-        return [*get_policies(), *get_policies("mixed")]
-    return get_policies(UNDER_INTERVALS if intervals else None)
+    if intervals and clock is None:
+        return get_policies(UNDER_INTERVALS)
+    basic = [each for each in get_policies() if rule == "prefix" or "+" not in each.name]
+    return basic if clock is None else [*basic, *get_policies("mixed")]
 
 
 def _check(options: dict[str, Any], known: tuple[str, ...], where: str) -> None:

@@ -95,8 +95,9 @@ def run(
         What the policy may know of the outputs, as for `forecast`: "exact", "common:L,U",
         "classes:W", "relative:X" or "column". None: the outputs, for policies that need them.
     rule
-        What happens when a request does not fit: "prefix" (none passes it), "skip" or "backfill",
-        the latter two for policies that know the outputs.
+        What happens when a request does not fit: "prefix" (none passes it), "skip", "backfill" or
+        "window", perhaps with a ratio and a length as in "window:1.4,64"; all but the first for
+        policies that know the outputs.
     seed
         Of all randomness in the policy; the same seed gives the same run.
     patience

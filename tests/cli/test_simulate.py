@@ -7,6 +7,8 @@ import json
 import pandas as pd
 import pytest
 
+from optsched.policies import BASIC
+
 FAMILY = "family:uniform,n=60,seed=3"
 
 
@@ -79,8 +81,10 @@ def test_compare_takes_rules_parameters_and_loops(optsched_command, tmp_path):
     assert content["unfinished"][0]["loop"]["period"] == 5
     code, out, _ = optsched_command("compare", path, "--memory", 10, "--policies", names)
     assert "alpha-greedy:0.2 does not complete all: its run repeats itself" in out
-    code, out, _ = optsched_command("compare", FAMILY, "--rule", "skip", "--json", "-")
-    assert "area+skip" in [entry["policy"] for entry in json.loads(out)["policies"]]
+    for rule in ("skip", "window"):
+        code, out, _ = optsched_command("compare", FAMILY, "--rule", rule, "--json", "-")
+        names = [entry["policy"] for entry in json.loads(out)["policies"]]
+        assert names == [f"{name}+{rule}" for name in BASIC if "+" not in name]
 
 
 @pytest.mark.parametrize(
