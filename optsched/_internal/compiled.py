@@ -7,10 +7,15 @@ references, which took up to twice the time. And a kernel with such arrays has n
 where numba inlines one, it drops writes to them that it holds to be unused.
 
 Compilation takes a tenth of a second per kernel and more, and `benchmarks/cold.py --kernels` says
-where it goes. Costly is what brings in much of numba (a slice assigned from a slice or an array,
-`max`, `sort`, `heapq`, `concatenate`; see `small_kernels`), a kernel that is called with two types
-(an array that is read-only here and not there, or a Python number), and a chain of kernels, each of
-which is optimised again with all that it calls.
+where it goes. Costly is
+
+- what brings in much of numba: a slice assigned from a slice or an array, `max` of an array, `sum`,
+  `cumsum`, `concatenate`, `sort`, `heapq` (see `small_kernels`), and the first `zeros` or `full` of
+  a process; `empty` and a loop, or an array that the caller made, take next to nothing;
+- a kernel that is called with two types: an array that is read-only here and not there, or of
+  another layout, or a Python number (see `ZERO`);
+- a chain of kernels, each of which is optimised again with all that it calls;
+- a tuple of many arrays, which is handed on piece by piece: records take half.
 """
 
 from __future__ import annotations

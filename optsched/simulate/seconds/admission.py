@@ -131,19 +131,28 @@ def _advance(
     """Run until all is done, the log is full, or a batch of those that wait has to be chosen."""
     counters, finishing, now = worker.counters, worker.finishing, log.now
     queue, arrivals = worker.queue, worker.arrivals
-    coming, counts = queue.requests, queue.counts
+    rows, counts = queue.requests, queue.counts
     while log.state[0] < len(log.usage):
         released = counters[_RELEASED]
         while released < len(arrivals) and arrivals[released] <= now[0]:
             if not chosen_outside:
-                coming[released].arrival = counters[_STEP]
+                rows[released].arrival = counters[_STEP]
             released += 1
         counters[_RELEASED] = released
         joined = counts[RELEASED]
-        if counters[_STEP] >= counts[DUE] or (
-            joined < len(coming) and coming[joined].arrival < NEVER
-        ):
-            _admit(worker, ratio, length)
+        if counters[_STEP] >= counts[DUE] or (joined < len(rows) and rows[joined].arrival < NEVER):
+            step = counters[_STEP]
+            usage, window = worker.usage, worker.window
+            admit_window(queue, worker.memory, ratio, length, step, step + 1, usage, window)
+            for index in range(counts[STARTED]):
+                request = rows[rows[index].started]
+                finishing[(step + request.output) % len(finishing)] += 1
+                counters[_ADMITTED] += 1
+                counters[_ACTIVE] += 1
+                # Without a prompt its first token is as good as a decode.
+                counters[_ENTERED] += request.prompt > 0
+                counters[_PREFILL] += request.prompt
+                counters[_SQUARES] += request.prompt * request.prompt
         if chosen_outside and counts[BEGIN] == counts[END] and counters[_ADMITTED] < released:
             return _CHOOSE
         if counters[_ACTIVE] == 0:  # then none waits either: every request fits alone
@@ -165,29 +174,3 @@ def _advance(
         counters[_ACTIVE] -= finishing[slot]
         finishing[slot] = 0
     return _FULL
-
-
-@compiled
-def _admit(worker: Worker, ratio: float, length: int) -> None:
-    counters, queue, finishing = worker.counters, worker.queue, worker.finishing
-    requests = queue.requests
-    step = counters[_STEP]
-    admit_window(
-        queue,
-        worker.memory,
-        ratio,
-        length,
-        step,
-        step + 1,
-        worker.usage,
-        worker.window,
-    )
-    for index in range(queue.counts[STARTED]):
-        request = requests[requests[index].started]
-        prompt = request.prompt
-        finishing[(step + request.output) % len(finishing)] += 1
-        counters[_ADMITTED] += 1
-        counters[_ACTIVE] += 1
-        counters[_ENTERED] += prompt > 0  # else its first token is as good as a decode
-        counters[_PREFILL] += prompt
-        counters[_SQUARES] += prompt * prompt
