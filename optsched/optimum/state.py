@@ -89,8 +89,10 @@ class State:
     @property
     def beamed(self) -> bool:
         """Whether a beam is worth its time."""
+        tuning, arrivals = self.tuning, self.instance.arrivals.any()
+        most = tuning.beam_most if arrivals else tuning.beam_offline
         suits = self.plain and self.method in ("auto", "search")
-        return suits and self.tuning.beam_least <= len(self.instance) <= self.tuning.beam_most
+        return suits and tuning.beam_least <= len(self.instance) <= most
 
     @property
     def weights(self) -> FloatArray:

@@ -333,3 +333,34 @@ def test_it_starts_from_the_best_of_policies_and_of_window_lists():
     assert first <= min(run(instance, policy).total_latency for policy in BASIC)
     short = PriorityPolicy("short", "", lambda i: i.areas * i.outputs**0.5)
     assert first <= run(instance, short, rule="window:1.4").total_latency
+
+
+@pytest.mark.parametrize("load", [None, 1.1])
+def test_a_beam_starts_large_requests_from_150_on(load):
+    instance = family("chat-and-summaries", n=150, seed=0, load=load)
+    weights = np.random.default_rng(0).integers(1, 5, 150)
+    stages, stop = [], threading.Event()
+
+    def watch(progress):
+        stages.append(progress.solver)
+        if progress.solver == "beam":
+            stop.set()
+
+    found = solve(
+        instance.replace(weights=weights),
+        time_limit=10,
+        objective="weighted-latency",
+        params=SolveParams(on_progress=watch, stop=stop),
+    )
+    assert "beam" in stages
+    assert found.answer.check() == []
+    assert found.bound <= found.objective == found.answer.weighted_latency
+    costs = [cost for _, cost, _ in found.history]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_fewer_requests_go_without_a_beam():
+    tuning = replace(SolveParams().tuning, beam_least=61)
+    instance = family("chat-and-summaries", n=60, seed=0)
+    found = solve(instance, time_limit=0.5, method="search", params=SolveParams(tuning=tuning))
+    assert not any("beam:" in step for step in found.steps)

@@ -75,7 +75,7 @@ def start_large(state: State, seed: int) -> None:
             share=share,
             seed=seed + STRIDE * turn,
             threads=state.params.threads,
-            deadline=state.until(1.5 * work / WORK_PER_SECOND),
+            deadline=state.until(2 * work / WORK_PER_SECOND),
             on_progress=lambda cost: state.report("beam", min(cost, state.cost), state.lowest),
             stop=state.stop,
         )

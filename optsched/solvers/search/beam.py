@@ -69,6 +69,7 @@ _ROOM = 0.5  # share of the memory that requests may take that start as they arr
 _MEMORY, _MEMORY_AGAIN = (0.02, 0.045, 0.0), (0.0, 0.015, -0.015)
 _QUANTILES, _QUANTILES_ARRIVALS = (0.75, 0.55, 0.65), (0.7, 0.55, 0.75)
 _STARTS, _STARTS_ARRIVALS = (0.2, 0.1, 0.15), (0.7, 1.0, 0.4)
+_MANY_OFFLINE = 2_500  # requests from which slices hold fewer of more that wait
 _NEAR = 0.007  # by which shares differ from seed to seed
 _NARROW, _WIDE = 10, 20  # widths of the first runs
 _WIDER = 3  # times the width of the runs before, for a third as many
@@ -134,7 +135,7 @@ def start_by_beam(
     shares = [runs.usage() + each for each in _MEMORY]
     if share is not None:
         shares = [share + each for each in _MEMORY_AGAIN]
-    settings = _settings(shares, bool(start.instance.arrivals.any()), seed)
+    settings = _settings(start.instance, shares, seed)
     # The first run says what others will take; all rounds of them take about as much.
     runs.follow(settings[:1], _NARROW)
     least, unit = work - runs.left, max(runs.done, 1.0) / _NARROW
@@ -157,10 +158,12 @@ def start_by_beam(
     return Beamed(runs.best, least, best[0].share if best else share)
 
 
-def _settings(shares: list[float], arrivals: bool, seed: int) -> list[Setting]:
+def _settings(instance: Instance, shares: list[float], seed: int) -> list[Setting]:
     """Return settings in an order in which neighbours differ in everything."""
-    quantiles = _QUANTILES_ARRIVALS if arrivals else _QUANTILES
-    starts = _STARTS_ARRIVALS if arrivals else _STARTS
+    quantiles, starts = _QUANTILES_ARRIVALS, _STARTS_ARRIVALS
+    if not instance.arrivals.any():
+        quantiles, shorter = _QUANTILES, min(1.0, _MANY_OFFLINE / len(instance))
+        starts = (_STARTS[0] * shorter, _STARTS[1] * shorter, _STARTS[2] * shorter)
     turns = [(one, (one + turn) % 3, (one + 2 * turn) % 3) for turn in range(3) for one in range(3)]
     settings = [Setting(shares[i], quantiles[j], starts[k]) for i, j, k in turns]
     if seed:
@@ -393,23 +396,25 @@ class Beam:
         self.active = Active(np.empty(count, dtype=np.int64), np.empty(count), np.arange(count))
         self.log = Log(*(np.empty(64 * width * MAX_STARTS, dtype=np.int64) for _ in range(3)))
         self.counts = np.array([0, count, 0, 1, 0, 0])
-        self._width, self._corners = width, self._tabulate()
+        self._width = width
+        chunks = -(-(len(self.large.begins) - 1) // self._rows)
+        self._corners = np.empty((chunks, count))  # least costs from the end of each chunk on
 
-    def _tabulate(self) -> FloatArray:
-        """Return the least costs of starts from the end of each chunk of slices on."""
+    def prepare(self, watch: Watch) -> None:
+        """Find the least costs of starts from the end of each chunk of slices on."""
         large = self.large
-        chunks = -(-(len(large.begins) - 1) // self._rows)
-        corners = np.empty((chunks, len(large.prompts)))
         begun = np.maximum(large.begins[-1], large.arrivals)
         best = large.weights * (begun + large.outputs - large.arrivals)
-        for chunk in range(chunks - 1, -1, -1):
-            corners[chunk] = best
+        for chunk in range(len(self._corners) - 1, -1, -1):
+            if watch.over:
+                break
+            self._corners[chunk] = best
             tabulate(large, chunk, best)
-        return corners
 
     def follow(self, watch: Watch, most: float) -> tuple[IntArray | None, float]:
         """Go to the end; return the starts of large requests, if there was time, and the work."""
-        counts, work = self.counts, 0.0
+        self.prepare(watch)
+        counts, work = self.counts, float(self._rows * self._corners.size)
         while not counts[5]:
             work += self.load_chunk()
             until = (int(counts[2]) // self._rows + 1) * self._rows

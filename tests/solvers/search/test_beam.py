@@ -79,6 +79,7 @@ def test_nodes_are_judged_by_regrets_and_idle_memory(instance, data):
         last = int(beam.large.begins[-1]) + 1
         costs = [_cost(instance, weights, prices, request, k) for k in range(last)]
         least[request] = [min(costs[k:]) for k in range(last)]
+    beam.prepare(Watch())
     rows = len(beam.large.later) - 1
     for row in range(1, len(beam.large.begins) - 1):
         if beam.counts[5]:  # the cheapest node has started everything
