@@ -49,7 +49,7 @@ class Tuning:
     beam_least: int = 150  # requests from which a beam gains on what the search finds
     beam_most: int = 30_000  # and up to which it does, with arrivals
     beam_offline: int = 6_000  # and offline
-    beam_turns: int = 9  # of a beam and a search, each on a share of what is left
+    beam_turns: int = 4  # of a beam and a search, while they gain, each on a share of what is left
     between: float = 0.15
     before_beam: float = 0.05  # share of each stage that a beam makes up for
     # Each takes several times as long as the one before: little is lost where it is not enough.

@@ -83,6 +83,8 @@ def start_large(state: State, seed: int) -> None:
         state.offer(found.schedule)
         state.note(f"beam: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
         search_schedules(state, seed + STRIDE * turn, tuning.between, start=found.schedule)
+        if state.cost >= before:
+            return
 
 
 def search_schedules(

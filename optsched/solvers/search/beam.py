@@ -72,6 +72,7 @@ _STARTS, _STARTS_ARRIVALS = (0.2, 0.1, 0.15), (0.7, 1.0, 0.4)
 _MANY_OFFLINE = 2_500  # requests from which slices hold fewer of more that wait
 _NEAR = 0.007  # by which shares differ from seed to seed
 _NARROW, _WIDE = 10, 20  # widths of the first runs
+_HOPELESS = 1.05  # times the cost of the start, beyond which more width does not help
 _WIDER = 3  # times the width of the runs before, for a third as many
 
 
@@ -148,7 +149,7 @@ def start_by_beam(
         width = _NARROW
         number = min(number, 1 + max(0, int(runs.left / unit / (rounds * width))))
         runs.follow(settings[1:number], width)
-    while number > 1 and runs.left > 0:
+    while number > 1 and runs.left > 0 and runs.hopeful:
         number = max(1, number // _WIDER)
         before, width = width, min(_WIDER * width, int(runs.left / unit / number))
         if width <= before:
@@ -206,6 +207,11 @@ class _Runs:
         prices = np.array(self._certificate.prices)[: len(held)]
         all_there_is = float(prices.sum()) * self._start.instance.memory
         return float(prices @ held[: len(prices)]) / all_there_is if all_there_is else 1.0
+
+    @property
+    def hopeful(self) -> bool:
+        """Whether the best run comes near the start at least."""
+        return self._least <= _HOPELESS * float(self._weights @ self._start.latencies)
 
     def ranked(self) -> list[Setting]:
         """Return the settings of runs that got to the end, the best first."""
