@@ -33,18 +33,17 @@ from optsched.solvers.bounds.bound import bound
 from optsched.solvers.bounds.coarse import coarse_prices, smoothed
 from optsched.solvers.bounds.lagrangian import weights_of
 from optsched.solvers.search.annealing import MAX_STEPS
+from optsched.solvers.search.beam_costs import Large, tabulate
 from optsched.solvers.search.beam_kernels import (
     BLOCK,
     CHILDREN,
     MAX_STARTS,
     Active,
     Children,
-    Large,
     Log,
     Nodes,
     add_chosen,
     sweep,
-    tabulate,
 )
 
 if TYPE_CHECKING:
