@@ -43,7 +43,8 @@ class BatchContent(NamedTuple):
         Tokens that the decoding requests hold in the KV cache before the batch: prompt and the
         tokens made so far. Prompts prefilled in the batch do not count.
     squared_prompts
-        Sum of the squares of the prompts (or chunks) that are prefilled.
+        Sum of the squares of the prompts that are prefilled; of a prompt in chunks, the square of
+        what is prefilled after the chunk less that before it, so that chunks add up to the prompt.
     held_tokens
         Tokens that all requests of the batch hold in the KV cache when it ends, the tokens made in
         it included. Requests that sit out the batch do not count.

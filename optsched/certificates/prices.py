@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.certificates.on_clock import ClockCertificate
     from optsched.instance import Instance
 
 _CHUNK = 8192
@@ -133,8 +134,10 @@ class Certificate:
         return cls(**fields, objective=content.get("objective", "total-latency"))
 
 
-def read_certificate(source: str | Path) -> Certificate | ConfigurationCertificate:
-    """Read a certificate of either kind; the file says which it is.
+def read_certificate(
+    source: str | Path,
+) -> Certificate | ConfigurationCertificate | ClockCertificate:
+    """Read a certificate of any kind; the file says which it is.
 
     Parameters
     ----------
@@ -143,7 +146,7 @@ def read_certificate(source: str | Path) -> Certificate | ConfigurationCertifica
 
     Returns
     -------
-    Certificate or ConfigurationCertificate
+    Certificate, ConfigurationCertificate or ClockCertificate
         What was written by `to_json`; the value is a claim until it is verified.
 
     Raises
@@ -158,14 +161,19 @@ def read_certificate(source: str | Path) -> Certificate | ConfigurationCertifica
     >>> read_certificate(proof.to_json()) == proof
     True
     """
-    from optsched.certificates.configurations import FORMAT, ConfigurationCertificate
+    from optsched.certificates import configurations, on_clock
 
     content, _ = read_object(source, CertificateError, "prices")
-    kind = ConfigurationCertificate if content.get("format") == FORMAT else Certificate
-    return kind.from_json(source)
+    if content.get("format") == configurations.FORMAT:
+        return configurations.ConfigurationCertificate.from_json(source)
+    if content.get("format") == on_clock.FORMAT:
+        return on_clock.ClockCertificate.from_json(source)
+    return Certificate.from_json(source)
 
 
-def verify(certificate: Certificate | ConfigurationCertificate, instance: Instance) -> Fraction:
+def verify(
+    certificate: Certificate | ConfigurationCertificate | ClockCertificate, instance: Instance
+) -> Fraction:
     """Find the bound on the total or weighted latency that a certificate proves.
 
     The value that the certificate claims is not looked at.
@@ -173,14 +181,16 @@ def verify(certificate: Certificate | ConfigurationCertificate, instance: Instan
     Parameters
     ----------
     certificate
-        The prices, or prices and sizes (`optsched.certificates.configurations`).
+        The prices, prices and sizes (`optsched.certificates.configurations`), or what proves a
+        bound on a clock (`optsched.certificates.on_clock`).
     instance
         The instance it was made for.
 
     Returns
     -------
     Fraction
-        A lower bound on the objective of every feasible schedule, exact.
+        A lower bound on the objective of every feasible schedule, exact; in steps, or in the unit
+        of the certificate's clock.
 
     Raises
     ------
@@ -195,9 +205,15 @@ def verify(certificate: Certificate | ConfigurationCertificate, instance: Instan
     Fraction(2, 1)
     """
     if not isinstance(certificate, Certificate):
-        from optsched.certificates.configurations import verify_configuration
+        from optsched.certificates.configurations import (
+            ConfigurationCertificate,
+            verify_configuration,
+        )
+        from optsched.certificates.on_clock import verify_on_clock
 
-        return verify_configuration(certificate, instance)
+        if isinstance(certificate, ConfigurationCertificate):
+            return verify_configuration(certificate, instance)
+        return verify_on_clock(certificate, instance)
     check_fingerprint(certificate.fingerprint, instance)
     denominator, horizon = certificate.denominator, len(certificate.prices)
     spent = sum(certificate.prices)

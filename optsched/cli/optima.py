@@ -13,11 +13,14 @@ import optsched
 from optsched._internal.numbers import at_least, proven
 from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable
 from optsched.cli.options import HTML, TRACE, command, option, path
+from optsched.clock import get_clock
+from optsched.clock_work import load_on_clock
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.optimum.result import Optimum
+    from optsched.solvers.bounds.bound import Bound, ClockBound
 
 OBJECTIVES = "total-latency, weighted-latency or makespan."
 
@@ -143,28 +146,52 @@ def _conflict(
         ["auto", "closed-form", "lagrangian"],
         "How to find it: closed-form, lagrangian, or the better of both (auto).",
     ),
+    option("--clock C", str, "Bound in seconds on this clock, for all ways to form batches."),
     path("--certificate", "Write the proof, in exact integers."),
-    runs=("bound trace.csv --memory 16492 --certificate proof.json",),
+    runs=(
+        "bound trace.csv --memory 16492 --certificate proof.json",
+        "bound trace.csv --memory 16492 --clock llama-2-70b-2xa100",
+    ),
 )
 def bound(
-    instance: Instance, output: Output, method: Any, certificate: str | None, seed: int
+    instance: Instance,
+    output: Output,
+    method: Any,
+    clock: str | None,
+    certificate: str | None,
+    seed: int,
 ) -> int:
     """Prove a lower bound on the total latency of any schedule."""
-    if certificate is not None:
-        check_writable(certificate)
+    check_writable(certificate)
+    if certificate is not None and clock is None:
         if method == "closed-form":
             raise OptschedError("the closed form has no certificate; use --method lagrangian")
         method = "lagrangian"
+    found: Bound | ClockBound
     with output.progress("finding a lower bound"):
-        found = optsched.bound(instance, method)
+        if clock is None:
+            found = optsched.bound(instance, method)
+        else:
+            found = optsched.bound(instance, method, clock=clock)
     if certificate is not None and found.certificate is not None:
         found.certificate.to_json(certificate)
+    where, unit, content = f"of {instance.name}", "steps", {}
+    if clock is not None:
+        where, unit = f"{where} on the clock {clock}", get_clock(clock).unit
+        load = load_on_clock(instance, get_clock(clock))
+        assert load is not None
+        output.say(f"load {load}")
+        from optsched.solvers.bounds.bound import round_down
+
+        mean = round_down(Fraction(found.value) / len(instance))
+        content = {"mean_latency": mean, "load": load.load if load.span else None}
     output.say(
-        f"no schedule of {instance.name} has a total latency below {at_least(found.value)} steps "
+        f"no schedule {where} has a total latency below {at_least(found.value)} {unit} "
         f"({at_least(Fraction(found.value) / len(instance))} per request; {found.method}, "
         f"{found.seconds:.3f} s)"
     )
-    output.result({name: getattr(found, name) for name in ("value", "method", "seconds")})
+    shown = {name: getattr(found, name) for name in ("value", "method", "seconds")}
+    output.result(shown | content)
     return DONE
 
 
@@ -193,19 +220,30 @@ def check(instance: Instance, output: Output, schedule: str, seed: int) -> int:
 @command(
     TRACE,
     click.Argument(["certificate"]),
+    option("--clock C", str, "The clock that the bound is for; its times are in seconds."),
     runs=(
         "bound trace.csv --memory 16492 --certificate proof.json",
         "check-certificate trace.csv proof.json --memory 16492",
     ),
 )
-def check_certificate(instance: Instance, output: Output, certificate: str, seed: int) -> int:
+def check_certificate(
+    instance: Instance, output: Output, certificate: str, clock: str | None, seed: int
+) -> int:
     """Check the certificate of a bound in exact integers."""
     claimed = optsched.read_certificate(Path(certificate))
+    numbers = getattr(claimed, "clock", None)
+    named = None if clock is None else get_clock(clock).coefficients
+    if (numbers is None) != (clock is None):
+        what = "steps; leave --clock out" if numbers is None else "a clock; name it with --clock"
+        raise OptschedError(f"{certificate} proves a bound in {what}".replace("in a", "on a"))
+    if clock is not None and (named is None or named.tolist() != list(numbers or ())):
+        raise OptschedError(f"{certificate} is for another clock than {clock}")
     with output.progress("verifying the certificate", kernels=False):
         value = optsched.verify(claimed, instance)
     valid = value >= claimed.value
     shown = proven(value, decimals=3)
-    output.say(f"the prices prove that no schedule has a total latency below {shown}")
+    unit = getattr(claimed, "unit", "steps")
+    output.say(f"the certificate proves that no schedule has a total latency below {shown} {unit}")
     if not valid:
         output.say(f"but the certificate claims {proven(claimed.value, up=True, decimals=3)}")
     output.result({"valid": valid, "value": float(value), "claimed": float(claimed.value)})

@@ -58,20 +58,24 @@ def compare(
     folder = _folder(schedules)
     comparison: ClockComparison | StepComparison | None = None
     with output.progress() as update, Finished(len(chosen), "policies", update) as done:
-        if not timed:
-            known["bound"] = optsched.bound(instance, "closed-form")
+        known["bound"] = _bound(instance, "closed-form", known)
         comparison = optsched.compare(instance, chosen, on_result=done.add, **known)
-        if isinstance(comparison, StepComparison):
+        if comparison.bound is not None:
             update("finding a lower bound")
-            comparison = dataclasses.replace(comparison, bound=optsched.bound(instance))
+            comparison = dataclasses.replace(comparison, bound=_bound(instance, "auto", known))
     if done.code == INTERRUPTED:
-        bound = "" if timed else "; the bound is that in closed form"
-        output.note(f"interrupted after {done}{bound}")
+        output.note(f"interrupted after {done}; the bound is that in closed form")
     if comparison is None:
         runs, times = tuple(done.results), tuple(done.seconds)
         comparison = (
             ClockComparison(
-                instance, runs[0].clock, runs, times, known["warm_up"], known["intervals"]
+                instance,
+                runs[0].clock,
+                runs,
+                times,
+                known["warm_up"],
+                known["intervals"],
+                known["bound"],
             )
             if timed
             else StepComparison(instance, known["bound"], runs, times, (), known["intervals"])
@@ -95,6 +99,12 @@ def _on_clock(options: dict[str, Any]) -> bool:
         raise OptschedError("--until and --warm-up are times on a clock; add --clock")
     del options["clock"]
     return False
+
+
+def _bound(instance: Instance, method: Any, options: dict[str, Any]) -> Any:
+    """Bound what policies reach, in steps or on a clock."""
+    clock = options.get("clock")
+    return optsched.bound(instance, method, **({} if clock is None else {"clock": clock}))
 
 
 def _folder(name: str | None) -> Path | None:

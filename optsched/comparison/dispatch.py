@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from optsched.execution import Execution
     from optsched.policies import Policy, Rule
     from optsched.simulate.seconds.execution import ClockedRun
-    from optsched.solvers.bounds.bound import Bound
+    from optsched.solvers.bounds.bound import Bound, ClockBound
 
 _ON_CLOCK = ("until", "warm_up")
 _ON_CLUSTER = ("warm_up", *ClusterOptions._fields)
@@ -48,6 +48,7 @@ def compare(
     intervals: str | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
+    bound: ClockBound | None = None,
     on_result: Callable[[ClockedRun, float], None] | None = None,
     **options: Any,
 ) -> ClockComparison: ...
@@ -70,11 +71,11 @@ def compare(
     intervals: str | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
-    bound: Bound | None = None,
+    bound: Any = None,
     on_result: Callable[[Any, float], None] | None = None,
     **options: Any,
 ) -> StepComparison | ClockComparison | ClusterComparison:
-    """Run policies on the same requests and compare them; in steps also with a proven bound.
+    """Run policies on the same requests, and compare them with each other and a proven bound.
 
     Parameters
     ----------
@@ -83,11 +84,12 @@ def compare(
     policies
         A name, a policy object, a function (as for `run`), or a list of them. None: the basic
         ones, which take milliseconds; under intervals those that need no outputs; on a clock
-        "mixed" beside the basic ones; on a cluster "fcfs", "jsq", "lpt" and "bf-io".
+        "work" and "mixed" beside the basic ones; on a cluster "fcfs", "jsq", "lpt" and "bf-io".
     clock, cluster, intervals, rule, seed
         As for `run`.
     bound
-        In steps: a bound that was found before; None finds one.
+        In steps or on a clock: a bound that was found before; None finds one, but for clocks that
+        are functions.
     on_result
         Called with each run that completes, and the seconds it took, as soon as it is there.
     **options
@@ -140,10 +142,9 @@ def compare(
     known: dict[str, Any] = {"intervals": intervals, "rule": rule, "seed": seed}
     if clock is not None:
         _check(options, _ON_CLOCK, "on a clock")
-        _refuse("counts steps", bound=bound)
         chosen = compared(policies, intervals, clock, rule)
         return compare_on_clock(
-            instance, get_clock(clock), chosen, on_result=on_result, **known, **options
+            instance, get_clock(clock), chosen, bound=bound, on_result=on_result, **known, **options
         )
     _check(options, (), "in steps")
     chosen = compared(policies, intervals, rule=rule)
@@ -159,7 +160,7 @@ def compared(
     if intervals and clock is None:
         return get_policies(UNDER_INTERVALS)
     basic = [each for each in get_policies() if rule == "prefix" or "+" not in each.name]
-    return basic if clock is None else [*basic, *get_policies("mixed")]
+    return basic if clock is None else [*basic, *get_policies(["work", "mixed"])]
 
 
 def _check(options: dict[str, Any], known: tuple[str, ...], where: str) -> None:

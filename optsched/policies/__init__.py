@@ -18,7 +18,7 @@ from optsched.policies.base import (
 )
 from optsched.policies.decision import DecisionPolicy, State
 from optsched.policies.overflow import OVERFLOW, OverflowPolicy
-from optsched.policies.priorities import PRIORITIES
+from optsched.policies.priorities import PRIORITIES, WORK
 from optsched.policies.robust import ROBUST, IntervalPolicy
 from optsched.policies.rolling import ROLLING, RollingPolicy
 from optsched.policies.serving import ENGINES, EnginePolicy
@@ -65,6 +65,7 @@ POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
         *_PLAIN.values(),
+        WORK,
         *SELECTED,
         *SORTED_LP,
         *ROBUST,

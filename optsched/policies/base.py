@@ -18,6 +18,7 @@ import numpy as np
 
 from optsched._internal.compiled import compiled
 from optsched.admission import NEVER, WINDOW_LENGTH, WINDOW_RATIO
+from optsched.clock import UNIT
 from optsched.errors import PolicyError, nearest
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, IntArray
+    from optsched.clock import Clock
     from optsched.instance import Instance
 
 #: What happens when a waiting request does not fit: none after it is tried at this step, the
@@ -107,13 +109,15 @@ class PriorityPolicy(Policy):
     source: str = ""
     needs: ClassVar[Needs] = Needs("order", "outputs", rules=True)
 
-    def order(self, instance: Instance) -> IntArray:
+    def order(self, instance: Instance, clock: Clock = UNIT) -> IntArray:
         """Return all request indices, most urgent first.
 
         Parameters
         ----------
         instance
             The requests.
+        clock
+            How long batches take, where the order depends on it.
 
         Returns
         -------
@@ -125,7 +129,7 @@ class PriorityPolicy(Policy):
         PolicyError
             If the key is not one number per request.
         """
-        key = np.asarray(self.key(instance))
+        key = np.asarray(self.keys(instance, clock))
         if key.shape != (len(instance),) or not np.issubdtype(key.dtype, np.number):
             raise PolicyError(
                 f"policy {self.name!r}: the key has shape {key.shape} and type {key.dtype}, but "
@@ -135,6 +139,10 @@ class PriorityPolicy(Policy):
             request = instance.label(int(np.argmax(unordered)))
             raise PolicyError(f"policy {self.name!r}: the key of request {request} is not a number")
         return np.argsort(key, kind="stable").astype(np.int64)
+
+    def keys(self, instance: Instance, clock: Clock) -> npt.NDArray[np.number]:
+        """Return one number per request; smaller is more urgent."""
+        return self.key(instance)
 
 
 class BatchSelector(Protocol):

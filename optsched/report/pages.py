@@ -17,6 +17,7 @@ import numpy as np
 
 from optsched._internal.numbers import at_least, percent, proven
 from optsched._version import __version__
+from optsched.clock_work import load_on_clock
 from optsched.cluster.results import ClusterRun
 from optsched.errors import OptschedError
 from optsched.report import runs, schedules, tables
@@ -24,7 +25,6 @@ from optsched.report.curves import MAX_STACKED, growing_bars
 from optsched.report.interactive import Figure, plot_of, short
 from optsched.report.regrets import plot_regret, plot_regret_ratio
 from optsched.report.style import step_unit
-from optsched.workloads.clock_load import load_on_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

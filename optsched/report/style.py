@@ -63,6 +63,7 @@ class LineStyle:
 _KNOWN = {
     "area": LineStyle(BLUE, (), "o"),
     "area+window": LineStyle(WINE, (12, 3), "h"),
+    "work": LineStyle(WINE, (2, 3), "*"),
     "sorted-f": LineStyle(PURPLE, (7, 2), "s"),
     "mc-sf-total": LineStyle(GREEN, (7, 2, 1.5, 2), "^"),
     "mc-sf": LineStyle(ORANGE, (3.5, 1.5), "D"),

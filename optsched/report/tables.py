@@ -88,6 +88,7 @@ _STEPS: _Columns = (
 _WHERE_ANY = {"preemptions", "unfinished"}  # shown where some policy has some
 _CLOCK: _Columns = (
     ("mean", "mean_latency", "{:,.4g}".format),
+    ("gap", "gap", percent),
     ("p50", "p50_latency", "{:,.4g}".format),
     ("p99", "p99_latency", "{:,.4g}".format),
     ("TTFT", "mean_ttft", "{:,.4g}".format),
@@ -169,14 +170,21 @@ def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table
 
 def clock_table(comparison: ClockComparison) -> Table:
     """Return a row per policy on a clock."""
-    unit = comparison.clock.unit
-    titles, _, rows = _policies(comparison, _CLOCK)
+    unit, bound = comparison.clock.unit, comparison.bound
+    titles, keys, rows = _policies(comparison, _CLOCK, () if bound else ("gap",))
+    footer: list[str] = []
+    proof = ""
+    if bound is not None:
+        mean = Fraction(bound.value) / len(comparison.instance)
+        footer = ["proven bound", *(proven(mean) if key == "mean_latency" else "" for key in keys)]
+        proof = f"; gap = (mean - bound) / mean, of latency alone; bound: {bound.method}"
     return Table(
         [title.format(unit=unit.removesuffix("s") or "s") for title in titles],
         rows,
-        f"latency, TTFT and TPOT in {unit} on the clock {comparison.clock.name}; run time: to "
-        f"simulate{_remarks(comparison)}",
-        width=120,
+        f"latency, TTFT and TPOT in {unit} on the clock {comparison.clock.name}{proof}; run time: "
+        f"to simulate{_remarks(comparison)}",
+        footer,
+        width=130,
     )
 
 

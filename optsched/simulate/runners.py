@@ -168,7 +168,7 @@ def of_attempts(task: Task, attempts: Attempts) -> ClockedRun:
 def order_on_clock(task: Task) -> ClockedRun:
     """Run an order of requests under its rule."""
     _check_rule(task, "prefix", "skip", "window")
-    return _admitted(task, task.policy.order(task.instance))
+    return _admitted(task, task.policy.order(task.instance, task.clock))
 
 
 def batches_on_clock(task: Task) -> ClockedRun:

@@ -10,11 +10,11 @@ import numpy as np
 
 from optsched._internal.views import draw
 from optsched.clock import BatchContent
-from optsched.errors import InstanceError, PolicyError
+from optsched.clock_work import arrival_times, load_on_clock
+from optsched.errors import PolicyError
 from optsched.execution import Run, write_log
 from optsched.schedule import Violation
 from optsched.simulate.seconds.batches import Requests
-from optsched.workloads.clock_load import load_on_clock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -406,18 +406,6 @@ class ClockedRun(Run):
 def _late(run: ClockedRun, deadlines: FloatArray) -> int:
     """Count the requests that are not complete in time."""
     return len(deadlines) - int((run.completions <= deadlines).sum())
-
-
-def arrival_times(instance: Instance, clock: Clock) -> FloatArray:
-    """Return the arrivals in the unit of a clock: steps on the unit clock, else seconds."""
-    if clock.unit == "steps" or not instance.arrivals.any():
-        return instance.arrivals.astype(np.float64)
-    if instance.seconds_per_step is None:
-        raise InstanceError(
-            f"arrivals count steps, but the clock {clock.name} needs seconds; give arrivals in "
-            "seconds (arrival_s), or say how long a step is (seconds_per_step)"
-        )
-    return instance.arrivals.astype(np.float64) * instance.seconds_per_step
 
 
 def requests_of(instance: Instance, clock: Clock) -> Requests:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.clock import BatchContent
+from optsched.clock_work import arrival_times
 from optsched.errors import PolicyError
 from optsched.policies.decision import State
 from optsched.simulate.seconds.batches import new_log
-from optsched.simulate.seconds.execution import arrival_times
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray

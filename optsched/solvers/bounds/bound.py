@@ -6,21 +6,28 @@ of the true problem, give a bound that is at least as good up to rounding, and a
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from optsched._internal.aside import interruptible
+from optsched.certificates.on_clock import ClockCertificate
+from optsched.clock import LinearClock, get_clock
 from optsched.errors import OptschedError, nearest
 from optsched.solvers.bounds.lagrangian import Objective, certify, kinds_of, weights_of
+from optsched.solvers.bounds.on_clock import machine_bound
 from optsched.solvers.bounds.relaxation import closed_form, dual_prices, relax
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from optsched.certificates.prices import Certificate
+    from optsched.clock import Clock
     from optsched.instance import Instance
 
 OBJECTIVES: tuple[Objective, ...] = ("total-latency", "weighted-latency", "makespan")
@@ -29,6 +36,7 @@ BOUND_METHODS: tuple[BoundMethod, ...] = ("auto", "closed-form", "lagrangian")
 
 _MAX_PRICES = 20_000_000
 _MAX_SEARCH = 5e8  # requests times the root of the steps: what the search for starts takes
+_MAX_PRICED = 5_000  # requests up to which a bound on a clock has prices unless they are asked for
 _LONG = 20_000  # requests from which on a kernel may take a second
 
 
@@ -49,6 +57,8 @@ class Bound:
         evaluated with an allowance for rounding.
     interrupted
         Whether Ctrl-C ended its improvement.
+    clock
+        The clock that it holds on; None where every batch takes one step.
     """
 
     value: float
@@ -58,10 +68,56 @@ class Bound:
     interrupted: bool = False
 
 
+@dataclass(frozen=True)
+class ClockBound:
+    """A proven lower bound on what any policy reaches on a clock.
+
+    Attributes
+    ----------
+    value
+        The bound in the unit of the clock, rounded towards minus infinity.
+    method
+        How it was found: "closed-form" or "lagrangian".
+    seconds
+        Time it took.
+    certificate
+        The proof.
+    clock
+        The clock that it holds on.
+    """
+
+    value: float
+    method: str
+    seconds: float
+    certificate: ClockCertificate
+    clock: LinearClock
+
+
+@overload
 def bound(
     instance: Instance, method: BoundMethod = "auto", objective: Objective = "total-latency"
-) -> Bound:
-    """Bound the total latency of every feasible schedule from below, or another objective.
+) -> Bound: ...
+@overload
+def bound(
+    instance: Instance,
+    method: BoundMethod = "auto",
+    objective: Objective = "total-latency",
+    *,
+    clock: str | Clock,
+    workers: int = 1,
+) -> ClockBound: ...
+def bound(
+    instance: Instance,
+    method: BoundMethod = "auto",
+    objective: Objective = "total-latency",
+    *,
+    clock: str | Clock | None = None,
+    workers: int = 1,
+) -> Bound | ClockBound:
+    r"""Bound the total latency of every feasible schedule from below, or another objective.
+
+    In steps every batch takes one step. On a clock the bound holds for all ways to form batches:
+    requests that sit out, prompts in chunks, preemption with recomputing.
 
     Parameters
     ----------
@@ -75,17 +131,24 @@ def bound(
         "total-latency", "weighted-latency", or "makespan", for which there is only the closed
         form: the memory-time that arrives from some step on over the memory, and the longest
         request.
+    clock
+        A clock that is a weighted sum, or its name; None bounds in steps. On a clock "closed-form"
+        lets one machine do all work, and "lagrangian" puts prices on memory and on taking part in
+        batches over time; "auto" leaves that out where it takes longer than some ten seconds.
+    workers
+        On a clock: equal workers among which requests are placed.
 
     Returns
     -------
-    Bound
-        The bound and, for "lagrangian", its certificate.
+    Bound or ClockBound
+        The bound and, for "lagrangian" and on a clock, its certificate.
 
     Raises
     ------
     OptschedError
         If the method or the objective is unknown, or "lagrangian" is asked for the makespan or
-        would need more prices than fit.
+        would need more prices than fit; on a clock also for the makespan, and if the clock is a
+        function, or has no constant for "lagrangian".
 
     Examples
     --------
@@ -93,14 +156,71 @@ def bound(
     >>> result = bound(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
     >>> result.method, result.value <= 45
     ('lagrangian', True)
+    >>> at_once = Instance([500, 100], [40, 80], memory=1000)
+    >>> round(bound(at_once, clock="llama-2-7b-a100").value, 3)
+    1.3
     """
     if method not in BOUND_METHODS:
         raise OptschedError(f"unknown bound {method!r}: known: {', '.join(BOUND_METHODS)}")
     if objective not in OBJECTIVES:
         raise OptschedError(f"unknown objective {objective!r}: {nearest(objective, OBJECTIVES)}")
-    if len(instance) >= _LONG:
-        return interruptible(_find, instance, method, objective)
-    return _find(instance, method, objective)
+    find: Callable[[], Any] = functools.partial(_find, instance, method, objective)
+    if clock is not None:
+        find = functools.partial(_find_on_clock, instance, method, objective, clock, workers)
+    elif workers != 1:
+        raise OptschedError("a bound in steps is for one worker; leave workers out or pass a clock")
+    found: Bound | ClockBound = interruptible(find) if len(instance) >= _LONG else find()
+    return found
+
+
+def _find_on_clock(
+    instance: Instance,
+    method: BoundMethod,
+    objective: Objective,
+    clock: str | Clock,
+    workers: int,
+) -> ClockBound:
+    from optsched.solvers.bounds.clock_prices import price_on_clock
+
+    began = time.perf_counter()
+    timed = get_clock(clock)
+    if not isinstance(timed, LinearClock):
+        raise OptschedError(
+            f"the clock {timed.name} is a function, of which no bound is known; pass a LinearClock "
+            "that is never above it"
+        )
+    if objective == "makespan":
+        raise OptschedError("no bound on the makespan on a clock is known; choose total-latency")
+    if workers < 1:
+        raise OptschedError(f"workers is {workers}, but must be at least 1")
+    if method == "lagrangian" and not timed.constant:
+        raise OptschedError(
+            f"the clock {timed.name} has no constant, without which prices prove nothing; use the "
+            "closed form"
+        )
+    weights = weights_of(instance, objective)
+    value = machine_bound(instance, timed, weights, workers)
+    certificate = ClockCertificate(
+        tuple(timed.coefficients.tolist()),
+        1.0 if timed.unit == "steps" else instance.seconds_per_step or 0.0,
+        instance.fingerprint,
+        timed.unit,
+        workers,
+        objective,
+        value=Fraction(value),
+    )
+    simple = ClockBound(value, "closed-form", time.perf_counter() - began, certificate, timed)
+    few = len(instance) <= _MAX_PRICED and timed.constant > 0
+    if method == "closed-form" or (method == "auto" and not few):
+        return simple
+    priced = price_on_clock(instance, timed, certificate, weights)
+    if priced is None:
+        if method == "lagrangian":
+            raise OptschedError("the bound by prices would need too many; use the closed form")
+        return simple
+    seconds = time.perf_counter() - began
+    best = ClockBound(round_down(priced.value), "lagrangian", seconds, priced, timed)
+    return simple if method == "auto" and best.value < value else best
 
 
 def _find(instance: Instance, method: BoundMethod, objective: Objective) -> Bound:

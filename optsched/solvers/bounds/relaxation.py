@@ -62,11 +62,16 @@ def relax(instance: Instance, weights: FloatArray) -> Relaxation:
             "use longer steps"
         )
     priority = np.argsort(areas / weights, kind="stable")
+    return serve(areas, instance.arrivals * instance.memory, priority)
+
+
+def serve(areas: IntArray, arrivals: IntArray, priority: IntArray) -> Relaxation:
+    """Serve one request at a time, the first in priority of those that have arrived."""
     count = len(areas)
     pieces = np.empty((4, 2 * count), dtype=np.int64)
     found = _serve_smallest(
         areas.copy(),
-        instance.arrivals * instance.memory,
+        arrivals,
         priority,
         ranks_in(priority),
         np.empty(count, dtype=np.int64),
@@ -104,9 +109,14 @@ def closed_form(instance: Instance, weights: FloatArray, relaxation: Relaxation)
 
 def dual_prices(instance: Instance, weights: FloatArray, relaxation: Relaxation) -> FloatArray:
     """Return optimal prices of the memory-time relaxation for the steps up to its end."""
-    prices = np.zeros(relaxation.horizon(instance.memory))
-    level = np.full(len(instance), -1.0)
-    _sweep_prices(instance.areas / weights, *relaxation, instance.memory, level, prices)
+    return prices_of(instance.areas / weights, relaxation, instance.memory)
+
+
+def prices_of(areas: FloatArray, relaxation: Relaxation, memory: int) -> FloatArray:
+    """Return optimal prices of so many units of area at each step; areas are over weights."""
+    level = np.full(len(areas), -1.0)
+    prices = np.zeros(relaxation.horizon(memory))
+    _sweep_prices(areas, *relaxation, memory, level, prices)
     return prices
 
 

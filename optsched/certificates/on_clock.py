@@ -1,0 +1,342 @@
+r"""Certificates of bounds on a clock, and a verifier that trusts nothing but integers.
+
+**Without prices** the verifier lets a machine serve the charges of
+`optsched.solvers.bounds.on_clock`, least charge over weight first, and adds what lies between the
+charges and each completion.
+
+**With prices.** Time is cut into bins of equal width. In each bin memory has a price :math:`\nu
+\ge 0`, and taking part in a batch has a price :math:`\mu_i \ge 0` for each request; :math:`\pi =
+\nu + \sum_i \mu_i`. A batch over some time pays the mean of :math:`\pi` times what it lasts: for
+the seconds :math:`w` of each request in it, and for the constant :math:`c_0`, which is at least
+
+.. math:: c_0 \sum_i \bigl( \bar\mu_i + \bar\nu\, h_i / M \bigr)
+
+over the requests that take part, since they hold :math:`\sum_i h_i \le M`. So no schedule has a
+total latency below :math:`\sum_i \varphi_i - G \int \pi`, where :math:`G` is the number of workers
+and :math:`\varphi_i` the least latency plus payments of request :math:`i` alone.
+
+:math:`\varphi_i` is taken from below. Each of its :math:`o_i` batches lasts at least :math:`c_0 +
+v` with :math:`v` its least own seconds, so that at least :math:`o_i (c_0 + v)` seconds between
+arrival and completion are paid at :math:`(c_0 \mu_i + v \pi + c_0 \nu h_i / M) / (c_0 + v)`: the
+cheapest there are. What its prefill takes beyond :math:`v` is paid at the least :math:`\pi` before
+the time that its decoding needs, what later tokens add at the least :math:`\pi` and :math:`\nu` of
+all. A completion counts as at the beginning of its bin, or when the request alone could complete.
+
+The verifier evaluates both in exact integers, request by request rounded down to 2**-80 of the
+clock's unit. It shares no code with the modules that make certificates.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import insort
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+from optsched._internal.json import read_object, write_object
+from optsched.certificates.fields import check_fingerprint, read_fields
+from optsched.errors import CertificateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from optsched.instance import Instance
+
+FORMAT = "optsched-clock-certificate"
+_FINE = 2**80  # of the clock's unit, to which each request's part is rounded down
+
+
+@dataclass(frozen=True)
+class ClockCertificate:
+    """Proof of a bound on the total or the weighted latency on a clock.
+
+    The clock is given by its constant and its five coefficients (`LinearClock.coefficients`) as
+    floats; arrivals count `seconds_per_step`, which is 1 on a clock whose `unit` is "steps". Prices
+    are integers over `denominator`, for bins of `width` from time 0 on; those of request i begin at
+    bin `begins[i]`. All other prices are zero.
+    """
+
+    clock: tuple[float, ...]
+    seconds_per_step: float
+    fingerprint: str
+    unit: str = "s"
+    workers: int = 1
+    objective: str = "total-latency"
+    width: float = 1.0
+    denominator: int = 1
+    memory_prices: tuple[int, ...] = ()
+    begins: tuple[int, ...] = ()
+    prices: tuple[tuple[int, ...], ...] = ()
+    value: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        numbers = (*self.clock, self.seconds_per_step)
+        if len(self.clock) != 6 or not all(0 <= number < float("inf") for number in numbers):
+            raise CertificateError("a clock is six numbers, none of them negative or infinite")
+        if self.denominator < 1 or self.workers < 1 or not 0 < self.width < float("inf"):
+            raise CertificateError("denominator, workers and width of bins must be positive")
+        if self.unit not in ("s", "steps"):
+            raise CertificateError(f"the unit is {self.unit!r}, but must be s or steps")
+        if self.objective not in ("total-latency", "weighted-latency"):
+            raise CertificateError(f"no certificate can prove anything about {self.objective!r}")
+        every = (*self.begins, *self.memory_prices, *(p for row in self.prices for p in row))
+        if min(every, default=0) < 0:
+            raise CertificateError("a price or a bin is negative")
+        if len(self.begins) != len(self.prices):
+            raise CertificateError(f"{len(self.prices)} rows of prices begin {len(self.begins)}")
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Write the certificate as JSON."""
+        value = [self.value.numerator, self.value.denominator]
+        return write_object({"format": FORMAT, **vars(self), "value": value}, path)
+
+    @classmethod
+    def from_json(cls, source: str | Path) -> ClockCertificate:
+        """Read a certificate from a JSON file or from JSON text."""
+        content, where = read_object(source, CertificateError, "a clock and prices")
+        if content.get("format") != FORMAT:
+            raise CertificateError(f"{where} is not a certificate of a bound on a clock")
+        depths = {"workers": 0, "denominator": 0, "memory_prices": 1, "begins": 1, "prices": 2}
+        fields = read_fields(content, where, **depths)
+        try:
+            clock = tuple(float(number) for number in content["clock"])
+            width, step = float(content["width"]), float(content["seconds_per_step"])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise CertificateError(
+                f"{where}: clock, width and seconds_per_step must be numbers"
+            ) from None
+        unit, objective = str(content.get("unit")), str(content.get("objective"))
+        return cls(clock, step, width=width, unit=unit, objective=objective, **fields)
+
+
+class _Request(NamedTuple):
+    """A request in whole units of time."""
+
+    arrival: int
+    weight: Fraction
+    decodes: int
+    held: int
+    first: int  # own time with its first token
+    decode: int  # own time with its second token
+    growth: int  # of it with each further token
+
+    def alone(self, constant: int) -> int:
+        """Return its latency if nothing else runs."""
+        return constant + self.first + self.decoding(constant)
+
+    def decoding(self, constant: int) -> int:
+        """Return what all further tokens take."""
+        d = self.decodes
+        return (constant + self.decode) * d + self.growth * (d * (d - 1) // 2)
+
+
+def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fraction:
+    """Find the bound that a certificate proves, in the unit of its clock."""
+    check_fingerprint(certificate.fingerprint, instance)
+    step = certificate.seconds_per_step
+    counted = 1.0 if certificate.unit == "steps" else instance.seconds_per_step
+    if instance.arrivals.any() and step != counted:
+        raise CertificateError(
+            f"the certificate is for steps of {step:g} {certificate.unit}, but those of the "
+            f"instance last {counted} {certificate.unit}"
+        )
+    clock = [Fraction(number) for number in (*certificate.clock, certificate.width)]
+    arrivals = [Fraction(float(arrival) * step) for arrival in instance.arrivals.tolist()]
+    unit = max(number.denominator for number in (*clock, *arrivals))  # all are powers of two
+    c0, *own, width = (int(number * unit) for number in clock)
+    weights = [1.0] * len(instance)
+    if certificate.objective == "weighted-latency" and instance.weights is not None:
+        weights = instance.weights.tolist()
+    requests = [
+        _request(prompt, output, int(arrival * unit), Fraction(weight), own)
+        for prompt, output, arrival, weight in zip(
+            instance.prompts.tolist(), instance.outputs.tolist(), arrivals, weights, strict=True
+        )
+    ]
+    if not certificate.memory_prices and not certificate.prices:
+        total = _machine(requests, c0, instance.memory, certificate.workers, unit)
+    else:
+        if c0 == 0:
+            raise CertificateError("prices prove nothing on a clock without a constant")
+        if len(certificate.prices) != len(instance):
+            raise CertificateError(
+                f"{len(certificate.prices)} rows of prices for {len(instance)} requests"
+            )
+        total = _priced(requests, c0, width, instance.memory, certificate, unit)
+    return Fraction(total, _FINE)
+
+
+def _request(prompt: int, output: int, arrival: int, weight: Fraction, own: list[int]) -> _Request:
+    prefill, decode, resident, squared, holding = own
+    held = prompt + 1
+    # A token that is made after recomputing x tokens takes prefill * x + squared * x * x in place
+    # of decode + resident * x, for some x from `held` on; both grow by `slope` at least.
+    slope = min(prefill, resident)
+    least = min(decode, (prefill - slope) * held + squared * held * held)
+    return _Request(
+        arrival,
+        weight,
+        output - 1,
+        held,
+        prefill * prompt + squared * prompt * prompt + holding * held,
+        least + slope * held + holding * (held + 1),
+        slope + holding,
+    )
+
+
+def _machine(requests: list[_Request], c0: int, memory: int, workers: int, unit: int) -> int:
+    """Return the bound by a machine that serves all charges, in units of 1 / _FINE."""
+    charges, lags = zip(*(_charged(request, c0, memory) for request in requests), strict=True)
+    keys = [Fraction(w) / request.weight for w, request in zip(charges, requests, strict=True)]
+    # Time on the machine counts `memory * workers` per unit, so that charges are whole.
+    squares = [0] * len(requests)
+    left = list(charges)
+    waiting: list[tuple[Fraction, int]] = []
+    now = arrived = total = 0
+    busy: list[int] = []  # requests of the busy period
+
+    def close() -> int:
+        """Return the larger bound of a busy period that has ended."""
+        together = alone = 0
+        for index in busy:
+            request, charge = requests[index], charges[index]
+            fine = _FINE * request.weight / unit
+            middle = Fraction(squares[index], 2 * charge * memory * workers)
+            late = middle + Fraction(lags[index], 2 * charge) - request.arrival
+            together += math.floor(fine * late)
+            alone += math.floor(fine * request.alone(c0))
+        busy.clear()
+        return max(together, alone)
+
+    while arrived < len(requests) or waiting:
+        if not waiting:
+            total += close()
+            now = max(now, requests[arrived].arrival * memory * workers)
+        while arrived < len(requests) and requests[arrived].arrival * memory * workers <= now:
+            if charges[arrived]:
+                busy.append(arrived)
+                heapq.heappush(waiting, (keys[arrived], arrived))
+            else:  # it needs none of the machine: its latency alone is all that is known
+                request = requests[arrived]
+                total += math.floor(_FINE * request.weight / unit * request.alone(c0))
+            arrived += 1
+        if not waiting:
+            continue
+        served = waiting[0][1]
+        end = now + left[served]
+        if arrived < len(requests):
+            end = min(end, requests[arrived].arrival * memory * workers)
+        squares[served] += end * end - now * now
+        left[served] -= end - now
+        if not left[served]:
+            heapq.heappop(waiting)
+        now = end
+    return total + close()
+
+
+def _charged(request: _Request, c0: int, memory: int) -> tuple[int, int]:
+    """Return all charges times memory, and twice the lag behind them times them."""
+    d = request.decodes
+    # Charges of further tokens j = 0, 1, ... are a + b j, their batches last c + e j.
+    a = memory * request.decode + c0 * (request.held + 1)
+    b = memory * request.growth + c0
+    c, e = c0 + request.decode, request.growth
+    ones, squares = d * (d - 1) // 2, (d - 1) * d * (2 * d - 1) // 6
+    cubes = ones * ones
+    prefill = memory * request.first + c0 * request.held
+    decoding = c * d + e * ones
+    # Twice the half of a batch and all after it: 2 * decoding - c (1 + 2 j) - e j j.
+    whole = 2 * decoding - c
+    lag = prefill * (c0 + request.first + 2 * decoding)
+    lag += a * (whole * d - 2 * c * ones - e * squares)
+    lag += b * (whole * ones - 2 * c * squares - e * cubes)
+    return prefill + a * d + b * ones, lag
+
+
+def _priced(
+    requests: list[_Request],
+    c0: int,
+    width: int,
+    memory: int,
+    certificate: ClockCertificate,
+    unit: int,
+) -> int:
+    """Return the bound by prices, in units of 1 / _FINE."""
+    rows = list(zip(certificate.begins, certificate.prices, strict=True))
+    horizon = max(len(certificate.memory_prices), *(begin + len(row) for begin, row in rows))
+    holding = [*certificate.memory_prices, *[0] * (horizon - len(certificate.memory_prices))]
+    every = holding.copy()
+    for begin, row in rows:
+        for place, price in enumerate(row, begin):
+            every[place] += price
+    rent = Fraction(certificate.workers * sum(every) * width, certificate.denominator * unit)
+    total = -math.ceil(_FINE * rent)
+    for request, (begin, row) in zip(requests, rows, strict=True):
+        least = min(request.first, request.decode) if request.decodes else request.first
+        # Costs are counted in whole units of 1 / scale.
+        scale = memory * (c0 + least) * certificate.denominator * request.weight.denominator
+        second = request.weight.numerator * scale // request.weight.denominator
+        best: int | None = None
+        for latency, paid in _completions(request, begin, row, holding, every, width, c0, memory):
+            if best is not None and second * latency >= best:
+                break
+            found = second * latency + paid * request.weight.denominator
+            best = found if best is None else min(best, found)
+        assert best is not None
+        total += _FINE * best // (scale * unit)
+    return total
+
+
+def _completions(
+    request: _Request,
+    begin: int,
+    row: tuple[int, ...],
+    holding: list[int],
+    every: list[int],
+    width: int,
+    c0: int,
+    memory: int,
+) -> Iterator[tuple[int, int]]:
+    """Yield the least latency and payments for each bin of completion, in order.
+
+    Payments are times `memory`, the least batch of the request and the denominator of prices.
+    """
+    alone, decoding = request.alone(c0), request.decoding(c0)
+    least = min(request.first, request.decode) if request.decodes else request.first
+    batch = c0 + least
+    need = batch * (request.decodes + 1)
+    d = request.decodes
+    prefill = request.first - least
+    tokens = (request.decode - least) * d + request.growth * (d * (d - 1) // 2)
+    ahead = d * (d + 1) // 2
+    first = request.arrival // width
+    cheapest: list[tuple[int, int]] = []  # price of a second times `memory * batch`, seconds
+    low_every = low_holding = low_before = None
+    reached = first - 1
+    for place in range(first, len(every)):
+        mine = row[place - begin] if begin <= place < begin + len(row) else 0
+        price = memory * (c0 * mine + least * every[place]) + c0 * request.held * holding[place]
+        length = (place + 1) * width - max(place * width, request.arrival)
+        insort(cheapest, (price, length))
+        low_every = every[place] if low_every is None else min(low_every, every[place])
+        low_holding = holding[place] if low_holding is None else min(low_holding, holding[place])
+        if (place + 1) * width < request.arrival + alone:
+            continue
+        while reached < place and (reached + 1) * width <= (place + 1) * width - decoding:
+            reached += 1
+            low_before = every[reached] if low_before is None else min(low_before, every[reached])
+        assert low_before is not None
+        left, payments = need, 0
+        for used, (price, length) in enumerate(cheapest, 1):
+            payments += price * min(length, left)
+            left -= min(length, left)
+            if not left:
+                del cheapest[used:]  # what comes later can only be cheaper
+                break
+        payments += memory * batch * (prefill * low_before + tokens * low_every)
+        payments += batch * c0 * ahead * low_holding
+        yield max(place * width, request.arrival + alone) - request.arrival, payments
+    yield max(len(every) * width, request.arrival + alone) - request.arrival, 0

@@ -1,0 +1,105 @@
+r"""How much work requests bring on a clock, and what it is made of.
+
+On a clock that is a weighted sum, request :math:`i` adds seconds of its own to each of its batches:
+to its prefill and to the decoding of every further token. The constant of a batch is shared by all
+that are in it, and batches hold at most :math:`M` tokens: a request that holds :math:`h` tokens is
+charged :math:`h / M` of it. No schedule without preemption does all work in less than its sum.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from optsched.clock import LinearClock
+from optsched.errors import InstanceError
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import FloatArray
+    from optsched.clock import Clock
+    from optsched.instance import Instance
+
+
+class ClockWork(NamedTuple):
+    """The work of each request on a clock, in its unit and by what takes the time, shape (n,)."""
+
+    prefill: FloatArray
+    decode: FloatArray
+    constant: FloatArray
+
+    @property
+    def total(self) -> FloatArray:
+        """The sum of all parts."""
+        return self.prefill + self.decode + self.constant
+
+
+class ClockLoad(NamedTuple):
+    """The work of all requests on a clock, in its unit, by what takes the time."""
+
+    prefill: float
+    decode: float
+    constant: float
+    span: float  # from the first arrival to the last
+
+    @property
+    def load(self) -> float:
+        """Work over the time in which it arrives; above 1 requests pile up. Infinite at once."""
+        return self.work / self.span if self.span else float("inf")
+
+    @property
+    def work(self) -> float:
+        """The sum of all parts."""
+        return self.prefill + self.decode + self.constant
+
+    def __str__(self) -> str:
+        parts = {"prefill": self.prefill, "decode": self.decode, "constant": self.constant}
+        shares = ", ".join(
+            f"{name} {part / self.work:.0%}"
+            for name, part in sorted(parts.items(), key=lambda part: -part[1])
+        )
+        if not self.span:
+            return f"all at once; of the work {shares}"
+        state = " (overloaded)" if self.load > 1 else ""
+        return f"{self.load:.2f} of the time until the last arrival{state}; of the work {shares}"
+
+
+def work_on_clock(instance: Instance, clock: LinearClock) -> ClockWork:
+    """Return the work of each request that is never preempted."""
+    prompts, outputs = (
+        values.astype(np.float64) for values in (instance.prompts, instance.outputs)
+    )
+    decodes = outputs - 1
+    held = instance.areas.astype(np.float64)  # at the ends of its batches, all in all
+    first = prompts + 1
+    resident = decodes * prompts + decodes * outputs / 2  # before each decoding
+    return ClockWork(
+        clock.prefill_tokens * prompts
+        + clock.squared_prompts * prompts**2
+        + clock.held_tokens * first,
+        clock.decode_requests * decodes
+        + clock.resident_tokens * resident
+        + clock.held_tokens * (held - first),
+        clock.constant * held / instance.memory,
+    )
+
+
+def load_on_clock(instance: Instance, clock: Clock) -> ClockLoad | None:
+    """Return the work that the requests bring on a clock; None if it is a function."""
+    if not isinstance(clock, LinearClock):
+        return None
+    arrivals = arrival_times(instance, clock)
+    prefill, decode, constant = (float(part.sum()) for part in work_on_clock(instance, clock))
+    return ClockLoad(prefill, decode, constant, float(arrivals[-1] - arrivals[0]))
+
+
+def arrival_times(instance: Instance, clock: Clock) -> FloatArray:
+    """Return the arrivals in the unit of a clock: steps on the unit clock, else seconds."""
+    if clock.unit == "steps" or not instance.arrivals.any():
+        return instance.arrivals.astype(np.float64)
+    if instance.seconds_per_step is None:
+        raise InstanceError(
+            f"arrivals count steps, but the clock {clock.name} needs seconds; give arrivals in "
+            "seconds (arrival_s), or say how long a step is (seconds_per_step)"
+        )
+    return instance.arrivals.astype(np.float64) * instance.seconds_per_step

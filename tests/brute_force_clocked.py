@@ -1,0 +1,97 @@
+"""The least total latency on a clock over all sequences of batches there are, for tiny instances.
+
+Before each batch any request may lose its KV cache; in it each request that has arrived sits out,
+prefills any number of its missing tokens, or decodes. A request that lost its cache prefills its
+prompt and tokens again, and goes on. The worker may wait for the next arrival.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+
+from optsched.clock import BatchContent
+
+
+def least_latency(instance, clock, arrivals, weights=None):
+    """Return the least weighted latency: the shortest path through states and times."""
+    requests = list(zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True))
+    weights = [1.0] * len(requests) if weights is None else list(weights)
+    begin = ((0, 0),) * len(requests)  # tokens held and made
+    paid = [(0.0, 0.0, begin)]
+    settled = set()
+    while paid:
+        cost, now, state = heapq.heappop(paid)
+        if all(made == output for (_, made), (_, output) in zip(state, requests, strict=True)):
+            return cost
+        if (now, state) in settled:
+            continue
+        settled.add((now, state))
+        left = [i for i, (_, output) in enumerate(requests) if state[i][1] < output]
+        here = [i for i in left if arrivals[i] <= now]
+        later = [arrivals[i] for i in left if arrivals[i] > now]
+
+        def cost_until(end, now=now, left=left):
+            """Return what waiting adds: a request pays while it is here and not complete."""
+            return sum(weights[i] * max(0.0, end - max(now, arrivals[i])) for i in left)
+
+        if later:
+            heapq.heappush(paid, (cost + cost_until(min(later)), min(later), state))
+        for choice in itertools.product(*(moves(*requests[i], *state[i]) for i in here)):
+            after = list(state)
+            content = [0, 0, 0, 0, 0]
+            for i, (new, own) in zip(here, choice, strict=True):
+                after[i] = new
+                content = [one + other for one, other in zip(content, own, strict=True)]
+            if not any(part for _, own in choice for part in own):
+                continue  # nobody takes part
+            if sum(held for held, _ in after) > instance.memory:
+                continue
+            end = now + clock(BatchContent(*content))
+            done = [
+                (0, made) if made == output else (held, made)
+                for (held, made), (_, output) in zip(after, requests, strict=True)
+            ]
+            heapq.heappush(paid, (cost + cost_until(end), end, tuple(done)))
+    raise AssertionError("no sequence of batches serves all requests")
+
+
+def moves(prompt, output, held, made):
+    """Yield what a request may do in a batch: its tokens held and made, what it adds to it."""
+    for kept in {held, 0}:
+        yield (kept, made), (0, 0, 0, 0, 0)
+        if prompt + made == 0:
+            yield (1, 1), (0, 0, 0, 0, 1)
+        if made and kept == prompt + made:
+            yield (kept + 1, made + 1), (0, 1, kept, 0, kept + 1)
+            continue
+        for after in range(kept + 1, prompt + made + 1):
+            whole = after == prompt + made
+            now = after + whole
+            added = (after - kept, 0, 0, after**2 - kept**2, now)
+            yield (now, made + whole), added
+
+
+def least_latency_of_pool(instance, clock, arrivals, workers, weights=None):
+    """Return the least over all ways to place the requests on equal workers."""
+    weights = [1.0] * len(instance) if weights is None else list(weights)
+    subsets = {}
+    for chosen in itertools.product((False, True), repeat=len(instance)):
+        kept = [i for i, taken in enumerate(chosen) if taken]
+        subsets[chosen] = (
+            0.0
+            if not kept
+            else least_latency(
+                instance.take(kept), clock, [arrivals[i] for i in kept], [weights[i] for i in kept]
+            )
+        )
+    best = {(False,) * len(instance): 0.0}
+    for _ in range(workers):
+        grown = dict(best)
+        for done, cost in best.items():
+            for chosen, more in subsets.items():
+                if not any(a and b for a, b in zip(done, chosen, strict=True)):
+                    both = tuple(a or b for a, b in zip(done, chosen, strict=True))
+                    grown[both] = min(grown.get(both, float("inf")), cost + more)
+        best = grown
+    return best[(True,) * len(instance)]

@@ -1,0 +1,196 @@
+"""Bounds on a clock: never above the least latency over all sequences of batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from brute_force_clocked import least_latency, least_latency_of_pool
+
+from optsched import Instance, bound, compare, family, get_clock, read_certificate, run, verify
+from optsched.certificates.on_clock import ClockCertificate, verify_on_clock
+from optsched.clock import FunctionClock, LinearClock
+from optsched.clock_work import arrival_times
+from optsched.errors import CertificateError, OptschedError, PolicyError
+from optsched.solvers.bounds.clock_prices import price_on_clock
+from optsched.solvers.bounds.on_clock import is_decoding_cheapest, least_work, machine_bound
+
+EXACT = 1e-9  # brute force adds floats
+
+
+def drawn(rng, most=3):
+    """Draw a tiny instance, its weights and a clock, on which recomputing may be cheap."""
+    count = int(rng.integers(1, most + 1))
+    late = count < 3 and rng.random() < 0.5
+    memory, longest = int(rng.integers(3, 8)), 3 if late or count > 2 else 4  # exclusive
+    outputs = rng.integers(1, min(memory, longest), count)
+    prompts = np.minimum(rng.integers(0, longest, count), memory - outputs)
+    arrivals = np.sort(rng.integers(0, 6, count)) * int(late)
+    weights = rng.choice([0.5, 1.0, 3.0], count)
+    numbers = rng.choice([0.0, 0.01, 0.1, 0.3, 1.0], 6)
+    numbers[0] = rng.choice([0.05, 0.2, 1.0])
+    instance = Instance(prompts, outputs, memory, arrivals, weights=weights, seconds_per_step=0.37)
+    return instance, LinearClock("drawn", *numbers.tolist())
+
+
+def searched(instance, clock, weights, **options):
+    """Return prices after little work, so that tests are quick."""
+    given = certificate_of(instance, clock, **options)
+    return price_on_clock(instance, clock, given, weights, work=20_000)
+
+
+def certificate_of(instance, clock, **fields):
+    return ClockCertificate(
+        tuple(clock.coefficients.tolist()),
+        instance.seconds_per_step,
+        instance.fingerprint,
+        **fields,
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_bound_is_above_the_best_sequence_of_batches(seed):
+    rng = np.random.default_rng(seed)
+    instance, clock = drawn(rng, most=2 + seed % 2)
+    arrivals = arrival_times(instance, clock).tolist()
+    for weights, objective in ((None, "total-latency"), (instance.weights, "weighted-latency")):
+        best = least_latency(instance, clock, arrivals, weights)
+        used = np.ones(len(instance)) if weights is None else weights
+        claim = machine_bound(instance, clock, used)
+        proven = verify_on_clock(certificate_of(instance, clock, objective=objective), instance)
+        assert claim <= proven <= best + EXACT
+        assert claim == pytest.approx(float(proven), rel=1e-9, abs=1e-9)
+        priced = searched(instance, clock, used, objective=objective)
+        proven = verify_on_clock(priced, instance)
+        assert priced.value <= proven <= best + EXACT
+        assert float(priced.value) == pytest.approx(float(proven), rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_pool_is_bounded_by_one_fast_machine(seed):
+    instance, clock = drawn(np.random.default_rng(seed))
+    arrivals = arrival_times(instance, clock).tolist()
+    best = least_latency_of_pool(instance, clock, arrivals, workers=2)
+    claim = machine_bound(instance, clock, np.ones(len(instance)), workers=2)
+    proven = verify_on_clock(certificate_of(instance, clock, workers=2), instance)
+    assert claim <= proven <= best + EXACT
+    priced = searched(instance, clock, np.ones(len(instance)), workers=2)
+    assert priced.value <= verify_on_clock(priced, instance) <= best + EXACT
+
+
+def test_alone_a_request_is_bounded_by_its_latency():
+    clock = get_clock("llama-2-70b-2xa100")
+    instance = Instance([700], [90], memory=2000, seconds_per_step=0.05)
+    best = least_latency(Instance([3], [3], 9), clock, [0.0])
+    assert machine_bound(Instance([3], [3], 9), clock, np.ones(1)) == pytest.approx(best)
+    alone = least_work(instance, clock).own[0]
+    assert machine_bound(instance, clock, np.ones(1)) == pytest.approx(alone)
+
+
+def test_the_condition_on_recomputing_is_that_no_token_is_cheaper_prefilled():
+    one = Instance([0], [2], memory=9)
+    assert is_decoding_cheapest(one, LinearClock("even", 1, 0.2, 0.2))
+    assert not is_decoding_cheapest(one, LinearClock("dear to decode", 1, 0.1, 0.2))
+    assert not is_decoding_cheapest(one, LinearClock("dear to read", 1, 0.1, 0, 0.2))
+    for name in ("llama-2-70b-2xa100", "llama-2-7b-a100"):
+        assert is_decoding_cheapest(family("chat-and-summaries", n=50), get_clock(name))
+
+
+def test_the_verifier_agrees_on_a_larger_instance():
+    clock = get_clock("llama-2-7b-a100")
+    instance = family("chat-and-summaries", n=300, rate=3, seed=2).replace(seconds_per_step=0.03)
+    claim = machine_bound(instance, clock, np.ones(300))
+    proven = verify_on_clock(certificate_of(instance, clock), instance)
+    assert isinstance(proven, Fraction)
+    assert claim <= proven
+    assert claim == pytest.approx(float(proven), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_the_prices_are_they_prove_no_more_than_the_best(seed):
+    rng = np.random.default_rng(seed)
+    instance, clock = drawn(rng, most=2)
+    arrivals = arrival_times(instance, clock).tolist()
+    best = least_latency(instance, clock, arrivals)
+    rows = [tuple(rng.integers(0, 4, rng.integers(0, 9)).tolist()) for _ in arrivals]
+    certificate = certificate_of(
+        instance,
+        clock,
+        width=float(rng.choice([0.25, 1.0, 2.0])),
+        denominator=int(rng.integers(1, 9)),
+        memory_prices=tuple(rng.integers(0, 4, 9).tolist()),
+        begins=tuple(rng.integers(0, 3, len(arrivals)).tolist()),
+        prices=tuple(rows),
+    )
+    assert verify_on_clock(certificate, instance) <= best + EXACT
+
+
+@pytest.fixture(scope="module")
+def served():
+    """A load at which requests queue, but not much."""
+    instance = family("chat-and-summaries", n=150, rate=0.05, seed=3)
+    return instance.replace(seconds_per_step=0.05), get_clock("llama-2-70b-2xa100")
+
+
+def test_prices_prove_more_than_the_machine_where_it_is_not_overloaded(served):
+    instance, clock = served
+    closed, priced = (bound(instance, method, clock=clock) for method in ("closed-form", "auto"))
+    assert priced.method == "lagrangian"
+    assert priced.value > 1.02 * closed.value
+    for found in (closed, priced):
+        again = read_certificate(found.certificate.to_json())
+        assert again == found.certificate
+        assert verify(again, instance) >= found.value
+    assert priced.value <= run(instance, "work", clock=clock).total_latency
+
+
+def test_a_comparison_on_a_clock_has_a_bound_and_gaps(served):
+    instance, clock = served
+    compared = compare(instance, ["fcfs", "work"], clock=clock)
+    content = compared.to_dict()
+    assert content["bound"]["value"] == compared.bound.value
+    for entry in content["policies"]:
+        total = len(instance) * entry["mean_latency"]
+        assert entry["gap"] == pytest.approx((total - compared.bound.value) / total)
+        assert entry["gap"] > 0
+    assert "proven bound" in str(compared)
+    assert compare(instance, "fcfs", clock=clock, warm_up=5.0).gap("fcfs") is None
+    by_function = compare(instance, "fcfs", clock=lambda batch: clock(batch))
+    assert (by_function.bound, by_function.to_dict()["bound"]) == (None, None)
+    assert "proven bound" not in str(by_function)
+
+
+def test_in_steps_work_is_the_order_of_memory_time(served):
+    instance = family("uniform", n=200, seed=1)
+    assert (run(instance, "work").schedule.starts == run(instance, "area").schedule.starts).all()
+    with pytest.raises(PolicyError, match="weighted sum of what is in a batch, but"):
+        run(instance, "work", clock=lambda batch: 1.0)
+
+
+def test_what_cannot_be_bounded_is_refused():
+    instance = Instance([2, 3], [2, 2], memory=9)
+    free = LinearClock("free", 0, 0.1, 0.1)
+    assert bound(instance, clock=free).method == "closed-form"
+    for problem, message in (
+        (lambda: bound(instance, clock=FunctionClock(lambda _: 1.0)), "is a function, of which no"),
+        (lambda: bound(instance, "lagrangian", clock=free), "has no constant, without which"),
+        (lambda: bound(instance, objective="makespan", clock="unit"), "no bound on the makespan"),
+        (lambda: bound(instance, clock="unit", workers=0), "workers is 0, but must be at least 1"),
+        (lambda: bound(instance, workers=2), "a bound in steps is for one worker"),
+    ):
+        with pytest.raises(OptschedError, match=message):
+            problem()
+    good = bound(instance, clock="unit").certificate
+    for change, message in (
+        ({"clock": (1.0,)}, "a clock is six numbers"),
+        ({"width": 0.0}, "must be positive"),
+        ({"objective": "makespan"}, "prove anything about 'makespan'"),
+        ({"prices": ((-1,),), "begins": (0,)}, "a price or a bin is negative"),
+        ({"begins": (0, 1, 2)}, "rows of prices begin 3"),
+    ):
+        with pytest.raises(CertificateError, match=message):
+            replace(good, **change)
+    with pytest.raises(CertificateError, match="another instance"):
+        verify(good, instance.replace(memory=10))
