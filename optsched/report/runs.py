@@ -169,4 +169,5 @@ def plot_lookahead(comparison: ClusterComparison, ax: Axes | None = None) -> Axe
         hover(line, "%{y:.2f} ms")
     ax.set_xticks(places, [f"{window:g}" for window in windows])
     ylabel = "imbalance (ms idle per step)"
-    return finish(ax, "lookahead H (steps)", ylabel, counts="y", yscale="log")
+    scale = "log" if max(*means, *others.values()) > 0 else "linear"  # of one worker all are zero
+    return finish(ax, "lookahead H (steps)", ylabel, counts="y", yscale=scale)

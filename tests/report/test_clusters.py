@@ -44,6 +44,11 @@ def test_power_and_lookahead_draw_on_given_axes(comparison, lookaheads, ax):
     assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "5"]
 
 
+def test_one_worker_has_no_imbalance_for_an_axis_of_powers(ax):
+    alone = compare_lookaheads([family("uniform", n=20, seed=1)], Cluster(1, 8), [0, 5], steps=20)
+    assert plot_lookahead(alone, ax).get_yscale() == "linear"
+
+
 def test_what_was_not_recorded_cannot_be_drawn(lookaheads, comparison):
     with pytest.raises(InstanceError, match="not recorded; run it with record_loads=True"):
         plot_loads(lookaheads.runs["fcfs"][0])

@@ -117,6 +117,9 @@ def read_model(path: str | Path) -> LinearModel:
         rows, columns = list(lp.row_names_), list(lp.col_names_)
     except UnicodeDecodeError as error:
         raise SolverError(f"{path}: a name is not UTF-8 text ({error.reason})") from None
+    for what, names, count in (("rows", rows, lp.num_row_), ("columns", columns, lp.num_col_)):
+        if len(names) < count:  # HiGHS drops all names where one is there twice
+            raise SolverError(f"{path}: two {what} have the same name; rename one of them")
     integer = np.array([int(kind) for kind in lp.integrality_] or [0] * len(columns), dtype=int)
     if len(other := np.flatnonzero(integer > 1)):
         raise SolverError(

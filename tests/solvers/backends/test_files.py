@@ -95,3 +95,7 @@ def test_what_cannot_be_read_is_said(tmp_path):
     (tmp_path / "latin.mps").write_bytes(text.encode("latin-1"))
     with pytest.raises(SolverError, match=r"latin\.mps: a name is not UTF-8 text"):
         read_model(tmp_path / "latin.mps")
+    rows = "NAME two\nROWS\n N cost\n L a[0]\n L a[0]\nCOLUMNS\n x cost 1\n x a[0] 1\nENDATA\n"
+    (tmp_path / "twice.mps").write_text(rows)
+    with pytest.raises(SolverError, match="two rows have the same name; rename one of them"):
+        read_model(tmp_path / "twice.mps")
