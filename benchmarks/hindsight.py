@@ -1,9 +1,9 @@
 """How close bound and schedule come, by set and time: medians over seeds, one thread.
 
 `hindsight.py [share of the time limits] [seeds] [family ...]`; without families all sets. A set is
-also chosen by `family-n`, or `family-n-load`. Seeds begin at 3: the beam was tuned on those before, and some of its
-settings were also looked at on seeds 3 and 4.
-Limits are wall time: run it on a quiet machine.
+also chosen by `family-n`, or `family-n-load`. Seeds begin at 3: the beam was tuned on those before,
+and some of its settings were looked at on seeds 3 and 4 as well. Limits are wall time: run it on a
+quiet machine.
 """
 
 from __future__ import annotations

@@ -30,9 +30,7 @@ def test_parts_are_the_sums_over_the_batches_of_each_request(instance):
             parts[min(k - 1, 1)] += work
             parts[2] += FULL.constant * held / instance.memory
     instance = instance.replace(seconds_per_step=1.0)
-    assert load_on_clock(instance, FULL)[:3] == pytest.approx(
-        parts.tolist()
-    )
+    assert load_on_clock(instance, FULL)[:3] == pytest.approx(parts.tolist())
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
