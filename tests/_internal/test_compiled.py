@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from numba.core import event
+from numba.core.caching import NullCache
 
 from optsched._internal.compiled import compiled
 
@@ -66,6 +67,8 @@ def test_an_interrupt_waits_until_the_kernel_is_compiled():
     @compiled
     def square(x):
         return x * x
+
+    square._cache = NullCache()  # what an earlier run kept would not be compiled
 
     class Interrupting(event.Listener):
         def on_start(self, _):
