@@ -68,7 +68,7 @@ def test_an_interrupt_waits_until_the_kernel_is_compiled():
     def square(x):
         return x * x
 
-    square._cache = NullCache()  # what an earlier run kept would not be compiled
+    square._cache = NullCache()  # noqa: SLF001 - what an earlier run kept is not compiled
 
     class Interrupting(event.Listener):
         def on_start(self, _):
