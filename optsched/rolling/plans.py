@@ -58,7 +58,7 @@ def by_beam(window: Window) -> Plan:
     if len(window) < 2 or (not best.any() and not window.prices.any()):
         return best, False  # nothing to exchange, or all start now and waiting saves nothing
     instance = Instance(window.prompts, window.outputs, window.memory)
-    share = int(_SHARE * window.memory)
+    share = max(int(_SHARE * window.memory), int(instance.peaks.max()))
     own = prices_of_rest(instance.areas, window.running.area, share)
     prices = np.zeros(max(len(own), len(window.prices)))
     prices[: len(own)] += own

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import instances
 
@@ -29,6 +29,7 @@ def rolling(instance, *, intervals=None, seed=0, clock=None, on_progress=None, *
 
 @pytest.mark.parametrize("model", ROLLING_MODELS)
 @given(instances(**SIZES), st.integers(1, 6), st.integers(1, 3))
+@example(Instance([0, 0], [1, 1], 1), 2, 1)  # a share of so little memory was none
 @settings(max_examples=25, deadline=None)
 def test_every_schedule_is_feasible_and_none_is_preempted(model, instance, window, interval):
     found = rolling(instance, model=model, window=window, replan_interval=interval, budget=0.01)
