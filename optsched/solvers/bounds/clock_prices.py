@@ -36,7 +36,7 @@ _IDLE_PRICE = 0.5  # of taking part, where memory has none
 _BUSY_PRICE = 0.25  # where it has
 _STEEP = 3.0  # largest slope that counts
 _FIRST_STEP, _SHRINKS = 0.2, 10.0  # the step is halved after so many rounds, and by 3 more later
-_WORK, _ROUNDS = 4e9, 500  # bins looked at by all sweeps together, and sweeps
+_WORK = 4e9  # bins looked at by all sweeps together
 
 
 class Priced(NamedTuple):
@@ -194,6 +194,7 @@ def price_on_clock(
     weights: FloatArray,
     *,
     work: float = _WORK,
+    rounds: int = 500,
     on_progress: Callable[[float], None] | None = None,
 ) -> ClockCertificate | None:
     """Find prices that prove much, in the form of a certificate without any; None if too many."""
@@ -231,17 +232,16 @@ def price_on_clock(
     ]
     values = [look(start)[0] for start in starts]
     at = best = starts[int(np.argmax(values))]
-    highest, rounds = max(values), 0
-    while True:
+    highest = max(values)
+    for done in range(1, rounds + 1):
         value, slopes = look(at)
         if value > highest:
             highest, best = value, at
         if on_progress is not None:
             on_progress(highest)
-        rounds += 1
-        if looked >= work or rounds > _ROUNDS:
+        if looked >= work:
             break
-        step = _FIRST_STEP / math.sqrt(1 + rounds / _SHRINKS)
+        step = _FIRST_STEP / math.sqrt(1 + done / _SHRINKS)
         held = np.minimum(_STEEP, (slopes.memory + slopes.work) / room - 1)
         shared = np.minimum(_STEEP, (slopes.taking + slopes.work[bin_of]) / room - 1)
         at = np.maximum(0.0, at[0] + step * held), np.maximum(0.0, at[1] + step * scale * shared)
