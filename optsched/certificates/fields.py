@@ -1,4 +1,4 @@
-"""What both kinds of certificates read and check alike."""
+"""What all kinds of certificates read and check alike."""
 
 from __future__ import annotations
 

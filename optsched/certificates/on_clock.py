@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 FORMAT = "optsched-clock-certificate"
+_MAX_BINS = 2**24
 _FINE = 2**80  # of the clock's unit, to which each request's part is rounded down
 
 
@@ -85,6 +86,9 @@ class ClockCertificate:
         every = (*self.begins, *self.memory_prices, *(p for row in self.prices for p in row))
         if min(every, default=0) < 0:
             raise CertificateError("a price or a bin is negative")
+        ends = (begin + len(row) for begin, row in zip(self.begins, self.prices, strict=False))
+        if max(ends, default=0) > _MAX_BINS:
+            raise CertificateError(f"prices reach beyond bin {_MAX_BINS}; cut time into fewer bins")
         if len(self.begins) != len(self.prices):
             raise CertificateError(f"{len(self.prices)} rows of prices begin {len(self.begins)}")
 
@@ -140,8 +144,8 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     counted = 1.0 if certificate.unit == "steps" else instance.seconds_per_step
     if instance.arrivals.any() and step != counted:
         raise CertificateError(
-            f"the certificate is for steps of {step:g} {certificate.unit}, but those of the "
-            f"instance last {counted} {certificate.unit}"
+            f"the certificate is for steps of {step:g} {certificate.unit}, but seconds_per_step of "
+            f"the instance is {counted}; give it the same"
         )
     clock = [Fraction(number) for number in (*certificate.clock, certificate.width)]
     arrivals = [Fraction(float(arrival) * step) for arrival in instance.arrivals.tolist()]

@@ -11,11 +11,14 @@ import click
 
 import optsched
 from optsched._internal.numbers import at_least, proven
+from optsched.certificates.on_clock import ClockCertificate
 from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable
 from optsched.cli.options import HTML, TRACE, command, option, path
-from optsched.clock import get_clock
+from optsched.clock import LinearClock, get_clock
 from optsched.clock_work import load_on_clock
 from optsched.errors import InfeasibleError, OptschedError
+from optsched.solvers.bounds.bound import round_down
+from optsched.solvers.bounds.on_clock import is_decoding_cheapest
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
@@ -175,23 +178,29 @@ def bound(
             found = optsched.bound(instance, method, clock=clock)
     if certificate is not None and found.certificate is not None:
         found.certificate.to_json(certificate)
-    where, unit, content = f"of {instance.name}", "steps", {}
+    where, unit, content, shown = f"of {instance.name}", "steps", {}, at_least
     if clock is not None:
-        where, unit = f"{where} on the clock {clock}", get_clock(clock).unit
-        load = load_on_clock(instance, get_clock(clock))
+        shown = proven  # seconds are few
+        timed = get_clock(clock)
+        where, unit = f"{where} on the clock {clock}", timed.unit
+        load = load_on_clock(instance, timed)
         assert load is not None
+        assert isinstance(timed, LinearClock)  # which the bound has asked for
         output.say(f"load {load}")
-        from optsched.solvers.bounds.bound import round_down
-
+        if not is_decoding_cheapest(instance, timed):
+            output.note(
+                "on this clock prefilling tokens again may take less than decoding them; the bound "
+                "counts on the lesser"
+            )
         mean = round_down(Fraction(found.value) / len(instance))
         content = {"mean_latency": mean, "load": load.load if load.span else None}
     output.say(
-        f"no schedule {where} has a total latency below {at_least(found.value)} {unit} "
-        f"({at_least(Fraction(found.value) / len(instance))} per request; {found.method}, "
+        f"no schedule {where} has a total latency below {shown(found.value)} {unit} "
+        f"({shown(Fraction(found.value) / len(instance))} per request; {found.method}, "
         f"{found.seconds:.3f} s)"
     )
-    shown = {name: getattr(found, name) for name in ("value", "method", "seconds")}
-    output.result(shown | content)
+    names = ("value", "method", "seconds")
+    output.result({name: getattr(found, name) for name in names} | content)
     return DONE
 
 
@@ -231,20 +240,25 @@ def check_certificate(
 ) -> int:
     """Check the certificate of a bound in exact integers."""
     claimed = optsched.read_certificate(Path(certificate))
-    numbers = getattr(claimed, "clock", None)
-    named = None if clock is None else get_clock(clock).coefficients
-    if (numbers is None) != (clock is None):
-        what = "steps; leave --clock out" if numbers is None else "a clock; name it with --clock"
-        raise OptschedError(f"{certificate} proves a bound in {what}".replace("in a", "on a"))
-    if clock is not None and (named is None or named.tolist() != list(numbers or ())):
+    timed = isinstance(claimed, ClockCertificate)
+    if timed and clock is None:
+        raise OptschedError(f"{certificate} proves a bound on a clock; name it with --clock")
+    if not timed and clock is not None:
+        raise OptschedError(f"{certificate} proves a bound in steps; leave --clock out")
+    if isinstance(claimed, ClockCertificate) and claimed.clock != _coefficients(str(clock)):
         raise OptschedError(f"{certificate} is for another clock than {clock}")
     with output.progress("verifying the certificate", kernels=False):
         value = optsched.verify(claimed, instance)
     valid = value >= claimed.value
     shown = proven(value, decimals=3)
-    unit = getattr(claimed, "unit", "steps")
+    unit = claimed.unit if isinstance(claimed, ClockCertificate) else "steps"
     output.say(f"the certificate proves that no schedule has a total latency below {shown} {unit}")
     if not valid:
         output.say(f"but the certificate claims {proven(claimed.value, up=True, decimals=3)}")
     output.result({"valid": valid, "value": float(value), "claimed": float(claimed.value)})
     return DONE if valid else NO
+
+
+def _coefficients(clock: str) -> tuple[float, ...]:
+    coefficients = get_clock(clock).coefficients
+    return () if coefficients is None else tuple(coefficients.tolist())

@@ -65,7 +65,7 @@ def start_large(state: State, seed: int) -> None:
     state.load(load, "beam")
     for turn in range(tuning.beam_turns):
         work = tuning.beam * state.left * WORK_PER_SECOND
-        if state.finished or work <= max(_RUNS * least, 0.0):
+        if state.finished or work <= _RUNS * least:
             return
         before = state.cost
         found = start_by_beam(

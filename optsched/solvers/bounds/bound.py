@@ -135,8 +135,7 @@ def bound(
     clock
         A clock that is a weighted sum, or its name; None bounds in steps. On a clock "closed-form"
         lets one machine do all work, and "lagrangian" puts prices on memory and on taking part in
-        batches over time, for some seconds; "auto" does so for a tenth of that, up to 5,000
-        requests.
+        batches over time; "auto" does so for a tenth of the rounds, up to 5,000 requests.
     workers
         On a clock: equal workers among which requests are placed.
 

@@ -19,8 +19,6 @@ from optsched.clock_work import arrival_times
 from optsched.solvers.bounds.on_clock import least_work, prices_of_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.clock import LinearClock
@@ -35,7 +33,7 @@ _MAX_PRICES = 2**23
 _IDLE_PRICE = 0.5  # of taking part, where memory has none
 _BUSY_PRICE = 0.25  # where it has
 _STEEP = 3.0  # largest slope that counts
-_FIRST_STEP, _SHRINKS = 0.2, 10.0  # the step is halved after so many rounds, and by 3 more later
+_FIRST_STEP, _SHRINKS = 0.2, 10.0  # divided by the root of 1 + rounds / _SHRINKS
 _WORK = 4e9  # bins looked at by all sweeps together
 
 
@@ -93,24 +91,23 @@ def priced(instance: Instance, clock: LinearClock, weights: FloatArray) -> Price
 
 @compiled
 def sweep(
-    requests: Priced, prices: Prices, slopes: Slopes, constant: float, width: float
+    requests: Priced,
+    prices: Prices,
+    every: FloatArray,
+    slopes: Slopes,
+    constant: float,
+    width: float,
 ) -> tuple[float, int]:
-    """Return what all requests pay at least and the bins looked at; fill in the slopes."""
+    """Return what all requests pay at least and the bins looked at; add to the slopes.
+
+    `every` is the price of memory and of all that take part, by bins.
+    """
     (arrivals, weights, alone, least, held, batches, decoding, prefill, tokens, ahead) = requests
     memory, begins, rows, taking = prices
     by_memory, by_taking, by_work = slopes
     bins = len(memory)
-    every = memory.copy()
-    for request in range(len(arrivals)):
-        for place in range(rows[request + 1] - rows[request]):
-            every[begins[request] + place] += taking[rows[request] + place]
-    by_memory[:] = 0.0
-    by_taking[:] = 0.0
-    by_work[:] = 0.0
-    cost = np.empty(bins + 1)
-    length = np.empty(bins + 1)
-    where = np.empty(bins + 1, dtype=np.int64)
-    best_length, best_where = np.empty_like(length), np.empty_like(where)
+    cost, length, best_length = np.empty(bins), np.empty(bins), np.empty(bins)
+    where, best_where = np.empty(bins, dtype=np.int64), np.empty(bins, dtype=np.int64)
     total, looked = 0.0, ZERO
     for request in range(len(arrivals)):
         arrival, batch = arrivals[request], constant + least[request]
@@ -119,7 +116,8 @@ def sweep(
         begin, row = begins[request], rows[request]
         count = rows[request + 1] - row
         size = served = 0
-        best = weights[request] * (max(bins * width, arrival + alone[request]) - arrival)
+        earliest, free = arrival + alone[request], bins * width
+        best = weights[request] * ((free if free > earliest else earliest) - arrival)
         best_place = -1
         # Bins of the least prices, up to the one at hand.
         low, low_held, low_before, reached = first, first, first, first - 1
@@ -133,19 +131,20 @@ def sweep(
                 cost[at], length[at], where[at] = cost[at - 1], length[at - 1], where[at - 1]
                 at -= 1
             cost[at], where[at] = price, place
-            length[at] = (place + 1) * width - max(place * width, arrival)
+            begun = place * width
+            length[at] = begun + width - (begun if begun > arrival else arrival)
             size += 1
             looked += 8 + size - at
             if every[place] < every[low]:
                 low = place
             if memory[place] < memory[low_held]:
                 low_held = place
-            if (place + 1) * width < arrival + alone[request]:
+            if begun + width < earliest:
                 continue
-            latency = weights[request] * (max(place * width, arrival + alone[request]) - arrival)
+            latency = weights[request] * ((begun if begun > earliest else earliest) - arrival)
             if latency >= best:
                 break
-            before = (place + 1) * width - decoding[request]
+            before = begun + width - decoding[request]
             while reached < place and (reached + 1) * width <= before:
                 reached += 1
                 if every[reached] < every[low_before]:
@@ -155,11 +154,13 @@ def sweep(
             left = need
             at = 0
             for at in range(size):
-                taken = min(left, length[at])
+                taken = left if left < length[at] else length[at]
                 found += taken * cost[at]
                 left -= taken
-                if left <= 0 or found >= best:
-                    size = min(size, at + 1) if left <= 0 else size
+                if left <= 0:
+                    size = at + 1  # what comes later can only be cheaper
+                    break
+                if found >= best:
                     break
             looked += at
             if found < best:
@@ -174,7 +175,7 @@ def sweep(
         left = need
         for at in range(served):
             place = best_where[at]
-            taken = min(left, best_length[at])
+            taken = left if left < best_length[at] else best_length[at]
             left -= taken
             active = taken * constant / batch
             by_memory[place] += active * held[request]
@@ -192,19 +193,15 @@ def price_on_clock(
     clock: LinearClock,
     certificate: ClockCertificate,
     weights: FloatArray,
-    *,
-    work: float = _WORK,
-    rounds: int = 500,
-    on_progress: Callable[[float], None] | None = None,
+    rounds: int,
 ) -> ClockCertificate | None:
     """Find prices that prove much, in the form of a certificate without any; None if too many."""
     requests = priced(instance, clock, weights)
     width = 2.0 ** round(math.log2(float(requests.alone.mean()) / _WIDTHS))
     machine = prices_of_machine(instance, clock, weights, certificate.workers, width)
-    last = float((requests.arrivals + _REACH * requests.alone).max()) / width + _BEYOND
-    bins = max(len(machine) + 1, math.ceil(last))
     begins = (requests.arrivals / width).astype(np.int64)
     counts = np.ceil(_REACH * requests.alone / width + _BEYOND).astype(np.int64)
+    bins = max(len(machine) + 1, int((begins + counts).max()))
     if bins > _MAX_BINS or counts.sum() > _MAX_PRICES:
         return None
     rows = np.append(0, np.cumsum(counts))
@@ -219,9 +216,10 @@ def price_on_clock(
     def look(at: tuple[FloatArray, FloatArray]) -> tuple[float, Slopes]:
         """Return the bound by prices of memory and of taking part, and its slopes."""
         nonlocal looked
-        slopes = Slopes(*map(np.empty_like, (*at, memory)))
+        slopes = Slopes(*map(np.zeros_like, (*at, memory)))
         prices = Prices(at[0], begins, rows, at[1])
-        paid, more = sweep(requests, prices, slopes, clock.constant, width)
+        every = at[0] + np.bincount(bin_of, at[1], bins)
+        paid, more = sweep(requests, prices, every, slopes, clock.constant, width)
         looked += more
         return paid - room * (math.fsum(at[0]) + math.fsum(at[1])), slopes
 
@@ -237,9 +235,7 @@ def price_on_clock(
         value, slopes = look(at)
         if value > highest:
             highest, best = value, at
-        if on_progress is not None:
-            on_progress(highest)
-        if looked >= work:
+        if looked >= _WORK:
             break
         step = _FIRST_STEP / math.sqrt(1 + done / _SHRINKS)
         held = np.minimum(_STEEP, (slopes.memory + slopes.work) / room - 1)
@@ -248,7 +244,8 @@ def price_on_clock(
     whole = [np.floor(prices * _GRAIN) for prices in best]
     value, _ = look((whole[0] / _GRAIN, whole[1] / _GRAIN))
     paid = room * sum(math.fsum(prices) for prices in whole) / _GRAIN
-    claim = value - _SAFE * (abs(value) + 2 * paid)
+    late = float(weights @ requests.arrivals)  # from which latencies were subtracted
+    claim = value - _SAFE * (abs(value) + 2 * paid + late)
     parts = np.split(whole[1].astype(np.int64), rows[1:-1])
     return replace(
         certificate,

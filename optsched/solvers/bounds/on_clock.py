@@ -130,7 +130,6 @@ def machine_bound(
     """Return a lower bound on the weighted latency on a clock, without prices."""
     work = least_work(instance, clock)
     arrivals = arrival_times(instance, clock)
-    arrivals = arrivals - arrivals[0]
     share, growth = work.held / instance.memory, 1 / instance.memory
     charges = work.charges(share, growth)
     tick = _ticks(charges, arrivals, workers)

@@ -38,7 +38,7 @@ def drawn(rng, most=3):
 def searched(instance, clock, weights, **options):
     """Return prices after little work, so that tests are quick."""
     given = certificate_of(instance, clock, **options)
-    return price_on_clock(instance, clock, given, weights, work=20_000)
+    return price_on_clock(instance, clock, given, weights, rounds=20)
 
 
 def certificate_of(instance, clock, **fields):
