@@ -17,6 +17,7 @@ from .forecasts import Forecast as Forecast
 from .forecasts import forecast as forecast
 from .hardware import memory_tokens as memory_tokens
 from .instance import Instance as Instance
+from .joint_schedule import JointSchedule as JointSchedule
 from .models.batch import BatchSelection as BatchSelection
 from .models.cluster.balance import BalanceProgram as BalanceProgram
 from .models.events import EventProgram as EventProgram
@@ -43,6 +44,7 @@ from .solvers.backends.files import read_model as read_model
 from .solvers.backends.files import write_model as write_model
 from .solvers.bounds.bound import Bound as Bound
 from .solvers.bounds.bound import bound as bound
+from .workers import Workers as Workers
 from .workloads import family as family
 from .workloads import read_trace as read_trace
 from .workloads.request_types import RequestTypes as RequestTypes

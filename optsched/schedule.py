@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 
 
 ViolationKind = Literal[
-    "memory", "arrival", "deadline", "output", "overlap", "completion", "duration", "slots"
+    "memory",
+    "arrival",
+    "deadline",
+    "placement",
+    "output",
+    "overlap",
+    "completion",
+    "duration",
+    "slots",
 ]
 
 
@@ -36,7 +44,8 @@ class Violation:
     ----------
     kind
         "memory": more tokens are held than fit. "arrival": a request starts before it is there.
-        "deadline": a request completes too late. Of runs also "output": an attempt makes more
+        "deadline": a request completes too late. "placement": it runs on a worker where it may
+        not. Of runs also "output": an attempt makes more
         tokens than the output has; "overlap": attempts of a request, or batches, overlap;
         "completion": a request is completed more than once, or never; "duration": a batch lasts
         longer or shorter than the clock says; "slots": a worker runs too many requests.
@@ -55,7 +64,7 @@ class Violation:
     last_step
         For "memory" the last of the consecutive overfull steps, else `step`.
     message
-        What a run says of it; empty for a schedule.
+        What a run or a joint schedule says of it; empty for a schedule.
     """
 
     kind: ViolationKind
@@ -299,11 +308,28 @@ class Schedule:
                     instance.label(request),
                 )
                 found.append(Violation(kind, request, label, step, step, limit, step))
-        return found + self._overfull()
+        return found + self.overfull(instance.memory)
 
-    def _overfull(self) -> list[Violation]:
+    def overfull(self, limit: int) -> list[Violation]:
+        """List the runs of steps at which more tokens are held than a limit.
+
+        Parameters
+        ----------
+        limit
+            Tokens that fit; `check` takes the memory.
+
+        Returns
+        -------
+        list of Violation
+            Of the kind "memory", one for each run of consecutive steps.
+
+        Examples
+        --------
+        >>> from optsched import Instance
+        >>> print(Schedule(Instance([4], [2], memory=9), [0]).overfull(5)[0])
+        steps 2..2: 6 tokens at the first of them where 5 fit, request 0 being the last one started
+        """
         first, tokens, active = self._pieces
-        limit = self.instance.memory
         lengths = np.diff(first)
         tokens, active = tokens[:-1], active[:-1]
         over = np.flatnonzero(tokens + active * (lengths - 1) > limit)

@@ -3,6 +3,8 @@ from .fluid import plot_equilibrium as plot_equilibrium
 from .fluid import plot_nested_memory as plot_nested_memory
 from .fluid import plot_segments as plot_segments
 from .fluid import plot_slacks as plot_slacks
+from .joint import plot_placement as plot_placement
+from .joint import plot_workers as plot_workers
 from .pages import clock_page as clock_page
 from .pages import cluster_page as cluster_page
 from .pages import comparison_page as comparison_page

@@ -1,0 +1,223 @@
+"""Several workers without a barrier: their memories, and which requests may run where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._internal.arrays import checked_memory, frozen
+from optsched.errors import InstanceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import BoolArray, IntArray
+    from optsched.instance import Instance
+
+MAX_WORKERS = 4096
+
+_ADVICE = "pass a number of workers, such as 8, or their memories, such as 16492x2,4096x8"
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Workers:
+    r"""Independent workers, each with a memory of its own.
+
+    A request is placed on one worker and never moved. It may run wherever its peak
+    :math:`s_i + o_i` fits, and where `eligible` allows it.
+
+    Parameters
+    ----------
+    memories
+        Tokens :math:`M_g` that each worker holds at most.
+    eligible
+        Whether each request may run on each worker, shape (n, G), beyond fitting there; None
+        allows everything.
+
+    Raises
+    ------
+    InstanceError
+        If there is no worker, or a memory is no whole number of tokens.
+
+    Examples
+    --------
+    >>> from optsched import Workers
+    >>> workers = Workers([100, 50, 50])
+    >>> len(workers), workers.total, workers.classes
+    (3, 200, array([0, 1, 1]))
+    """
+
+    memories: tuple[int, ...]
+    eligible: BoolArray | None
+
+    def __init__(self, memories: Sequence[int], eligible: npt.ArrayLike | None = None) -> None:
+        if not len(memories):
+            raise InstanceError(f"there are no workers; {_ADVICE}")
+        if len(memories) > MAX_WORKERS:
+            raise InstanceError(f"there are {len(memories):,} workers, but at most {MAX_WORKERS:,}")
+        object.__setattr__(self, "memories", tuple(checked_memory(size) for size in memories))
+        allowed = None if eligible is None else frozen(np.asarray(eligible, dtype=np.bool_))
+        if allowed is not None and (allowed.ndim != 2 or allowed.shape[1] != len(memories)):
+            raise InstanceError(
+                f"eligible has the shape {allowed.shape}, but must have a row for each request and "
+                f"a column for each of the {len(memories)} workers"
+            )
+        object.__setattr__(self, "eligible", allowed)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Workers):
+            return NotImplemented
+        return self.memories == other.memories and np.array_equal(
+            np.array(self.eligible), np.array(other.eligible)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.memories)
+
+    def __len__(self) -> int:
+        return len(self.memories)
+
+    def __str__(self) -> str:
+        """Write the memories as `parse` reads them."""
+        runs: list[list[int]] = []
+        for memory in self.memories:
+            if runs and runs[-1][0] == memory:
+                runs[-1][1] += 1
+            else:
+                runs.append([memory, 1])
+        return ",".join(f"{size}x{count}" if count > 1 else str(size) for size, count in runs)
+
+    @classmethod
+    def parse(cls, text: str, memory: int | None = None) -> Workers:
+        """Read workers as the command line takes them.
+
+        Parameters
+        ----------
+        text
+            A number of workers, such as "8", or memories, such as "16492x2,4096x8".
+        memory
+            Memory of each where the text is a number.
+
+        Returns
+        -------
+        Workers
+            The workers.
+
+        Raises
+        ------
+        InstanceError
+            If the text is neither, or the memory is missing or one too many.
+
+        Examples
+        --------
+        >>> Workers.parse("2", memory=50).memories, Workers.parse("100,50x2").memories
+        ((50, 50), (100, 50, 50))
+        """
+        parts = [part.split("x") for part in text.replace(" ", "").split(",")]
+        if not all(len(part) <= 2 and all(word.isdecimal() for word in part) for part in parts):
+            raise InstanceError(f"workers are {text!r}; {_ADVICE}")
+        numbers = [[int(word) for word in part] for part in parts]
+        if len(numbers) == 1 and len(numbers[0]) == 1:
+            if memory is None:
+                raise InstanceError(f"{text} workers have no memory; pass the memory of each")
+            return cls(_copies(numbers[0][0], memory))
+        if memory is not None:
+            raise InstanceError(
+                f"workers {text} have memories already; leave out the memory of {memory}"
+            )
+        counts = [part[1] if len(part) == 2 else 1 for part in numbers]
+        if sum(counts) > MAX_WORKERS:
+            raise InstanceError(f"there are {sum(counts):,} workers, but at most {MAX_WORKERS:,}")
+        sizes = [part[0] for part in numbers]
+        return cls([size for size, n in zip(sizes, counts, strict=True) for _ in range(n)])
+
+    @property
+    def total(self) -> int:
+        """Tokens that all workers hold together."""
+        return sum(self.memories)
+
+    @cached_property
+    def classes(self) -> IntArray:
+        """Class of each worker, in order of appearance; its members can be exchanged."""
+        keys: dict[tuple[int, bytes], int] = {}
+        columns = [b""] * len(self)
+        if self.eligible is not None:
+            columns = [self.eligible[:, worker].tobytes() for worker in range(len(self))]
+        found = [
+            keys.setdefault(key, len(keys)) for key in zip(self.memories, columns, strict=True)
+        ]
+        return frozen(np.array(found, dtype=np.int64))
+
+    @property
+    def equal(self) -> bool:
+        """Whether any two workers can be exchanged."""
+        return not self.classes.any()
+
+    def allowed(self, instance: Instance) -> BoolArray:
+        """Return whether each request may run on each worker.
+
+        Parameters
+        ----------
+        instance
+            The requests.
+
+        Returns
+        -------
+        BoolArray
+            Shape (n, G): it fits there, and is eligible.
+
+        Raises
+        ------
+        InstanceError
+            If `eligible` is about another number of requests, or a request may run nowhere.
+
+        Examples
+        --------
+        >>> from optsched import Instance
+        >>> Workers([9, 5]).allowed(Instance([6, 1], [2, 2], memory=9)).tolist()
+        [[True, False], [True, True]]
+        """
+        fits: BoolArray = instance.peaks[:, None] <= np.array(self.memories)
+        if self.eligible is not None:
+            if len(self.eligible) != len(instance):
+                raise InstanceError(
+                    f"eligible has {len(self.eligible)} rows for {len(instance)} requests"
+                )
+            fits = fits & self.eligible
+        if not (somewhere := fits.any(axis=1)).all():
+            request = int(np.argmin(somewhere))
+            peak = int(instance.peaks[request])
+            places = "any worker" if self.eligible is None else "any worker where it may run"
+            raise InstanceError(
+                f"request {instance.label(request)} holds {peak} tokens in the end, more than fit "
+                f"on {places}; leave the request out or raise a memory to {peak}",
+                request=request,
+            )
+        return fits
+
+
+def as_workers(workers: int | str | Sequence[int] | Workers, instance: Instance) -> Workers:
+    """Turn a number of workers, their memories or a text into workers that suit an instance."""
+    if isinstance(workers, Workers):
+        made = workers
+    elif isinstance(workers, str):
+        made = Workers.parse(workers, instance.memory if workers.isdecimal() else None)
+    elif isinstance(workers, int):
+        made = Workers(_copies(workers, instance.memory))
+    else:
+        made = Workers(np.atleast_1d(workers).tolist())
+    made.allowed(instance)
+    return made
+
+
+def _copies(count: int, memory: int) -> list[int]:
+    if not 1 <= count <= MAX_WORKERS:
+        raise InstanceError(
+            f"workers is {count}, but must be a whole number from 1 to {MAX_WORKERS}; {_ADVICE}"
+        )
+    return [memory] * count
