@@ -97,11 +97,14 @@ def read_model(path: str | Path) -> LinearModel:
     Raises
     ------
     SolverError
-        If there is no such file, it has another ending or HiGHS cannot read it.
+        If there is no such file, it has another ending, is cut off or HiGHS cannot read it.
     """
-    _ending(path)
+    ending = _ending(path)
     if not Path(path).is_file():
         raise SolverError(f"{path}: there is no such file")
+    # At the end of such a file HiGHS may look for the next line forever.
+    if ending == ".mps" and not _has_end(Path(path)):
+        raise SolverError(f"{path}: the file ends without ENDATA, so it seems to be cut off")
     highspy = highs.load()
     native = highspy.Highs()
     native.setOptionValue("output_flag", False)
@@ -139,6 +142,12 @@ def read_model(path: str | Path) -> LinearModel:
         name=Path(path).stem,
     )
     return with_names(*_join_sides(arrays, rows), columns)[0]
+
+
+def _has_end(path: Path) -> bool:
+    """Whether a line of an MPS file says that the model ends there."""
+    with path.open("rb") as lines:
+        return any(line.startswith(b"ENDATA") for line in lines)
 
 
 def with_names(

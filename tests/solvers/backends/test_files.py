@@ -87,7 +87,7 @@ def test_what_cannot_be_read_is_said(tmp_path):
         write_model(knapsack(), tmp_path / "k.txt")
     with pytest.raises(SolverError, match="there is no such file"):
         read_model(tmp_path / "k.mps")
-    (tmp_path / "bad.mps").write_text("ROWS\n Q nonsense\n")
+    (tmp_path / "bad.mps").write_text("ROWS\n Q nonsense\nENDATA\n")
     with pytest.raises(SolverError, match="HiGHS cannot read the file"):
         read_model(tmp_path / "bad.mps")
     write_model(knapsack(), tmp_path / "latin.mps")
@@ -99,3 +99,8 @@ def test_what_cannot_be_read_is_said(tmp_path):
     (tmp_path / "twice.mps").write_text(rows)
     with pytest.raises(SolverError, match="two rows have the same name; rename one of them"):
         read_model(tmp_path / "twice.mps")
+    # The empty line makes HiGHS take the file for one with fixed columns; it then never ends.
+    rows = "NAME cut\nROWS\n N cost\n E a\n\nCOLUMNS\n x cost 1\n x a 1\n sta"
+    (tmp_path / "cut.mps").write_text(rows)
+    with pytest.raises(SolverError, match=r"cut\.mps: the file ends without ENDATA"):
+        read_model(tmp_path / "cut.mps")
