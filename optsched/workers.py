@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -157,6 +158,25 @@ class Workers:
     def equal(self) -> bool:
         """Whether any two workers can be exchanged."""
         return not self.classes.any()
+
+    def fingerprint(self, instance: Instance) -> str:
+        """Return a SHA-256 of the requests, the memories and the eligibility.
+
+        Parameters
+        ----------
+        instance
+            The requests; its own memory does not count.
+
+        Returns
+        -------
+        str
+            What certificates of bounds on these workers are made for.
+        """
+        pool = instance.replace(memory=self.total).fingerprint
+        digest = hashlib.sha256(f"optsched workers 1 {self.memories} {pool}".encode())
+        if self.eligible is not None:
+            digest.update(self.eligible.tobytes())
+        return digest.hexdigest()
 
     def allowed(self, instance: Instance) -> BoolArray:
         """Return whether each request may run on each worker.

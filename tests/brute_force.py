@@ -87,6 +87,41 @@ def optima(instance):
     return {name: cost.min() for name, cost in zip(OBJECTIVES, costs, strict=True)}
 
 
+def joint_optima(instance, workers):
+    """Return the optimum of each objective on several workers, by the best part of each.
+
+    The optimum of every subset on one worker comes first, then a dynamic program over subsets.
+    """
+    count = len(instance)
+    subsets = 1 << count
+    parts = [[i for i in range(count) if subset >> i & 1] for subset in range(subsets)]
+    best = {name: [0.0] + [np.inf] * (subsets - 1) for name in OBJECTIVES}
+    known = {}
+    for worker, memory in enumerate(workers.memories):
+        for subset in range(1, subsets):
+            part, fits = parts[subset], True
+            for i in part:
+                fits = fits and instance.peaks[i] <= memory
+                fits = fits and (workers.eligible is None or workers.eligible[i, worker])
+            if fits and (subset, memory) not in known:
+                known[subset, memory] = optima(instance.take(part).replace(memory=memory))
+        for name, costs in best.items():
+            join = max if name == "makespan" else float.__add__
+            fresh = list(costs)
+            for subset in range(1, subsets):
+                mine = subset
+                while mine:  # goes to this worker
+                    allowed = workers.eligible is None or all(
+                        workers.eligible[i, worker] for i in parts[mine]
+                    )
+                    if allowed and (mine, memory) in known:
+                        found = join(costs[subset ^ mine], float(known[mine, memory][name]))
+                        fresh[subset] = min(fresh[subset], found)
+                    mine = (mine - 1) & subset
+            best[name] = fresh
+    return {name: costs[-1] for name, costs in best.items()}
+
+
 def batches(selection):
     """Return every batch that fits: usage is counted at each step of a common start."""
     prompts, outputs = selection.prompts.tolist(), selection.outputs.tolist()

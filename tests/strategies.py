@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from optsched import Instance
+from optsched import Instance, Workers
 
 
 @st.composite
@@ -41,3 +41,21 @@ def tiny_instance(rng, arrivals, most=4):
         prompts, outputs = prompts[twin], outputs[twin]
     steps = np.sort(rng.integers(0, 9, count)) * int(arrivals)
     return Instance(prompts, outputs, memory, steps)
+
+
+def tiny_joint(rng, most=4):
+    """Draw a few requests with weights, and workers of unequal memory or with eligibility."""
+    instance = tiny_instance(rng, rng.random() < 0.6, most)
+    if rng.random() < 0.3:
+        instance = instance.replace(weights=rng.integers(1, 4, len(instance)))
+    largest = int(instance.peaks.max())
+    count = int(rng.integers(1, 4))
+    memories = rng.integers(2, instance.memory + 1, count)
+    memories[int(rng.integers(count))] = instance.memory
+    if rng.random() < 0.4:
+        memories[:] = max(largest, int(memories.min()))
+    eligible = None
+    if rng.random() < 0.3:
+        eligible = rng.random((len(instance), count)) < 0.7
+        eligible[:, int(np.argmax(memories))] = True
+    return instance, Workers(memories.tolist(), eligible)

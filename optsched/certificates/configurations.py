@@ -30,6 +30,9 @@ requests that can be in that state by the end of the phase, those with :math:`s_
 fit by their prompts and first tokens. That one request might be taken in several states only makes
 :math:`F` larger, which keeps the bound valid.
 
+**Several equal workers** of :math:`M` tokens each, :math:`G` of them, sell :math:`G F_p` at each
+step: what runs on each is at most :math:`F_p`.
+
 The verifier evaluates all this in exact integers, :math:`F` included, and shares no code with the
 module that makes certificates.
 """
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import IntArray
     from optsched.instance import Instance
+    from optsched.workers import Workers
 
 FORMAT = "optsched-configuration-certificate"
 
@@ -113,9 +117,16 @@ def items(instance: Instance) -> IntArray:
     return np.array([(tokens, left) for left, tokens in ordered], dtype=np.int64)
 
 
-def verify_configuration(certificate: ConfigurationCertificate, instance: Instance) -> Fraction:
+def verify_configuration(
+    certificate: ConfigurationCertificate, instance: Instance, workers: Workers | None = None
+) -> Fraction:
     """Find the bound on the total latency that a configuration certificate proves."""
-    check_fingerprint(certificate.fingerprint, instance)
+    check_fingerprint(certificate.fingerprint, instance, workers)
+    count = 1
+    if workers is not None:
+        if not workers.equal:
+            raise CertificateError("a certificate of sizes is for equal workers only")
+        count, instance = len(workers), instance.replace(memory=workers.memories[0])
     pairs = items(instance)
     for row in certificate.sizes:
         if len(row) != len(pairs):
@@ -149,7 +160,7 @@ def verify_configuration(certificate: ConfigurationCertificate, instance: Instan
     capacity = _capacities(instance, pairs, sizes, certificate.ends).tolist()
     begin = 0
     for end, size in zip(certificate.ends, capacity, strict=True):
-        total -= size * sum(certificate.prices[begin:end])
+        total -= count * size * sum(certificate.prices[begin:end])
         begin = end
     return Fraction(total, unit)
 

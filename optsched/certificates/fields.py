@@ -9,6 +9,7 @@ from optsched.errors import CertificateError
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
+    from optsched.workers import Workers
 
 
 def read_fields(content: dict[str, Any], where: str, **depths: int) -> dict[str, Any]:
@@ -31,10 +32,12 @@ def read_fields(content: dict[str, Any], where: str, **depths: int) -> dict[str,
     return {**fields, "fingerprint": str(content["fingerprint"]), "value": Fraction(*claim)}
 
 
-def check_fingerprint(fingerprint: str, instance: Instance) -> None:
-    """Reject a certificate of another instance."""
-    if fingerprint != instance.fingerprint:
+def check_fingerprint(fingerprint: str, instance: Instance, workers: Workers | None = None) -> None:
+    """Reject a certificate of another instance, or of other workers."""
+    found = instance.fingerprint if workers is None else workers.fingerprint(instance)
+    if fingerprint != found:
+        what = "instance" if workers is None else "instance or to other workers"
         raise CertificateError(
-            "the certificate belongs to another instance: it was made for fingerprint "
-            f"{fingerprint[:12]}..., this instance has {instance.fingerprint[:12]}..."
+            f"the certificate belongs to another {what}: it was made for fingerprint "
+            f"{fingerprint[:12]}..., but here it is {found[:12]}..."
         )

@@ -26,15 +26,19 @@ import numpy as np
 from optsched._internal.json import read_object, write_object
 from optsched.certificates.fields import check_fingerprint, read_fields
 from optsched.errors import CertificateError
+from optsched.workers import as_workers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import numpy.typing as npt
 
     from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.certificates.joint import JointCertificate
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.instance import Instance
+    from optsched.workers import Workers
 
 _CHUNK = 8192
 
@@ -136,7 +140,7 @@ class Certificate:
 
 def read_certificate(
     source: str | Path,
-) -> Certificate | ConfigurationCertificate | ClockCertificate:
+) -> Certificate | ConfigurationCertificate | ClockCertificate | JointCertificate:
     """Read a certificate of any kind; the file says which it is.
 
     Parameters
@@ -146,7 +150,7 @@ def read_certificate(
 
     Returns
     -------
-    Certificate, ConfigurationCertificate or ClockCertificate
+    Certificate, ConfigurationCertificate, ClockCertificate or JointCertificate
         What was written by `to_json`; the value is a claim until it is verified.
 
     Raises
@@ -161,18 +165,22 @@ def read_certificate(
     >>> read_certificate(proof.to_json()) == proof
     True
     """
-    from optsched.certificates import configurations, on_clock
+    from optsched.certificates import configurations, joint, on_clock
 
     content, _ = read_object(source, CertificateError, "prices")
     if content.get("format") == configurations.FORMAT:
         return configurations.ConfigurationCertificate.from_json(source)
     if content.get("format") == on_clock.FORMAT:
         return on_clock.ClockCertificate.from_json(source)
+    if content.get("format") == joint.FORMAT:
+        return joint.JointCertificate.from_json(source)
     return Certificate.from_json(source)
 
 
 def verify(
-    certificate: Certificate | ConfigurationCertificate | ClockCertificate, instance: Instance
+    certificate: Certificate | ConfigurationCertificate | ClockCertificate | JointCertificate,
+    instance: Instance,
+    workers: int | str | Sequence[int] | Workers | None = None,
 ) -> Fraction:
     """Find the bound on the total or weighted latency that a certificate proves.
 
@@ -185,6 +193,9 @@ def verify(
         bound on a clock (`optsched.certificates.on_clock`).
     instance
         The instance it was made for.
+    workers
+        The workers it was made for, if it is a proof for several; on a clock the certificate has
+        their number itself.
 
     Returns
     -------
@@ -195,7 +206,7 @@ def verify(
     Raises
     ------
     CertificateError
-        If the certificate was made for another instance.
+        If the certificate was made for another instance or for other workers.
 
     Examples
     --------
@@ -209,16 +220,28 @@ def verify(
             ConfigurationCertificate,
             verify_configuration,
         )
+        from optsched.certificates.joint import JointCertificate, verify_joint
         from optsched.certificates.on_clock import verify_on_clock
 
+        several = None if workers is None else as_workers(workers, instance)
         if isinstance(certificate, ConfigurationCertificate):
-            return verify_configuration(certificate, instance)
+            return verify_configuration(certificate, instance, several)
+        if isinstance(certificate, JointCertificate):
+            return verify_joint(certificate, instance, several)
         return verify_on_clock(certificate, instance)
+    if workers is not None:
+        raise CertificateError("the certificate is for one worker; leave the workers out")
     check_fingerprint(certificate.fingerprint, instance)
-    denominator, horizon = certificate.denominator, len(certificate.prices)
-    spent = sum(certificate.prices)
+    unit, paid = certificate.denominator, instance.memory * sum(certificate.prices)
+    costs = least_costs(instance, certificate.prices, unit, certificate.objective)
+    return Fraction(costs - paid, unit)
+
+
+def least_costs(instance: Instance, prices: Sequence[int], denominator: int, objective: str) -> int:
+    """Add up what the cheapest start of each request costs, times the denominator."""
+    horizon, spent = len(prices), sum(prices)
     weights = [1.0] * len(instance)
-    if certificate.objective == "weighted-latency" and instance.weights is not None:
+    if objective == "weighted-latency" and instance.weights is not None:
         weights = instance.weights.tolist()
     # A step of latency costs its weight times the denominator, rounded down.
     steps = [math.floor(Fraction(weight) * denominator) for weight in weights]
@@ -227,7 +250,7 @@ def verify(
     kind: npt.DTypeLike = np.int64 if size < 2**62 else object
     # before[t]: prices of steps 1..t; steps beyond the horizon are free. twice: sums of before.
     before = np.zeros(horizon + 1, dtype=kind)
-    before[1:] = np.cumsum(np.array(certificate.prices, dtype=kind))
+    before[1:] = np.cumsum(np.array(prices, dtype=kind))
     twice = np.zeros(horizon + 2, dtype=kind)
     twice[1:] = np.cumsum(before)
     total = 0
@@ -247,4 +270,4 @@ def verify(
             cost = step * latency + prompt * paid + ramp
             best = min(best, int(cost.min()))
         total += best
-    return Fraction(total - instance.memory * spent, denominator)
+    return total

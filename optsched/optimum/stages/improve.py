@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -241,7 +241,9 @@ def _price(state: State, stop: threading.Event, effort: Effort | None) -> Config
         if state.stop.is_set():
             stop.set()
 
-    work = {} if effort is None else {"phases": effort.phases, "iterations": effort.iterations}
+    work: dict[str, Any] = (
+        {} if effort is None else {"phases": effort.phases, "iterations": effort.iterations}
+    )
     return configuration_bound(
         state.instance,
         time_limit=_SHARE * state.left,

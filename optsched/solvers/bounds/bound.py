@@ -22,13 +22,18 @@ from optsched.errors import OptschedError, nearest
 from optsched.solvers.bounds.lagrangian import Objective, certify, kinds_of, weights_of
 from optsched.solvers.bounds.on_clock import machine_bound
 from optsched.solvers.bounds.relaxation import closed_form, dual_prices, relax
+from optsched.workers import as_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from optsched.certificates.prices import Certificate
     from optsched.clock import Clock
     from optsched.instance import Instance
+    from optsched.solvers.bounds.joint import JointBound
+    from optsched.workers import Workers
+
+    SomeWorkers = int | str | Sequence[int] | Workers
 
 OBJECTIVES: tuple[Objective, ...] = ("total-latency", "weighted-latency", "makespan")
 BoundMethod = Literal["auto", "closed-form", "lagrangian"]
@@ -105,16 +110,24 @@ def bound(
     objective: Objective = "total-latency",
     *,
     clock: str | Clock,
-    workers: int = 1,
+    workers: SomeWorkers | None = None,
 ) -> ClockBound: ...
+@overload
+def bound(
+    instance: Instance,
+    method: BoundMethod = "auto",
+    objective: Objective = "total-latency",
+    *,
+    workers: SomeWorkers,
+) -> JointBound: ...
 def bound(
     instance: Instance,
     method: BoundMethod = "auto",
     objective: Objective = "total-latency",
     *,
     clock: str | Clock | None = None,
-    workers: int = 1,
-) -> Bound | ClockBound:
+    workers: SomeWorkers | None = None,
+) -> Bound | ClockBound | JointBound:
     r"""Bound the total latency of every feasible schedule from below, or another objective.
 
     In steps every batch takes one step. On a clock the bound holds for all ways to form batches:
@@ -137,11 +150,13 @@ def bound(
         lets one machine do all work, and "lagrangian" puts prices on memory and on taking part in
         batches over time; "auto" does so for a tenth of the rounds, up to 5,000 requests.
     workers
-        On a clock: equal workers among which requests are placed.
+        Independent workers among which requests are placed: a number of workers with the memory of
+        the instance, their memories, or `Workers`. Then "lagrangian" puts prices on the memory of
+        all together and, where requests fit on some only, of those. On a clock they must be equal.
 
     Returns
     -------
-    Bound or ClockBound
+    Bound, ClockBound or JointBound
         The bound and, for "lagrangian" and on a clock, its certificate.
 
     Raises
@@ -157,6 +172,8 @@ def bound(
     >>> result = bound(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
     >>> result.method, result.value <= 45
     ('lagrangian', True)
+    >>> bound(Instance([1] * 4, [2] * 4, memory=3), workers=2).value
+    12.0
     >>> at_once = Instance([500, 100], [40, 80], memory=1000)
     >>> round(bound(at_once, clock="llama-2-7b-a100").value, 1)
     1.1
@@ -165,13 +182,23 @@ def bound(
         raise OptschedError(f"unknown bound {method!r}: known: {', '.join(BOUND_METHODS)}")
     if objective not in OBJECTIVES:
         raise OptschedError(f"unknown objective {objective!r}: {nearest(objective, OBJECTIVES)}")
-    find: Callable[[], Any] = functools.partial(_find, instance, method, objective)
+    find: Callable[[], Any] = functools.partial(find_bound, instance, method, objective)
     if clock is not None:
         find = functools.partial(_find_on_clock, instance, method, objective, clock, workers)
-    elif workers != 1:
-        raise OptschedError("a bound in steps is for one worker; leave workers out or pass a clock")
-    found: Bound | ClockBound = interruptible(find) if len(instance) >= _LONG else find()
+    elif workers is not None:
+        find = functools.partial(_find_jointly, instance, method, objective, workers)
+    found: Bound | ClockBound | JointBound = (
+        interruptible(find) if len(instance) >= _LONG else find()
+    )
     return found
+
+
+def _find_jointly(
+    instance: Instance, method: BoundMethod, objective: Objective, workers: SomeWorkers
+) -> JointBound:
+    from optsched.solvers.bounds.joint import joint_bound
+
+    return joint_bound(instance, as_workers(workers, instance), method, objective)
 
 
 def _find_on_clock(
@@ -179,7 +206,7 @@ def _find_on_clock(
     method: BoundMethod,
     objective: Objective,
     clock: str | Clock,
-    workers: int,
+    several: SomeWorkers | None,
 ) -> ClockBound:
     from optsched.solvers.bounds.clock_prices import price_on_clock
 
@@ -192,8 +219,12 @@ def _find_on_clock(
         )
     if objective == "makespan":
         raise OptschedError("no bound on the makespan on a clock is known; choose total-latency")
-    if workers < 1:
-        raise OptschedError(f"workers is {workers}, but must be at least 1")
+    equals = as_workers(1 if several is None else several, instance)
+    if not equals.equal:
+        raise OptschedError(
+            f"workers are {equals}, but the bound on a clock is for equal ones; pass their number"
+        )
+    instance, workers = instance.replace(memory=equals.memories[0]), len(equals)
     if method == "lagrangian" and not timed.constant:
         raise OptschedError(
             f"the clock {timed.name} has no constant, without which prices prove nothing; use the "
@@ -225,7 +256,8 @@ def _find_on_clock(
     return simple if method == "auto" and best.value < value else best
 
 
-def _find(instance: Instance, method: BoundMethod, objective: Objective) -> Bound:
+def find_bound(instance: Instance, method: BoundMethod, objective: Objective) -> Bound:
+    """Bound the cost of every schedule of one worker in steps."""
     began = time.perf_counter()
     weights = weights_of(instance, objective)
     relaxation = relax(instance, weights)

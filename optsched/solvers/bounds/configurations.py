@@ -38,12 +38,14 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
+    from optsched.workers import Workers
 
 _TERMS = 50_000_000  # of one evaluation of all starts
 _CHUNK = 8  # iterations between two looks at the clock
 _EXACT = 2**61
 _PRICE_STEP, _SIZE_STEP = 0.3, 0.12  # lengths of Adam's first steps, as shares of the means
 _LONGER = 1.25  # horizon of the prices over that of the Lagrangian bound
+_SCARCE = 0.6  # of the memory of several workers, for prices to begin with
 _CELLS = 100_000_000  # of one dynamic program
 _LAST_STEP = 0.005  # what is left of the lengths of the steps in the end
 _MEAN, _SQUARE = 0.9, 0.999  # Adam's memories
@@ -65,6 +67,7 @@ class ConfigurationBound:
 def configuration_bound(
     instance: Instance,
     *,
+    workers: Workers | None = None,
     phases: int = 16,
     iterations: int = 1500,
     time_limit: float | None = None,
@@ -72,14 +75,18 @@ def configuration_bound(
     on_progress: Callable[[float, float], None] | None = None,
     stop: threading.Event | None = None,
 ) -> ConfigurationBound:
-    """Bound the total latency of every feasible schedule by sizes of running requests."""
+    """Bound the total latency by sizes of running requests, on one worker or on equal ones."""
     began = time.perf_counter()
     if phases < 1 or iterations < 0:
         raise OptschedError(
             f"phases is {phases} and iterations {iterations}, but need at least 1 and 0"
         )
-    problem = Problem.of(instance)
-    point = _first_point(instance, problem, phases, start)
+    fingerprint = instance.fingerprint
+    if workers is not None:
+        fingerprint = workers.fingerprint(instance)
+        instance = instance.replace(memory=workers.memories[0])
+    problem = Problem.of(instance, 1 if workers is None else len(workers))
+    point = _first_point(instance, problem, phases, start, fingerprint)
     lengths = _PRICE_STEP * float(point.prices.mean()), _SIZE_STEP * float(point.sizes.mean())
     state = State.at(point.prices, point.sizes)
     done = 0
@@ -103,9 +110,8 @@ def configuration_bound(
                 break
     except KeyboardInterrupt:
         interrupted = True
-    certificate = certify_configuration(
-        instance, problem, Point(state.best_prices, state.best_sizes, point.ends, point.copies)
-    )
+    found = Point(state.best_prices, state.best_sizes, point.ends, point.copies)
+    certificate = certify_configuration(instance, problem, found, fingerprint)
     value, seconds = round_down(certificate.value), time.perf_counter() - began
     return ConfigurationBound(
         value, "configuration", seconds, certificate, done, complete, interrupted
@@ -126,12 +132,18 @@ def _first_point(
     problem: Problem,
     phases: int,
     start: Certificate | ConfigurationCertificate | None,
+    fingerprint: str,
 ) -> Point:
-    if start is not None and start.fingerprint != instance.fingerprint:
+    pool = instance.replace(memory=instance.memory * problem.workers)
+    if start is not None and start.fingerprint not in (fingerprint, pool.fingerprint):
         raise CertificateError("the certificate to start from belongs to another instance")
     if not isinstance(start, ConfigurationCertificate) or not start.prices:
         certificate = start if isinstance(start, Certificate) else None
-        certificate = certificate or bound(instance, "lagrangian").certificate
+        if problem.workers > 1:
+            # Requests compete on each worker where all memory together would be enough.
+            scarce = max(instance.memory, int(_SCARCE * pool.memory))
+            certificate = bound(pool.replace(memory=scarce), "lagrangian").certificate
+        certificate = certificate or bound(pool, "lagrangian").certificate
         assert certificate is not None
         # An item's size is the share of the memory that it holds; all together are 1 at most.
         prices = np.array(certificate.prices, dtype=np.float64)
@@ -160,14 +172,14 @@ def _split(prices: FloatArray, phases: int) -> IntArray:
 
 
 def certify_configuration(
-    instance: Instance, problem: Problem, point: Point
+    instance: Instance, problem: Problem, point: Point, fingerprint: str | None = None
 ) -> ConfigurationCertificate:
     """Round prices and sizes to integers and evaluate the bound at them exactly."""
     count, horizon = len(instance), len(point.prices)
     widest = float(point.sizes.max(initial=1.0)) + 1.0
     reach = horizon + float(instance.arrivals[-1]) + float(instance.outputs.max()) + 1.0
     spent = float(point.prices.sum()) + horizon + 1.0
-    room = _EXACT / (count * (reach + spent * widest * problem.width))
+    room = _EXACT / (max(count, problem.workers) * (reach + spent * widest * problem.width))
     if room < 2**12:
         raise too_large(instance)
     bits = int(math.log2(room))
@@ -177,14 +189,15 @@ def certify_configuration(
     capacities = largest_sets(problem, sizes, point.copies)
     phase = np.searchsorted(point.ends, np.arange(1, horizon + 1))
     costs = start_costs(problem, prices, phase, sizes, price_unit * size_unit)
-    total = int((problem.counts * costs.min(axis=1)).sum()) - int(prices @ capacities[phase])
+    sold = problem.workers * int(prices @ capacities[phase])
+    total = int((problem.counts * costs.min(axis=1)).sum()) - sold
     return ConfigurationCertificate(
         price_unit,
         size_unit,
         tuple(prices.tolist()),
         tuple(point.ends.tolist()),
         tuple(map(tuple, sizes.tolist())),
-        instance.fingerprint,
+        fingerprint or instance.fingerprint,
         Fraction(total, price_unit * size_unit),
     )
 
@@ -201,9 +214,10 @@ class Problem(NamedTuple):
     counts: IntArray
     first: IntArray
     place: IntArray
+    workers: int  # equal ones
 
     @classmethod
-    def of(cls, instance: Instance) -> Problem:
+    def of(cls, instance: Instance, workers: int = 1) -> Problem:
         """Group the requests of an instance."""
         rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals])
         groups, counts = np.unique(rows, axis=0, return_counts=True)
@@ -224,7 +238,8 @@ class Problem(NamedTuple):
         if len(pairs) * (width + 1) * (instance.memory + 1) > _CELLS:
             raise too_large(instance)
         tokens, left = pairs.T.copy()
-        return cls(instance.memory, width, tokens, left, outputs, arrivals, counts, first, place)
+        requests = outputs, arrivals, counts, first, place
+        return cls(instance.memory, width, tokens, left, *requests, workers)
 
     def copies(self, ends: IntArray) -> IntArray:
         """Count how many requests can be each item by the end of each phase, or fit as such."""
@@ -400,10 +415,10 @@ def ascend(
             capacity = largest_set(problem, sizes[number], copies[number], chosen)
             for item in chosen:
                 if item >= 0:
-                    pushed[number, item] -= mass
+                    pushed[number, item] -= mass * problem.workers
             for step in range(begin, ends[number]):
-                sold[step] = -capacity
-            value -= mass * capacity
+                sold[step] = -capacity * problem.workers
+            value -= mass * capacity * problem.workers
         for group in range(len(problem.outputs)):
             output, arrival = problem.outputs[group], problem.arrivals[group]
             first, count = problem.first[group], problem.counts[group]

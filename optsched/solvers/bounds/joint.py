@@ -1,0 +1,288 @@
+r"""Bounds for several workers: prices of the memory of all, and of those on which requests fit.
+
+One worker with the memory of all can do whatever several can, so that every bound for it holds for
+them: the pool. Where some requests run on few workers only, prices of the memory of these add to
+it (`optsched.certificates.joint` has the argument). They are found together by projected
+subgradient ascent, as in `ascent`, from the pool's prices and from those of each set of workers
+with the requests that run there only.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from optsched.certificates.joint import JointCertificate
+from optsched.certificates.prices import Certificate
+from optsched.solvers.bounds.bound import find_bound, round_down
+from optsched.solvers.bounds.lagrangian import (
+    cheapest_starts,
+    common_denominator,
+    held_by,
+    weights_of,
+)
+
+if TYPE_CHECKING:
+    import threading
+
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.instance import Instance
+    from optsched.solvers.bounds.bound import BoundMethod
+    from optsched.solvers.bounds.lagrangian import Objective
+    from optsched.workers import Workers
+
+_MAX_POOLS = 8
+_WORK = 2e8  # of an ascent, in the unit of the searches
+_STEP_WORK, _REQUEST_WORK = 60.0, 1200.0  # of a round, for each step and pool, and each request
+_MAX_ROUNDS = 400
+_PATIENCE, _CLOSER, _FIRST_TARGET, _TINY = 20, 0.5, 0.1, 1e-6
+_SHARES = (0.0, 0.25, 0.5, 0.75)  # of the pool's prices, to begin with
+
+
+@dataclass(frozen=True)
+class JointBound:
+    """A proven lower bound on the objective of every joint schedule.
+
+    Attributes
+    ----------
+    value
+        The bound in steps, rounded towards minus infinity.
+    method
+        How it was found: "closed-form", "pool" or "nested".
+    seconds
+        Time it took.
+    certificate
+        The proof, for "pool" and "nested".
+    workers
+        The workers that it holds for.
+    """
+
+    value: float
+    method: str
+    seconds: float
+    certificate: JointCertificate | ConfigurationCertificate | None
+    workers: Workers
+
+
+def joint_bound(
+    instance: Instance, workers: Workers, method: BoundMethod, objective: Objective
+) -> JointBound:
+    """Bound the cost of every joint schedule from below."""
+    began = time.perf_counter()
+    pools = Pools.of(instance, workers)
+    found = find_bound(instance.replace(memory=workers.total), method, objective)
+    certificate = None
+    if isinstance(found.certificate, Certificate):
+        certificate = of_pool(found.certificate, instance, workers)
+    name = "closed-form" if certificate is None else "pool"
+    best = JointBound(found.value, name, time.perf_counter() - began, certificate, workers)
+    if len(pools.members) == 1:
+        return best
+    if objective == "makespan":
+        # What runs on some workers only has to be over there.
+        for requests, memory in pools.inner(instance, workers):
+            part = instance.take(requests).replace(memory=memory)
+            value = find_bound(part, method, objective).value
+            best = JointBound(max(best.value, value), *_rest(best, began))
+        return best
+    if method == "closed-form" or found.certificate is None:
+        return best
+    nested = price_pools(instance, workers, found.certificate)
+    if nested.value <= found.certificate.value and best.certificate is not None:
+        return best
+    seconds = time.perf_counter() - began
+    return JointBound(round_down(nested.value), "nested", seconds, nested, workers)
+
+
+def _rest(best: JointBound, began: float) -> tuple[str, float, None, Workers]:
+    return best.method, time.perf_counter() - began, None, best.workers
+
+
+def of_pool(certificate: Certificate, instance: Instance, workers: Workers) -> JointCertificate:
+    """Turn prices of one worker with all memory into a certificate for several workers."""
+    return JointCertificate(
+        certificate.denominator,
+        (tuple(range(len(workers))),),
+        (certificate.prices,),
+        workers.fingerprint(instance),
+        certificate.value,
+        certificate.objective,
+    )
+
+
+class Pools(NamedTuple):
+    """Sets of workers, that of all first, and who pays for which."""
+
+    members: BoolArray  # (pools, G)
+    groups: list[IntArray]  # requests that may run on the same workers
+    pays: BoolArray  # (groups, pools)
+
+    @classmethod
+    def of(cls, instance: Instance, workers: Workers) -> Pools:
+        """Make a pool of each set of workers that are all on which some requests may run."""
+        allowed = workers.allowed(instance)
+        packed = np.packbits(allowed, axis=1)
+        keys = packed.view([("", packed.dtype)] * packed.shape[1]).reshape(-1)
+        _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+        places = allowed[first]
+        areas = instance.areas.astype(np.float64)
+        memories = np.array(workers.memories)
+
+        def crowded(inside: BoolArray) -> float:
+            # Memory-time of requests that run on these workers only, over their memory.
+            only = np.logical_not((places & ~inside).any(axis=1))
+            return float(areas[only[group.reshape(-1)]].sum() / (memories @ inside))
+
+        some = sorted((row for row in places if not row.all()), key=crowded, reverse=True)
+        everyone = np.ones((1, len(workers)), dtype=np.bool_)
+        members = np.concatenate([everyone, *(row[None] for row in some[: _MAX_POOLS - 1])])
+        order = np.argsort(group.reshape(-1), kind="stable")
+        groups = np.split(order, np.cumsum(np.bincount(group.reshape(-1)))[:-1])
+        pays = ~(places[:, None] & ~members).any(axis=2)
+        return cls(members, groups, pays)
+
+    def memories(self, workers: Workers) -> IntArray:
+        """Return the tokens that each pool holds."""
+        return np.asarray(self.members @ np.array(workers.memories), dtype=np.int64)
+
+    def inner(self, instance: Instance, workers: Workers) -> list[tuple[IntArray, int]]:
+        """Return the requests that run in each pool but the first only, and its memory."""
+        memories = self.memories(workers).tolist()
+        listed = []
+        for pool in range(1, len(self.members)):
+            parts = [g for g, pays in zip(self.groups, self.pays, strict=True) if pays[pool]]
+            listed.append((np.sort(np.concatenate(parts)), memories[pool]))
+        return listed
+
+
+def price_pools(
+    instance: Instance,
+    workers: Workers,
+    certificate: Certificate,
+    *,
+    cost: float = np.inf,
+    work: float = _WORK,
+    stop: threading.Event | None = None,
+) -> JointCertificate:
+    """Find prices of pools, from those of the pool of all; a known cost sets the target."""
+    ascent = _Ascent(instance, workers, certificate)
+    ascent.begin(cost)
+    round_work = _STEP_WORK * ascent.best_prices.size + _REQUEST_WORK * len(instance)
+    for _ in range(min(_MAX_ROUNDS, 1 + int(work / round_work))):
+        if ascent.converged or (stop is not None and stop.is_set()):
+            break
+        ascent.step()
+    return ascent.certificate(workers.fingerprint(instance))
+
+
+class _Ascent:
+    """Where the ascent is, and the best prices met."""
+
+    def __init__(self, instance: Instance, workers: Workers, certificate: Certificate) -> None:
+        self._objective = certificate.objective
+        self._pool = instance.replace(memory=workers.total)
+        self._pools = pools = Pools.of(instance, workers)
+        self._memories = pools.memories(workers)
+        weights = self._weights = weights_of(instance, certificate.objective)
+        self._parts = [(self._pool.take(group), weights[group]) for group in pools.groups]
+        self._guesses = [part.arrivals for part, _ in self._parts]
+        given = np.array(certificate.prices) / certificate.denominator
+        inner = []
+        for requests, memory in pools.inner(instance, workers):
+            part = instance.take(requests).replace(memory=memory)
+            found = find_bound(part, "lagrangian", _of_latency(certificate.objective)).certificate
+            assert found is not None
+            inner.append(np.array(found.prices) / found.denominator)
+        horizon = int(1.1 * max(len(prices) for prices in (given, *inner))) + 1
+        self._given = np.zeros((len(pools.members), horizon))
+        for row, prices in zip(self._given, (given, *inner), strict=True):
+            row[: len(prices)] = prices
+
+    def begin(self, cost: float) -> None:
+        """Evaluate where to begin: shares of the pool's prices, with those of the others."""
+        self.best = -np.inf
+        for share in (1.0, *_SHARES):
+            for pool in range(1, len(self._given)) if share < 1 else (0,):
+                prices = np.zeros_like(self._given)
+                prices[0] = share * self._given[0]
+                prices[pool] += (1 - share) * self._given[pool]
+                self._keep(*self._evaluate(prices), prices)
+        ahead = min(cost - self.best, abs(self.best))
+        self._ahead, self._idle = _FIRST_TARGET * max(ahead, 0.0), 0
+        self._prices, self._slope, self._value = self.best_prices, self._best_slope, self.best
+
+    @property
+    def converged(self) -> bool:
+        return self._ahead <= _TINY * abs(self.best) or not self._best_slope.any()
+
+    def step(self) -> None:
+        """Move once, and remember the best prices."""
+        length = (self.best + self._ahead - self._value) / float((self._slope**2).sum())
+        self._prices = np.maximum(self._prices + length * self._slope, 0.0)
+        self._value, self._slope = self._evaluate(self._prices)
+        gained = self._keep(self._value, self._slope, self._prices)
+        self._idle = 0 if gained > 0.01 * self._ahead else self._idle + 1
+        if self._idle >= _PATIENCE or not self._slope.any():
+            self._idle = 0
+            self._ahead *= _CLOSER
+            self._prices, self._value = self.best_prices, self.best
+            self._slope = self._best_slope
+
+    def _keep(self, value: float, slope: FloatArray, prices: FloatArray) -> float:
+        gained = value - self.best
+        if gained > 0:
+            self.best, self.best_prices, self._best_slope = value, prices, slope
+        return gained
+
+    def _costs(self, prices: FloatArray, unit: int) -> tuple[int, IntArray]:
+        """Evaluate rounded prices exactly, in units of one over `unit`; remember the starts."""
+        integers = np.rint(prices * unit).astype(np.int64)
+        total = -sum(
+            memory * sold
+            for memory, sold in zip(
+                self._memories.tolist(), integers.sum(axis=1).tolist(), strict=True
+            )
+        )
+        for number, ((part, weights), pays) in enumerate(
+            zip(self._parts, self._pools.pays, strict=True)
+        ):
+            scaled = np.floor(weights * unit).astype(np.int64)
+            paid = integers[pays].sum(axis=0)
+            starts, costs = cheapest_starts(part, paid, scaled, self._guesses[number])
+            self._guesses[number] = starts
+            total += int(costs.sum())
+        return total, integers
+
+    def _evaluate(self, prices: FloatArray) -> tuple[float, FloatArray]:
+        """Return the Lagrangian, and its slope where prices can follow it."""
+        unit = common_denominator(self._pool, prices.sum(axis=0), self._weights)
+        total, _ = self._costs(prices, unit)
+        slope = np.repeat(-self._memories[:, None].astype(np.float64), prices.shape[1], axis=1)
+        for (part, _), starts, pays in zip(
+            self._parts, self._guesses, self._pools.pays, strict=True
+        ):
+            slope[pays] += held_by(part, starts, prices.shape[1])
+        slope[(prices <= 0) & (slope < 0)] = 0.0  # no price can fall below zero
+        return total / unit, slope
+
+    def certificate(self, fingerprint: str) -> JointCertificate:
+        """Round the best prices to integers and evaluate them exactly."""
+        unit = common_denominator(self._pool, self.best_prices.sum(axis=0), self._weights)
+        total, integers = self._costs(self.best_prices, unit)
+        return JointCertificate(
+            unit,
+            tuple(tuple(np.flatnonzero(row).tolist()) for row in self._pools.members),
+            tuple(tuple(row.tolist()) for row in integers),
+            fingerprint,
+            Fraction(total, unit),
+            self._objective,
+        )
+
+
+def _of_latency(objective: str) -> Objective:
+    return "weighted-latency" if objective == "weighted-latency" else "total-latency"
