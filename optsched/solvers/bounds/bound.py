@@ -42,7 +42,7 @@ BOUND_METHODS: tuple[BoundMethod, ...] = ("auto", "closed-form", "lagrangian")
 _MAX_PRICES = 20_000_000
 _MAX_SEARCH = 5e8  # requests times the root of the steps: what the search for starts takes
 _MAX_PRICED = 5_000  # requests up to which a bound on a clock has prices unless they are asked for
-_ROUNDS, _MANY_ROUNDS = 50, 500  # of better prices
+_QUICK = 0.15  # share of the effort for better prices on a clock
 _LONG = 20_000  # requests from which on a kernel may take a second
 
 
@@ -148,7 +148,7 @@ def bound(
     clock
         A clock that is a weighted sum, or its name; None bounds in steps. On a clock "closed-form"
         lets one machine do all work, and "lagrangian" puts prices on memory and on taking part in
-        batches over time; "auto" does so for a tenth of the rounds, up to 5,000 requests.
+        batches over time; "auto" does so with a seventh of the effort, up to 5,000 requests.
     workers
         Independent workers among which requests are placed: a number of workers with the memory of
         the instance, their memories, or `Workers`. Then "lagrangian" puts prices on the memory of
@@ -208,7 +208,7 @@ def _find_on_clock(
     clock: str | Clock,
     several: SomeWorkers | None,
 ) -> ClockBound:
-    from optsched.solvers.bounds.clock_prices import price_on_clock
+    from optsched.solvers.bounds.clock_ascent import price_on_clock
 
     began = time.perf_counter()
     timed = get_clock(clock)
@@ -245,8 +245,8 @@ def _find_on_clock(
     few = len(instance) <= _MAX_PRICED and timed.constant > 0
     if method == "closed-form" or (method == "auto" and not few):
         return simple
-    rounds = _ROUNDS if method == "auto" else _MANY_ROUNDS
-    priced = price_on_clock(instance, timed, certificate, weights, rounds=rounds)
+    effort = _QUICK if method == "auto" else 1.0
+    priced = price_on_clock(instance, timed, certificate, weights, effort)
     if priced is None:
         if method == "lagrangian":
             raise OptschedError("the bound by prices would need too many; use the closed form")

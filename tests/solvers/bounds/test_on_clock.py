@@ -14,7 +14,7 @@ from optsched.certificates.on_clock import ClockCertificate, verify_on_clock
 from optsched.clock import FunctionClock, LinearClock
 from optsched.clock_work import arrival_times
 from optsched.errors import CertificateError, OptschedError, PolicyError
-from optsched.solvers.bounds.clock_prices import price_on_clock
+from optsched.solvers.bounds.clock_ascent import price_on_clock
 from optsched.solvers.bounds.on_clock import is_decoding_cheapest, least_work, machine_bound
 
 EXACT = 1e-9  # brute force adds floats
@@ -38,7 +38,7 @@ def drawn(rng, most=3):
 def searched(instance, clock, weights, **options):
     """Return prices after little work, so that tests are quick."""
     given = certificate_of(instance, clock, **options)
-    return price_on_clock(instance, clock, given, weights, rounds=20)
+    return price_on_clock(instance, clock, given, weights, effort=0.1)
 
 
 def certificate_of(instance, clock, **fields):
