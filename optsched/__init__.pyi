@@ -36,6 +36,7 @@ from .policies import POLICIES as POLICIES
 from .policies import DecisionPolicy as DecisionPolicy
 from .policies import PriorityPolicy as PriorityPolicy
 from .policies import RollingPolicy as RollingPolicy
+from .routers import Router as Router
 from .schedule import Schedule as Schedule
 from .schedule import Violation as Violation
 from .simulate import run as run

@@ -1,4 +1,4 @@
-"""`optsched.run`: one policy on one instance, in steps, on a clock or on a cluster."""
+"""`optsched.run`: one policy on one instance, in steps or on a clock; on one worker or several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from optsched.simulate.runners import RUNNERS
 from optsched.simulate.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from optsched.clock import BatchContent, Clock
     from optsched.cluster import Cluster, ClusterRun
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from optsched.execution import Execution
     from optsched.instance import Instance
     from optsched.policies import Policy, Rule
+    from optsched.routers import Router, RouterState
+    from optsched.simulate.replicas.result import RoutedRun
     from optsched.simulate.seconds.execution import ClockedRun
+    from optsched.workers import Workers
 
 
 @overload
@@ -52,6 +55,20 @@ def run(
 @overload
 def run(
     instance: Instance,
+    policy: str | Policy | Callable[[Any], Any],
+    *,
+    workers: int | str | Sequence[int] | Workers,
+    router: str | Router | Callable[[RouterState], int] = "least-tokens",
+    clock: str | Clock | Callable[[BatchContent], float] | None = None,
+    intervals: str | None = None,
+    rule: Rule = "prefix",
+    seed: int = 0,
+    patience: int | None = None,
+    until: float = np.inf,
+) -> RoutedRun: ...
+@overload
+def run(
+    instance: Instance,
     policy: str | Routing,
     *,
     cluster: Cluster,
@@ -65,6 +82,8 @@ def run(
     *,
     clock: str | Clock | Callable[[BatchContent], float] | None = None,
     cluster: Cluster | None = None,
+    workers: int | str | Sequence[int] | Workers | None = None,
+    router: str | Router | Callable[[RouterState], int] | None = None,
     intervals: str | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
@@ -72,7 +91,7 @@ def run(
     until: float = np.inf,
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
-) -> Execution | ClockedRun | ClusterRun:
+) -> Execution | ClockedRun | ClusterRun | RoutedRun:
     r"""Run a policy on an instance, and keep all that it did.
 
     Parameters
@@ -91,6 +110,14 @@ def run(
         Workers that wait for each other. At every step requests are revealed in order of arrival;
         the policy admits; the step takes :math:`C + t_\ell \max_g a_g L_g` seconds; every running
         request makes one token and gains its drift. The memory is that of the cluster.
+    workers
+        Workers that run each on its own: their number, each with the memory of the instance;
+        their memories; or `Workers`. The policy runs on each of them, with the requests that the
+        router sends there when they arrive, and with the seed plus the number of the worker.
+    router
+        Where requests go: a name out of `optsched.routers.ROUTERS`, a `Router`, or a function of
+        a `RouterState` that returns a worker. None: "least-tokens". "central" is no router but one
+        queue for all workers, a reference for orders under the prefix rule.
     intervals
         What the policy may know of the outputs, as for `forecast`: "exact", "common:L,U",
         "classes:W", "relative:X" or "column". None: the outputs, for policies that need them.
@@ -117,10 +144,10 @@ def run(
 
     Returns
     -------
-    Execution, ClockedRun or ClusterRun
+    Execution, ClockedRun, ClusterRun or RoutedRun
         In steps every attempt; `Execution.schedule` where all requests were completed. On a clock
         all batches, and which of them made each request's tokens. On a cluster arrays by request
-        and step, and the metrics.
+        and step, and the metrics. On workers the placement, and the run of each.
 
     Raises
     ------
@@ -152,12 +179,22 @@ def run(
     >>> instance = Instance([4, 1, 3, 2], [2, 3, 1, 2], memory=99)
     >>> run(instance, "lpt", cluster=Cluster(workers=2, slots=2)).imbalance
     array([0, 4, 3])
+
+    The same without waiting for each other:
+
+    >>> run(instance, "area", workers=2, router="jsq").placement
+    array([0, 1, 0, 1])
     """
     if isinstance(policy, list | tuple | set):
         raise PolicyError(
             f"run takes one policy, but got {len(policy)}; compare(instance, policies) runs several"
         )
     if cluster is not None:
+        if workers is not None or router is not None:
+            raise PolicyError(
+                "a cluster is of workers that wait for each other and has routers of its own, "
+                "passed as the policy; leave the cluster out, or workers and router"
+            )
         given = {"clock": clock, "intervals": intervals, "patience": patience}
         wrong = [name for name, value in given.items() if value is not None]
         if wrong or rule != "prefix" or until < np.inf:
@@ -166,6 +203,8 @@ def run(
         _check_options(options, ClusterOptions._fields)
         return run_cluster(instance, cluster, policy, ClusterOptions(**options), seed, on_progress)
     _check_options(options, ())
+    if router is not None and workers is None:
+        raise PolicyError("a router chooses among several workers; pass workers, such as 8")
     if clock is None and until < np.inf:
         raise PolicyError(
             f"until is {until:g}, but only runs on a clock can be stopped; pass a clock"
@@ -178,14 +217,28 @@ def run(
     timed = UNIT if clock is None else get_clock(clock)
     task = Task(instance, chosen, timed, intervals, seed, patience, until, on_progress)
     runner = RUNNERS[chosen.needs.kind]
-    if clock is not None:
-        return runner.on_clock(task)
-    if runner.in_steps is None:
+    if clock is None and runner.in_steps is None:
         raise PolicyError(
             f"policy {chosen.name!r} forms batches that take time; pass a clock, such as unit or "
             "llama-2-70b-2xa100"
         )
+    if workers is not None:
+        from optsched.routers import get_router
+        from optsched.simulate.replicas.run import run_routed
+        from optsched.workers import as_workers
+
+        found = get_router("least-tokens" if router is None else router)
+        return run_routed(task, as_workers(workers, instance), found, clock is not None)
+    if clock is not None:
+        return runner.on_clock(task)
+    assert runner.in_steps is not None
     return runner.in_steps(task)
+
+
+_OPTIONS = (
+    *("clock", "cluster", "workers", "router", "intervals"),
+    *("rule", "seed", "patience", "until"),
+)
 
 
 def _check_options(options: dict[str, Any], known: tuple[str, ...]) -> None:
@@ -193,7 +246,18 @@ def _check_options(options: dict[str, Any], known: tuple[str, ...]) -> None:
         if name in ClusterOptions._fields and not known:
             raise PolicyError(f"{name} is for a run on a cluster; give cluster=Cluster(...) too")
         if name not in known:
-            names = ("clock", "cluster", "intervals", "rule", "seed", "patience", "until", *known)
+            names = (
+                "clock",
+                "cluster",
+                "workers",
+                "router",
+                "intervals",
+                "rule",
+                "seed",
+                "patience",
+                "until",
+                *known,
+            )
             raise PolicyError(f"run has no option {name!r}: {nearest(name, names)}")
 
 

@@ -189,6 +189,11 @@ def _check_rule(task: Task, *offered: str) -> None:
 def _admitted(task: Task, order: IntArray | BatchSelector) -> ClockedRun:
     requests, limits = requests_of(task.instance, task.clock), window_of(task.policy.rule)
     starts, log = admit_on_clock(requests, order, task.clock, limits=limits, until=task.until)
+    return of_starts(task, starts, log)
+
+
+def of_starts(task: Task, starts: IntArray, log: BatchLog) -> ClockedRun:
+    """Return the run without preemption in which requests start after so many batches, or -1."""
     # The batch after `starts` others makes the first token, and each one after it another.
     last = starts + task.instance.outputs - 1
     ran = len(log.spans)
@@ -240,10 +245,14 @@ def _served(task: Task, served: Records, log: BatchLog, lost: str) -> ClockedRun
 
 
 class Runner(NamedTuple):
-    """How policies of a kind are run: in steps, None where batches must take time; on a clock."""
+    """How policies of a kind are run: in steps, None where batches must take time; on a clock.
+
+    Policies that may preempt requests have what finds all their attempts as well.
+    """
 
     in_steps: Callable[[Task], Execution] | None
     on_clock: Callable[[Task], ClockedRun]
+    attempts: Callable[[Task], Attempts] | None = None
 
 
 def _of_attempts(attempts: Callable[[Task], Attempts]) -> Runner:
@@ -251,6 +260,7 @@ def _of_attempts(attempts: Callable[[Task], Attempts]) -> Runner:
     return Runner(
         lambda task: in_steps(task, attempts(task)),
         lambda task: of_attempts(task, attempts(task)),
+        attempts,
     )
 
 

@@ -278,7 +278,7 @@ class ClockedRun(Run):
             ("ttft", self.first_token_latencies),
             ("tpot", self.times_per_token),
         ):
-            content |= _summary(name, values[counted])
+            content |= summary(name, values[counted])
         done = self.completed & (np.nan_to_num(self.completions) > warm_up)
         span = self.makespan - warm_up or np.inf  # nothing was run in no time
         begins, ends = self.log.spans.T
@@ -414,7 +414,8 @@ def requests_of(instance: Instance, clock: Clock) -> Requests:
     return Requests(instance.prompts, arrivals, instance.outputs, instance.memory)
 
 
-def _summary(name: str, values: FloatArray) -> dict[str, float | None]:
+def summary(name: str, values: FloatArray) -> dict[str, float | None]:
+    """Return mean and percentiles of times under a name; None where there is no time."""
     values = values[~np.isnan(values)]
     keys = [f"{part}_{name}" for part in ("mean", "p50", "p90", "p99")]
     if not len(values):

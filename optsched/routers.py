@@ -1,0 +1,230 @@
+"""Which worker a request goes to when it arrives, for workers that run each on its own.
+
+A router sees what a load balancer can see of each worker at that moment, and most of the known
+rules are one sum of it: the worker with the least sum takes the request, the first of those that
+are equal. Workers that wait for each other are another problem (`optsched.cluster`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from optsched.errors import PolicyError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from optsched._internal.arrays import FloatArray, IntArray
+
+
+class Load(NamedTuple):
+    """What is on workers when a request arrives, one number per worker.
+
+    Attributes
+    ----------
+    waiting
+        Requests that were sent to the worker and do not run.
+    running
+        Requests in its batch; those that complete in a batch run until it ends.
+    held
+        Tokens in its KV cache, those of the batch in progress included.
+    waiting_prompts
+        Prompt tokens of the requests that wait.
+    work
+        Memory-time that its requests have still to take, which needs their outputs.
+    """
+
+    waiting: Any
+    running: Any
+    held: Any
+    waiting_prompts: Any
+    work: Any
+
+
+#: Of these a worker twice as large takes twice as much.
+_BY_MEMORY = ("held", "waiting_prompts", "work")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RouterState:
+    """What a router of your own may look at when a request arrives.
+
+    Attributes
+    ----------
+    time
+        The arrival, in steps, or on a clock in seconds.
+    request
+        Index of the request.
+    prompt
+        Its prompt.
+    workers
+        The workers that can hold it, ascending; the answer is one of them.
+    memories
+        Memory of all workers, shape (workers,).
+    waiting, running, held, waiting_prompts, work
+        As in `Load`, of all workers, shape (workers,).
+    """
+
+    time: float
+    request: int
+    prompt: int
+    workers: IntArray
+    memories: IntArray
+    waiting: IntArray
+    running: IntArray
+    held: IntArray
+    waiting_prompts: IntArray
+    work: IntArray
+
+
+@dataclass(frozen=True)
+class Router:
+    """Send a request to the worker with the least score, once and for all.
+
+    Parameters
+    ----------
+    name
+        Short name for tables and the command line.
+    description
+        What the router does, in a few words.
+    weights
+        What the score adds up: names of `Load`, each with its weight. A score that looks at tokens
+        is divided by the memory of the worker.
+    choices
+        Workers that are drawn at random and compared; None compares all.
+    function
+        Instead of weights: takes a `RouterState` and returns the worker.
+    source
+        Where the router comes from.
+
+    Raises
+    ------
+    PolicyError
+        If a weight is of nothing that a router can see, or fewer than one worker is drawn.
+
+    Examples
+    --------
+    >>> from optsched import Instance, run
+    >>> instance = Instance([5, 1, 1, 1], [3, 3, 3, 3], memory=8)
+    >>> run(instance, "fcfs", workers=2, router="least-kv").placement
+    array([0, 0, 0, 0])
+    >>> mine = Router("mine", "fewest waiting prompt tokens", {"waiting_prompts": 1})
+    >>> run(instance, "fcfs", workers=2, router=mine).placement
+    array([0, 1, 1, 1])
+    """
+
+    name: str
+    description: str
+    weights: dict[str, float] = field(default_factory=dict)
+    choices: int | None = None
+    function: Callable[[RouterState], int] | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for name in self.weights:
+            if name not in Load._fields:
+                raise PolicyError(
+                    f"router {self.name!r} weighs {name!r}: {nearest(name, Load._fields)}"
+                )
+        if self.choices is not None and self.choices < 1:
+            raise PolicyError(
+                f"router {self.name!r} compares {self.choices} workers, but must draw at least 1"
+            )
+
+    @property
+    def looks(self) -> bool:
+        """Whether it looks at the workers at all."""
+        return bool(self.weights) or self.function is not None
+
+    def coefficients(self, memories: IntArray) -> FloatArray:
+        """Return the weights of `Load` in the score of each worker, shape (workers, 5)."""
+        weights = np.array([self.weights.get(name, 0.0) for name in Load._fields])
+        scale = np.ones(len(memories))
+        if any(name in _BY_MEMORY for name in self.weights):
+            scale = memories.max() / memories
+        return np.asarray(scale[:, None] * weights)
+
+
+ROUTERS: dict[str, Router] = {
+    router.name: router
+    for router in (
+        Router("round-robin", "the next worker in turn"),
+        Router("random", "any worker", choices=1),
+        Router("jsq", "the worker with fewest requests", {"waiting": 1, "running": 1}),
+        Router(
+            "power-of-d",
+            "the worker with fewer requests of two drawn at random (power-of-d:3: of three)",
+            {"waiting": 1, "running": 1},
+            choices=2,
+            source="Mitzenmacher 2001",
+        ),
+        Router("least-kv", "the worker whose KV cache holds the smallest share", {"held": 1}),
+        Router(
+            "least-tokens",
+            "the worker with fewest tokens held and waiting to be prefilled",
+            {"held": 1, "waiting_prompts": 1},
+        ),
+        Router("least-work", "the worker with least memory-time left (knows outputs)", {"work": 1}),
+        Router(
+            "vllm-dp",
+            "the worker with least 4 x waiting + running requests",
+            {"waiting": 4, "running": 1},
+            source="vLLM, its load balancing between data-parallel engines",
+        ),
+        Router(
+            "vllm-dp-tokens",
+            "the worker with least 4 x waiting prompt tokens + tokens held",
+            {"waiting_prompts": 4, "held": 1},
+            source="the form of vllm-dp that counts tokens",
+        ),
+        Router("central", "one queue for all workers, the reference; no router", source="bounds"),
+    )
+}
+
+
+def get_router(router: str | Router | Callable[[RouterState], int]) -> Router:
+    """Return a router by name; an object is passed through, and a function becomes one.
+
+    >>> get_router("power-of-d:3").choices
+    3
+    >>> get_router("least-token")
+    Traceback (most recent call last):
+        ...
+    optsched.errors.PolicyError: unknown router 'least-token': did you mean 'least-tokens'? ...
+    """
+    if isinstance(router, Router):
+        return router
+    if callable(router) and not isinstance(router, type):
+        name = getattr(router, "__name__", type(router).__name__)
+        return Router(name, "a function of the state", function=router)
+    if not isinstance(router, str):
+        raise PolicyError(
+            f"{router!r} is no router: name one, such as 'least-tokens', or pass a Router or a "
+            "function of a state"
+        )
+    name, colon, choices = router.partition(":")
+    if name not in ROUTERS:
+        raise PolicyError(f"unknown router {name!r}: {nearest(name, ROUTERS)}")
+    found = ROUTERS[name]
+    if not colon:
+        return found
+    if name != "power-of-d" or not choices.isdecimal():
+        raise PolicyError(
+            f"the router {router!r} has no such parameter; only power-of-d has one, the number of "
+            "workers that it draws, as in power-of-d:3"
+        )
+    return replace(found, name=router, choices=int(choices))
+
+
+def get_routers(routers: Iterable[str | Router | Callable[[RouterState], int]]) -> list[Router]:
+    """Return routers by name, each at most once."""
+    found = [get_router(router) for router in ([routers] if isinstance(routers, str) else routers)]
+    names = [router.name for router in found]
+    if not found:
+        raise PolicyError(f"no router given; known: {', '.join(sorted(ROUTERS))}")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise PolicyError(f"the router {twice[0]!r} is given twice")
+    return found

@@ -1,0 +1,362 @@
+"""A run on several workers: where requests went, and the run of each worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.views import draw
+from optsched.clock_work import arrival_times
+from optsched.errors import PolicyError
+from optsched.execution import Execution, Run
+from optsched.joint_schedule import JointSchedule
+from optsched.simulate.seconds.execution import ClockedRun, summary
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched.clock import Clock
+    from optsched.execution import Loop, Stall
+    from optsched.instance import Instance
+    from optsched.schedule import Violation
+    from optsched.workers import Workers
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RoutedRun(Run):
+    """What a router and a policy made of an instance on workers that run each on its own.
+
+    Times are in the unit of the clock, steps without one.
+
+    Attributes
+    ----------
+    instance
+        The requests.
+    workers
+        The workers.
+    router, policy
+        Their names, for tables and plots.
+    placement
+        Worker of each request, shape (n,).
+    runs
+        Run of each worker on its own requests; None of a worker that got none.
+    clock
+        How long batches take; None in steps.
+
+    Examples
+    --------
+    >>> from optsched import Instance, run
+    >>> routed = run(Instance([5, 5, 5], [2, 2, 2], 8), "area", workers=2, router="round-robin")
+    >>> routed.placement, routed.total_latency
+    (array([0, 1, 0]), 8)
+    >>> routed.on(0).schedule.starts
+    array([0, 2])
+    """
+
+    instance: Instance
+    workers: Workers
+    router: str
+    policy: str
+    placement: IntArray
+    runs: tuple[Execution | ClockedRun | None, ...]
+    clock: Clock | None = None
+
+    def __repr__(self) -> str:
+        return f"<RoutedRun {self.router!r}, {self.policy!r}: {len(self.workers)} workers>"
+
+    def requests_on(self, worker: int) -> IntArray:
+        """Return the requests that went to a worker, ascending."""
+        return np.flatnonzero(self.placement == worker)
+
+    def on(self, worker: int) -> Execution | ClockedRun:
+        """Return the run of one worker, of its requests alone.
+
+        Parameters
+        ----------
+        worker
+            Its number, counted from 0.
+
+        Returns
+        -------
+        Execution or ClockedRun
+            What `run` returns for its requests and its memory.
+
+        Raises
+        ------
+        PolicyError
+            If no request went there.
+        """
+        found = self.runs[worker]
+        if found is None:
+            raise PolicyError(f"no request went to worker {worker} of {len(self.workers)}")
+        return found
+
+    @property
+    def _served(self) -> list[Execution | ClockedRun]:
+        return [run for run in self.runs if run is not None]
+
+    @property
+    def unit(self) -> str:
+        """Unit of all times: "steps" or "s"."""
+        return "steps" if self.clock is None else self.clock.unit
+
+    def _gathered(self, name: str) -> FloatArray:
+        """Gather one number per request from the runs."""
+        values = np.full(len(self.instance), np.nan)
+        for worker, run in enumerate(self.runs):
+            if run is not None:
+                source: Any = run.schedule if isinstance(run, Execution) else run
+                values[self.requests_on(worker)] = getattr(source, name)
+        return values
+
+    @cached_property
+    def arrivals(self) -> FloatArray:
+        """Time of each request's arrival, shape (n,)."""
+        if self.clock is None:
+            return self.instance.arrivals.astype(np.float64)
+        return arrival_times(self.instance, self.clock)
+
+    @cached_property
+    def completions(self) -> FloatArray:
+        """Time at which each request had its last token; NaN where it is unfinished, shape (n,)."""
+        return self._gathered("completions")
+
+    @property
+    def completed(self) -> BoolArray:
+        """Whether each request was completed, shape (n,)."""
+        return ~np.isnan(self.completions)
+
+    @property
+    def latencies(self) -> FloatArray:
+        """Time from arrival to the last token; NaN where unfinished, shape (n,)."""
+        return self.completions - self.arrivals
+
+    @cached_property
+    def first_token_latencies(self) -> FloatArray:
+        """Time from arrival to the first token (TTFT), shape (n,)."""
+        return self._gathered("first_token_latencies")
+
+    @cached_property
+    def times_per_token(self) -> FloatArray:
+        """Mean time between tokens after the first (TPOT); NaN for single tokens, shape (n,)."""
+        if self.clock is None:
+            return np.where(self.instance.outputs > 1, 1.0, np.nan)
+        return self._gathered("times_per_token")
+
+    @property
+    def deadlines(self) -> FloatArray | None:
+        """Time of each request's deadline, shape (n,); None where there are none."""
+        if self.instance.deadlines is None:
+            return None
+        if self.clock is None:
+            return self.instance.deadlines.astype(np.float64)
+        timed = next(run for run in self.runs if isinstance(run, ClockedRun))
+        return replace(timed, instance=self.instance).deadlines
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that were not completed."""
+        return sum(run.unfinished for run in self._served)
+
+    @property
+    def preemptions(self) -> int:
+        """How often a request was preempted."""
+        return sum(run.preemptions for run in self._served)
+
+    @property
+    def preempted_tokens(self) -> int:
+        """Tokens lost by preemptions."""
+        return sum(run.preempted_tokens for run in self._served)
+
+    @property
+    def why(self) -> Loop | Stall | None:
+        """Why the first worker that did not complete its requests did not; None if all did."""
+        return next((why for run in self._served if (why := run.loop or run.stall)), None)
+
+    @property
+    def loop(self) -> Loop | None:
+        """The first loop that a worker ran into; None if there is none."""
+        return next((run.loop for run in self._served if run.loop is not None), None)
+
+    @property
+    def stall(self) -> Stall | None:
+        """The first stall of a worker; None if there is none."""
+        return next((run.stall for run in self._served if run.stall is not None), None)
+
+    @property
+    def total_latency(self) -> float:
+        """Sum of the latencies of the completed requests."""
+        if self.clock is None:
+            return sum(run.total_latency for run in self._served)
+        return float(np.nansum(self.latencies))
+
+    @property
+    def mean_latency(self) -> float:
+        """Mean latency of the completed requests; NaN if there are none."""
+        done = len(self.instance) - self.unfinished
+        return self.total_latency / done if done else float("nan")
+
+    @property
+    def makespan(self) -> float:
+        """When the last worker was done, or stopped."""
+        return max(run.makespan for run in self._served)
+
+    @property
+    def schedule(self) -> JointSchedule:  # type: ignore[override]
+        """Starts and placement, where batches take one step each.
+
+        Raises
+        ------
+        PolicyError
+            If the run is on a clock, or did not complete all requests.
+        """
+        if self.clock is not None:
+            Run.schedule.fget(self)  # type: ignore[attr-defined]
+        starts = self._gathered("starts").astype(np.int64)
+        name = f"{self.router}, {self.policy}"
+        return JointSchedule(self.instance, self.workers, starts, self.placement, name)
+
+    def check(self) -> list[Violation]:
+        """Return everything that is wrong with the runs, rebuilt from what they recorded.
+
+        Returns
+        -------
+        list of Violation
+            Those of each worker; requests are numbered as in the instance.
+        """
+        found = []
+        for worker, run in enumerate(self.runs):
+            if run is None:
+                continue
+            requests = self.requests_on(worker)
+            for reason in run.check():
+                request = int(requests[reason.request]) if reason.request >= 0 else -1
+                said = f"worker {worker}, {reason}"
+                found.append(replace(reason, request=request, message=said))
+        return found
+
+    def metrics(self, warm_up: float = 0.0) -> dict[str, Any]:
+        """Return all metrics in one dictionary, ready for a table or for JSON.
+
+        Parameters
+        ----------
+        warm_up
+            Requests that arrive before this time are left out of the latencies.
+
+        Returns
+        -------
+        dict
+            Latency, TTFT and TPOT of completed requests in the clock's unit (None where there are
+            none), throughput in output tokens per unit of time, preemptions and the tokens lost by
+            them, missed deadlines where there are deadlines; requests and peak memory of each
+            worker under "per_worker".
+        """
+        incomplete = self.clock is None and self.why is not None
+        content: dict[str, Any] = {
+            "router": self.router,
+            "policy": self.policy,
+            "workers": list(self.workers.memories),
+            "clock": None if self.clock is None else self.clock.name,
+            "unit": self.unit,
+            "requests": len(self.instance),
+            "completed": len(self.instance) - self.unfinished,
+            "unfinished": self.unfinished,
+            "total_latency": None if incomplete else self.total_latency,
+        }
+        none = np.full(len(self.instance), np.nan)
+        counted = self.arrivals >= warm_up
+        for name, values in (
+            ("latency", "latencies"),
+            ("ttft", "first_token_latencies"),
+            ("tpot", "times_per_token"),
+        ):
+            times = none if incomplete else getattr(self, values)
+            content |= summary(name, times[counted])
+        content |= {"makespan": None, "throughput": None}
+        if not incomplete:
+            span = self.makespan or np.inf
+            content["makespan"] = self.makespan
+            content["throughput"] = float(self.instance.outputs[self.completed].sum()) / span
+            if (due := self.deadlines) is not None:
+                content["missed_deadlines"] = len(due) - int((self.completions <= due).sum())
+        return content | {
+            **self._outcome(self.loop, self.stall, self.preempted_tokens),
+            "per_worker": [
+                {"requests": 0, "peak_memory": 0}
+                if run is None
+                else {"requests": len(run.instance), "peak_memory": run.peak_memory}
+                for run in self.runs
+            ],
+        }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per request.
+
+        Returns
+        -------
+        pandas.DataFrame
+            request, label, worker, prompt, output, arrival, completion, latency, ttft, tpot.
+        """
+        import pandas as pd
+
+        instance = self.instance
+        return pd.DataFrame(
+            {
+                "request": np.arange(len(instance)),
+                "label": [instance.label(request) for request in range(len(instance))],
+                "worker": self.placement,
+                "prompt": instance.prompts,
+                "output": instance.outputs,
+                "arrival": self.arrivals,
+                "completion": self.completions,
+                "latency": self.latencies,
+                "ttft": self.first_token_latencies,
+                "tpot": self.times_per_token,
+            }
+        )
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the memory that each worker uses over time.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn on.
+        """
+        if self.clock is None:
+            return self.schedule.plot(ax)
+        return draw("plot_clocked_usage", self._served, ax)
+
+    def __str__(self) -> str:
+        metrics = self.metrics()
+        served = np.bincount(self.placement, minlength=len(self.workers))
+        timed = "" if self.clock is None else f" on {self.clock.name}"
+        left = f", {self.unfinished:,} unfinished" if self.unfinished else ""
+        lines = [
+            f"{self.router}, {self.policy}{timed}: {len(self.instance):,} requests on "
+            f"{len(self.workers):,} workers{left}"
+        ]
+        for title, name in (("latency", "latency"), ("TTFT", "ttft"), ("TPOT", "tpot")):
+            numbers = [metrics[f"{part}_{name}"] for part in ("mean", "p50", "p90", "p99")]
+            if numbers[0] is None:
+                lines.append(f"  {title:<9} none")
+                continue
+            mean, p50, p90, p99 = (f"{number:,.4g}" for number in numbers)
+            lines.append(f"  {title:<9} mean {mean}, p50 {p50}, p90 {p90}, p99 {p99} {self.unit}")
+        lines.append(f"  workers   {served.min():,} to {served.max():,} requests each")
+        if self.preemptions:
+            lost = f"{self.preempted_tokens:,} tokens lost"
+            lines.append(f"  memory    {self.preemptions:,} preemptions, {lost}")
+        if self.why is not None:
+            lines.append(f"  a worker's run {self.why}")
+        return "\n".join(lines)

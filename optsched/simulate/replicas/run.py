@@ -1,0 +1,105 @@
+"""Runs a router and a policy on several workers, each on its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched.errors import PolicyError
+from optsched.policies.base import window_of
+from optsched.simulate.replicas.result import RoutedRun
+from optsched.simulate.replicas.routing import ask, choices_of, in_turn
+from optsched.simulate.runners import RUNNERS
+from optsched.simulate.seconds.execution import ClockedRun, requests_of
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.execution import Execution
+    from optsched.routers import Router
+    from optsched.simulate.task import Task
+    from optsched.workers import Workers
+
+
+def run_routed(task: Task, workers: Workers, router: Router, timed: bool) -> RoutedRun:
+    """Send requests to workers as they arrive, and run each worker on what it got."""
+    if router.name == "central":
+        from optsched.simulate.replicas.central import run_central
+
+        return run_central(task, workers, timed)
+    placement, begun = _placed(task, workers, router, timed)
+    runs: list[Execution | ClockedRun | None] = []
+    for worker in range(len(workers)):
+        requests = np.flatnonzero(placement == worker)
+        if not len(requests):
+            runs.append(None)
+            continue
+        own = _task_of(task, workers, worker, requests)
+        runner = RUNNERS[task.policy.needs.kind]
+        if timed:
+            runs.append(runner.on_clock(own))
+        else:
+            assert runner.in_steps is not None
+            runs.append(runner.in_steps(own))
+        if begun is not None:
+            _check(runs[-1], begun[requests])
+    clock = task.clock if timed else None
+    return RoutedRun(
+        task.instance, workers, router.name, task.policy.name, placement, tuple(runs), clock
+    )
+
+
+def _placed(
+    task: Task, workers: Workers, router: Router, timed: bool
+) -> tuple[IntArray, FloatArray | None]:
+    """Return where requests go and, where the workers were run for that, when they began."""
+    instance = task.instance
+    choices = choices_of(instance, workers, router, task.seed)
+    if not router.looks:
+        if choices.drawn.shape[1] == 1:
+            return choices.drawn[choices.which, 0], None
+        return in_turn(choices), None
+    requests = requests_of(instance, task.clock)
+    policy = task.policy
+    if policy.needs.kind != "order" or policy.rule == "backfill":
+        from optsched.simulate.replicas.trajectories import Trajectories
+
+        replicas = Trajectories(
+            len(workers), lambda index, some: _task_of(task, workers, index, some), timed
+        )
+        return ask(router, replicas, instance, workers, requests.arrivals, choices), None
+    from optsched.simulate.replicas.orders import Limits, OrderedWorkers, new_replicas
+
+    memories = np.array(workers.memories)
+    state = new_replicas(instance, memories, lambda some: policy.order(some, task.clock))
+    limits = Limits(*window_of(policy.rule), task.until)
+    ordered = OrderedWorkers(requests, state, limits, task.clock)
+    if router.function is None:
+        placement = ordered.route(choices.drawn, choices.which, router.coefficients(memories))
+    else:
+        placement = ask(router, ordered, instance, workers, requests.arrivals, choices)
+    return placement, ordered.begun(placement)
+
+
+def _task_of(task: Task, workers: Workers, worker: int, requests: IntArray) -> Task:
+    """Return what one worker has to do; each draws from a seed of its own."""
+    own = task.instance.take(requests)
+    if own.memory != workers.memories[worker]:
+        own = own.replace(memory=workers.memories[worker])
+    seed = task.seed + worker
+    return task._replace(instance=own, policy=task.policy.seeded(seed), seed=seed)
+
+
+def _check(run: Execution | ClockedRun | None, begun: FloatArray) -> None:
+    """Refuse an order that is another one where a worker knows its own requests only."""
+    if isinstance(run, ClockedRun):
+        times = np.append(run.log.spans[:, 0], np.nan)[run.first_batch]
+    else:
+        assert run is not None
+        times = run.schedule.starts.astype(np.float64)
+    if (seen := ~np.isnan(begun)).any() and not np.array_equal(times[seen], begun[seen]):
+        raise PolicyError(
+            f"policy {run.policy!r} orders requests by what is in the instance as a whole, so a "
+            "router cannot see what it will do on each worker; use the router round-robin or "
+            "random, which look at no worker"
+        )

@@ -1,0 +1,139 @@
+"""Workers under any policy, as far as a router needs them: run to the end after every arrival.
+
+A policy that acts on what has arrived does the same until a time whatever arrives later. So the run
+of a worker on the requests that it has by now tells what is on it until the next one comes; then it
+is run again. That a policy is of this kind is checked at every run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from optsched.errors import PolicyError
+from optsched.routers import Load
+from optsched.simulate.runners import RUNNERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.instance import Instance
+    from optsched.simulate.task import Task
+
+
+class Attempted(NamedTuple):
+    """What a worker did: attempts, and when its batches were; None where they are the steps."""
+
+    requests: IntArray
+    starts: IntArray  # batches before the attempt
+    tokens: IntArray
+    spans: FloatArray | None
+
+    def until(self, time: float) -> tuple[int, bool]:
+        """Count the batches that begin before a time; tells whether the last ends after it."""
+        if self.spans is None:
+            return int(time), False
+        count = int(np.searchsorted(self.spans[:, 0], time))
+        return count, count > 0 and bool(self.spans[count - 1, 1] > time)
+
+    def before(self, time: float) -> bytes:
+        """Return all that was done before a time, to be compared."""
+        count, _ = self.until(time)
+        begun = self.starts < count
+        requests, starts = self.requests[begun], self.starts[begun]
+        made = np.minimum(self.tokens[begun], count - starts)
+        order = np.lexsort((requests, starts))
+        spans = b"" if self.spans is None else self.spans[:count].tobytes()
+        return np.stack([requests, starts, made])[:, order].tobytes() + spans
+
+    def load(self, instance: Instance, time: float) -> Load:
+        """Return what a router sees at a time."""
+        count, amid = self.until(time)
+        ends = self.starts + self.tokens
+        begun = self.starts < count
+        runs = begun & (ends >= count if amid else ends > count)
+        done = self.requests[begun & ~runs & (self.tokens == instance.outputs[self.requests])]
+        running, made = self.requests[runs], count - self.starts[runs]
+        prompts, areas = instance.prompts, instance.areas
+        taken = prompts[running] * made + made * (made + 1) // 2
+        return Load(
+            waiting=len(instance) - len(running) - len(done),
+            running=len(running),
+            held=prompts[running].sum() + made.sum(),
+            waiting_prompts=prompts.sum() - prompts[running].sum() - prompts[done].sum(),
+            work=areas.sum() - areas[done].sum() - taken.sum(),
+        )
+
+
+def attempted(task: Task, timed: bool) -> Attempted:
+    """Run a policy on one worker, and keep what it did."""
+    runner = RUNNERS[task.policy.needs.kind]
+    if runner.attempts is not None:
+        found = runner.attempts(task)
+        return Attempted(found.requests, found.starts, found.tokens, found.log.spans)
+    outputs, every = task.instance.outputs, np.arange(len(task.instance))
+    if not timed:
+        assert runner.in_steps is not None
+        return Attempted(every, runner.in_steps(task).starts, outputs, None)
+    run = runner.on_clock(task)
+    if run.preemptions:
+        raise PolicyError(
+            f"policy {task.policy.name!r} preempts requests, which a router cannot follow; use the "
+            "router round-robin or random, which look at no worker"
+        )
+    begun = np.flatnonzero(run.first_batch >= 0)
+    return Attempted(begun, run.first_batch[begun], outputs[begun], run.log.spans)
+
+
+class Trajectories:
+    """Workers whose runs are known until the next request comes."""
+
+    def __init__(self, count: int, task_of: Callable[[int, IntArray], Task], timed: bool) -> None:
+        self._workers = [_Trajectory(index, task_of, timed) for index in range(count)]
+
+    def look(self, time: float, indices: IntArray) -> FloatArray:
+        """Return the load of workers, shape (workers asked for, 5)."""
+        loads = [self._workers[index].look(time) for index in indices.tolist()]
+        return np.array(loads, dtype=np.float64)
+
+    def place(self, index: int, request: int, time: float) -> None:
+        """Let a request come to a worker."""
+        self._workers[index].place(request, time)
+
+
+class _Trajectory:
+    """One worker."""
+
+    def __init__(self, index: int, task_of: Callable[[int, IntArray], Task], timed: bool) -> None:
+        self._index, self._task_of, self._timed = index, task_of, timed
+        self._requests: list[int] = []
+        self._changed: float | None = None  # since when what is known is old
+        self._task: Task
+        self._known: Attempted | None = None
+
+    def place(self, request: int, time: float) -> None:
+        """Let a request come."""
+        if self._changed is None:
+            self._changed = time
+        self._requests.append(request)
+
+    def look(self, time: float) -> Load:
+        """Return what a router sees."""
+        if not self._requests:
+            return Load(0, 0, 0, 0, 0)
+        if self._changed is not None:
+            self._task = self._task_of(self._index, np.array(self._requests))
+            known = attempted(self._task, self._timed)
+            if self._known is not None and known.before(self._changed) != self._known.before(
+                self._changed
+            ):
+                raise PolicyError(
+                    f"policy {self._task.policy.name!r} plans with requests that have not arrived, "
+                    "so a router cannot see what it will do; use the router round-robin or random, "
+                    "which look at no worker"
+                )
+            self._known, self._changed = known, None
+        assert self._known is not None
+        return self._known.load(self._task.instance, time)

@@ -1,0 +1,291 @@
+"""Routers on workers that run each on its own, against a literal twin and one-worker runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optsched import Instance, PriorityPolicy, Workers, run
+from optsched.clock import UNIT, LinearClock
+from optsched.clock_work import arrival_times
+from optsched.errors import InstanceError, PolicyError
+from optsched.execution import Execution
+from optsched.routers import ROUTERS, Router, get_routers
+from tests import literal_routing
+from tests.strategies import instances
+
+CLOCK = LinearClock("dyadic", 0.5, 0.125, 0.25, 0.0625, 0.03125, 0.015625)
+KEYS = {
+    "fcfs": lambda i: i.arrivals,
+    "area": lambda i: i.areas,
+    "area+skip": lambda i: i.areas,
+    "mc-sf": lambda i: i.outputs,
+}
+LOOKING = sorted(name for name, router in ROUTERS.items() if router.looks and not router.choices)
+
+
+@st.composite
+def several(draw):
+    """Draw an instance and the memories of workers, some of them too small for some requests."""
+    instance = draw(instances(max_requests=12, max_memory=24, max_arrival=14))
+    instance = instance.replace(seconds_per_step=0.5)
+    less = st.integers(max(1, instance.memory // 2), instance.memory)
+    memories = [*draw(st.lists(less, min_size=0, max_size=2)), instance.memory]
+    return instance, draw(st.permutations(memories))
+
+
+def same_run(one, other):
+    """Compare two runs of one worker event by event."""
+    if isinstance(one, Execution):
+        columns = ("requests", "starts", "tokens")
+        return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in columns)
+    return (
+        np.array_equal(one.first_batch, other.first_batch)
+        and np.array_equal(one.last_batch, other.last_batch)
+        and np.array_equal(one.preempted, other.preempted)
+        and np.array_equal(one.log.spans, other.log.spans)
+        and np.array_equal(one.log.contents, other.log.contents)
+        and np.array_equal(one.log.usage, other.log.usage)
+    )
+
+
+def begun_in(routed):
+    """Return when each request began."""
+    begun = np.zeros(len(routed.instance))
+    for worker, each in enumerate(routed.runs):
+        if each is not None:
+            requests = routed.requests_on(worker)
+            if routed.clock is None:
+                begun[requests] = each.schedule.starts
+            else:
+                begun[requests] = each.log.spans[each.first_batch, 0]
+    return begun
+
+
+@settings(max_examples=150)
+@given(several(), st.sampled_from(LOOKING), st.sampled_from(sorted(KEYS)), st.booleans())
+def test_placement_and_beginnings_are_those_of_the_literal_twin(drawn, router, policy, timed):
+    instance, memories = drawn
+    clock = CLOCK if timed else UNIT
+    arrivals = arrival_times(instance, clock).tolist()
+    key = KEYS[policy](instance).tolist()
+    weights, skips = ROUTERS[router].weights, policy.endswith("skip")
+    placement, begun = literal_routing.route(
+        instance, memories, key, clock, arrivals, weights, skips
+    )
+    routed = run(instance, policy, workers=memories, router=router, clock=CLOCK if timed else None)
+    assert routed.placement.tolist() == placement
+    assert begun_in(routed).tolist() == begun
+    assert routed.check() == []
+
+
+@settings(max_examples=60)
+@given(
+    several(),
+    st.sampled_from(sorted(set(ROUTERS) - {"central"})),
+    st.sampled_from(["area", "area+window", "fcfs+skip", "sorted-f", "a-min"]),
+    st.booleans(),
+)
+def test_each_worker_does_what_it_does_alone(drawn, router, policy, timed):
+    instance, memories = drawn
+    options = {"intervals": "relative:0.5"} if policy == "a-min" else {}
+    if timed:
+        options["clock"] = CLOCK
+    routed = run(instance, policy, workers=memories, router=router, seed=3, **options)
+    fixed = run(
+        instance,
+        policy,
+        workers=memories,
+        router=lambda state: routed.placement[state.request],
+        seed=3,
+        **options,
+    )
+    assert np.array_equal(fixed.placement, routed.placement)
+    for worker, memory in enumerate(memories):
+        requests = routed.requests_on(worker)
+        if not len(requests):
+            assert routed.runs[worker] is None
+            continue
+        own = instance.take(requests).replace(memory=memory)
+        alone = run(own, policy, seed=3 + worker, **options)
+        assert same_run(routed.on(worker), alone)
+        assert same_run(fixed.on(worker), alone)
+
+
+@settings(max_examples=60)
+@given(several(), st.sampled_from(LOOKING), st.booleans())
+def test_compiled_workers_functions_and_whole_runs_show_routers_the_same(drawn, name, timed):
+    instance, memories = drawn
+    options = {"clock": CLOCK} if timed else {}
+    compiled = run(instance, "area", workers=memories, router=name, **options)
+    scale = max(memories) / np.array(memories)
+
+    def by_hand(state):
+        loads = [getattr(state, field) for field in ROUTERS[name].weights]
+        weights = ROUTERS[name].weights.values()
+        score = sum(weight * load for weight, load in zip(weights, loads, strict=True))
+        if {"held", "waiting_prompts", "work"} & set(ROUTERS[name].weights):
+            score = score * scale
+        return state.workers[np.argmin(score[state.workers])]
+
+    asked = run(instance, "area", workers=memories, router=by_hand, **options)
+    assert np.array_equal(asked.placement, compiled.placement)
+
+    def smallest_area(state):
+        """Start the smallest memory-time first, as the prefix rule does."""
+        instance = state.forecast
+        areas = instance.prompts * instance.lower + instance.lower * (instance.lower + 1) // 2
+        running = dict(zip(state.running.tolist(), state.tokens.tolist(), strict=True))
+        chosen = []
+        for i in sorted(state.waiting.tolist(), key=lambda i: (areas[i], i)):
+            held = running | dict.fromkeys([*chosen, i], 0)
+            left = {j: int(instance.lower[j]) - made for j, made in held.items()}
+            ahead = range(1, max(left.values()) + 1)
+            need = [
+                sum(int(instance.prompts[j]) + held[j] + k for j in held if left[j] >= k)
+                for k in ahead
+            ]
+            free = state.free + sum(int(instance.prompts[j]) + running[j] + 1 for j in running)
+            if max(need) > free:
+                break
+            chosen.append(i)
+        return chosen
+
+    whole = run(instance, smallest_area, workers=memories, router=name, **options)
+    assert np.array_equal(whole.placement, compiled.placement)
+    assert begun_in(whole).tolist() == begun_in(compiled).tolist()
+
+
+def test_routers_that_look_at_nothing():
+    instance = Instance([9, 1, 9, 1, 1], [1] * 5, memory=10, arrivals=[0, 0, 1, 2, 2])
+    turn = run(instance, "fcfs", workers=[10, 2, 10], router="round-robin")
+    assert turn.placement.tolist() == [0, 1, 2, 0, 1]
+    drawn = [
+        run(instance, "fcfs", workers=[10, 2, 10], router="random", seed=seed).placement
+        for seed in range(40)
+    ]
+    assert {tuple(placement[[0, 2]].tolist()) for placement in drawn} == {
+        (0, 0),
+        (0, 2),
+        (2, 0),
+        (2, 2),
+    }
+    assert {placement[1] for placement in drawn} == {0, 1, 2}
+
+
+def test_power_of_d_compares_those_that_it_draws():
+    instance = Instance([1] * 60, [9] * 60, memory=100)
+    two = run(instance, "fcfs", workers=6, router="power-of-d", seed=1)
+    every = run(instance, "fcfs", workers=6, router="power-of-d:6", seed=1)
+    one = run(instance, "fcfs", workers=6, router="random", seed=1)
+    counts = [np.bincount(routed.placement, minlength=6) for routed in (every, two, one)]
+    assert np.ptp(counts[0]) == 0
+    assert np.ptp(counts[1]) <= np.ptp(counts[2])
+    assert np.ptp(counts[1]) > 0
+
+
+def test_eligible_workers_alone_are_chosen():
+    instance = Instance([1, 1, 1], [2, 2, 2], memory=9)
+    workers = Workers([9, 9], eligible=[[False, True], [False, True], [True, True]])
+    for router in sorted(set(ROUTERS) - {"central"}):
+        assert run(instance, "fcfs", workers=workers, router=router).placement[:2].tolist() == [
+            1,
+            1,
+        ]
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ({"router": "least-token"}, "unknown router 'least-token': did you mean 'least-tokens'?"),
+        ({"router": 3}, "3 is no router"),
+        ({"router": "jsq:2"}, "only power-of-d has one"),
+        ({"router": lambda state: 2}, "to worker 2, but workers are numbered from 0 to 1"),
+        ({"router": lambda state: "0"}, "to worker '0', but workers are numbered from 0 to 1"),
+        ({"router": lambda state: 1}, "request 1 to worker 1, where it may not run"),
+        ({"cluster": True}, "leave the cluster out, or workers and router"),
+        ({"workers": None, "router": "jsq"}, "pass workers, such as 8"),
+        ({"reveal": 4}, "reveal is for a run on a cluster"),
+    ],
+)
+def test_bad_routers_are_refused_in_one_sentence(how, sentence):
+    instance = Instance([1, 7], [1, 1], memory=9)
+    if "cluster" in how:
+        from optsched import Cluster
+
+        how = {"cluster": Cluster(2, 2)}
+    with pytest.raises(PolicyError, match=sentence.replace("?", r"\?")):
+        run(instance, "fcfs", **({"workers": [9, 4]} | how))
+
+
+def test_a_request_that_fits_no_worker_is_refused():
+    with pytest.raises(InstanceError, match="request 1 holds 8 tokens in the end"):
+        run(Instance([1, 7], [1, 1], memory=9), "fcfs", workers=[7, 4])
+
+
+def test_bad_own_routers_are_refused():
+    with pytest.raises(PolicyError, match="weighs 'runing': did you mean 'running'"):
+        Router("mine", "typo", {"runing": 1})
+    with pytest.raises(PolicyError, match="must draw at least 1"):
+        Router("mine", "none", {"running": 1}, choices=0)
+    with pytest.raises(PolicyError, match="'jsq' is given twice"):
+        get_routers(["jsq", "jsq"])
+    with pytest.raises(PolicyError, match="no router given"):
+        get_routers([])
+
+
+def test_policies_that_look_ahead_are_refused():
+    instance = Instance([1] * 6, [4] * 6, memory=5, arrivals=[0] * 5 + [9])
+
+    def turns(instance):
+        """Serve in the order of the indices, or against it where their number is odd."""
+        return np.arange(len(instance)) * (-1) ** len(instance)
+
+    latest_first = PriorityPolicy("odd", "turns with the number of requests", turns)
+    with pytest.raises(PolicyError, match="orders requests by what is in the instance as a whole"):
+        run(instance, latest_first, workers=2, router="jsq")
+    assert run(instance, latest_first, workers=2, router="round-robin").check() == []
+
+
+@settings(max_examples=100)
+@given(several(), st.sampled_from(["fcfs", "area", "mc-sf"]), st.booleans())
+def test_the_central_queue_is_that_of_the_literal_twin(drawn, policy, timed):
+    instance, memories = drawn
+    clock = CLOCK if timed else UNIT
+    arrivals = arrival_times(instance, clock).tolist()
+    key = KEYS[policy](instance).tolist()
+    placement, begun = literal_routing.serve_from_one_queue(
+        instance, memories, key, clock, arrivals
+    )
+    routed = run(
+        instance, policy, workers=memories, router="central", clock=clock if timed else None
+    )
+    assert routed.placement.tolist() == placement
+    assert begun_in(routed).tolist() == begun
+    assert routed.check() == []
+
+
+def test_one_worker_under_any_router_is_the_one_worker_run():
+    instance = Instance([3, 5, 2, 4], [3, 2, 6, 1], 12, arrivals=[0, 1, 1, 4], seconds_per_step=0.5)
+    for router in ROUTERS:
+        for options in ({}, {"clock": CLOCK}):
+            routed = run(instance, "area", workers=1, router=router, **options)
+            assert same_run(routed.on(0), run(instance, "area", **options)), router
+
+
+def test_a_run_that_is_stopped_counts_what_is_unfinished():
+    instance = Instance([1] * 9, [6] * 9, 14, arrivals=range(9), seconds_per_step=1)
+    for router in ROUTERS:
+        routed = run(instance, "fcfs", workers=2, router=router, clock="affine:1,0.001", until=6)
+        assert routed.unfinished == 9 - int(routed.completed.sum()) > 0
+        assert sum(len(each.instance) for each in routed.runs if each) == 9
+        assert routed.check() == []
+
+
+def test_central_is_for_orders_under_the_prefix_rule():
+    instance = Instance([1], [1], 9)
+    for policy in ("area+window", "sorted-f"):
+        with pytest.raises(PolicyError, match="has no central queue"):
+            run(instance, policy, workers=2, router="central")
