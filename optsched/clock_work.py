@@ -84,6 +84,22 @@ def work_on_clock(instance: Instance, clock: LinearClock) -> ClockWork:
     )
 
 
+def work_by_output(
+    prompts: FloatArray, memory: int, clock: LinearClock
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return a, b and c, shape (n,), where a request with output o brings a + b o + c o^2 work."""
+    held = clock.held_tokens + clock.constant / memory
+    resident = clock.resident_tokens * prompts
+    return (
+        clock.prefill_tokens * prompts
+        + clock.squared_prompts * prompts**2
+        - clock.decode_requests
+        - resident,
+        clock.decode_requests + resident - clock.resident_tokens / 2 + held * (prompts + 0.5),
+        np.full(len(prompts), clock.resident_tokens / 2 + held / 2),
+    )
+
+
 def load_on_clock(instance: Instance, clock: Clock) -> ClockLoad | None:
     """Return the work that the requests bring on a clock; None if it is a function."""
     if not isinstance(clock, LinearClock):

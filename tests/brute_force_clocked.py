@@ -2,7 +2,8 @@
 
 Before each batch any request may lose its KV cache; in it each request that has arrived sits out,
 prefills any number of its missing tokens, or decodes. A request that lost its cache prefills its
-prompt and tokens again, and goes on. The worker may wait for the next arrival.
+prompt and tokens again, and goes on. The worker may wait for the next arrival. The number of
+requests that take part in a batch may be limited.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import itertools
 from optsched.clock import BatchContent
 
 
-def least_latency(instance, clock, arrivals, weights=None):
+def least_latency(instance, clock, arrivals, weights=None, max_num_seqs=99):
     """Return the least weighted latency: the shortest path through states and times."""
     requests = list(zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True))
     weights = [1.0] * len(requests) if weights is None else list(weights)
@@ -43,8 +44,8 @@ def least_latency(instance, clock, arrivals, weights=None):
             for i, (new, own) in zip(here, choice, strict=True):
                 after[i] = new
                 content = [one + other for one, other in zip(content, own, strict=True)]
-            if not any(part for _, own in choice for part in own):
-                continue  # nobody takes part
+            if not 0 < sum(any(own) for _, own in choice) <= max_num_seqs:
+                continue
             if sum(held for held, _ in after) > instance.memory:
                 continue
             end = now + clock(BatchContent(*content))

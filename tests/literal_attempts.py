@@ -78,6 +78,7 @@ def planned_run(
     """Robust Algorithms 1 (lower = upper), 2, 5 and 6, and their variants."""
     worker = Worker(instance)
     bound = list(lower)
+    order = order.replace("work", "area")  # the same in steps
 
     def urgency(i):
         s = worker.prompts[i]

@@ -9,7 +9,7 @@ from strategies import instances
 
 from optsched import Instance, family, get_clock, read_trace, run
 from optsched.clock import FunctionClock, LinearClock
-from optsched.clock_work import load_on_clock
+from optsched.clock_work import load_on_clock, work_by_output, work_on_clock
 
 CLOCKS = ["llama-2-70b-2xa100", "llama-2-7b-a100", "affine:0.01,0.001", "unit"]
 FULL = LinearClock("full", 0.1, 0.02, 0.003, 0.0004, 0.00005, 0.000006)
@@ -31,6 +31,14 @@ def test_parts_are_the_sums_over_the_batches_of_each_request(instance):
             parts[2] += FULL.constant * held / instance.memory
     instance = instance.replace(seconds_per_step=1.0)
     assert load_on_clock(instance, FULL)[:3] == pytest.approx(parts.tolist())
+
+
+@given(instances(max_requests=8))
+def test_work_is_a_square_in_the_output(instance):
+    a, b, c = work_by_output(instance.prompts.astype(float), instance.memory, FULL)
+    outputs = instance.outputs
+    total = work_on_clock(instance, FULL).total
+    assert a + b * outputs + c * outputs**2 == pytest.approx(total)
 
 
 @pytest.mark.parametrize("clock", CLOCKS)

@@ -22,6 +22,10 @@ cheapest there are. What its prefill takes beyond :math:`v` is paid at the least
 the time that its decoding needs, what later tokens add at the least :math:`\pi` and :math:`\nu` of
 all. A completion counts as at the beginning of its bin, or when the request alone could complete.
 
+**With a limit** of :math:`B` requests per batch the constant is also at least :math:`c_0 / B` times
+their number. `by_requests` sixteenths of it are shared so, and the others by memory: in all of the
+above :math:`h_i / M` becomes :math:`(1 - \theta) h_i / M + \theta / B`.
+
 The verifier evaluates both in exact integers, request by request rounded down to 2**-80 of the
 clock's unit. It shares no code with the modules that make certificates.
 """
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
 FORMAT = "optsched-clock-certificate"
 _MAX_BINS = 2**24
 _FINE = 2**80  # of the clock's unit, to which each request's part is rounded down
+_PARTS = 16  # into which the constant of batches is divided between requests and their tokens
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,8 @@ class ClockCertificate:
     The clock is given by its constant and its five coefficients (`LinearClock.coefficients`) as
     floats; arrivals count `seconds_per_step`, which is 1 on a clock whose `unit` is "steps". Prices
     are integers over `denominator`, for bins of `width` from time 0 on; those of request i begin at
-    bin `begins[i]`. All other prices are zero.
+    bin `begins[i]`. All other prices are zero. Without a limit of requests per batch,
+    `max_num_seqs` is 0.
     """
 
     clock: tuple[float, ...]
@@ -72,6 +78,8 @@ class ClockCertificate:
     begins: tuple[int, ...] = ()
     prices: tuple[tuple[int, ...], ...] = ()
     value: Fraction = Fraction(0)
+    max_num_seqs: int = 0
+    by_requests: int = 0
 
     def __post_init__(self) -> None:
         numbers = (*self.clock, self.seconds_per_step)
@@ -79,6 +87,11 @@ class ClockCertificate:
             raise CertificateError("a clock is six numbers, none of them negative or infinite")
         if self.denominator < 1 or self.workers < 1 or not 0 < self.width < float("inf"):
             raise CertificateError("denominator, workers and width of bins must be positive")
+        if self.max_num_seqs < 0 or not 0 <= self.by_requests <= _PARTS * (self.max_num_seqs > 0):
+            raise CertificateError(
+                f"{self.by_requests} sixteenths of the constant cannot be shared by requests, of "
+                f"which a batch has at most {self.max_num_seqs or 'any number'}"
+            )
         if self.unit not in ("s", "steps"):
             raise CertificateError(f"the unit is {self.unit!r}, but must be s or steps")
         if self.objective not in ("total-latency", "weighted-latency"):
@@ -104,7 +117,8 @@ class ClockCertificate:
         if content.get("format") != FORMAT:
             raise CertificateError(f"{where} is not a certificate of a bound on a clock")
         depths = {"workers": 0, "denominator": 0, "memory_prices": 1, "begins": 1, "prices": 2}
-        fields = read_fields(content, where, **depths)
+        optional = {name: content.get(name, 0) for name in ("max_num_seqs", "by_requests")}
+        fields = read_fields({**optional, **content}, where, **depths, **dict.fromkeys(optional, 0))
         try:
             clock = tuple(float(number) for number in content["clock"])
             width, step = float(content["width"]), float(content["seconds_per_step"])
@@ -122,7 +136,8 @@ class _Request(NamedTuple):
     arrival: int
     weight: Fraction
     decodes: int
-    held: int
+    share: int  # of the constant with its first token, of `whole` parts
+    sharing: int  # more of it with each further token
     first: int  # own time with its first token
     decode: int  # own time with its second token
     growth: int  # of it with each further token
@@ -151,17 +166,20 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     arrivals = [Fraction(float(arrival) * step) for arrival in instance.arrivals.tolist()]
     unit = max(number.denominator for number in (*clock, *arrivals))  # all are powers of two
     c0, *own, width = (int(number * unit) for number in clock)
+    limit, parts = max(1, certificate.max_num_seqs), certificate.by_requests
+    whole = _PARTS * instance.memory * limit
+    shares = parts * instance.memory, (_PARTS - parts) * limit
     weights = [1.0] * len(instance)
     if certificate.objective == "weighted-latency" and instance.weights is not None:
         weights = instance.weights.tolist()
     requests = [
-        _request(prompt, output, int(arrival * unit), Fraction(weight), own)
+        _request(prompt, output, int(arrival * unit), Fraction(weight), own, shares)
         for prompt, output, arrival, weight in zip(
             instance.prompts.tolist(), instance.outputs.tolist(), arrivals, weights, strict=True
         )
     ]
     if not certificate.memory_prices and not certificate.prices:
-        total = _machine(requests, c0, instance.memory, certificate.workers, unit)
+        total = _machine(requests, c0, whole, certificate.workers, unit)
     else:
         if c0 == 0:
             raise CertificateError("prices prove nothing on a clock without a constant")
@@ -169,11 +187,18 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
             raise CertificateError(
                 f"{len(certificate.prices)} rows of prices for {len(instance)} requests"
             )
-        total = _priced(requests, c0, width, instance.memory, certificate, unit)
+        total = _priced(requests, c0, width, whole, certificate, unit)
     return Fraction(total, _FINE)
 
 
-def _request(prompt: int, output: int, arrival: int, weight: Fraction, own: list[int]) -> _Request:
+def _request(
+    prompt: int,
+    output: int,
+    arrival: int,
+    weight: Fraction,
+    own: list[int],
+    shares: tuple[int, int],
+) -> _Request:
     prefill, decode, resident, squared, holding = own
     held = prompt + 1
     # A token that is made after recomputing x tokens takes prefill * x + squared * x * x in place
@@ -184,18 +209,19 @@ def _request(prompt: int, output: int, arrival: int, weight: Fraction, own: list
         arrival,
         weight,
         output - 1,
-        held,
+        shares[0] + shares[1] * held,
+        shares[1],
         prefill * prompt + squared * prompt * prompt + holding * held,
         least + slope * held + holding * (held + 1),
         slope + holding,
     )
 
 
-def _machine(requests: list[_Request], c0: int, memory: int, workers: int, unit: int) -> int:
+def _machine(requests: list[_Request], c0: int, whole: int, workers: int, unit: int) -> int:
     """Return the bound by a machine that serves all charges, in units of 1 / _FINE."""
-    charges, lags = zip(*(_charged(request, c0, memory) for request in requests), strict=True)
+    charges, lags = zip(*(_charged(request, c0, whole) for request in requests), strict=True)
     keys = [Fraction(w) / request.weight for w, request in zip(charges, requests, strict=True)]
-    # Time on the machine counts `memory * workers` per unit, so that charges are whole.
+    # Time on the machine counts `whole * workers` per unit, so that charges are whole.
     squares = [0] * len(requests)
     left = list(charges)
     waiting: list[tuple[Fraction, int]] = []
@@ -208,7 +234,7 @@ def _machine(requests: list[_Request], c0: int, memory: int, workers: int, unit:
         for index in busy:
             request, charge = requests[index], charges[index]
             fine = _FINE * request.weight / unit
-            middle = Fraction(squares[index], 2 * charge * memory * workers)
+            middle = Fraction(squares[index], 2 * charge * whole * workers)
             late = middle + Fraction(lags[index], 2 * charge) - request.arrival
             together += math.floor(fine * late)
             alone += math.floor(fine * request.alone(c0))
@@ -218,8 +244,8 @@ def _machine(requests: list[_Request], c0: int, memory: int, workers: int, unit:
     while arrived < len(requests) or waiting:
         if not waiting:
             total += close()
-            now = max(now, requests[arrived].arrival * memory * workers)
-        while arrived < len(requests) and requests[arrived].arrival * memory * workers <= now:
+            now = max(now, requests[arrived].arrival * whole * workers)
+        while arrived < len(requests) and requests[arrived].arrival * whole * workers <= now:
             if charges[arrived]:
                 busy.append(arrived)
                 heapq.heappush(waiting, (keys[arrived], arrived))
@@ -232,7 +258,7 @@ def _machine(requests: list[_Request], c0: int, memory: int, workers: int, unit:
         served = waiting[0][1]
         end = now + left[served]
         if arrived < len(requests):
-            end = min(end, requests[arrived].arrival * memory * workers)
+            end = min(end, requests[arrived].arrival * whole * workers)
         squares[served] += end * end - now * now
         left[served] -= end - now
         if not left[served]:
@@ -241,16 +267,16 @@ def _machine(requests: list[_Request], c0: int, memory: int, workers: int, unit:
     return total + close()
 
 
-def _charged(request: _Request, c0: int, memory: int) -> tuple[int, int]:
-    """Return all charges times memory, and twice the lag behind them times them."""
+def _charged(request: _Request, c0: int, whole: int) -> tuple[int, int]:
+    """Return all charges times whole, and twice the lag behind them times them."""
     d = request.decodes
     # Charges of further tokens j = 0, 1, ... are a + b j, their batches last c + e j.
-    a = memory * request.decode + c0 * (request.held + 1)
-    b = memory * request.growth + c0
+    a = whole * request.decode + c0 * (request.share + request.sharing)
+    b = whole * request.growth + c0 * request.sharing
     c, e = c0 + request.decode, request.growth
     ones, squares = d * (d - 1) // 2, (d - 1) * d * (2 * d - 1) // 6
     cubes = ones * ones
-    prefill = memory * request.first + c0 * request.held
+    prefill = whole * request.first + c0 * request.share
     decoding = c * d + e * ones
     # Twice the half of a batch and all after it: 2 * decoding - c (1 + 2 j) - e j j.
     whole = 2 * decoding - c
@@ -264,7 +290,7 @@ def _priced(
     requests: list[_Request],
     c0: int,
     width: int,
-    memory: int,
+    whole: int,
     certificate: ClockCertificate,
     unit: int,
 ) -> int:
@@ -281,10 +307,10 @@ def _priced(
     for request, (begin, row) in zip(requests, rows, strict=True):
         least = min(request.first, request.decode) if request.decodes else request.first
         # Costs are counted in whole units of 1 / scale.
-        scale = memory * (c0 + least) * certificate.denominator * request.weight.denominator
+        scale = whole * (c0 + least) * certificate.denominator * request.weight.denominator
         second = request.weight.numerator * scale // request.weight.denominator
         best: int | None = None
-        for latency, paid in _completions(request, begin, row, holding, every, width, c0, memory):
+        for latency, paid in _completions(request, begin, row, holding, every, width, c0, whole):
             if best is not None and second * latency >= best:
                 break
             found = second * latency + paid * request.weight.denominator
@@ -302,11 +328,11 @@ def _completions(
     every: list[int],
     width: int,
     c0: int,
-    memory: int,
+    whole: int,
 ) -> Iterator[tuple[int, int]]:
     """Yield the least latency and payments for each bin of completion, in order.
 
-    Payments are times `memory`, the least batch of the request and the denominator of prices.
+    Payments are times `whole`, the least batch of the request and the denominator of prices.
     """
     alone, decoding = request.alone(c0), request.decoding(c0)
     least = min(request.first, request.decode) if request.decodes else request.first
@@ -317,12 +343,12 @@ def _completions(
     tokens = (request.decode - least) * d + request.growth * (d * (d - 1) // 2)
     ahead = d * (d + 1) // 2
     first = request.arrival // width
-    cheapest: list[tuple[int, int]] = []  # price of a second times `memory * batch`, seconds
+    cheapest: list[tuple[int, int]] = []  # price of a second times `whole * batch`, seconds
     low_every = low_holding = low_before = None
     reached = first - 1
     for place in range(first, len(every)):
         mine = row[place - begin] if begin <= place < begin + len(row) else 0
-        price = memory * (c0 * mine + least * every[place]) + c0 * request.held * holding[place]
+        price = whole * (c0 * mine + least * every[place]) + c0 * request.share * holding[place]
         length = (place + 1) * width - max(place * width, request.arrival)
         insort(cheapest, (price, length))
         low_every = every[place] if low_every is None else min(low_every, every[place])
@@ -340,7 +366,7 @@ def _completions(
             if not left:
                 del cheapest[used:]  # what comes later can only be cheaper
                 break
-        payments += memory * batch * (prefill * low_before + tokens * low_every)
-        payments += batch * c0 * ahead * low_holding
+        payments += whole * batch * (prefill * low_before + tokens * low_every)
+        payments += batch * c0 * request.sharing * ahead * low_holding
         yield max(place * width, request.arrival + alone) - request.arrival, payments
     yield max(len(every) * width, request.arrival + alone) - request.arrival, 0

@@ -150,6 +150,7 @@ def _conflict(
         "How to find it: closed-form, lagrangian, or the better of both (auto).",
     ),
     option("--clock C", str, "Bound in seconds on this clock, for all ways to form batches."),
+    option("--max-num-seqs B", int, "On a clock: requests of a batch at most."),
     path("--certificate", "Write the proof, in exact integers."),
     runs=(
         "bound trace.csv --memory 16492 --certificate proof.json",
@@ -161,6 +162,7 @@ def bound(
     output: Output,
     method: Any,
     clock: str | None,
+    max_num_seqs: int | None,
     certificate: str | None,
     seed: int,
 ) -> int:
@@ -170,12 +172,14 @@ def bound(
         if method == "closed-form":
             raise OptschedError("the closed form has no certificate; use --method lagrangian")
         method = "lagrangian"
+    if max_num_seqs is not None and clock is None:
+        raise OptschedError("--max-num-seqs is for bounds on a clock; add --clock, or leave it out")
     found: Bound | ClockBound
     with output.progress("finding a lower bound"):
         if clock is None:
             found = optsched.bound(instance, method)
         else:
-            found = optsched.bound(instance, method, clock=clock)
+            found = optsched.bound(instance, method, clock=clock, max_num_seqs=max_num_seqs)
     if certificate is not None and found.certificate is not None:
         found.certificate.to_json(certificate)
     where, unit, content, shown = f"of {instance.name}", "steps", {}, at_least
@@ -252,7 +256,11 @@ def check_certificate(
     valid = value >= claimed.value
     shown = proven(value, decimals=3)
     unit = claimed.unit if isinstance(claimed, ClockCertificate) else "steps"
-    output.say(f"the certificate proves that no schedule has a total latency below {shown} {unit}")
+    limit = claimed.max_num_seqs if isinstance(claimed, ClockCertificate) else 0
+    batches = f" with at most {limit} requests in a batch" * bool(limit)
+    output.say(
+        f"the certificate proves that no schedule{batches} has a total latency below {shown} {unit}"
+    )
     if not valid:
         output.say(f"but the certificate claims {proven(claimed.value, up=True, decimals=3)}")
     output.result({"valid": valid, "value": float(value), "claimed": float(claimed.value)})

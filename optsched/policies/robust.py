@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from optsched.forecasts import Forecast
 
 
+Order = Literal["bound", "area", "mean-area", "work", "mean-work", "random"]
+
+
 @dataclass(frozen=True)
 class IntervalPolicy(Policy):
     """Plan with a bound of each output, and preempt what turns out longer than fits.
@@ -38,8 +41,9 @@ class IntervalPolicy(Policy):
     plan
         Bound that a request is planned with at first.
     order
-        Waiting requests by ascending "bound", "area" of that bound, or "mean-area" over all
-        outputs from that bound to the upper one; or at "random".
+        Waiting requests by ascending "bound", "area" or "work" on the clock of that bound, or by
+        "mean-area" or "mean-work" over all outputs from that bound to the upper one; or at
+        "random".
     outlived
         A running request that has outlived its plan is planned to end with the next step
         ("ends-next"), counts as nothing at admission ("holds-nothing", after which what is too
@@ -66,7 +70,7 @@ class IntervalPolicy(Policy):
     name: str
     description: str
     plan: Literal["lower", "upper"] = "lower"
-    order: Literal["bound", "area", "mean-area", "random"] = "bound"
+    order: Order = "bound"
     outlived: Literal["ends-next", "holds-nothing", "restarts", "doubles"] = "ends-next"
     preempt: Literal["bound", "tokens"] = "bound"
     slack: float = 0.0
@@ -154,6 +158,12 @@ _INTERVAL_POLICIES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         "smallest mean memory-time over the interval first; preempts the fewest tokens",
         _LATER,
         {"order": "mean-area", **_TOKENS},
+    ),
+    (
+        "work-posterior",
+        "smallest mean work on the clock over the interval first; preempts the fewest tokens",
+        "the work that is expected, as in work",
+        {"order": "mean-work", **_TOKENS},
     ),
 )
 _INTERVAL = {

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from optsched._internal.aside import interruptible_kernel
+from optsched.clock import LinearClock
+from optsched.clock_work import work_by_output
 from optsched.errors import PolicyError, is_interrupt
 from optsched.execution import Execution, Loop, Stall
 from optsched.forecasts import forecast
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from optsched.policies.robust import IntervalPolicy
     from optsched.simulate.seconds.batches import BatchLog
     from optsched.simulate.task import Task
+
+_MAX_URGENCY = 2.0**55  # of a request with its upper bound; six times it fits
 
 AnyRun = TypeVar("AnyRun", Execution, ClockedRun)
 
@@ -85,18 +89,39 @@ def run_planned(task: Task) -> Attempts:
     known = forecast(instance, intervals)
     policy: IntervalPolicy = task.policy.for_forecast(known)
     rules = preemption.Rules(
-        preemption.ORDERS.index(policy.order),
+        int(policy.order.startswith("mean-")),
         preemption.OUTLIVED.index(policy.outlived),
         preemption.PREEMPT.index(policy.preempt),
         share_of(policy.slack, instance.memory),
         task.seed,
     )
     requests, lower = requests_of(instance, clock), policy.planned(known)
+    rates = _rates(task, policy, known.upper)
     with timing(clock) as timer:
         attempts, running, log = interruptible_kernel(preemption.run_planned, len(instance))(
-            requests, lower, known.upper, rules, new_log(), timer, task.until
+            requests, lower, known.upper, rates, rules, new_log(), timer, task.until
         )
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
+
+
+def _rates(task: Task, policy: IntervalPolicy, upper: IntArray) -> IntArray:
+    """Return a, b, c, shape (3, n): a request with output o has urgency a + b o + c o^2."""
+    prompts, zeros = task.instance.prompts, np.zeros_like(upper)
+    order = policy.order.removeprefix("mean-")
+    if order == "random":  # all are equal, and ties are random
+        return np.stack([zeros, zeros, zeros])
+    if order == "bound":
+        return np.stack([zeros, zeros + 1, zeros])
+    if order == "area" or task.clock.unit == "steps":  # twice, and work in steps is memory-time
+        return np.stack([zeros, 2 * prompts + 1, zeros + 1])
+    if not isinstance(task.clock, LinearClock):
+        raise PolicyError(
+            f"policy {policy.name!r} needs a clock that is a weighted sum of what is in a batch, "
+            f"but {task.clock.name} is a function; use area-posterior, or pass a LinearClock"
+        )
+    rates = np.stack(work_by_output(prompts.astype(np.float64), task.instance.memory, task.clock))
+    most = (np.abs(rates) * np.stack([zeros + 1.0, upper, upper.astype(np.float64) ** 2])).max()
+    return np.rint(rates * (_MAX_URGENCY / most)).astype(np.int64)
 
 
 def run_to_threshold(task: Task) -> Attempts:

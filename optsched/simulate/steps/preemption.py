@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 # As of `IntervalPolicy`.
 OUTLIVED = ("ends-next", "holds-nothing", "restarts", "doubles")
 _ENDS_NEXT, _HOLDS_NOTHING, _RESTARTS, _DOUBLES = range(4)
-ORDERS = ("bound", "area", "mean-area", "random")
-_BOUND, _AREA, _MEAN_AREA, _RANDOM = range(4)
 PREEMPT = ("bound", "tokens")
 _BY_BOUND, _BY_TOKENS = range(2)
 
@@ -61,16 +59,16 @@ def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: in
 
 
 @compiled
-def _urgency(order: int, prompt: int, planned: int, upper: int) -> int:
-    if order == _RANDOM:
-        return 0  # all equal: ties are random
-    if order == _BOUND:
-        return planned
-    if order == _AREA:
-        return prompt * planned + planned * (planned + 1) // 2
-    # Six times the mean area over the outputs planned .. upper, all equally likely.
-    squares = planned * planned + upper * upper + planned * upper
-    return 3 * prompt * (planned + upper) + squares + planned + 2 * upper
+def _urgency(rates: IntArray, request: int, planned: int, upper: int, mean: int) -> int:
+    """Return a + b o + c o^2 at the planned output, or six times its mean from there to the upper.
+
+    In the mean all outputs are equally likely.
+    """
+    a, b, c = rates[0, request], rates[1, request], rates[2, request]
+    if not mean:
+        return a + b * planned + c * planned * planned
+    squares = 2 * (planned * planned + upper * upper + planned * upper) + upper - planned
+    return 6 * a + 3 * b * (planned + upper) + c * squares
 
 
 @compiled
@@ -135,8 +133,8 @@ def _choose_outlived(
 class Rules(NamedTuple):
     """How a policy plans and preempts."""
 
-    order: int  # places in the tuples above
-    outlived: int
+    mean: int  # whether urgencies are means over an interval
+    outlived: int  # places in the tuples above
     preempt: int
     reserve: int  # tokens that admission leaves free unless the worker is idle
     seed: int  # of the ties
@@ -147,14 +145,15 @@ def run_planned(
     requests: Requests,
     lower: IntArray,
     upper: IntArray,
+    rates: IntArray,
     rules: Rules,
     log: BatchLog,
     timer: tuple[FloatArray, Any],
     until: float,
 ) -> tuple[IntArray, int, BatchLog]:
-    """Run all requests to completion, or until a time."""
+    """Run all requests to completion, or until a time; `rates` are as of `_urgency`."""
     prompts, arrivals, outputs, memory = requests
-    order, outlived, preempt, reserve, seed = rules
+    mean, outlived, preempt, reserve, seed = rules
     count = len(prompts)
     planned = lower.copy()
     attempts = np.zeros(count, dtype=np.int64)
@@ -176,7 +175,7 @@ def run_planned(
     released = logged = active = held = suspect = clock = ZERO  # the clock counts batches
     while True:
         while released < count and arrivals[released] <= log.now[0]:
-            key = _urgency(order, prompts[released], planned[released], upper[released])
+            key = _urgency(rates, released, planned[released], upper[released], mean)
             heapq.heappush(
                 waiting, (key, random_rank(seed, released, attempts[released], WAITS), released)
             )
@@ -243,7 +242,7 @@ def run_planned(
                     planned[request] = max(planned[request], made)
                 starts[request] = -1
                 attempts[request] += 1
-                key = _urgency(order, prompt, planned[request], upper[request])
+                key = _urgency(rates, request, planned[request], upper[request], mean)
                 rank = random_rank(seed, request, attempts[request], WAITS)
                 heapq.heappush(waiting, (key, rank, request))
             if len(preempted) > 0:

@@ -20,7 +20,7 @@ from optsched.certificates.on_clock import ClockCertificate
 from optsched.clock import LinearClock, get_clock
 from optsched.errors import OptschedError, nearest
 from optsched.solvers.bounds.lagrangian import Objective, certify, kinds_of, weights_of
-from optsched.solvers.bounds.on_clock import machine_bound
+from optsched.solvers.bounds.on_clock import best_share, machine_bound
 from optsched.solvers.bounds.relaxation import closed_form, dual_prices, relax
 from optsched.workers import as_workers
 
@@ -111,6 +111,7 @@ def bound(
     *,
     clock: str | Clock,
     workers: SomeWorkers | None = None,
+    max_num_seqs: int | None = None,
 ) -> ClockBound: ...
 @overload
 def bound(
@@ -127,6 +128,7 @@ def bound(
     *,
     clock: str | Clock | None = None,
     workers: SomeWorkers | None = None,
+    max_num_seqs: int | None = None,
 ) -> Bound | ClockBound | JointBound:
     r"""Bound the total latency of every feasible schedule from below, or another objective.
 
@@ -153,6 +155,8 @@ def bound(
         Independent workers among which requests are placed: a number of workers with the memory of
         the instance, their memories, or `Workers`. Then "lagrangian" puts prices on the memory of
         all together and, where requests fit on some only, of those. On a clock they must be equal.
+    max_num_seqs
+        On a clock: the most requests that a batch may have; None: as many as the memory holds.
 
     Returns
     -------
@@ -184,7 +188,13 @@ def bound(
         raise OptschedError(f"unknown objective {objective!r}: {nearest(objective, OBJECTIVES)}")
     find: Callable[[], Any] = functools.partial(find_bound, instance, method, objective)
     if clock is not None:
-        find = functools.partial(_find_on_clock, instance, method, objective, clock, workers)
+        limits = workers, max_num_seqs
+        find = functools.partial(_find_on_clock, instance, method, objective, clock, limits)
+    elif max_num_seqs is not None:
+        raise OptschedError(
+            f"max_num_seqs is {max_num_seqs}, but bounds in steps know no limit of a batch; pass a "
+            "clock, or leave it out"
+        )
     elif workers is not None:
         find = functools.partial(_find_jointly, instance, method, objective, workers)
     found: Bound | ClockBound | JointBound = (
@@ -206,32 +216,22 @@ def _find_on_clock(
     method: BoundMethod,
     objective: Objective,
     clock: str | Clock,
-    several: SomeWorkers | None,
+    limits: tuple[SomeWorkers | None, int | None],
 ) -> ClockBound:
     from optsched.solvers.bounds.clock_ascent import price_on_clock
 
     began = time.perf_counter()
-    timed = get_clock(clock)
-    if not isinstance(timed, LinearClock):
-        raise OptschedError(
-            f"the clock {timed.name} is a function, of which no bound is known; pass a LinearClock "
-            "that is never above it"
-        )
-    if objective == "makespan":
-        raise OptschedError("no bound on the makespan on a clock is known; choose total-latency")
+    several, max_num_seqs = limits
+    timed = _boundable(get_clock(clock), method, objective, max_num_seqs)
     equals = as_workers(1 if several is None else several, instance)
     if not equals.equal:
         raise OptschedError(
             f"workers are {equals}, but the bound on a clock is for equal ones; pass their number"
         )
     instance, workers = instance.replace(memory=equals.memories[0]), len(equals)
-    if method == "lagrangian" and not timed.constant:
-        raise OptschedError(
-            f"the clock {timed.name} has no constant, without which prices prove nothing; use the "
-            "closed form"
-        )
     weights = weights_of(instance, objective)
-    value = machine_bound(instance, timed, weights, workers)
+    share = best_share(instance, timed, weights, workers, max_num_seqs or 0)
+    value = machine_bound(instance, timed, weights, workers, share)
     certificate = ClockCertificate(
         tuple(timed.coefficients.tolist()),
         1.0 if timed.unit == "steps" else instance.seconds_per_step or 0.0,
@@ -240,6 +240,8 @@ def _find_on_clock(
         workers,
         objective,
         value=Fraction(value),
+        max_num_seqs=share.max_num_seqs,
+        by_requests=share.by_requests,
     )
     simple = ClockBound(value, "closed-form", time.perf_counter() - began, certificate, timed)
     few = len(instance) <= _MAX_PRICED and timed.constant > 0
@@ -254,6 +256,29 @@ def _find_on_clock(
     seconds = time.perf_counter() - began
     best = ClockBound(round_down(priced.value), "lagrangian", seconds, priced, timed)
     return simple if method == "auto" and best.value < value else best
+
+
+def _boundable(
+    clock: Clock, method: BoundMethod, objective: Objective, max_num_seqs: int | None
+) -> LinearClock:
+    """Return the clock, or refuse what has no bound on it."""
+    if not isinstance(clock, LinearClock):
+        raise OptschedError(
+            f"the clock {clock.name} is a function, of which no bound is known; pass a LinearClock "
+            "that is never above it"
+        )
+    if objective == "makespan":
+        raise OptschedError("no bound on the makespan on a clock is known; choose total-latency")
+    if max_num_seqs is not None and max_num_seqs < 1:
+        raise OptschedError(
+            f"max_num_seqs is {max_num_seqs}, but a batch must hold at least 1 request"
+        )
+    if method == "lagrangian" and not clock.constant:
+        raise OptschedError(
+            f"the clock {clock.name} has no constant, without which prices prove nothing; use the "
+            "closed form"
+        )
+    return clock
 
 
 def find_bound(instance: Instance, method: BoundMethod, objective: Objective) -> Bound:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched.solvers.bounds.clock_prices import SAFE, Priced, Prices, Slopes, priced, sweep
-from optsched.solvers.bounds.on_clock import prices_of_machine
+from optsched.solvers.bounds.on_clock import prices_of_machine, share_of
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
@@ -152,10 +152,11 @@ def price_on_clock(
     effort: float = 1.0,
 ) -> ClockCertificate | None:
     """Find prices that prove much, in the form of a certificate without any; None if too many."""
-    requests = priced(instance, clock, weights)
+    share = share_of(instance, certificate.max_num_seqs, certificate.by_requests)
+    requests = priced(instance, clock, weights, share)
     unit = 2.0 ** round(math.log2(float(requests.alone.mean()) / _WIDTHS))
     width = unit * _LEVELS[0].width
-    machine = prices_of_machine(instance, clock, weights, certificate.workers, width)
+    machine = prices_of_machine(instance, clock, weights, share, certificate.workers, width)
     bins = _Bins(requests, width, len(machine) + 1)
     if not bins.fits:
         return None

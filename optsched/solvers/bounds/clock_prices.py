@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import LinearClock
     from optsched.instance import Instance
+    from optsched.solvers.bounds.on_clock import Share
 
 SAFE = 2.0**-36  # relative allowance for the roundings of all sums over bins and requests
 
@@ -29,12 +30,12 @@ class Priced(NamedTuple):
     weights: FloatArray
     alone: FloatArray
     least: FloatArray  # least own seconds of any of its batches
-    held: FloatArray  # share of memory that it holds with its first token
+    share: FloatArray  # of the constant with its first token
     batches: FloatArray
     decoding: FloatArray  # what all tokens but the first take
     prefill: FloatArray  # own seconds of the first batch beyond the least
     tokens: FloatArray  # and of all others
-    ahead: FloatArray  # share of memory that they hold beyond the first's, summed over batches
+    ahead: FloatArray  # and of all further tokens beyond the first's
 
 
 class Prices(NamedTuple):
@@ -54,7 +55,7 @@ class Slopes(NamedTuple):
     work: FloatArray
 
 
-def priced(instance: Instance, clock: LinearClock, weights: FloatArray) -> Priced:
+def priced(instance: Instance, clock: LinearClock, weights: FloatArray, share: Share) -> Priced:
     """Return what a sweep needs of the requests."""
     work = least_work(instance, clock)
     d, second = work.decodes, work.decode + work.growth
@@ -65,12 +66,12 @@ def priced(instance: Instance, clock: LinearClock, weights: FloatArray) -> Price
         weights,
         work.own * (1 - SAFE),  # rounded down, as no price may be missed
         least,
-        work.held / instance.memory,
+        share.first,
         d + 1,
         (own + clock.constant * d) * (1 - SAFE),
         work.first - least,
         (second - least) * d + work.growth * d * (d - 1) / 2,
-        d * (d + 1) / 2 / instance.memory,
+        d * (d + 1) / 2 * share.growth,
     )
 
 
@@ -87,7 +88,7 @@ def sweep(
 
     `every` is the price of memory and of all that take part, by bins.
     """
-    (arrivals, weights, alone, least, held, batches, decoding, prefill, tokens, ahead) = requests
+    (arrivals, weights, alone, least, share, batches, decoding, prefill, tokens, ahead) = requests
     memory, begins, rows, taking = prices
     by_memory, by_taking, by_work = slopes
     bins = len(memory)
@@ -110,7 +111,7 @@ def sweep(
         for place in range(first, bins):
             mine = taking[row + place - begin] if begin <= place < begin + count else 0.0
             price = constant * mine + least[request] * every[place]
-            price = (price + constant * held[request] * memory[place]) / batch
+            price = (price + constant * share[request] * memory[place]) / batch
             at = size
             while at > 0 and cost[at - 1] > price:
                 cost[at], length[at], where[at] = cost[at - 1], length[at - 1], where[at - 1]
@@ -163,7 +164,7 @@ def sweep(
             taken = left if left < best_length[at] else best_length[at]
             left -= taken
             active = taken * constant / batch
-            by_memory[place] += active * held[request]
+            by_memory[place] += active * share[request]
             by_work[place] += taken - active
             if begin <= place < begin + count:
                 by_taking[row + place - begin] += active

@@ -19,6 +19,9 @@ those that have arrived (Goemans, 1997), by weight where latencies have weights.
 workers are one machine of their speed together. What arrives in one busy period of that machine is
 bounded by itself, and never by less than its latencies would be alone.
 
+Where a batch may have at most :math:`B` requests, the constant is also at least :math:`c_0 / B`
+times their number, and any mixture of the two may be charged: the one that proves most is.
+
 All this holds for batches of any kind: requests that sit out, prompts in chunks, preemption. A
 preempted request prefills its prompt and tokens again, and the batch that makes its next token
 then has this prefill in place of a decoding; where that could be cheaper, the decoding is charged
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 _SAFE = (
     2.0**-40
 )  # relative allowance for all roundings, of which there are fewer than 2**12 in a row
+PARTS = 16  # into which the constant is divided between requests and their tokens
 _TICKS = 2.0**60  # ticks of time that the machine runs, at most
 
 
@@ -52,7 +56,6 @@ class LeastWork(NamedTuple):
     first: FloatArray  # its own seconds in the batch that makes its first token
     decode: FloatArray  # what the further tokens 1, 2, ... need is decode + growth * token
     growth: float
-    held: FloatArray  # tokens that it holds with its first token
     decodes: FloatArray
     constant: float
 
@@ -90,6 +93,46 @@ class LeastWork(NamedTuple):
         return first + decode * self.decodes + self.growth * self.decodes * (self.decodes + 1) / 2
 
 
+class Share(NamedTuple):
+    """What a request is charged of the constant of each batch that it is in."""
+
+    first: FloatArray  # of that which makes its first token
+    growth: float  # more with each further token
+    max_num_seqs: int = 0  # in a batch; 0 without a limit
+    by_requests: int = 0  # sixteenths that are shared by number, the others by memory
+
+
+def share_of(instance: Instance, max_num_seqs: int = 0, by_requests: int = 0) -> Share:
+    """Return what is charged where some sixteenths are shared by number, the others by memory."""
+    part = by_requests / PARTS
+    first = (1 - part) * (instance.prompts.astype(np.float64) + 1) / instance.memory
+    fixed = part / max_num_seqs if max_num_seqs else 0.0
+    return Share(first + fixed, (1 - part) / instance.memory, max_num_seqs, by_requests)
+
+
+def best_share(
+    instance: Instance,
+    clock: LinearClock,
+    weights: FloatArray,
+    workers: int = 1,
+    max_num_seqs: int = 0,
+) -> Share:
+    """Return the share by which the machine proves most; among equal ones, that with most work."""
+    work = least_work(instance, clock)
+    shares = [
+        share_of(instance, max_num_seqs, part) for part in range(PARTS + 1 if max_num_seqs else 1)
+    ]
+    if len(shares) == 1:
+        return shares[0]
+    return max(
+        shares,
+        key=lambda share: (
+            machine_bound(instance, clock, weights, workers, share),
+            work.charges(share.first, share.growth).sum(),
+        ),
+    )
+
+
 def least_work(instance: Instance, clock: LinearClock) -> LeastWork:
     """Return the least that requests need on a clock, preempted or not."""
     prompts = instance.prompts.astype(np.float64)
@@ -102,7 +145,6 @@ def least_work(instance: Instance, clock: LinearClock) -> LeastWork:
         + clock.held_tokens * held,
         decode + growth * prompts + clock.held_tokens * held,
         growth + clock.held_tokens,
-        held,
         instance.outputs.astype(np.float64) - 1,
         clock.constant,
     )
@@ -125,13 +167,17 @@ def is_decoding_cheapest(instance: Instance, clock: LinearClock) -> bool:
 
 
 def machine_bound(
-    instance: Instance, clock: LinearClock, weights: FloatArray, workers: int = 1
+    instance: Instance,
+    clock: LinearClock,
+    weights: FloatArray,
+    workers: int = 1,
+    share: Share | None = None,
 ) -> float:
     """Return a lower bound on the weighted latency on a clock, without prices."""
     work = least_work(instance, clock)
     arrivals = arrival_times(instance, clock)
-    share, growth = work.held / instance.memory, 1 / instance.memory
-    charges = work.charges(share, growth)
+    shared, growth, *_ = share_of(instance) if share is None else share
+    charges = work.charges(shared, growth)
     tick = _ticks(charges, arrivals, workers)
     whole = np.floor(charges * (1 - _SAFE) * tick).astype(np.int64)
     busy = whole > 0  # others take no time of the machine that could be counted
@@ -142,7 +188,7 @@ def machine_bound(
     total = math.fsum(own[~busy])
     if busy.any():
         parts = (
-            weights[busy] * (means / tick + (work.lags(share, growth) / charges)[busy]),
+            weights[busy] * (means / tick + (work.lags(shared, growth) / charges)[busy]),
             weights[busy] * arrivals[busy],
         )
         counts = group.max() + 1
@@ -153,12 +199,17 @@ def machine_bound(
 
 
 def prices_of_machine(
-    instance: Instance, clock: LinearClock, weights: FloatArray, workers: int, width: float
+    instance: Instance,
+    clock: LinearClock,
+    weights: FloatArray,
+    share: Share,
+    workers: int,
+    width: float,
 ) -> FloatArray:
     """Return what a second of the machine is worth in bins of a width that is a power of two."""
     work = least_work(instance, clock)
     arrivals = arrival_times(instance, clock)
-    charges = work.charges(work.held / instance.memory, 1 / instance.memory)
+    charges = work.charges(share.first, share.growth)
     tick = max(_ticks(charges, arrivals, workers), 1 / width)
     whole = np.maximum(1, np.floor(charges * tick).astype(np.int64))
     served = serve(

@@ -14,8 +14,14 @@ from optsched.certificates.on_clock import ClockCertificate, verify_on_clock
 from optsched.clock import FunctionClock, LinearClock
 from optsched.clock_work import arrival_times
 from optsched.errors import CertificateError, OptschedError, PolicyError
+from optsched.policies import get_policy
 from optsched.solvers.bounds.clock_ascent import price_on_clock
-from optsched.solvers.bounds.on_clock import is_decoding_cheapest, least_work, machine_bound
+from optsched.solvers.bounds.on_clock import (
+    is_decoding_cheapest,
+    least_work,
+    machine_bound,
+    share_of,
+)
 
 EXACT = 1e-9  # brute force adds floats
 
@@ -78,6 +84,38 @@ def test_a_pool_is_bounded_by_one_fast_machine(seed):
     assert claim <= proven <= best + EXACT
     priced = searched(instance, clock, np.ones(len(instance)), workers=2)
     assert priced.value <= verify_on_clock(priced, instance) <= best + EXACT
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_bound_is_above_the_best_batches_of_limited_size(seed):
+    rng = np.random.default_rng(seed)
+    instance, clock = drawn(rng)
+    limit, part = int(rng.integers(1, 3)), int(rng.integers(0, 17))
+    arrivals = arrival_times(instance, clock).tolist()
+    fields = {"objective": "weighted-latency", "max_num_seqs": limit, "by_requests": part}
+    best = least_latency(instance, clock, arrivals, instance.weights, limit)
+    given = certificate_of(instance, clock, **fields)
+    claim = machine_bound(instance, clock, instance.weights, 1, share_of(instance, limit, part))
+    proven = verify_on_clock(given, instance)
+    assert claim <= proven <= best + EXACT
+    assert claim == pytest.approx(float(proven), rel=1e-9, abs=1e-9)
+    priced = searched(instance, clock, instance.weights, **fields)
+    assert priced.value <= verify_on_clock(priced, instance) <= best + EXACT
+    found = bound(instance, "closed-form", "weighted-latency", clock=clock, max_num_seqs=limit)
+    assert claim <= found.value <= best + EXACT
+
+
+def test_a_limit_of_requests_proves_more_where_it_binds(served):
+    instance, clock = served
+    at_once = instance.replace(arrivals=np.zeros(len(instance), dtype=np.int64))
+    free, wide, four = (
+        bound(at_once, clock=clock, max_num_seqs=limit) for limit in (None, 10_000, 4)
+    )
+    assert free.value <= wide.value <= 1.01 * free.value
+    assert four.value > 1.5 * free.value
+    assert verify(read_certificate(four.certificate.to_json()), at_once) >= four.value
+    engine = replace(get_policy("vllm"), max_num_seqs=4)
+    assert four.value <= run(at_once, engine, clock=clock).total_latency
 
 
 def test_alone_a_request_is_bounded_by_its_latency():
@@ -177,8 +215,12 @@ def test_what_cannot_be_bounded_is_refused():
         (lambda: bound(instance, clock=FunctionClock(lambda _: 1.0)), "is a function, of which no"),
         (lambda: bound(instance, "lagrangian", clock=free), "has no constant, without which"),
         (lambda: bound(instance, objective="makespan", clock="unit"), "no bound on the makespan"),
-        (lambda: bound(instance, clock="unit", workers=0), "workers is 0, but must be at least 1"),
-        (lambda: bound(instance, workers=2), "a bound in steps is for one worker"),
+        (
+            lambda: bound(instance, clock="unit", workers=0),
+            "workers is 0, but must be a whole number",
+        ),
+        (lambda: bound(instance, max_num_seqs=4), "bounds in steps know no limit of a batch"),
+        (lambda: bound(instance, clock="unit", max_num_seqs=0), "must hold at least 1 request"),
     ):
         with pytest.raises(OptschedError, match=message):
             problem()
@@ -188,9 +230,41 @@ def test_what_cannot_be_bounded_is_refused():
         ({"width": 0.0}, "must be positive"),
         ({"objective": "makespan"}, "prove anything about 'makespan'"),
         ({"prices": ((-1,),), "begins": (0,)}, "a price or a bin is negative"),
+        ({"by_requests": 1}, "1 sixteenths of the constant cannot be shared by requests"),
         ({"begins": (0, 1, 2)}, "rows of prices begin 3"),
     ):
         with pytest.raises(CertificateError, match=message):
             replace(good, **change)
     with pytest.raises(CertificateError, match="another instance"):
         verify(good, instance.replace(memory=10))
+
+
+def test_weights_and_a_limit_of_requests_change_the_order_of_work():
+    clock = get_clock("llama-2-70b-2xa100")
+    same = Instance([50, 50, 500], [10, 10, 3], 9000, weights=[1.0, 4.0, 1.0], seconds_per_step=0.1)
+    first = {
+        name: get_policy(name).order(same, clock).tolist()
+        for name in ("work", "work:weighted", "work:1", "work:weighted,1")
+    }
+    assert first["work"] == [0, 1, 2]
+    assert first["work:weighted"] == [1, 0, 2]
+    # If every request takes whole batches, the number of its tokens is what counts.
+    assert first["work:1"] == [2, 0, 1]
+    assert first["work:weighted,1"] == [1, 2, 0]
+    for wrong in ("work:", "work:0", "work:-1", "work:weights", "work:weighted,0"):
+        with pytest.raises(PolicyError, match="should read work:weighted, work:B"):
+            get_policy(wrong)
+
+
+def test_with_forecasts_the_expected_work_is_the_order():
+    requests = family("chat-and-summaries", n=60, seed=5).replace(seconds_per_step=0.05)
+    known = {"intervals": "relative:0.4", "seed": 2}
+    in_steps = [run(requests, name, **known) for name in ("area-posterior", "work-posterior")]
+    assert in_steps[0].total_latency == in_steps[1].total_latency
+    with pytest.raises(PolicyError, match="weighted sum of what is in a batch, but"):
+        run(requests, "work-posterior", clock=lambda batch: 1.0, **known)
+    # Where all are equally long, a clock on which only prefill takes time orders by prompts.
+    equal = Instance([9, 3, 6], [2, 2, 2], memory=11, seconds_per_step=1.0)
+    prefill = LinearClock("prefill", 1e-6, 1.0)
+    found = run(equal, "work-posterior", clock=prefill, intervals="exact")
+    assert np.argsort(found.completions).tolist() == [1, 2, 0]
