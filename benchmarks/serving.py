@@ -25,6 +25,7 @@ POLICIES = (
     "sorted-f",
     "mixed",
     "vllm",
+    "vllm-v0",
     "sarathi",
     "a-min",
     "alpha-greedy:0.3",

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 _SHORTEST_BATCH = 1e-3  # seconds; shorter steps are ticks of a clock, in which no batch is run
 
 #: Fields with one integer per request, and those of them that may be absent.
-INTEGER_FIELDS = ("prompts", "outputs", "arrivals", "deadlines", "output_lower", "output_upper")
-OPTIONAL_FIELDS = ("weights", "deadlines", "output_lower", "output_upper", "labels")
+INTEGER_FIELDS = (
+    *("prompts", "outputs", "arrivals", "deadlines"),
+    *("output_lower", "output_upper", "priorities"),
+)
+OPTIONAL_FIELDS = ("weights", "deadlines", "output_lower", "output_upper", "priorities", "labels")
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -66,6 +69,8 @@ class Instance:
         What to call the instance in tables and plots.
     seconds_per_step
         Length of a step in seconds where arrivals were converted from seconds, else None.
+    priorities
+        What an engine that schedules by priority goes by, smaller first, shape (n,).
 
     Raises
     ------
@@ -96,6 +101,7 @@ class Instance:
     labels: tuple[str, ...] | None
     name: str
     seconds_per_step: float | None
+    priorities: IntArray | None
 
     def __init__(
         self,
@@ -110,9 +116,13 @@ class Instance:
         labels: Iterable[object] | None = None,
         name: str = "instance",
         seconds_per_step: float | None = None,
+        priorities: npt.ArrayLike | None = None,
     ) -> None:
         fields: dict[str, Any] = {"memory": checked_memory(memory)}
-        numbers = (prompts, outputs, arrivals, deadlines, output_lower, output_upper)
+        numbers = (
+            *(prompts, outputs, arrivals, deadlines),
+            *(output_lower, output_upper, priorities),
+        )
         for field, values in zip(INTEGER_FIELDS, numbers, strict=True):
             fields[field] = None if values is None else as_integers(field, values)
         if arrivals is None:
@@ -367,7 +377,7 @@ class Instance:
         import pandas as pd
 
         names = {"prompts": "prompt_tokens", "outputs": "output_tokens", "arrivals": "arrival"}
-        names |= {"weights": "weight", "deadlines": "deadline"}
+        names |= {"weights": "weight", "deadlines": "deadline", "priorities": "priority"}
         frame = pd.DataFrame(self.columns()).rename(columns=names)
         if not self.arrivals.any():
             frame = frame.drop(columns="arrival")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -145,13 +146,22 @@ def admission(
 
 
 def engine(
-    requests: list[Request], memory: int, how: str, requests_most: int, tokens_most: int
+    requests: list[Request],
+    memory: int,
+    how: str,
+    requests_most: int,
+    tokens_most: int,
+    reserve: int = 0,
+    block: int = 1,
 ) -> Callable[[float, bool], dict[int, int]]:
     """First come, first served without knowing outputs: "mixed", "prefill first", "chunked"."""
     running: list[Request] = []
 
+    def room(tokens: int) -> int:
+        return block * math.ceil(tokens / block)
+
     def promised() -> int:
-        return sum(r.held + r.to_prefill + 1 for r in running)
+        return sum(room(r.held + r.to_prefill + 1) for r in running)
 
     def admit(now: float, budget: int) -> dict[int, int]:
         plan: dict[int, int] = {}
@@ -159,7 +169,8 @@ def engine(
             if r.arrival > now or r.last is not None or r in running:
                 continue
             target = r.prompt + r.made
-            if len(running) == requests_most or promised() + target + 1 > memory:
+            kept = reserve if running else 0
+            if len(running) == requests_most or promised() + room(target + 1) + kept > memory:
                 break
             if how == "chunked":
                 if budget <= 0:

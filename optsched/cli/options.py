@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TICK = 1e-6  # seconds of a step where arrivals must stay precise
 IDLE = 100_000  # steps before the first arrival that are nothing unusual
+DEFAULT_BLOCK = 16  # tokens of a block where vLLM is not told
 UNLOADED = 0.01  # load below which the unit of arrivals is doubtful
 
 
@@ -59,6 +60,11 @@ def option(usage: str, kind: Any, text: str, **more: Any) -> click.Option:
 def flag(names: str, text: str) -> click.Option:
     """Declare an option that is there or not."""
     return click.Option(names.split(), is_flag=True, help=text)
+
+
+def switch(name: str, text: str) -> click.Option:
+    """Declare an option that is on, off with --no-..., or not given."""
+    return click.Option([f"--{name}/--no-{name}"], default=None, help=text)
 
 
 def path(name: str, text: str, *, required: bool = False) -> click.Option:
@@ -112,7 +118,7 @@ _SECTIONS = {
     "Trace (a CSV file, or family:NAME,n=..; see optsched --help)": (
         *("memory", "limit", "seconds_per_step", "skip_invalid"),
     ),
-    "Results": ("html", "schedules", "log", "certificate", "out", "json_path", "quiet"),
+    "Results": ("html", "schedules", "log", "batches", "certificate", "out", "json_path", "quiet"),
 }
 _SECTION = {name: section for section, names in _SECTIONS.items() for name in names}
 
@@ -198,6 +204,9 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     """Take TRACE and how to read it out of the options, and read it."""
     trace = options.pop("trace")
     how = take(options, "memory", "limit", "seconds_per_step", "skip_invalid")
+    if how["memory"] is None and options.get("num_gpu_blocks") is not None:
+        size = options["block_size"] or DEFAULT_BLOCK
+        how["memory"] = (options["num_gpu_blocks"] - 1) * size  # one block is not used
     on_clock = options.get("clock") not in (None, "unit")
     if on_clock:
         how["seconds_per_step"] = TICK

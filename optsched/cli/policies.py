@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 import optsched
 from optsched.cli.common import DONE, INTERRUPTED, NO, Finished, Output, check_writable, take
 from optsched.cli.options import (
@@ -19,6 +21,7 @@ from optsched.cli.options import (
     command,
     option,
     path,
+    switch,
 )
 from optsched.errors import OptschedError, PolicyError
 
@@ -118,22 +121,43 @@ def _folder(name: str | None) -> Path | None:
     return folder
 
 
+_ENGINE = (
+    option("--num-gpu-blocks N", int, "Blocks of KV cache of vllm, instead of --memory."),
+    option("--block-size T", int, "Tokens of a block (default: 16 of vllm, else 1)."),
+    option("--max-num-seqs B", int, "Requests that an engine runs at a time at most."),
+    option("--max-num-batched-tokens B", int, "Tokens of a batch of an engine at most."),
+    option(
+        "--scheduling-policy P",
+        click.Choice(["fcfs", "priority"]),
+        "Order of vllm: fcfs (default), or priority, by the column priority of TRACE.",
+    ),
+    option("--watermark X", float, "Share of memory that admissions to an engine leave free."),
+    switch(
+        "scheduler-reserve-full-isl",
+        "Whether vllm admits a prompt only if all of it fits (default: on).",
+    ),
+    switch(
+        "async-scheduling",
+        "Whether vllm forms a batch while the one before it runs (default: on).",
+    ),
+)
+
+
 @command(
     TRACE,
     option("--policy P", str, "Name of a policy, such as a-min.", required=True),
     KNOWLEDGE,
     CLOCK,
-    option("--max-num-seqs B", int, "Requests of a batch of mixed, vllm and sarathi at most."),
-    option(
-        "--max-num-batched-tokens B", int, "Tokens of a batch of mixed, vllm and sarathi at most."
-    ),
+    *_ENGINE,
     option("--alpha X", float, "Share of memory that alpha-... policies protect."),
     option("--beta X", float, "Probability that alpha-beta-clearing preempts a request."),
     HTML,
     LOG,
+    path("--batches", "Write a row per batch of vllm to a .csv, .csv.gz or .parquet."),
     runs=(
         "simulate trace.csv --memory 16492 --policy area --log attempts.csv",
         "simulate family:uniform,n=50 --policy a-min --intervals relative:0.5",
+        "simulate trace.csv --num-gpu-blocks 1031 --policy vllm --clock llama-2-70b-2xa100",
     ),
 )
 def simulate(
@@ -142,18 +166,24 @@ def simulate(
     policy: str,
     html: str | None,
     log: str | None,
+    batches: str | None,
     **known: Any,
 ) -> int:
     """Run one policy and keep all that happened."""
     check_writable(html)
     check_log(log)
+    check_log(batches)
     chosen = _with_settings(policy, known)
+    if batches is not None and chosen.needs.kind != "vllm":
+        raise PolicyError(f"--batches is for the policy vllm, not {policy}; leave it out")
     measured = take(known, "warm_up") if _on_clock(known) else {}
     with output.progress(f"running {chosen.name}"):
         run = optsched.run(instance, chosen, **known)
         metrics = run.metrics(**measured)
     if log is not None:
         run.to_log(log)
+    if batches is not None:
+        run.to_batches(batches)
     if html is not None:
         run.to_html(html)
     output.say(str(run))
@@ -178,15 +208,18 @@ def _with_settings(name: str, options: dict[str, Any]) -> Policy:
 
     policy: Any = get_policy(name)
     shares = take(options, "alpha", "beta")
-    limits = take(options, "max_num_seqs", "max_num_batched_tokens")
-    limits = {name: limit for name, limit in limits.items() if limit is not None}
+    settings = take(options, *(str(each.name) for each in _ENGINE))
+    settings = {name: value for name, value in settings.items() if value is not None}
     if any(share is not None for share in shares.values()):
         if policy.needs.kind != "threshold":
             raise PolicyError(f"policy {name!r} has neither alpha nor beta; leave them out")
         policy = policy.with_parameters(**shares)
-    if limits and policy.needs.kind != "engine":
-        raise PolicyError(f"policy {name!r} has no limits of batches; leave them out")
-    return dataclasses.replace(policy, **limits) if limits else policy  # type: ignore[no-any-return]
+    of_policy = {field.name for field in dataclasses.fields(policy)}
+    for setting in settings:
+        if setting not in of_policy:
+            flag = setting.replace("_", "-")
+            raise PolicyError(f"policy {name!r} has no option --{flag}; leave it out")
+    return dataclasses.replace(policy, **settings)  # type: ignore[no-any-return]
 
 
 @command(

@@ -24,6 +24,7 @@ from optsched.policies.rolling import ROLLING, RollingPolicy
 from optsched.policies.serving import ENGINES, EnginePolicy
 from optsched.policies.sorted_f import SELECTED, SORTED_F
 from optsched.policies.sorted_lp import SORTED_LP
+from optsched.policies.vllm import VLLM, VllmPolicy
 from optsched.policies.wait import WAITING, NestedWaitPolicy, WaitPolicy
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ __all__ = [
     "RollingPolicy",
     "Rule",
     "State",
+    "VllmPolicy",
     "WaitPolicy",
     "get_policies",
     "get_policy",
@@ -70,6 +72,7 @@ POLICIES: dict[str, Policy] = {
         *SORTED_LP,
         *ROBUST,
         *OVERFLOW,
+        VLLM,
         *ENGINES,
         *WAITING,
         *ROLLING,

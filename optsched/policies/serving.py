@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
 
 from optsched.errors import PolicyError
 from optsched.policies.base import Needs, Policy
+
+if TYPE_CHECKING:
+    from optsched.instance import Instance
 
 #: How prompts and decodes share batches.
 Batching = Literal["mixed", "prefill-first", "chunked"]
@@ -34,13 +39,18 @@ class EnginePolicy(Policy):
     max_num_batched_tokens
         Tokens of a batch at most: those prefilled, and one for each decode. A longer prompt is the
         only one in its batch, unless it is chunked.
+    watermark
+        Share of the memory that an admission leaves free while other requests run.
+    block_size
+        Tokens of a block of KV cache; a request holds whole blocks.
     source
         Where the policy comes from.
 
     Raises
     ------
     PolicyError
-        If a limit is below 1, or tokens do not suffice for a decode of each request.
+        If a limit is below 1, tokens do not suffice for a decode of each request, or the watermark
+        is no share.
 
     Examples
     --------
@@ -55,6 +65,8 @@ class EnginePolicy(Policy):
     batching: Batching = "mixed"
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
+    watermark: float = 0.0
+    block_size: int = 1
     source: str = ""
     needs: ClassVar[Needs] = Needs("engine")
 
@@ -69,6 +81,29 @@ class EnginePolicy(Policy):
                 f"policy {self.name!r}: max_num_batched_tokens is {self.max_num_batched_tokens}, "
                 f"below max_num_seqs, {self.max_num_seqs}, each of which may decode; raise it"
             )
+        if not 0 <= self.watermark < 1:
+            raise PolicyError(
+                f"policy {self.name!r}: watermark is {self.watermark:g}, but must be a share from "
+                "0 to below 1"
+            )
+        if self.block_size < 1:
+            raise PolicyError(
+                f"policy {self.name!r}: block_size is {self.block_size}, but a block holds 1 token "
+                "at least"
+            )
+
+    def blocks(self, instance: Instance) -> int:
+        """Return the blocks that the memory holds, refusing requests that would never fit."""
+        blocks = instance.memory // self.block_size
+        needed = -(-instance.peaks // self.block_size)
+        if needed.max() > blocks:
+            request = instance.label(int(np.argmax(needed)))
+            raise PolicyError(
+                f"policy {self.name!r}: request {request} needs {needed.max()} blocks of "
+                f"{self.block_size} tokens, but the memory holds {blocks}; give more memory or "
+                "smaller blocks"
+            )
+        return int(blocks)
 
 
 ENGINES = (
@@ -78,10 +113,10 @@ ENGINES = (
         source="the engine of the papers' simulations",
     ),
     EnginePolicy(
-        "vllm",
+        "vllm-v0",
         "first come, first served, prompts before decodes",
         "prefill-first",
-        source="vLLM, Kwon et al. 2023",
+        source="vLLM before its version 1, Kwon et al. 2023",
     ),
     EnginePolicy(
         "sarathi",

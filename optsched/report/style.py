@@ -73,6 +73,7 @@ _KNOWN = {
     "jsq": LineStyle(ORANGE, (3.5, 1.5), "D"),
     "mixed": LineStyle(SKY, (5, 1), "P"),
     "vllm": LineStyle(PURPLE, (9, 2, 2, 2, 2, 2), "X"),
+    "vllm-v0": LineStyle(VERMILLION, (5, 1), "X"),
     "sarathi": LineStyle(GREEN, (2, 3), "<"),
     "wait": LineStyle(BLUE, (12, 3), ">"),
     "nested-wait": LineStyle(ORANGE, (5, 1), "p"),

@@ -18,7 +18,7 @@ from optsched.forecasts import forecast
 from optsched.policies.base import window_of
 from optsched.policies.decision import DecisionPolicy
 from optsched.rolling.decisions import Decisions
-from optsched.simulate.seconds import serving
+from optsched.simulate.seconds import serving, vllm
 from optsched.simulate.seconds.admission import admit_on_clock
 from optsched.simulate.seconds.batches import new_log, timing
 from optsched.simulate.seconds.execution import ClockedRun, requests_of
@@ -240,9 +240,35 @@ def serve_engine(task: Task) -> ClockedRun:
     """Run a serving engine."""
     policy, requests = task.policy, requests_of(task.instance, task.clock)
     how = serving.BATCHING.index(policy.batching)
-    limits = serving.Limits(requests.memory, policy.max_num_seqs, policy.max_num_batched_tokens)
+    blocks = policy.blocks(task.instance)
+    limits = serving.Limits(
+        blocks * policy.block_size,
+        policy.max_num_seqs,
+        policy.max_num_batched_tokens,
+        share_of(policy.watermark, blocks) * policy.block_size,
+        policy.block_size,
+    )
     served, log = serving.serve(requests, task.clock, how, limits, task.until)
     return _served(task, served, log, "recomputed")
+
+
+def serve_vllm(task: Task) -> ClockedRun:
+    """Run vLLM's scheduler."""
+    policy, requests = task.policy, requests_of(task.instance, task.clock)
+    blocks = policy.blocks(task.instance)
+    limits = vllm.Limits(
+        blocks - 1,
+        policy.block_size,
+        int(policy.watermark * blocks),
+        policy.max_num_seqs,
+        policy.max_num_batched_tokens,
+        policy.scheduler_reserve_full_isl,
+        1 + policy.async_scheduling,
+        policy.scheduling_policy == "fcfs",
+    )
+    queue = vllm.Queue(*policy.ranks(task.instance))
+    served, log, rows = vllm.serve(requests, queue, task.clock, limits, task.until)
+    return replace(_served(task, served, log, "recomputed"), statistics=rows)
 
 
 def serve_in_queues(task: Task) -> ClockedRun:
@@ -329,6 +355,7 @@ RUNNERS: dict[str, Runner] = {
     "threshold": _of_attempts(run_to_threshold),
     "decision": _DECIDED,
     "engine": Runner(None, serve_engine),
+    "vllm": Runner(None, serve_vllm),
     "wait": Runner(None, serve_in_queues),
     "rolling": Runner(
         lambda task: _rolling(task, lambda asked: in_steps(asked, run_decided(asked))),

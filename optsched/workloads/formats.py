@@ -154,11 +154,12 @@ NATIVE = TraceFormat(
         "deadline": "deadlines",
         "output_lower": "output_lower",
         "output_upper": "output_upper",
+        "priority": "priorities",
         "label": "labels",
     },
     clock="arrival_s",
     optional=frozenset(
-        "arrival arrival_s weight deadline output_lower output_upper label".split()  # noqa: SIM905
+        "arrival arrival_s weight deadline output_lower output_upper priority label".split()  # noqa: SIM905
     ),
     public=False,
 )

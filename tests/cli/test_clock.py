@@ -89,7 +89,10 @@ def test_a_loop_on_a_clock_is_answered_no(optsched_command, tmp_path):
         (["--policy", "fcfs", "--clock", "afine:1,1"], "unknown clock 'afine:1,1'"),
         (["--policy", "vllm"], "pass a clock"),
         (["--policy", "fcfs", "--until", 3], "add --clock"),
-        (["--policy", "fcfs", "--max-num-batched-tokens", 9], "has no limits of batches"),
+        (
+            ["--policy", "fcfs", "--max-num-batched-tokens", 9],
+            "has no option --max-num-batched-tokens",
+        ),
         (
             ["--policy", "vllm", "--clock", "unit", "--max-num-batched-tokens", 9],
             "below max_num_seqs",

@@ -144,9 +144,9 @@ def test_figures_hold_what_their_table_says():
     claims, table = claims_of(result), result.table.set_index(["policy", "rate"])
     assert len(claims) == 12
     over = table.loc[("wait, balanced", 2000), "throughput"]
-    label = "wait, balanced over vllm, throughput at 2000/s"
+    label = "wait, balanced over vllm-v0, throughput at 2000/s"
     assert claims[label].ours == pytest.approx(
-        over / table.loc[("vllm", 2000), "throughput"], rel=0.01
+        over / table.loc[("vllm-v0", 2000), "throughput"], rel=0.01
     )
     assert claims[label].verdict == "reproduced in shape"
     assert not claims["wait, balanced over sarathi, throughput, least over rates"].holds

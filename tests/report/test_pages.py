@@ -181,12 +181,12 @@ def pages_of_results():
     requests = family("uniform", n=20, seed=1)
     routed = run(requests, "fcfs", cluster=Cluster(2, 4), record_loads=True)
     return {
-        "clock": clock_page(compare(TIMED, ["h-sf", "a-min", "vllm"], clock=CLOCK, **known)),
+        "clock": clock_page(compare(TIMED, ["h-sf", "a-min", "vllm-v0"], clock=CLOCK, **known)),
         "optimum": optimum_page(solve(requests, time_limit=1)),
         "makespan": optimum_page(solve(requests, time_limit=1, objective="makespan")),
         "steps": run_page(run(requests, "area")),
         "rolling": run_page(run(requests, "rolling")),
-        "stopped": run_page(run(TIMED, "vllm", clock=CLOCK, until=1)),
+        "stopped": run_page(run(TIMED, "vllm-v0", clock=CLOCK, until=1)),
         "cluster": run_page(routed),
     }
 
@@ -224,11 +224,11 @@ def test_the_page_of_a_clock_says_the_load_and_sets_references_apart(pages_of_re
     assert "of the work constant" in text
     assert "h-sf, marked as reference, knows the outputs and is never the best" in text
     names = [row[0] for row in page.rows[1:]]
-    assert names[0].startswith("vllm (best)")
+    assert names[0].startswith("vllm-v0 (best)")
     assert names[-2].startswith("h-sf (reference)")
     assert names[-1] == "proven bound"
     [bars] = [each for each in page.json("figures")["latency"]["data"] if each["type"] == "bar"]
-    assert bars["meta"] == ["vllm", "a-min", "h-sf"]
+    assert bars["meta"] == ["vllm-v0", "a-min", "h-sf"]
 
 
 def test_a_page_under_intervals_does_not_crown_what_knows_the_outputs():

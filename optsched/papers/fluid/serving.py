@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CLOCK = "llama-2-7b-a100"  # of the GPU and the model of Section 6
 A100 = memory_tokens(MODELS["llama-2-7b"], GPU_BYTES["a100-80gb"])
 NO_LIMIT = 10**8
-ENGINES = ("vllm", "sarathi")  # those of the paper; mixed is ours
+ENGINES = ("vllm-v0", "sarathi")  # those of the paper; mixed is ours
 
 
 def types_of(
@@ -153,7 +153,7 @@ def policies_of(row: Row) -> list[WaitingPolicy | EnginePolicy]:
     most = row.max_num_seqs
     return [
         row.ours[0],
-        engine("vllm", "prefill-first", most, 4096),
+        engine("vllm-v0", "prefill-first", most, 4096),
         engine("sarathi", "chunked", most, 512),
         engine("mixed", "mixed", most, 4096),
         *row.ours[1:],
@@ -256,9 +256,9 @@ def _claims(target: str, name: str, row: Row, runs: pd.DataFrame) -> list[Claim]
         claims.append(shape(label, ours, at_most=limit))
     if target == "fluid-fig-14":
         found = at("latency", most)
-        ours = estimate((found[name] - found["vllm"]).tolist())
+        ours = estimate((found[name] - found["vllm-v0"]).tolist())
         # "approximately": between nothing and twice as much
-        claims.append(number(f"{name} less vllm, latency{where} (s)", 0.5, ours, within=1))
+        claims.append(number(f"{name} less vllm-v0, latency{where} (s)", 0.5, ours, within=1))
     return claims
 
 

@@ -21,6 +21,9 @@ _COUNTS = len(BatchContent._fields)
 _Callback = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_int64] * _COUNTS)
 _LOGGED = 0
 
+#: What vLLM's scheduler says of each batch.
+COLUMNS = ("requests", "tokens", "running", "waiting", "free_blocks", "preempted")
+
 
 class BatchLog(NamedTuple):
     """Batches so far, one row each; rows beyond those in use mean nothing."""

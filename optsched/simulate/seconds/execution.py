@@ -14,7 +14,7 @@ from optsched.clock_work import arrival_times, load_on_clock
 from optsched.errors import PolicyError
 from optsched.execution import Run, write_log
 from optsched.schedule import Violation
-from optsched.simulate.seconds.batches import Requests
+from optsched.simulate.seconds.batches import COLUMNS, Requests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,6 +63,10 @@ class ClockedRun(Run):
     decisions
         How the decisions of a rolling horizon came about (`optsched.rolling.Decisions`); None of
         other policies.
+    statistics
+        Of vLLM's scheduler, one row per batch: requests in it and their tokens, requests that run
+        after it was formed and that waited before, free blocks, requests preempted, shape (b, 6);
+        None of other policies.
 
     Examples
     --------
@@ -87,6 +91,7 @@ class ClockedRun(Run):
     loop: Loop | None = None
     stall: Stall | None = None
     decisions: Any = None
+    statistics: IntArray | None = None
 
     def __repr__(self) -> str:
         return f"<ClockedRun {self.policy!r}: {len(self.log.spans)} batches>"
@@ -346,9 +351,36 @@ class ClockedRun(Run):
         Parameters
         ----------
         path
-            Ends in .csv, .csv.gz or .parquet.
+            Ends in .csv, .csv.gz or .parquet. In seconds the times of the first and the last token
+            are there as first_s and last_s too.
         """
-        write_log(self.to_pandas(), path)
+        frame = self.to_pandas()
+        if self.unit == "s":
+            frame = frame.assign(first_s=self.first_tokens, last_s=self.completions)
+        write_log(frame, path)
+
+    def to_batches(self, path: str | Path) -> None:
+        """Write one row per batch of vLLM's scheduler to a CSV or Parquet file.
+
+        Parameters
+        ----------
+        path
+            Ends in .csv, .csv.gz or .parquet. Columns: begin_s, end_s and, in the order of
+            `statistics`, requests, tokens, running, waiting, free_blocks, preempted.
+
+        Raises
+        ------
+        PolicyError
+            If another policy ran.
+        """
+        import pandas as pd
+
+        if self.statistics is None:
+            raise PolicyError(f"only vllm keeps a row per batch, but {self.policy} ran")
+        frame = pd.DataFrame(self.statistics, columns=list(COLUMNS))
+        frame.insert(0, "end_s", self.log.spans[:, 1])
+        frame.insert(0, "begin_s", self.log.spans[:, 0])
+        write_log(frame, path)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot the memory in use over time.

@@ -3,7 +3,8 @@
 Three ways to form a batch from requests in the decode phase and waiting prompts:
 
 - mixed: all decodes, and whole prompts beside them;
-- prefill first (as vLLM does): whole prompts alone while any can be admitted, else all decodes;
+- prefill first (as vLLM did before its version 1): whole prompts alone while any can be admitted,
+  else all decodes;
 - chunked (as Sarathi does): all decodes, and prompt tokens up to the token limit, so that a long
   prompt is spread over several batches.
 
@@ -54,11 +55,13 @@ class Engine(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Of memory in tokens, of requests admitted at a time, and of tokens of a batch."""
+    """Of memory in whole blocks, of requests admitted at a time, and of tokens of a batch."""
 
-    memory: int
+    memory: int  # tokens
     max_num_seqs: int
     max_num_batched_tokens: int
+    reserve: int = 0  # tokens that an admission leaves free while others run
+    block_size: int = 1
 
 
 def serve(
@@ -120,7 +123,7 @@ def _choose(engine: Engine, how: int, limits: Limits) -> None:
             requests[running[place]].chunk = 0
         if _admit(engine, limits, limits.max_num_batched_tokens, how == CHUNKED) > 0:
             return
-    preempted = _make_room(engine, limits.memory)
+    preempted = _make_room(engine, limits)
     left = limits.max_num_batched_tokens
     for place in range(counters[_RUNNING]):
         request = requests[running[place]]
@@ -139,26 +142,34 @@ def _choose(engine: Engine, how: int, limits: Limits) -> None:
 
 
 @compiled
-def _promised(engine: Engine) -> int:
+def _room(tokens: int, block_size: int) -> int:
+    """Return the tokens of the blocks that hold so many, and one that is made."""
+    if block_size == 1:
+        return tokens + 1
+    return (tokens // block_size + 1) * block_size
+
+
+@compiled
+def _promised(engine: Engine, block_size: int) -> int:
     """Tokens held when the next batch ends if none is admitted; whole prompts count already."""
     requests, running = engine.requests, engine.running
     total = 0
     for place in range(engine.counters[_RUNNING]):
         request = requests[running[place]]
-        total += max(request.held, request.target) + 1
+        total += _room(max(request.held, request.target), block_size)
     return total
 
 
 @compiled
-def _make_room(engine: Engine, memory: int) -> bool:
+def _make_room(engine: Engine, limits: Limits) -> bool:
     """Preempt requests, the latest first, until all others can make a token."""
     counters = engine.counters
-    promised, before = _promised(engine), counters[_RUNNING]
-    while promised > memory:
+    promised, before = _promised(engine, limits.block_size), counters[_RUNNING]
+    while promised > limits.memory:
         counters[_RUNNING] -= 1
         index = engine.running[counters[_RUNNING]]
         request = engine.requests[index]
-        promised -= max(request.held, request.target) + 1
+        promised -= _room(max(request.held, request.target), limits.block_size)
         counters[_USAGE] -= request.held
         request.recomputed += request.held
         request.preempted += 1
@@ -172,14 +183,16 @@ def _make_room(engine: Engine, memory: int) -> bool:
 def _admit(engine: Engine, limits: Limits, tokens: int, in_chunks: bool) -> int:
     """Admit waiting requests in order of arrival while they fit; return how many."""
     counters = engine.counters
-    promised = _promised(engine)
+    promised = _promised(engine, limits.block_size)
     admitted = 0
     while counters[_RUNNING] < limits.max_num_seqs:
         index = leftmost_below(engine.waiting, ABSENT)
         if index < 0:
             break
         target = engine.requests[index].target
-        if promised + target + 1 > limits.memory:
+        room = _room(target, limits.block_size)
+        reserve = limits.reserve if counters[_RUNNING] > 0 else 0
+        if promised + room + reserve > limits.memory:
             break
         if in_chunks:
             if tokens <= 0:
@@ -192,7 +205,7 @@ def _admit(engine: Engine, limits: Limits, tokens: int, in_chunks: bool) -> int:
         chunk = min(target, tokens) if in_chunks else target
         engine.requests[index].chunk = chunk if target > 0 else -1
         tokens -= chunk
-        promised += target + 1
+        promised += room
         admitted += 1
     return admitted
 

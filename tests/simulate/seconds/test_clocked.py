@@ -110,10 +110,12 @@ def test_engines_agree_with_the_literal_simulator(how, name):
         clock = CLOCKS[case % len(CLOCKS)]
         most = int(rng.integers(1, 6))
         tokens = int(rng.integers(most, 30))
-        limits = Limits(memory, most, tokens)
+        block, kept = (int(number) for number in (rng.choice([1, 1, 4]), rng.integers(0, 5)))
+        memory = -(-memory // block) * block
+        limits = Limits(memory, most, tokens, kept, block)
         state, log = serve(Requests(prompts, arrivals, outputs, memory), clock, how, limits)
         requests = requests_of(prompts, outputs, arrivals)
-        outcome = run(requests, clock, engine(requests, memory, name, most, tokens))
+        outcome = run(requests, clock, engine(requests, memory, name, most, tokens, kept, block))
         assert_same_times(log, state.first, state.last, outcome)
         assert state.preempted.tolist() == [r.returns for r in requests]
         assert state.recomputed.tolist() == [r.lost for r in requests]

@@ -1,0 +1,161 @@
+"""vLLM v1: one token budget for decodes and chunks of prompts, and blocks of KV cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from optsched._internal.arrays import ranks_in
+from optsched.errors import PolicyError
+from optsched.policies.base import Needs, Policy
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import IntArray
+    from optsched.instance import Instance
+
+#: In what order requests are admitted.
+SchedulingPolicy = Literal["fcfs", "priority"]
+
+
+class Ranks(NamedTuple):
+    """In what order an engine admits waiting requests and preempts running ones, shape (n,)."""
+
+    turns: IntArray  # the least of those waiting is admitted first; no two are equal
+    levels: IntArray  # the largest of those running is preempted first, of equals the first
+
+
+@dataclass(frozen=True)
+class VllmPolicy(Policy):
+    """Form batches as the scheduler of vLLM 0.33.0 does; run on a clock.
+
+    The options have vLLM's names, and its defaults. Outputs are unknown. A batch has one budget of
+    tokens: running requests take what they lack in order of admission, then waiting ones are
+    admitted, long prompts in chunks. A running request that finds no free block preempts the one
+    that was admitted last or, by priority, that of the largest (priority, arrival). It loses its
+    blocks, keeps its tokens, and goes to the front of the queue.
+
+    Parameters
+    ----------
+    name
+        Short name for tables and the command line.
+    description
+        What the policy does, in a few words.
+    num_gpu_blocks
+        Blocks of the KV cache, one of which vLLM does not use. None: as many as hold the memory of
+        the instance.
+    block_size
+        Tokens of a block.
+    max_num_seqs
+        Requests that run at a time at most.
+    max_num_batched_tokens
+        Tokens of a batch at most.
+    scheduling_policy
+        "fcfs", or "priority": by (priority, arrival, label as text), with
+        the `priorities` of the instance.
+    watermark
+        Share of all blocks that an admission leaves free while other requests run.
+    scheduler_reserve_full_isl
+        Admit a request only if its whole prompt fits, not only its first chunk.
+    async_scheduling
+        Form each batch while the one before it runs.
+    source
+        Where the policy comes from.
+
+    Raises
+    ------
+    PolicyError
+        If vLLM would refuse an option.
+
+    Examples
+    --------
+    >>> from optsched import Instance, run
+    >>> from optsched.policies import VllmPolicy
+    >>> small = VllmPolicy("small", "two at a time", max_num_seqs=2, async_scheduling=False)
+    >>> run(Instance([5] * 3, [2] * 3, memory=64), small, clock="unit").completions
+    array([2., 2., 4.])
+    """
+
+    name: str
+    description: str
+    num_gpu_blocks: int | None = None
+    block_size: int = 16
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    scheduling_policy: SchedulingPolicy = "fcfs"
+    watermark: float = 0.0
+    scheduler_reserve_full_isl: bool = True
+    async_scheduling: bool = True
+    source: str = ""
+    needs: ClassVar[Needs] = Needs("vllm")
+
+    def __post_init__(self) -> None:
+        least = {"block_size": 1, "max_num_seqs": 1, "num_gpu_blocks": 2}
+        for option, bound in least.items():
+            if (value := getattr(self, option)) is not None and value < bound:
+                why = " (one of them is not used)" if option == "num_gpu_blocks" else ""
+                raise PolicyError(
+                    f"policy {self.name!r}: {option} is {value}, but must be at least {bound}{why}"
+                )
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise PolicyError(
+                f"policy {self.name!r}: max_num_batched_tokens is {self.max_num_batched_tokens}, "
+                f"below max_num_seqs, {self.max_num_seqs}, which vLLM refuses, as each of them may "
+                "decode; raise it"
+            )
+        if not 0 <= self.watermark < 1:
+            raise PolicyError(
+                f"policy {self.name!r}: watermark is {self.watermark:g}, but must be a share from "
+                "0 to below 1"
+            )
+        if self.scheduling_policy not in ("fcfs", "priority"):
+            raise PolicyError(
+                f"policy {self.name!r}: scheduling_policy is {self.scheduling_policy!r}, but must "
+                "be fcfs or priority"
+            )
+
+    def blocks(self, instance: Instance) -> int:
+        """Return the blocks of the KV cache, refusing requests that would never fit."""
+        size, memory = self.block_size, instance.memory
+        count = memory // size + 1 if self.num_gpu_blocks is None else self.num_gpu_blocks
+        usable = count - 1
+        if usable * size > memory:
+            raise PolicyError(
+                f"policy {self.name!r}: num_gpu_blocks is {count}, of which {usable} hold "
+                f"{usable * size} tokens, but the memory is {memory}; lower it, or raise the memory"
+            )
+        needed = -(-(instance.peaks - 1) // size)  # the last token is never stored
+        wrong = (
+            (instance.prompts < 1, "has no prompt, which vLLM refuses; leave it out"),
+            (
+                needed > usable,
+                f"needs {int(needed.max())} blocks of {size} tokens, but there are {usable}; leave "
+                "it out, or give more memory",
+            ),
+        )
+        for mask, reason in wrong:
+            if mask.any():
+                index = int(np.argmax(needed if mask is wrong[1][0] else mask))
+                raise PolicyError(f"policy {self.name!r}: request {instance.label(index)} {reason}")
+        return count
+
+    def ranks(self, instance: Instance) -> Ranks:
+        """Return the order in which requests are admitted and preempted."""
+        count, arrivals = len(instance), instance.arrivals
+        if self.scheduling_policy == "fcfs":
+            return Ranks(np.arange(count), np.arange(count))
+        priorities = np.zeros_like(arrivals) if instance.priorities is None else instance.priorities
+        labels = np.array([instance.label(request) for request in range(count)])
+        order = np.lexsort((labels, arrivals, priorities))
+        larger = (np.diff(priorities[order]) > 0) | (np.diff(arrivals[order]) > 0)
+        levels = np.zeros(count, dtype=np.int64)
+        levels[order[1:]] = np.cumsum(larger)
+        return Ranks(ranks_in(order), levels)
+
+
+VLLM = VllmPolicy(
+    "vllm",
+    "decodes, then chunks of prompts, in blocks of KV cache",
+    source="vLLM 0.33.0, its scheduler v1",
+)

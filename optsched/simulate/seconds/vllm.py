@@ -1,0 +1,347 @@
+"""The scheduler of vLLM v1: blocks of KV cache, one token budget per batch, preemption.
+
+A request holds blocks for the tokens that are *computed*; the token that a batch makes is stored in
+the next one. Asynchronously a batch is formed while the one before it runs: a token in flight
+counts, although it is not back yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from optsched._internal.arrays import ranks_in, records
+from optsched._internal.aside import interruptible_kernel
+from optsched._internal.compiled import ONE, ZERO, compiled
+from optsched._internal.small_kernels import pop, push
+from optsched.simulate.seconds.batches import COLUMNS, BatchLog, add_batch, new_log, timing
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import FloatArray, IntArray, Records
+    from optsched.clock import Clock
+    from optsched.simulate.seconds.batches import Requests
+
+_RELEASED, _RUNNING, _WAITING, _HEAP, _FREE, _FLYING, _OLDEST = range(7)
+_NEVER = -1
+_REQUEST = (
+    *("prompt", "output", "made"),
+    "computed",  # tokens that are computed when the batches in flight have ended
+    "in_flight",  # tokens of the output that these batches make
+    "room",  # tokens that its blocks hold
+    "chunk",  # tokens in the batch that is formed
+    "waits",
+    *("first", "last"),  # batches in which these tokens were made
+    "preempted",  # how often
+    "recomputed",  # tokens that were in the KV cache before and are computed again
+)
+
+
+class Limits(NamedTuple):
+    """Options of the engine, in whole numbers."""
+
+    usable: int  # blocks, without the null block
+    block_size: int
+    reserve: int  # blocks that an admission leaves free while others run
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    whole: bool  # a prompt is admitted only if all of it fits
+    depth: int  # batches in flight at most
+    in_turn: bool  # first come, first served
+
+
+class Queue(NamedTuple):
+    """By what waiting requests are admitted, and running ones preempted."""
+
+    turns: IntArray  # the least of those waiting is admitted first; no two are equal
+    levels: IntArray  # the largest of those running is preempted first, of equals the first
+
+
+class Flight(NamedTuple):
+    """Batches whose tokens are not back yet, at most two."""
+
+    requests: IntArray  # that make a token, by slot
+    sizes: IntArray
+    numbers: IntArray
+    ends: FloatArray
+
+
+class Engine(NamedTuple):
+    """State of an engine between two batches."""
+
+    arrivals: FloatArray
+    requests: Records
+    queue: Queue
+    of_turn: IntArray  # request of each turn
+    heap: IntArray  # turns of waiting requests
+    running: IntArray  # by admission
+    flight: Flight
+    counters: IntArray
+    now: FloatArray
+
+
+def serve(
+    requests: Requests, queue: Queue, clock: Clock, limits: Limits, until: float = np.inf
+) -> tuple[Records, BatchLog, IntArray]:
+    """Serve requests; return what became of each, the batches, and a row of `COLUMNS` for each."""
+    count, seqs = len(requests.prompts), min(limits.max_num_seqs, len(requests.prompts))
+    served = records(
+        count,
+        _REQUEST,
+        prompt=requests.prompts,
+        output=requests.outputs,
+        first=_NEVER,
+        last=_NEVER,
+    )
+    counters = np.zeros(_OLDEST + 1, dtype=np.int64)
+    counters[_FREE] = limits.usable
+    heap, running, sizes, numbers = (np.zeros(size, dtype=np.int64) for size in (count, seqs, 2, 2))
+    flight = Flight(np.zeros((2, seqs), dtype=np.int64), sizes, numbers, np.zeros(2))
+    engine = Engine(
+        requests.arrivals,
+        served,
+        queue,
+        ranks_in(queue.turns),
+        heap,
+        running,
+        flight,
+        counters,
+        np.zeros(1),
+    )
+    go_on, log = interruptible_kernel(_run, count), new_log()
+    rows = np.zeros((len(log.usage), len(COLUMNS)), dtype=np.int64)
+    with timing(clock) as timer:
+        while not go_on(engine, log, rows, timer, limits, until):
+            log = log.doubled()
+            rows = np.concatenate([rows, np.zeros_like(rows)])
+    return served, log.finished(), rows[: log.state[0]].copy()
+
+
+@compiled
+def _run(
+    engine: Engine,
+    log: BatchLog,
+    rows: IntArray,
+    timer: tuple[FloatArray, Any],
+    limits: Limits,
+    until: float,
+) -> bool:
+    """Run until all is done, or the log is full; tells which."""
+    counters, arrivals, now, ends = engine.counters, engine.arrivals, engine.now, engine.flight.ends
+    while log.state[0] < len(log.usage):
+        while counters[_RELEASED] < len(arrivals) and arrivals[counters[_RELEASED]] <= now[0]:
+            _enqueue(engine, counters[_RELEASED])
+            counters[_RELEASED] += 1
+        there = counters[_WAITING] + counters[_RUNNING] > 0
+        if there and counters[_FLYING] < limits.depth and now[0] < until:
+            number = log.state[0]
+            preempted = _form(engine, rows[number], limits)
+            if rows[number, 0] > 0:
+                log.now[0] = max(log.now[0], now[0])
+                if not _start(engine, log, timer, limits):
+                    return True
+                continue
+            if preempted and counters[_FLYING] == 0:
+                continue  # all were preempted: the queue goes on
+        if counters[_FLYING] > 0:
+            now[0] = max(now[0], ends[counters[_OLDEST]])
+            _finish_oldest(engine, limits.block_size)
+        elif now[0] >= until or counters[_RELEASED] == len(arrivals):
+            return True
+        else:
+            now[0] = arrivals[counters[_RELEASED]]
+    return False
+
+
+@compiled
+def _form(engine: Engine, row: IntArray, limits: Limits) -> int:
+    """Decide what is in the next batch; return how many were preempted."""
+    counters, requests, running = engine.counters, engine.requests, engine.running
+    row[3] = counters[_WAITING]
+    left = limits.max_num_batched_tokens
+    preempted = place = chosen = ZERO
+    while place < counters[_RUNNING] and left > 0:
+        index = running[place]
+        request = requests[index]
+        known = request.made + request.in_flight
+        if request.in_flight > 0 and known >= request.output:
+            place += 1  # its last token is in flight
+            continue
+        tokens = min(request.prompt + known - request.computed, left)
+        victim = ZERO - 1
+        while victim != index and not _hold(engine, index, tokens, limits.block_size):
+            worst = counters[_RUNNING] - 1 if limits.in_turn else _largest(engine)
+            victim = running[worst]
+            given_back = _preempt(engine, worst, limits.block_size)
+            preempted += 1
+            if given_back > 0:
+                left += given_back
+                chosen -= 1
+                place -= 1
+        if victim != index:
+            request.chunk = tokens
+            left -= tokens
+            chosen += 1
+            place += 1
+    before = counters[_RUNNING]
+    if preempted == 0:
+        left = _admit(engine, left, limits)
+    row[0], row[1] = chosen + counters[_RUNNING] - before, limits.max_num_batched_tokens - left
+    row[2], row[4], row[5] = counters[_RUNNING], counters[_FREE], preempted
+    return preempted
+
+
+@compiled
+def _hold(engine: Engine, index: int, tokens: int, block_size: int) -> bool:
+    """Take the blocks for more tokens of a request; tells whether there are enough."""
+    request = engine.requests[index]
+    lacking = request.computed + tokens - request.room
+    if lacking <= 0:
+        return True
+    blocks = (lacking + block_size - 1) // block_size
+    if blocks > engine.counters[_FREE]:
+        return False
+    engine.counters[_FREE] -= blocks
+    request.room += blocks * block_size
+    return True
+
+
+@compiled
+def _largest(engine: Engine) -> int:
+    """Return the place of the running request that is preempted first by priority."""
+    running, levels = engine.running, engine.queue.levels
+    worst = ZERO
+    for place in range(1, engine.counters[_RUNNING]):
+        if levels[running[place]] > levels[running[worst]]:
+            worst = ZERO + place
+    return worst
+
+
+@compiled
+def _preempt(engine: Engine, worst: int, block_size: int) -> int:
+    """Send a request back to the queue; return its tokens in the batch that is formed."""
+    running, counters = engine.running, engine.counters
+    index = running[worst]
+    request = engine.requests[index]
+    counters[_RUNNING] -= 1
+    for place in range(worst, counters[_RUNNING]):
+        running[place] = running[place + 1]
+    counters[_FREE] += request.room // block_size
+    request.preempted += 1
+    request.recomputed += request.computed
+    given_back = request.chunk
+    request.room = request.computed = request.in_flight = request.chunk = ZERO
+    _enqueue(engine, index)
+    return int(given_back)
+
+
+@compiled
+def _admit(engine: Engine, left: int, limits: Limits) -> int:
+    """Admit waiting requests while their blocks are free; return the tokens left."""
+    counters, running = engine.counters, engine.running
+    while left > 0 and counters[_WAITING] > 0 and counters[_RUNNING] < limits.max_num_seqs:
+        index = _first(engine)
+        request = engine.requests[index]
+        known = request.prompt + request.made
+        tokens = min(known, left)
+        needed = known if limits.whole else tokens
+        blocks = (needed + limits.block_size - 1) // limits.block_size
+        if counters[_RUNNING] > 0:
+            blocks += limits.reserve
+        if blocks > counters[_FREE]:
+            break
+        counters[_HEAP] = pop(engine.heap, counters[_HEAP])
+        counters[_WAITING] -= 1
+        request.waits = ZERO
+        _hold(engine, index, tokens, limits.block_size)
+        running[counters[_RUNNING]] = index
+        counters[_RUNNING] += 1
+        request.chunk = tokens
+        left -= tokens
+    return left
+
+
+@compiled
+def _start(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any], limits: Limits) -> bool:
+    """Let the batch that was formed run; tells whether the clock could time it."""
+    requests, running, counters = engine.requests, engine.running, engine.counters
+    flight = engine.flight
+    slot = (counters[_OLDEST] + counters[_FLYING]) % 2
+    prefill = decodes = resident = squares = held = makers = ZERO
+    for place in range(counters[_RUNNING]):
+        index = running[place]
+        request = requests[index]
+        tokens, before = request.chunk, request.computed
+        if tokens == 0:
+            continue
+        request.chunk = ZERO
+        after = before + tokens
+        request.computed = after
+        if tokens == 1 and before >= request.prompt:
+            decodes += 1
+            resident += after
+        else:
+            prefill += tokens
+            squares += after * after - before * before
+        held += after
+        if after == request.prompt + request.made + request.in_flight:
+            request.in_flight += 1
+            flight.requests[slot, makers] = index
+            makers += 1
+    flight.sizes[slot], flight.numbers[slot] = makers, log.state[0]
+    usage = (limits.usable - counters[_FREE]) * limits.block_size
+    if not add_batch(log, timer, prefill, decodes, resident, squares, held + makers, usage):
+        return False
+    flight.ends[slot] = log.now[0]
+    counters[_FLYING] += 1
+    return True
+
+
+@compiled
+def _finish_oldest(engine: Engine, block_size: int) -> None:
+    """Take the tokens of the batch that ends first; requests that are complete leave."""
+    requests, running, counters = engine.requests, engine.running, engine.counters
+    flight, slot = engine.flight, counters[_OLDEST]
+    done = ZERO
+    for maker in range(flight.sizes[slot]):
+        request = requests[flight.requests[slot, maker]]
+        request.made += 1
+        if request.in_flight > 0:  # else it was preempted meanwhile, and keeps the token
+            request.in_flight -= 1
+        if request.made == 1:
+            request.first = flight.numbers[slot]
+        if request.made == request.output:
+            request.last = flight.numbers[slot]
+            counters[_FREE] += request.room // block_size
+            counters[_WAITING] -= request.waits
+            request.room = request.waits = ZERO
+            done += 1
+    counters[_OLDEST] = (slot + 1) % 2
+    counters[_FLYING] -= 1
+    if done == 0:
+        return
+    kept = ZERO
+    for place in range(counters[_RUNNING]):
+        index = running[place]
+        if requests[index].last < 0:
+            running[kept] = index
+            kept += 1
+    counters[_RUNNING] = kept
+
+
+@compiled
+def _enqueue(engine: Engine, index: int) -> None:
+    """Let a request wait."""
+    counters = engine.counters
+    counters[_HEAP] = push(engine.heap, counters[_HEAP], engine.queue.turns[index])
+    counters[_WAITING] += 1
+    engine.requests[index].waits = ONE
+
+
+@compiled
+def _first(engine: Engine) -> int:
+    """Return the request that is admitted next."""
+    heap, counters, of_turn = engine.heap, engine.counters, engine.of_turn
+    while engine.requests[of_turn[heap[0]]].waits == 0:  # its last token came while it waited
+        counters[_HEAP] = pop(heap, counters[_HEAP])
+    return int(of_turn[heap[0]])

@@ -1,0 +1,269 @@
+"""vLLM v1's scheduler as one would write it down first: slow, literal, batch by batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from optsched.clock import BatchContent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@dataclass(eq=False)
+class Request:
+    """A request and what the engine has done for it."""
+
+    index: int
+    prompt: int
+    output: int
+    arrival: float
+    priority: float = 0
+    made: int = 0  # tokens of the output that have come back
+    computed: int = 0  # tokens scheduled to be computed, those in flight included
+    in_flight: int = 0  # tokens that batches in flight will make
+    blocks: int = 0
+    preempted: int = 0
+    lost: int = 0
+    first: int | None = None  # batches, by index
+    last: int | None = None
+
+    @property
+    def known(self) -> int:
+        """Tokens there are: the prompt and what has come back."""
+        return self.prompt + self.made
+
+
+@dataclass
+class Settings:
+    """vLLM's options, by its own names."""
+
+    num_gpu_blocks: int
+    block_size: int = 16
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    policy: str = "fcfs"
+    watermark: float = 0.0
+    scheduler_reserve_full_isl: bool = True
+    async_scheduling: bool = False
+
+
+@dataclass
+class Batch:
+    """A batch in flight: (request, tokens computed before, tokens, makes one) per request."""
+
+    parts: list[tuple[Request, int, int, bool]]
+    row: tuple[int, int, int, int, int, int]
+
+
+@dataclass
+class Outcome:
+    """What became of the requests, and all batches."""
+
+    requests: list[Request]
+    batches: list[Batch] = field(default_factory=list)
+    contents: list[BatchContent] = field(default_factory=list)
+    spans: list[tuple[float, float]] = field(default_factory=list)
+
+
+class Scheduler:
+    """Waiting and running requests, and the blocks that they hold."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.free = self.usable()
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+
+    def usable(self) -> int:
+        return self.settings.num_gpu_blocks - 1  # one is the null block
+
+    def reserve(self) -> int:
+        """Blocks that an admission leaves free."""
+        settings = self.settings
+        return int(settings.watermark * settings.num_gpu_blocks) if self.running else 0
+
+    def key(self, request: Request) -> tuple[float, float, str]:
+        return request.priority, request.arrival, str(request.index)
+
+    def sort(self) -> None:
+        if self.settings.policy == "priority":
+            self.waiting.sort(key=self.key)
+
+    def add(self, request: Request) -> None:
+        self.waiting.append(request)
+        self.sort()
+
+    def put_back(self, request: Request) -> None:
+        self.waiting.insert(0, request)
+        self.sort()
+
+    def blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.settings.block_size)
+
+    def lacking(self, request: Request, tokens: int) -> int:
+        """Blocks that a request lacks for so many more tokens."""
+        return max(0, self.blocks_for(request.computed + tokens) - request.blocks)
+
+    def allocate(self, request: Request, tokens: int) -> None:
+        more = self.lacking(request, tokens)
+        self.free -= more
+        request.blocks += more
+
+    def release(self, request: Request) -> None:
+        self.free += request.blocks
+        request.blocks = 0
+
+    def victim(self) -> Request:
+        if self.settings.policy == "priority":
+            return max(self.running, key=lambda r: (r.priority, r.arrival))
+        return self.running[-1]
+
+    def preempt(self, request: Request) -> None:
+        self.running.remove(request)
+        self.release(request)
+        request.preempted += 1
+        request.lost += request.computed
+        request.computed = 0
+        request.in_flight = 0
+        self.put_back(request)
+
+    def given_back(self, tokens: int) -> int:
+        """Tokens of the budget that are free again when a request leaves the batch."""
+        return tokens
+
+    def ends_in_flight(self, request: Request) -> bool:
+        """Whether the last token of a request is in flight."""
+        return request.in_flight > 0 and request.made + request.in_flight >= request.output
+
+    def whole(self, request: Request, tokens: int) -> int:
+        """Tokens for which there must be blocks before a request is admitted."""
+        return request.known if self.settings.scheduler_reserve_full_isl else tokens
+
+    def may_admit(self, preempted: int) -> bool:
+        return not preempted
+
+    def schedule(self) -> Batch:
+        waited = len(self.waiting)
+        left = self.settings.max_num_batched_tokens
+        chosen: dict[Request, int] = {}
+        preempted = 0
+        place = 0
+        while place < len(self.running) and left > 0:
+            request = self.running[place]
+            if self.ends_in_flight(request):
+                place += 1
+                continue
+            tokens = min(request.known + request.in_flight - request.computed, left)
+            while request in self.running and self.lacking(request, tokens) > self.free:
+                victim = self.victim()
+                if victim in chosen:
+                    left += self.given_back(chosen.pop(victim))
+                    place -= 1
+                self.preempt(victim)
+                preempted += 1
+            if request in self.running:
+                self.allocate(request, tokens)
+                chosen[request] = tokens
+                left -= tokens
+                place += 1
+        while self.may_admit(preempted) and self.waiting and left > 0:
+            if len(self.running) == self.settings.max_num_seqs:
+                break
+            request = self.waiting[0]
+            tokens = min(request.known, left)
+            if self.lacking(request, self.whole(request, tokens)) + self.reserve() > self.free:
+                break
+            self.waiting.pop(0)
+            self.running.append(request)
+            self.allocate(request, tokens)
+            chosen[request] = tokens
+            left -= tokens
+        return self.formed(chosen, waited, preempted)
+
+    def formed(self, chosen: dict[Request, int], waited: int, preempted: int) -> Batch:
+        """Return the batch, whose tokens count as computed from now on."""
+        parts = []
+        for request, tokens in chosen.items():
+            before = request.computed
+            request.computed += tokens
+            makes = request.computed == request.known + request.in_flight
+            request.in_flight += makes
+            parts.append((request, before, tokens, makes))
+        tokens = sum(chosen.values())
+        row = (len(parts), tokens, len(self.running), waited, self.free, preempted)
+        return Batch(parts, row)
+
+    def comes_back(self, request: Request) -> None:
+        """A token of a batch that has ended."""
+        request.made += 1
+        request.in_flight = max(0, request.in_flight - 1)  # 0 if it was preempted meanwhile
+
+    def update(self, batch: Batch, number: int) -> None:
+        for request, _, _, makes in batch.parts:
+            if not makes:
+                continue
+            before = request.made
+            self.comes_back(request)
+            if (before, request.made) == (0, 1):
+                request.first = number
+            if request.made == request.output and before < request.made:
+                request.last = number
+                self.release(request)
+                (self.running if request in self.running else self.waiting).remove(request)
+
+
+def content_of(batch: Batch) -> BatchContent:
+    """Return what is in a batch, as clocks count it."""
+    prefill = decodes = resident = squares = held = 0
+    for request, before, tokens, makes in batch.parts:
+        if tokens > 1 or before < request.prompt:
+            prefill += tokens
+            squares += (before + tokens) ** 2 - before**2
+        else:
+            decodes += 1
+            resident += before + 1
+        held += before + tokens + makes
+    return BatchContent(prefill, decodes, resident, squares, held)
+
+
+def run(
+    requests: Sequence[Request],
+    settings: Settings,
+    clock: Callable[[BatchContent], float],
+    until: float = float("inf"),
+    scheduler: type[Scheduler] = Scheduler,
+) -> Outcome:
+    """Serve requests; batches follow each other, and two are in flight if asynchronous."""
+    engine = scheduler(settings)
+    outcome = Outcome(list(requests))
+    coming = sorted(requests, key=lambda r: r.arrival)
+    depth = 2 if settings.async_scheduling else 1
+    flying: list[tuple[int, Batch, float]] = []
+    now = free_from = 0.0
+    while any(r.last is None for r in requests):
+        while coming and coming[0].arrival <= now:
+            engine.add(coming.pop(0))
+        if len(flying) < depth and (engine.waiting or engine.running) and now < until:
+            batch = engine.schedule()
+            if batch.parts:
+                content = content_of(batch)
+                begin = max(now, free_from)
+                free_from = begin + clock(content)
+                flying.append((len(outcome.batches), batch, free_from))
+                outcome.batches.append(batch)
+                outcome.contents.append(content)
+                outcome.spans.append((begin, free_from))
+                continue
+            if batch.row[-1] and not flying:
+                continue  # all were preempted: the queue goes on
+        if flying:
+            number, batch, end = flying.pop(0)
+            now = max(now, end)
+            engine.update(batch, number)
+        elif coming and now < until:
+            now = coming[0].arrival
+        else:
+            break
+    return outcome
