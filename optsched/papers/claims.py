@@ -1,19 +1,32 @@
-"""What a target claims, beside what we found; verdicts follow from stated tolerances."""
+"""What a paper claims, beside what we found; verdicts follow from stated tolerances."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 CONFIDENCE = 0.95
-REPRODUCED, IN_SHAPE, NOT_REPRODUCED = "reproduced", "reproduced in shape", "not reproduced"
+REPRODUCED, IN_SHAPE, MOSTLY = "reproduced", "in shape", "mostly"
+REFUTED, UNDECIDED = "refuted", "cannot be decided"
+LABELS = (REPRODUCED, IN_SHAPE, MOSTLY, REFUTED, UNDECIDED)
+FAILS = "fails"  # of one claim: what the verdict on all of them makes of it is another matter
+
+
+class Verdict(NamedTuple):
+    """One of the five labels, and why."""
+
+    label: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.reason}" if self.reason else self.label
 
 
 class Estimate(NamedTuple):
@@ -36,6 +49,9 @@ class Claim:
     least: float  # between these our value must lie for the claim to count as reproduced
     most: float
     exact: bool = False  # whether the claim is the paper's number, or the shape of its result
+    counts: bool = True  # False stands beside: ours, a proof's step, a setting the paper has not
+    refutes: bool = False  # whether its failure is a proof: an exact value, a bound, a schedule
+    statement: str = ""  # what readings of one statement share: it holds if one of them does
 
     @property
     def holds(self) -> bool:
@@ -47,17 +63,18 @@ class Claim:
         """The claim's own verdict, with the reason where it does not hold."""
         if self.holds:
             return REPRODUCED if self.exact else IN_SHAPE
+        return f"{REFUTED if self.refutes else FAILS}: {self.distance}"
+
+    @property
+    def distance(self) -> str:
+        """Where our value lies, in words."""
         if math.isnan(self.ours):
-            return f"{NOT_REPRODUCED}: {self.label} has no value"
-        below = self.ours < self.least
-        limit = (
-            f"least that counts, {self.least:.6g}"
-            if below
-            else f"most that counts, {self.most:.6g}"
-        )
-        paper = f" (paper {self.paper:.6g})" if self.paper is not None else ""
-        side = "below" if below else "above"
-        return f"{NOT_REPRODUCED}: {self.label} is {self.ours:.6g}{paper}, {side} the {limit}"
+            return f"{self.label} has no value"
+        side, limit = "at least", self.least
+        if self.ours > self.most:
+            side, limit = "at most", self.most
+        paper = f"paper {self.paper:.6g}, " if self.paper not in (None, limit) else ""
+        return f"{self.label} is {self.ours:.6g} ({paper}{side} {limit:.6g} counts)"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the claim as plain data; what is infinite or missing is None."""
@@ -95,17 +112,64 @@ def shape(
     return Claim(label, paper, *_with_interval(ours), at_least, at_most)
 
 
-def verdict(claims: Sequence[Claim]) -> str:
-    """Return the verdict on all claims of a target, of which there is at least one."""
-    shapes = [claim for claim in claims if not claim.exact]
-    failing = [claim for claim in claims if not claim.holds]
+def beside(claims: Iterable[Claim]) -> list[Claim]:
+    """Return claims that do not count: ours, steps of a proof, settings that the paper has not."""
+    return [replace(claim, counts=False) for claim in claims]
+
+
+def readings(statement: str, claims: Iterable[Claim]) -> list[Claim]:
+    """Return claims that are readings of one statement, which holds if one of them does."""
+    return [replace(claim, statement=statement) for claim in claims]
+
+
+def refutable(claims: Iterable[Claim]) -> list[Claim]:
+    """Return claims whose failure is a proof that the paper's statement is false."""
+    return [replace(claim, refutes=True) for claim in claims]
+
+
+def verdict(claims: Sequence[Claim], unpublished: str = "") -> Verdict:
+    """Return the verdict on the paper's own claims, of which there is at least one.
+
+    `unpublished` names the data or the setting that decides whether a claim holds.
+    """
+    statements = _statements(claims)
+    failing = [each for each in statements if not any(claim.holds for claim in each)]
+    refuted = [each for each in failing if all(claim.refutes for claim in each)]
+    if refuted:
+        return Verdict(REFUTED, _reasons(refuted))
+    shapes = [each for each in statements if not each[0].exact]
     if not failing:
-        return IN_SHAPE if len(shapes) == len(claims) else REPRODUCED
-    if shapes and all(claim.holds for claim in shapes):
-        return IN_SHAPE
-    failing.sort(key=lambda claim: claim.exact)  # shapes first: they are what decides
-    others = f"; and {len(failing) - 1} more" if len(failing) > 1 else ""
-    return failing[0].verdict + others
+        return Verdict(IN_SHAPE if len(shapes) == len(statements) else REPRODUCED)
+    held = f"{len(statements) - len(failing)} of {len(statements)}"
+    if shapes and all(each[0].exact for each in failing):
+        return Verdict(IN_SHAPE, f"{held} numbers and shapes hold; not {_names(failing)}")
+    if unpublished:
+        return Verdict(UNDECIDED, f"{unpublished}; {held} claims hold, not {_names(failing)}")
+    if 2 * len(failing) > len(statements):
+        return Verdict(UNDECIDED, f"{held} claims hold, none is refuted; not {_names(failing)}")
+    return Verdict(MOSTLY, f"{held} claims hold; not {_names(failing)}")
+
+
+def _statements(claims: Iterable[Claim]) -> list[list[Claim]]:
+    """Group the claims that count into statements, each with its readings."""
+    found: dict[str | int, list[Claim]] = {}
+    for place, claim in enumerate(claims):
+        if claim.counts:
+            found.setdefault(claim.statement or place, []).append(claim)
+    return list(found.values())
+
+
+def _reasons(statements: Sequence[Sequence[Claim]]) -> str:
+    """Say where the first statement fails, and how many others do."""
+    others = f"; and {len(statements) - 1} more" if len(statements) > 1 else ""
+    return statements[0][0].distance + others
+
+
+def _names(statements: Sequence[Sequence[Claim]]) -> str:
+    """Name each statement, with our value of its first reading."""
+    return ", ".join(
+        f"{each[0].statement or each[0].label} ({each[0].ours:.4g})" for each in statements
+    )
 
 
 def estimate(values: Sequence[float] | pd.Series[float]) -> Estimate:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from optsched._version import __version__
 from optsched.errors import OptschedError, nearest
 from optsched.experiments.cells import Places
-from optsched.papers.claims import verdict
+from optsched.papers.claims import Verdict, verdict
 from optsched.papers.target import Study, Target
 from optsched.papers.targets import TARGETS
 
@@ -41,9 +41,9 @@ class Reproduction:
     seconds: float  # of the computation, that of parallel processes added up
 
     @property
-    def verdict(self) -> str:
-        """The verdict on all claims."""
-        return verdict(self.claims)
+    def verdict(self) -> Verdict:
+        """The verdict on the paper's own claims: a label and a reason."""
+        return verdict(self.claims, self.target.unpublished)
 
     def plot(self) -> Figure:
         """Draw the table in the shape of the paper's figure."""
@@ -65,7 +65,8 @@ class Reproduction:
             "target": self.target.name,
             "title": self.target.title,
             "source": self.target.source,
-            "verdict": self.verdict,
+            "verdict": self.verdict.label,
+            "reason": self.verdict.reason,
             "rows": [claim.to_dict() for claim in self.claims],
             "remark": self.target.remark,
             "settings": self.settings,
@@ -96,7 +97,7 @@ def describe(result: dict[str, Any]) -> str:
     from optsched.report.tables import claims_table, to_text
 
     lines = [
-        f"{result['target']}: {result['verdict']}",
+        f"{result['target']}: {Verdict(result['verdict'], result['reason'])}",
         f"  {result['title']}; {result['source']}",
         to_text(claims_table(result)),
     ]

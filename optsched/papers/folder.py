@@ -15,7 +15,7 @@ from optsched._internal.files import is_draft, write_whole
 from optsched._version import __version__
 from optsched.errors import OptschedError
 from optsched.experiments.cells import Places
-from optsched.papers.claims import IN_SHAPE, NOT_REPRODUCED, REPRODUCED
+from optsched.papers.claims import IN_SHAPE, LABELS, REPRODUCED
 from optsched.papers.driver import Reproduction, get_target, reproduce
 from optsched.papers.targets import TARGETS
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _MANIFEST, _CELLS = "_reproduction.json", "_cells"
 _PLOTS = "plots.json"  # beside the cells of a target: its plots for the page
-_VERDICTS = (REPRODUCED, IN_SHAPE, NOT_REPRODUCED)
 
 
 def reproduce_into(
@@ -149,7 +148,7 @@ def render_reproductions(
     """Return the page of reproductions, from their JSON, PNG images and plots by target."""
     from optsched.report.pages import render_page
 
-    counts = Counter(result["verdict"].partition(":")[0] for result in results)
+    counts = Counter(result["verdict"] for result in results)
     figures = {
         target: {f"{target}-{number}": panel for number, panel in enumerate(panels)}
         for target, panels in plots.items()
@@ -157,7 +156,7 @@ def render_reproductions(
     return render_page(
         "page.html.j2",
         "papers",
-        results=[result | {"holding": _count_holding(result["rows"])} for result in results],
+        results=[result | _count(result["rows"]) for result in results],
         images={name: base64.b64encode(image).decode() for name, image in images.items()},
         panels={
             result["target"]: [
@@ -168,15 +167,18 @@ def render_reproductions(
         },
         figures={name: panel for each in figures.values() for name, panel in each.items()},
         policies=_recurring(plots),
-        counts={verdict: counts[verdict] for verdict in _VERDICTS if counts[verdict]},
-        ranks={verdict: rank for rank, verdict in enumerate(_VERDICTS)},
+        counts={label: counts[label] for label in LABELS if counts[label]},
+        ranks={label: rank for rank, label in enumerate(LABELS)},
         quick=any(result["quick"] for result in results),
         seed=results[0]["seed"],
     )
 
 
-def _count_holding(claims: list[dict[str, Any]]) -> int:
-    return sum(not claim["verdict"].startswith(NOT_REPRODUCED) for claim in claims)
+def _count(claims: list[dict[str, Any]]) -> dict[str, int]:
+    """Count the paper's own claims, and those of them that hold."""
+    counted = [claim for claim in claims if claim["counts"]]
+    holding = sum(claim["verdict"] in (REPRODUCED, IN_SHAPE) for claim in counted)
+    return {"counted": len(counted), "holding": holding}
 
 
 def _recurring(plots: Mapping[str, list[Figure]]) -> list[str]:

@@ -57,6 +57,7 @@ class Target:
     draw: Draw
     panels: tuple[int, int] = (1, 1)  # rows and columns of axes
     remark: str = ""  # what we know beyond the numbers: a slip of the paper, what was left out
+    unpublished: str = ""  # the data or the setting that decides, where the paper does not state it
 
 
 @dataclass

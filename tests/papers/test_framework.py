@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from optsched import OptschedError
 from optsched.experiments.cells import Places
 from optsched.papers import TARGETS, reproduce, reproduce_into
-from optsched.papers.claims import number, shape, verdict
+from optsched.papers.claims import (
+    LABELS,
+    Claim,
+    beside,
+    number,
+    readings,
+    refutable,
+    shape,
+    verdict,
+)
 from optsched.papers.target import Outcome, Study, Target
 
 mpl.use("Agg")
@@ -83,9 +92,12 @@ def test_an_interrupted_target_goes_on_where_it_stopped(squares, tmp_path):
 
 def test_a_quick_form_says_what_it_lacks(squares):
     found = reproduce(squares, quick=True)
-    assert found.verdict.startswith("not reproduced: last is 4 (paper 25), below the least")
-    assert "not reproduced" in str(found)
-    assert repr(found).startswith("<Reproduction 'test-squares': not reproduced: last is 4")
+    assert found.verdict == (
+        "cannot be decided",
+        "0 of 1 claims hold, none is refuted; not last (4)",
+    )
+    assert "fails: is 4 (at least 25 counts)" in str(found)
+    assert repr(found).startswith("<Reproduction 'test-squares': cannot be decided: 0 of 1")
     assert "last" in found._repr_html_()
 
 
@@ -139,25 +151,117 @@ def test_a_number_holds_exactly_within_its_tolerance(paper, ours, within):
     assert (claim.verdict == "reproduced") == claim.holds
 
 
-@given(st.lists(st.tuples(values, st.booleans()), min_size=1, max_size=5))
-def test_a_verdict_is_the_best_that_all_claims_allow(drawn):
-    claims = [
-        number(str(i), 0, value, within=50) if exact else shape(str(i), value, at_most=50)
-        for i, (value, exact) in enumerate(drawn)
-    ]
-    found = verdict(claims)
-    shapes = [claim.holds for claim in claims if not claim.exact]
-    if all(claim.holds for claim in claims):
-        assert found == ("reproduced" if len(shapes) < len(claims) else "reproduced in shape")
-    elif shapes and all(shapes):
-        assert found == "reproduced in shape"
+# Verdicts: claims drawn with all that matters for them, and their rules one by one
+
+
+@st.composite
+def drawn_claims(draw, least=1):
+    """Some claims, of which the first counts."""
+    kinds = st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 3))
+    claims = []
+    for holds, exact, counts, refutes, group in draw(st.lists(kinds, min_size=least, max_size=6)):
+        counts = counts or not claims
+        statement = f"{exact} {group}" if group else ""
+        claims.append(
+            Claim("it", 1, 1 if holds else 2, None, None, 1, 1, exact, counts, refutes, statement)
+        )
+    return claims
+
+
+def failing(exact, **changes):
+    return Claim("another", 1, 2, None, None, 1, 1, exact, **changes)
+
+
+@given(drawn_claims(), drawn_claims(0), st.sampled_from(["", "the data"]))
+def test_a_claim_of_ours_never_changes_the_verdict(claims, ours, unpublished):
+    before = verdict(claims, unpublished)
+    assert verdict([*beside(ours), *claims, *beside(ours)], unpublished) == before
+
+
+@given(drawn_claims(), st.randoms(), st.sampled_from(["", "the data"]))
+def test_the_order_of_claims_does_not_matter(claims, random, unpublished):
+    mixed = random.sample(claims, len(claims))
+    assert verdict(mixed, unpublished).label == verdict(claims, unpublished).label
+
+
+@given(drawn_claims(0), st.booleans(), st.booleans())
+def test_readings_hold_if_one_of_them_does(claims, exact, first):
+    right, wrong = number("x", 1, 1, within=0), number("x", 1, 2, within=0)
+    if not exact:
+        right, wrong = shape("x", 1, at_most=1), shape("x", 2, at_most=1)
+    pair = [right, wrong] if first else [wrong, right]
+    assert verdict([*claims, *readings("x", refutable(pair))]) == verdict([*claims, right])
+    both = verdict([*claims, *readings("x", [wrong, wrong])])
+    assert both.label == verdict([*claims, wrong]).label
+
+
+@given(drawn_claims(0), st.booleans(), st.sampled_from(["", "the data"]))
+def test_nothing_is_reproduced_while_a_claim_that_counts_fails(claims, exact, unpublished):
+    found = verdict([*claims, failing(exact)], unpublished)
+    assert found.label != "reproduced"
+    assert exact or found.label != "in shape"
+    assert found.reason
+
+
+@given(drawn_claims(0), st.sampled_from(["", "the data"]))
+def test_a_proof_refutes_whatever_else_holds(claims, unpublished):
+    found = verdict([*claims, failing(exact=False, refutes=True)], unpublished)
+    assert found.label == "refuted"
+
+
+@given(drawn_claims())
+def test_what_is_unpublished_decides_only_where_claims_fail_without_proof(claims):
+    without, known = verdict(claims), verdict(claims, "the trace is not published")
+    if without.label in ("mostly", "cannot be decided"):
+        assert known.label == "cannot be decided"
+        assert known.reason.startswith("the trace is not published; ")
     else:
-        assert found.startswith("not reproduced: ")
+        assert known == without
 
 
-def test_a_value_that_is_missing_is_not_reproduced():
-    assert number("x", 1, math.nan, within=1).verdict == "not reproduced: x has no value"
+@given(drawn_claims(), st.sampled_from(["", "the data"]))
+def test_verdicts_are_those_of_a_literal_twin(claims, unpublished):
+    assert verdict(claims, unpublished).label == _literal(claims, unpublished)
+    assert verdict(claims, unpublished).label in LABELS
+
+
+def _literal(claims, unpublished):
+    """The five rules in the words of docs/how-to/reproduce.md, one statement after the other."""
+    single = [[claim] for claim in claims if claim.counts and not claim.statement]
+    names = {claim.statement for claim in claims if claim.counts and claim.statement}
+    joined = [[c for c in claims if c.counts and c.statement == name] for name in names]
+    held, proven, numbers, shapes, failing_shapes = 0, 0, 0, 0, 0
+    for statement in single + joined:
+        holds = any(claim.least <= claim.ours <= claim.most for claim in statement)
+        held += holds
+        proven += not holds and all(claim.refutes for claim in statement)
+        numbers += statement[0].exact
+        shapes += not statement[0].exact
+        failing_shapes += not holds and not statement[0].exact
+    count = numbers + shapes
+    if proven:
+        return "refuted"
+    if held == count:
+        return "reproduced" if numbers else "in shape"
+    if shapes and not failing_shapes:
+        return "in shape"
+    if unpublished or held < count / 2:
+        return "cannot be decided"
+    return "mostly"
+
+
+def test_a_value_that_is_missing_fails():
+    assert number("x", 1, math.nan, within=1).verdict == "fails: x has no value"
     assert shape("x", math.nan).to_dict()["ours"] is None
+
+
+def test_a_reason_names_each_claim_that_fails():
+    claims = [shape("a", 1, at_most=2), shape("b", 3, at_most=2), shape("c", 0, at_most=2)]
+    assert verdict(claims) == ("mostly", "2 of 3 claims hold; not b (3)")
+    (proof,) = refutable([shape("d", 0.5, at_least=1, paper=1)])
+    reason = "d is 0.5 (at least 1 counts)"
+    assert str(verdict([*claims, proof])) == f"refuted: {reason}"
+    assert proof.verdict == f"refuted: {reason}"
 
 
 def test_every_target_is_named_after_its_paper():

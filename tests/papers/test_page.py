@@ -16,6 +16,7 @@ def result(name, **changes):
         "title": "what it shows",
         "source": "somebody, Fig. 1",
         "verdict": "reproduced",
+        "reason": "",
         "rows": [],
         "remark": "",
         "quick": False,

@@ -12,10 +12,13 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from optsched import Instance, family, run
 from optsched.errors import InstanceError
 from optsched.papers import CompetitiveRatio
+from optsched.papers.robust.closed_ratios import a_max_printed_lower_bound, a_max_proven_bound
 from optsched.papers.robust.theorems import requests_of
 
 MEMORY, LONG = 400, 20
@@ -116,6 +119,49 @@ def test_theorem_3_4_on_its_own_instance(short, long, exponent):
     assert workers == pytest.approx(middle, rel=0.03)
     assert workers < 1.25 / alpha < (1 + 1 / sqrt(alpha)) / alpha / 2
     assert ratio(instance, "a-max") < 0.9 * workers
+
+
+@given(st.data(), st.integers(1, 4), st.integers(1, 12), st.integers(1, 4))
+def test_no_outputs_reach_the_bound_of_a_max(data, short, wider, fitting):
+    """Expected over all orders; the memory is a multiple of u."""
+    long = short + wider
+    outputs = data.draw(st.lists(st.integers(short, long), min_size=1, max_size=30))
+    instance = Instance([0] * len(outputs), outputs, fitting * long)
+    bounds = f"common:{short},{long}"
+    totals = [
+        run(instance, "a-max-random", intervals=bounds, seed=seed).total_latency
+        for seed in range(4)
+    ]
+    # Each step of the proof by itself, for the outputs drawn.
+    area = [o * (o + 1) // 2 for o in outputs]
+    least = sum(min(a, b) for a in area for b in area) / 2 / instance.memory
+    hindsight = run(instance, "h-sf").total_latency
+    assert hindsight >= max(least, sum(outputs))
+    for total in totals:
+        assert total <= sum(outputs) + (len(outputs) - 1) * sum(outputs) / fitting
+    mean = sum(outputs) + (len(outputs) - 1) * sum(outputs) / 2 / fitting
+    assert mean / max(least, sum(outputs)) <= a_max_proven_bound(short, long) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("short", "long", "printed_is_above"),
+    [(1, 3, False), (1, 4, True), (4, 16, False), (3, 30, True), (1, 64, True), (100, 1800, True)],
+)
+def test_the_bound_of_a_max_is_the_largest_over_mixes(short, long, printed_is_above):
+    """E o over E min(w, w'), for P(o >= k) in proportion to 1 / k and for random ones."""
+    lengths = np.arange(1, long + 1)
+
+    def value(beyond):
+        tail = np.concatenate([np.ones(short), beyond])
+        return 1 + long * tail.sum() / (lengths @ tail**2)
+
+    bound = a_max_proven_bound(short, long)
+    above = lengths[short:]
+    assert max(value(c / above) for c in np.linspace(0, short, 2001)) == pytest.approx(bound)
+    rng = np.random.default_rng(1)
+    drawn = [np.sort(rng.random(long - short) ** rng.choice([1, 4, 16]))[::-1] for _ in range(500)]
+    assert max(map(value, drawn)) <= bound
+    assert (a_max_printed_lower_bound(short / long) > bound) == printed_is_above
 
 
 def test_example_3_2():

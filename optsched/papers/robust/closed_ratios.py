@@ -26,6 +26,24 @@ def a_max_printed_lower_bound(alpha: float) -> float:
     return (1 + 1 / math.sqrt(alpha)) / (2 * alpha)
 
 
+def a_max_proven_bound(short: int, long: int) -> float:
+    r"""Bound A_max over all outputs from short to long, at a memory of a multiple of long.
+
+    While a request waits, at least :math:`m = M / u` run, as none is thought to hold more than
+    :math:`u`. So the k-th starts by :math:`\sum_{j < k} o_j / m`, and in random order all
+    of them cost at most :math:`\sum o + (n - 1) \sum o / 2 m`. No schedule costs less than
+    :math:`\sum o`, nor than :math:`n^2 \mathbb{E} \min(w, w') / 2 M` for two requests drawn with
+    memory-times :math:`w = o (o + 1) / 2`. Hence the ratio is at most
+    :math:`1 + u \, \mathbb{E} o / \mathbb{E} \min(w, w')`, which is largest where
+    :math:`P(o \ge k)` is in proportion to :math:`1 / k` for k above short.
+    """
+    if not 1 <= short <= long:
+        raise ModelError(f"short is {short} and long {long}, but 1 <= short <= long must hold")
+    harmonic = sum(1 / k for k in range(short + 1, long + 1))
+    root = math.sqrt(1 + (1 + 1 / short) * harmonic / 2)
+    return 1 + long / (short + 1) * (1 + root)
+
+
 def a_max_workers(alpha: float, mix: float) -> float:
     r"""Compute the ratio in the proof of Theorem 3.4, whose A_max reserves u tokens per request."""
     _check("alpha", alpha, positive=True)
