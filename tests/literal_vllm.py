@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -144,6 +145,10 @@ class Scheduler:
     def may_admit(self, preempted: int) -> bool:
         return not preempted
 
+    def is_planned(self, request: Request) -> bool:
+        """Whether a request may join those that run, as far as a plan says."""
+        return True
+
     def schedule(self) -> Batch:
         waited = len(self.waiting)
         left = self.settings.max_num_batched_tokens
@@ -174,6 +179,8 @@ class Scheduler:
             request = self.waiting[0]
             tokens = min(request.known, left)
             if self.lacking(request, self.whole(request, tokens)) + self.reserve() > self.free:
+                break
+            if not self.is_planned(request):
                 break
             self.waiting.pop(0)
             self.running.append(request)
@@ -212,6 +219,56 @@ class Scheduler:
                 request.last = number
                 self.release(request)
                 (self.running if request in self.running else self.waiting).remove(request)
+
+
+@dataclass
+class Foresight:
+    """Bounds of the outputs, by request, and a key for a prompt and the tokens to come."""
+
+    lower: Sequence[int]
+    upper: Sequence[int]
+    key: Callable[[int, int], float] | None
+    plan: bool
+
+
+def with_foresight(known: Foresight) -> type[Scheduler]:
+    """Return the scheduler that orders by expected outputs, or plans with them."""
+
+    class Foreseeing(Scheduler):
+        def left(self, request: Request) -> int:
+            """Tokens to come: the mean of the outputs that are still possible, rounded up."""
+            made = request.made + request.in_flight
+            low, high = (max(b[request.index], made + 1) for b in (known.lower, known.upper))
+            return math.ceil((low + high) / 2) - made
+
+        def rank(self, request: Request) -> None:
+            if known.key is not None:
+                request.priority = known.key(request.prompt + request.made, self.left(request))
+
+        def add(self, request: Request) -> None:
+            self.rank(request)
+            super().add(request)
+
+        def put_back(self, request: Request) -> None:
+            self.rank(request)
+            super().put_back(request)
+
+        def is_planned(self, request: Request) -> bool:
+            group = [*self.running, request]
+            if len(group) == 1 or not known.plan:
+                return True
+            lag = int(self.settings.async_scheduling)
+            for ahead in {self.left(r) for r in group}:
+                blocks = 0
+                for r in group:
+                    if self.left(r) + lag >= ahead:
+                        stored = r.known + r.in_flight + min(ahead, self.left(r)) - 1
+                        blocks += self.blocks_for(stored)
+                if blocks > self.usable():
+                    return False
+            return True
+
+    return Foreseeing
 
 
 def content_of(batch: Batch) -> BatchContent:

@@ -110,6 +110,8 @@ def get_policy(policy: str | Policy | Callable[[Any], Any]) -> Policy:
     found = POLICIES[name]
     if colon:
         found = found.parsed(parameters)
+    if plus and rule == "plan":
+        return found.planned()
     return with_rule(found, rule) if plus else found
 
 

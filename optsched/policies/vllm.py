@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from optsched._internal.arrays import ranks_in
-from optsched.errors import PolicyError
+from optsched.errors import PolicyError, nearest
 from optsched.policies.base import Needs, Policy
+from optsched.policies.priorities import PRIORITIES, WORK
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.clock import Clock
     from optsched.instance import Instance
+    from optsched.policies.base import PriorityPolicy
 
 #: In what order requests are admitted.
 SchedulingPolicy = Literal["fcfs", "priority"]
@@ -52,14 +55,19 @@ class VllmPolicy(Policy):
     max_num_batched_tokens
         Tokens of a batch at most.
     scheduling_policy
-        "fcfs", or "priority": by (priority, arrival, label as text), with
-        the `priorities` of the instance.
+        "fcfs", or "priority": by (priority, arrival, label as text), with the `priorities` of the
+        instance.
     watermark
         Share of all blocks that an admission leaves free while other requests run.
     scheduler_reserve_full_isl
         Admit a request only if its whole prompt fits, not only its first chunk.
     async_scheduling
         Form each batch while the one before it runs.
+    order
+        By whose keys priorities are set, and again when a request is preempted, for the tokens that
+        are then expected. None: as `scheduling_policy` says.
+    plan
+        Admit a request only if, with the outputs that are expected, none will be preempted.
     source
         Where the policy comes from.
 
@@ -87,6 +95,8 @@ class VllmPolicy(Policy):
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True
     async_scheduling: bool = True
+    order: PriorityPolicy | None = None
+    plan: bool = False
     source: str = ""
     needs: ClassVar[Needs] = Needs("vllm")
 
@@ -114,6 +124,34 @@ class VllmPolicy(Policy):
                 f"policy {self.name!r}: scheduling_policy is {self.scheduling_policy!r}, but must "
                 "be fcfs or priority"
             )
+
+    def parsed(self, parameters: str) -> VllmPolicy:
+        """Return the policy with an order by name, as in vllm:area."""
+        orders = {order.name: order for order in (*PRIORITIES, WORK)}
+        name, _, rest = parameters.partition(":")
+        if name not in orders:
+            raise PolicyError(
+                f"policy 'vllm:{parameters}' has no order {name!r}: {nearest(name, orders)}"
+            )
+        order = orders[name].parsed(rest) if rest else orders[name]
+        return replace(
+            self,
+            name=f"{self.name}:{parameters}",
+            description=f"{self.description}; {order.description}",
+            order=order,
+        )
+
+    def planned(self) -> VllmPolicy:
+        """Return the policy that admits only what will fit to the end."""
+        return replace(
+            self, name=f"{self.name}+plan", description=f"{self.description}; planned", plan=True
+        )
+
+    def keys(self, instance: Instance, clock: Clock) -> FloatArray:
+        """Return the keys of its order; all are 0 where there is none."""
+        if self.order is None:
+            return np.zeros(len(instance))
+        return np.asarray(self.order.keys(instance, clock), dtype=np.float64)
 
     def blocks(self, instance: Instance) -> int:
         """Return the blocks of the KV cache, refusing requests that would never fit."""
@@ -143,9 +181,11 @@ class VllmPolicy(Policy):
     def ranks(self, instance: Instance) -> Ranks:
         """Return the order in which requests are admitted and preempted."""
         count, arrivals = len(instance), instance.arrivals
-        if self.scheduling_policy == "fcfs":
+        if self.scheduling_policy == "fcfs" and self.order is None:
             return Ranks(np.arange(count), np.arange(count))
-        priorities = np.zeros_like(arrivals) if instance.priorities is None else instance.priorities
+        priorities = np.zeros_like(arrivals)
+        if self.order is None and instance.priorities is not None:
+            priorities = instance.priorities
         labels = np.array([instance.label(request) for request in range(count)])
         order = np.lexsort((labels, arrivals, priorities))
         larger = (np.diff(priorities[order]) > 0) | (np.diff(arrivals[order]) > 0)

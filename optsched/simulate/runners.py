@@ -22,6 +22,7 @@ from optsched.simulate.seconds import serving, vllm
 from optsched.simulate.seconds.admission import admit_on_clock
 from optsched.simulate.seconds.batches import new_log, timing
 from optsched.simulate.seconds.execution import ClockedRun, requests_of
+from optsched.simulate.seconds.reranking import reranking
 from optsched.simulate.seconds.waiting import serve_waiting
 from optsched.simulate.steps import overflow, preemption
 from optsched.simulate.steps.decisions import run_decisions
@@ -255,7 +256,7 @@ def serve_engine(task: Task) -> ClockedRun:
 def serve_vllm(task: Task) -> ClockedRun:
     """Run vLLM's scheduler."""
     policy, requests = task.policy, requests_of(task.instance, task.clock)
-    blocks = policy.blocks(task.instance)
+    blocks, foresees = policy.blocks(task.instance), policy.plan or policy.order is not None
     limits = vllm.Limits(
         blocks - 1,
         policy.block_size,
@@ -264,11 +265,17 @@ def serve_vllm(task: Task) -> ClockedRun:
         policy.max_num_batched_tokens,
         policy.scheduler_reserve_full_isl,
         1 + policy.async_scheduling,
-        policy.scheduling_policy == "fcfs",
+        policy.scheduling_policy == "fcfs" and policy.order is None,
+        policy.order is not None,
+        policy.plan,
     )
-    queue = vllm.Queue(*policy.ranks(task.instance))
-    served, log, rows = vllm.serve(requests, queue, task.clock, limits, task.until)
-    return replace(_served(task, served, log, "recomputed"), statistics=rows)
+    known = forecast(task.instance, task.intervals or "exact") if foresees else None
+    with reranking(task, known) as (keys, rerank):
+        intervals = (requests.outputs,) * 2 if known is None else (known.lower, known.upper)
+        queue = vllm.Queue(*policy.ranks(task.instance), keys, intervals, rerank)
+        served, log, rows = vllm.serve(requests, queue, task.clock, limits, task.until)
+    run = _served(task, served, log, "recomputed")
+    return replace(run, statistics=rows, intervals=task.intervals if foresees else None)
 
 
 def serve_in_queues(task: Task) -> ClockedRun:

@@ -16,6 +16,7 @@ from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import ONE, ZERO, compiled
 from optsched._internal.small_kernels import pop, push
 from optsched.simulate.seconds.batches import COLUMNS, BatchLog, add_batch, new_log, timing
+from optsched.simulate.seconds.vllm_order import fits_to_the_end, pop_by_key, push_by_key
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
@@ -48,6 +49,8 @@ class Limits(NamedTuple):
     whole: bool  # a prompt is admitted only if all of it fits
     depth: int  # batches in flight at most
     in_turn: bool  # first come, first served
+    ordered: bool  # by keys that change when a request is preempted
+    planned: bool  # admit only what is expected to fit to the end
 
 
 class Queue(NamedTuple):
@@ -55,6 +58,9 @@ class Queue(NamedTuple):
 
     turns: IntArray  # the least of those waiting is admitted first; no two are equal
     levels: IntArray  # the largest of those running is preempted first, of equals the first
+    keys: FloatArray  # come before turns and levels
+    intervals: tuple[IntArray, IntArray]  # of the outputs, as far as they are known
+    rerank: Any  # returns the key of a preempted request from its number and the tokens it made
 
 
 class Flight(NamedTuple):
@@ -130,7 +136,7 @@ def _run(
     counters, arrivals, now, ends = engine.counters, engine.arrivals, engine.now, engine.flight.ends
     while log.state[0] < len(log.usage):
         while counters[_RELEASED] < len(arrivals) and arrivals[counters[_RELEASED]] <= now[0]:
-            _enqueue(engine, counters[_RELEASED])
+            _enqueue(engine, counters[_RELEASED], limits)
             counters[_RELEASED] += 1
         there = counters[_WAITING] + counters[_RUNNING] > 0
         if there and counters[_FLYING] < limits.depth and now[0] < until:
@@ -172,7 +178,7 @@ def _form(engine: Engine, row: IntArray, limits: Limits) -> int:
         while victim != index and not _hold(engine, index, tokens, limits.block_size):
             worst = counters[_RUNNING] - 1 if limits.in_turn else _largest(engine)
             victim = running[worst]
-            given_back = _preempt(engine, worst, limits.block_size)
+            given_back = _preempt(engine, worst, limits)
             preempted += 1
             if given_back > 0:
                 left += given_back
@@ -209,16 +215,17 @@ def _hold(engine: Engine, index: int, tokens: int, block_size: int) -> bool:
 @compiled
 def _largest(engine: Engine) -> int:
     """Return the place of the running request that is preempted first by priority."""
-    running, levels = engine.running, engine.queue.levels
+    running, levels, keys = engine.running, engine.queue.levels, engine.queue.keys
     worst = ZERO
     for place in range(1, engine.counters[_RUNNING]):
-        if levels[running[place]] > levels[running[worst]]:
+        one, other = running[place], running[worst]
+        if keys[one] > keys[other] or (keys[one] == keys[other] and levels[one] > levels[other]):
             worst = ZERO + place
     return worst
 
 
 @compiled
-def _preempt(engine: Engine, worst: int, block_size: int) -> int:
+def _preempt(engine: Engine, worst: int, limits: Limits) -> int:
     """Send a request back to the queue; return its tokens in the batch that is formed."""
     running, counters = engine.running, engine.counters
     index = running[worst]
@@ -226,12 +233,14 @@ def _preempt(engine: Engine, worst: int, block_size: int) -> int:
     counters[_RUNNING] -= 1
     for place in range(worst, counters[_RUNNING]):
         running[place] = running[place + 1]
-    counters[_FREE] += request.room // block_size
+    counters[_FREE] += request.room // limits.block_size
     request.preempted += 1
     request.recomputed += request.computed
     given_back = request.chunk
     request.room = request.computed = request.in_flight = request.chunk = ZERO
-    _enqueue(engine, index)
+    if limits.ordered:
+        engine.queue.keys[index] = engine.queue.rerank(index, request.made)
+    _enqueue(engine, index, limits)
     return int(given_back)
 
 
@@ -240,7 +249,7 @@ def _admit(engine: Engine, left: int, limits: Limits) -> int:
     """Admit waiting requests while their blocks are free; return the tokens left."""
     counters, running = engine.counters, engine.running
     while left > 0 and counters[_WAITING] > 0 and counters[_RUNNING] < limits.max_num_seqs:
-        index = _first(engine)
+        index = _first(engine, limits)
         request = engine.requests[index]
         known = request.prompt + request.made
         tokens = min(known, left)
@@ -250,11 +259,16 @@ def _admit(engine: Engine, left: int, limits: Limits) -> int:
             blocks += limits.reserve
         if blocks > counters[_FREE]:
             break
-        counters[_HEAP] = pop(engine.heap, counters[_HEAP])
+        running[counters[_RUNNING]] = index
+        if limits.planned and counters[_RUNNING] > 0:
+            count, intervals = counters[_RUNNING] + 1, engine.queue.intervals
+            room = (limits.usable, limits.block_size, limits.depth - 1)
+            if not fits_to_the_end(engine.requests, running, count, intervals, room):
+                break
+        _take_first(engine, limits)
         counters[_WAITING] -= 1
         request.waits = ZERO
         _hold(engine, index, tokens, limits.block_size)
-        running[counters[_RUNNING]] = index
         counters[_RUNNING] += 1
         request.chunk = tokens
         left -= tokens
@@ -330,18 +344,33 @@ def _finish_oldest(engine: Engine, block_size: int) -> None:
 
 
 @compiled
-def _enqueue(engine: Engine, index: int) -> None:
+def _enqueue(engine: Engine, index: int, limits: Limits) -> None:
     """Let a request wait."""
-    counters = engine.counters
-    counters[_HEAP] = push(engine.heap, counters[_HEAP], engine.queue.turns[index])
+    counters, queue = engine.counters, engine.queue
+    size, turn = counters[_HEAP], queue.turns[index]
+    if limits.ordered:
+        counters[_HEAP] = push_by_key(engine.heap, size, turn, queue.keys, engine.of_turn)
+    else:
+        counters[_HEAP] = push(engine.heap, size, turn)
     counters[_WAITING] += 1
     engine.requests[index].waits = ONE
 
 
 @compiled
-def _first(engine: Engine) -> int:
+def _first(engine: Engine, limits: Limits) -> int:
     """Return the request that is admitted next."""
-    heap, counters, of_turn = engine.heap, engine.counters, engine.of_turn
+    heap, of_turn = engine.heap, engine.of_turn
     while engine.requests[of_turn[heap[0]]].waits == 0:  # its last token came while it waited
-        counters[_HEAP] = pop(heap, counters[_HEAP])
+        _take_first(engine, limits)
     return int(of_turn[heap[0]])
+
+
+@compiled
+def _take_first(engine: Engine, limits: Limits) -> None:
+    """Take the first entry out of the queue."""
+    heap, counters = engine.heap, engine.counters
+    if limits.ordered:
+        keys = engine.queue.keys
+        counters[_HEAP] = pop_by_key(heap, counters[_HEAP], keys, engine.of_turn)
+    else:
+        counters[_HEAP] = pop(heap, counters[_HEAP])

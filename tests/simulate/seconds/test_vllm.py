@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import literal_vllm
@@ -23,13 +24,16 @@ CASES = 48
 CLOCK = LinearClock("all", 0.02, 0.001, 0.003, 0.0005, 0.0001, 0.0002)
 
 
-def policy_of(case):
-    options = {name: value for name, value in case.items() if name != "policy"}
-    return VllmPolicy("vllm", "", scheduling_policy=case["policy"], **options)
+def policy_of(case, name="vllm"):
+    options = {option: value for option, value in case.items() if option != "policy"}
+    return replace(get_policy(name), scheduling_policy=case["policy"], **options)
 
 
-def kernel_run(requests, case, clock, until=np.inf):
-    """Run requests (prompt, output, tick of a microsecond, priority) in the package."""
+def kernel_run(requests, case, clock, until=np.inf, name="vllm", widths=None):
+    """Run requests (prompt, output, tick of a microsecond, priority) in the package.
+
+    Widths are those of the intervals in which the outputs are known to lie, below and above.
+    """
     rows = sorted(range(len(requests)), key=lambda i: requests[i][2])
     prompts, outputs, ticks, priorities = np.array([requests[i] for i in rows]).T
     memory = (case["num_gpu_blocks"] - 1) * case["block_size"]
@@ -42,7 +46,19 @@ def kernel_run(requests, case, clock, until=np.inf):
         seconds_per_step=1e-6,
         priorities=priorities,
     )
-    return optsched.run(instance, policy_of(case), clock=clock, until=until), rows
+    known = {}
+    if widths is not None:
+        lower, upper = bounds(requests, widths, instance.memory)
+        instance = instance.replace(output_lower=lower[rows], output_upper=upper[rows])
+        known = {"intervals": "column"}
+    return optsched.run(instance, policy_of(case, name), clock=clock, until=until, **known), rows
+
+
+def bounds(requests, widths, memory):
+    """Return lower and upper bounds of the outputs that leave room for the prompts."""
+    prompts, outputs = np.array([request[:2] for request in requests]).T
+    below, above = widths
+    return np.maximum(1, outputs - below), np.minimum(outputs + above, memory - prompts)
 
 
 def twin_run(requests, case, clock, until=np.inf, scheduler=literal_vllm.Scheduler):
@@ -143,6 +159,68 @@ def test_the_kernel_equals_the_literal_scheduler(drawn, until):
     assert same(run, order, twin_run(requests, case, CLOCK, until))
     assert run.check() == []
     assert until < np.inf or run.unfinished == 0
+
+
+ORDERS = {
+    "vllm+plan": None,
+    "vllm:area": lambda prompt, left: prompt * left + left * (left + 1) / 2,
+    "vllm:mc-sf+plan": lambda prompt, left: left,
+    "vllm:area+plan": lambda prompt, left: prompt * left + left * (left + 1) / 2,
+}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    cases(),
+    st.sampled_from(sorted(ORDERS)),
+    st.sampled_from([(0, 0), (0, 3), (5, 5), (30, 2), (2, 30)]),
+)
+def test_orders_and_plans_equal_the_literal_scheduler(drawn, name, widths):
+    case, requests = drawn
+    key = ORDERS[name]
+    case = case | {"policy": "fcfs" if key is None else "priority"}
+    memory = (case["num_gpu_blocks"] - 1) * case["block_size"]
+    memory = max(memory, *(prompt + output for prompt, output, *_ in requests))
+    known = literal_vllm.Foresight(*bounds(requests, widths, memory), key, "plan" in name)
+    run, order = kernel_run(requests, case, CLOCK, name=name, widths=widths)
+    twin = twin_run(requests, case, CLOCK, scheduler=literal_vllm.with_foresight(known))
+    assert same(run, order, twin)
+    assert run.check() == []
+    assert run.unfinished == 0
+
+
+def test_a_plan_with_known_outputs_preempts_nothing():
+    requests = optsched.family(
+        "chat-and-summaries", n=300, seed=1, rate=1.2, memory=16_496, seconds_per_step=1e-6
+    )
+    preemptions = {}
+    for name in ("vllm", "vllm+plan", "vllm:area", "vllm:area+plan"):
+        policy = replace(get_policy(name), async_scheduling=False)
+        preemptions[name] = optsched.run(requests, policy, clock="llama-2-70b-2xa100").preemptions
+    assert preemptions["vllm"] > 0 < preemptions["vllm:area"]
+    assert preemptions["vllm+plan"] == preemptions["vllm:area+plan"] == 0
+
+
+def test_what_vllm_does_in_order_of_memory_time_is_what_area_predicts():
+    requests = optsched.family(
+        "chat-and-summaries", n=300, seed=1, rate=1.2, memory=16_496, seconds_per_step=1e-6
+    )
+    inside = replace(get_policy("vllm:area+plan"), async_scheduling=False)
+    runs = [optsched.run(requests, each, clock="llama-2-70b-2xa100") for each in (inside, "area")]
+    assert runs[0].mean_latency == pytest.approx(runs[1].mean_latency, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("vllm:aera", "has no order 'aera': did you mean 'area'"),
+        ("area+plan", "policy 'area' has no rule 'plan', which is for vllm"),
+        ("vllm+skip", "policy 'vllm' has its own rules of admission"),
+    ],
+)
+def test_unknown_orders_and_rules_are_refused_in_one_sentence(name, words):
+    with pytest.raises(PolicyError, match=words):
+        get_policy(name)
 
 
 class NoNullBlock(literal_vllm.Scheduler):
