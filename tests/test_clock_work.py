@@ -33,6 +33,19 @@ def test_parts_are_the_sums_over_the_batches_of_each_request(instance):
     assert load_on_clock(instance, FULL)[:3] == pytest.approx(parts.tolist())
 
 
+@pytest.mark.parametrize("clock", ["llama-2-70b-2xa100", "affine:0.01,0.001", FULL])
+def test_a_run_without_preemption_spends_this_work_and_a_constant_per_batch(clock):
+    requests = family("uniform", n=60, seed=1)
+    timed = run(requests, "area", clock=clock)
+    found, metrics = load_on_clock(requests, timed.clock), timed.metrics()
+    assert metrics["prefill_time"] == pytest.approx(found.prefill)
+    assert metrics["decode_time"] == pytest.approx(found.decode)
+    constant = timed.clock.coefficients[0] * metrics["batches"]
+    assert metrics["constant_time"] == pytest.approx(constant)
+    by_function = run(requests, "area", clock=lambda batch: timed.clock(batch)).metrics()
+    assert by_function["prefill_time"] is None
+
+
 @given(instances(max_requests=8))
 def test_work_is_a_square_in_the_output(instance):
     a, b, c = work_by_output(instance.prompts.astype(float), instance.memory, FULL)

@@ -85,7 +85,10 @@ _STEPS: _Columns = (
     _DEADLINES,
     _RUN_TIME,
 )
+
+
 _WHERE_ANY = {"preemptions", "unfinished"}  # shown where some policy has some
+_PARTS = ("prefill_time", "decode_time", "constant_time")
 _CLOCK: _Columns = (
     ("mean", "mean_latency", "{:,.4g}".format),
     ("gap", "gap", percent),
@@ -94,6 +97,7 @@ _CLOCK: _Columns = (
     ("TTFT", "mean_ttft", "{:,.4g}".format),
     ("TPOT", "mean_tpot", "{:,.4g}".format),
     ("tokens/{unit}", "throughput", "{:,.4g}".format),
+    *((part.removesuffix("_time"), part, "{:,.4g}".format) for part in _PARTS),
     ("peak memory", "peak_memory", "{:,}".format),
     ("preempted", "preemptions", "{:,}".format),
     ("unfinished", "unfinished", "{:,}".format),
@@ -171,7 +175,10 @@ def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table
 def clock_table(comparison: ClockComparison) -> Table:
     """Return a row per policy on a clock."""
     unit, bound = comparison.clock.unit, comparison.bound
-    titles, keys, rows = _policies(comparison, _CLOCK, () if bound else ("gap",))
+    hidden = () if bound else ("gap",)
+    if comparison.clock.coefficients is None:
+        hidden = (*hidden, *_PARTS)
+    titles, keys, rows = _policies(comparison, _CLOCK, hidden)
     footer: list[str] = []
     proof = ""
     if bound is not None:
@@ -181,10 +188,11 @@ def clock_table(comparison: ClockComparison) -> Table:
     return Table(
         [title.format(unit=unit.removesuffix("s") or "s") for title in titles],
         rows,
-        f"latency, TTFT and TPOT in {unit} on the clock {comparison.clock.name}{proof}; run time: "
-        f"to simulate{_remarks(comparison)}",
+        f"latency, TTFT and TPOT in {unit} on the clock {comparison.clock.name}{proof}; TTFT and "
+        f"TPOT are measured and have no bound; prefill, decode, constant: {unit} of all batches; "
+        f"run time: to simulate{_remarks(comparison)}",
         footer,
-        width=130,
+        width=160,
     )
 
 

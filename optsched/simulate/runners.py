@@ -122,7 +122,8 @@ def _rates(task: Task, policy: IntervalPolicy, upper: IntArray) -> IntArray:
         )
     rates = np.stack(work_by_output(prompts.astype(np.float64), task.instance.memory, task.clock))
     most = (np.abs(rates) * np.stack([zeros + 1.0, upper, upper.astype(np.float64) ** 2])).max()
-    return np.rint(rates * (_MAX_URGENCY / most)).astype(np.int64)
+    whole: IntArray = np.rint(rates * (_MAX_URGENCY / most)).astype(np.int64)
+    return whole
 
 
 def run_to_threshold(task: Task) -> Attempts:

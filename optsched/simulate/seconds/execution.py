@@ -241,6 +241,21 @@ class ClockedRun(Run):
             found.append(Violation("arrival", request, label, row, *times, row, sentence))
         return found
 
+    def _parts(self) -> dict[str, float | None]:
+        """Return what takes the time of all batches; None on a clock that is a function."""
+        names = ("prefill_time", "decode_time", "constant_time")
+        if self.clock.coefficients is None:
+            return dict.fromkeys(names)
+        prefill, decodes, resident, squares, held = self.log.contents.sum(axis=0).tolist()
+        constant, *c = self.clock.coefficients.tolist()
+        decoding = resident + decodes  # held by those that decode, when a batch ends
+        parts = (
+            c[0] * prefill + c[3] * squares + c[4] * (held - decoding),
+            c[1] * decodes + c[2] * resident + c[4] * decoding,
+            constant * len(self.log.spans),
+        )
+        return dict(zip(names, parts, strict=True))
+
     def metrics(self, warm_up: float = 0.0) -> dict[str, Any]:
         """Return all metrics in one dictionary, ready for a table or for JSON.
 
@@ -255,8 +270,10 @@ class ClockedRun(Run):
         dict
             Latency, TTFT and TPOT of completed requests in the clock's unit (None where there are
             none), throughput in output tokens of completed requests and in requests per unit of
-            time, requests completed and unfinished, memory, batches, preemptions (also under
-            "evictions") and the tokens lost by them; missed deadlines where there are deadlines.
+            time, what takes the time of all batches (prefill, decode and their constants; None on a
+            clock that is a function), requests completed and unfinished, memory, batches,
+            preemptions (also under "evictions") and the tokens lost by them; missed deadlines where
+            there are deadlines.
 
         Raises
         ------
@@ -295,6 +312,7 @@ class ClockedRun(Run):
             "peak_memory": self.peak_memory,
             "batches": len(self.log.spans),
             "mean_decodes": float(sizes.mean()) if len(sizes) else 0.0,
+            **self._parts(),
             "busy": float((ends - begins).sum()) / (self.makespan or np.inf),
             **self._outcome(self.loop, self.stall, self.preempted_tokens),
             **({} if self.deadlines is None else {"missed_deadlines": _late(self, self.deadlines)}),

@@ -65,10 +65,11 @@ def _urgency(rates: IntArray, request: int, planned: int, upper: int, mean: int)
     In the mean all outputs are equally likely.
     """
     a, b, c = rates[0, request], rates[1, request], rates[2, request]
-    if not mean:
-        return a + b * planned + c * planned * planned
-    squares = 2 * (planned * planned + upper * upper + planned * upper) + upper - planned
-    return 6 * a + 3 * b * (planned + upper) + c * squares
+    urgency: int = a + b * planned + c * planned * planned
+    if mean:
+        squares = 2 * (planned * planned + upper * upper + planned * upper) + upper - planned
+        urgency = 6 * a + 3 * b * (planned + upper) + c * squares
+    return urgency
 
 
 @compiled
