@@ -31,6 +31,7 @@ from .optimum.conflict import explain_infeasibility as explain_infeasibility
 from .optimum.gap import explain_gap as explain_gap
 from .optimum.params import SolveParams as SolveParams
 from .optimum.result import Optimum as Optimum
+from .optimum.routing import routing_loss as routing_loss
 from .optimum.solving import solve as solve
 from .policies import POLICIES as POLICIES
 from .policies import DecisionPolicy as DecisionPolicy

@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 
 import optsched
-from optsched.cli import cluster, experiments, installation, models, optima, policies
+from optsched.cli import cluster, experiments, installation, models, optima, policies, routing
 from optsched.cli.common import BAD_INPUT, DONE, INTERRUPTED, NO
 from optsched.cli.options import Examples, examples
 from optsched.errors import InfeasibleError, OptschedError, is_interrupt
@@ -25,7 +25,7 @@ _SECTIONS = {
     ),
     "Optima and proofs": (optima.solve, optima.bound, optima.check, optima.check_certificate),
     "Models": (models.select, models.export, models.thresholds),
-    "Clusters": (cluster.cluster,),
+    "Several workers": (routing.route, cluster.cluster),
     "What there is": (installation.policies, installation.families),
     "Papers and this installation": (experiments.reproduce, installation.doctor),
 }

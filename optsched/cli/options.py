@@ -57,9 +57,9 @@ def option(usage: str, kind: Any, text: str, **more: Any) -> click.Option:
     return click.Option(names, type=kind, metavar=metavar, help=text, show_default=shown, **more)
 
 
-def flag(names: str, text: str) -> click.Option:
+def flag(names: str, text: str, **more: Any) -> click.Option:
     """Declare an option that is there or not."""
-    return click.Option(names.split(), is_flag=True, help=text)
+    return click.Option(names.split(), is_flag=True, help=text, **more)
 
 
 def switch(name: str, text: str) -> click.Option:
@@ -207,6 +207,10 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     if how["memory"] is None and options.get("num_gpu_blocks") is not None:
         size = options["block_size"] or DEFAULT_BLOCK
         how["memory"] = (options["num_gpu_blocks"] - 1) * size  # one block is not used
+    if how["memory"] is None and not str(options.get("workers") or "1").isdecimal():
+        from optsched.workers import Workers
+
+        how["memory"] = max(Workers.parse(options["workers"]).memories)
     on_clock = options.get("clock") not in (None, "unit")
     if on_clock:
         how["seconds_per_step"] = TICK

@@ -10,10 +10,12 @@ from .pages import cluster_page as cluster_page
 from .pages import comparison_page as comparison_page
 from .pages import optimum_page as optimum_page
 from .pages import regret_page as regret_page
+from .pages import routing_page as routing_page
 from .pages import run_page as run_page
 from .regrets import plot_regret as plot_regret
 from .regrets import plot_regret_ratio as plot_regret_ratio
 from .regrets import plot_thresholds as plot_thresholds
+from .routing import plot_losses as plot_losses
 from .runs import plot_batches as plot_batches
 from .runs import plot_clock_comparison as plot_clock_comparison
 from .runs import plot_clocked_usage as plot_clocked_usage
@@ -39,5 +41,6 @@ from .tables import comparison_table as comparison_table
 from .tables import facts_table as facts_table
 from .tables import percent as percent
 from .tables import regret_table as regret_table
+from .tables import routing_table as routing_table
 from .tables import to_html as to_html
 from .tables import to_text as to_text

@@ -24,6 +24,7 @@ from optsched.report import runs, schedules, tables
 from optsched.report.curves import MAX_STACKED, growing_bars
 from optsched.report.interactive import Figure, plot_of, short
 from optsched.report.regrets import plot_regret, plot_regret_ratio
+from optsched.report.routing import plot_losses
 from optsched.report.style import step_unit
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from optsched.execution import Execution
     from optsched.experiments.regrets import Regret
     from optsched.optimum.result import Optimum
+    from optsched.optimum.routing import RoutingLoss
     from optsched.schedule import Schedule
     from optsched.simulate.seconds.execution import ClockedRun
 
@@ -113,6 +115,12 @@ def regret_page(result: Regret) -> str:
     seeds = max(band.seeds for band in result.bands())
     table = tables.regret_table(result)
     return _page("regret", result, table, figures, growths=growths, seeds=seeds)
+
+
+def routing_page(result: RoutingLoss) -> str:
+    """Return the page of what routers lose."""
+    table = tables.routing_table(result)
+    return _page("routing", result, table, {"losses": _drawn([], plot_losses, result)})
 
 
 def run_page(run: Execution | ClockedRun | ClusterRun) -> str:

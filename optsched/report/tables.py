@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from optsched.experiments.regrets import Regret
     from optsched.experiments.regrets.result import Band
     from optsched.optimum.gap import GapExplanation
+    from optsched.optimum.routing import RoutingLoss
 
 
 REFERENCE = "reference"
@@ -217,6 +218,37 @@ def regret_table(result: Regret) -> Table:
         f"confidence {result.confidence:.0%}",
         width=130,
     )
+
+
+def routing_table(result: RoutingLoss) -> Table:
+    """Return the losses of all routers and policies, the least first."""
+    entries = sorted(result.losses, key=lambda each: each.cost)
+    rows = []
+    for place, each in enumerate(entries):
+        mean = each.run.mean_latency
+        cells: list[tuple[Any, str]] = [(mean, f"{mean:,.4g}")]
+        for part in (each.loss, each.placement, each.order):
+            cells.append((None, "") if part is None else (part.high, str(part)))
+        if result.unit == "s":
+            metrics = each.run.metrics()
+            keys = ("p50_latency", "p90_latency", "p99_latency", "mean_ttft", "mean_tpot")
+            cells[2:] = [(metrics[key], short(metrics[key])) for key in keys]
+        rows.append(Row(f"{each.run.router}, {each.run.policy}", cells, "" if place else "least"))
+    split = ("placement", "order")
+    titles = ("p50", "p90", "p99", "TTFT", "TPOT") if result.unit == "s" else split
+    said = "" if result.unit == "s" else "; loss = placement + order, placement first"
+    return Table(
+        ["router, policy", "mean latency", "loss", *titles],
+        rows,
+        f"latency in {result.unit}; loss against the best placement and order, as a share of the "
+        f"own latency: from the best schedule known to the proven bound{said}",
+        width=130,
+    )
+
+
+def short(value: float | None) -> str:
+    """Write a number with four digits; nothing where there is none."""
+    return "-" if value is None else f"{value:,.4g}"
 
 
 def regret_cells(band: Band) -> dict[str, tuple[float, str]]:

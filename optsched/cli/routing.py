@@ -1,0 +1,85 @@
+"""The command on workers that run each on its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import optsched
+from optsched.cli.common import DONE, Output, check_writable
+from optsched.cli.options import HTML, TRACE, command, flag, option
+from optsched.errors import OptschedError
+
+if TYPE_CHECKING:
+    import click
+
+    from optsched.instance import Instance
+    from optsched.simulate.replicas.result import RoutedRun
+
+#: Options of `optsched cluster`, whose workers wait for each other.
+_BARRIER = ("slots", "lookahead", "patience", "reveal", "steps", "drain", "dispatch", "drift")
+
+
+def _barrier_option(name: str) -> click.Option:
+    """Take an option of the other command, so that it can be refused in words."""
+    if name == "drain":
+        return flag(f"--{name}", "Of optsched cluster.", hidden=True)
+    return option(f"--{name} X", str, "Of optsched cluster.", hidden=True)
+
+
+@command(
+    TRACE,
+    option(
+        "--workers G",
+        str,
+        "Number of workers, or their memories, such as 16492x2,4096x8 (then without --memory).",
+        required=True,
+    ),
+    option(
+        "--routers A,B",
+        "round-robin,jsq,least-tokens,central",
+        "Routers: round-robin, random, jsq, power-of-d, least-kv, least-tokens, least-work, "
+        "vllm-dp, vllm-dp-tokens, central.",
+    ),
+    option("--policies P,Q", "fcfs,area", "Policies of the workers; each runs with each router."),
+    option("--clock C", str, "How long batches take, as for compare. Default: steps."),
+    option("--time-limit S", 60.0, "Seconds for all optima together."),
+    HTML,
+    [_barrier_option(name) for name in _BARRIER],
+    runs=(
+        "route trace.csv --memory 16492 --workers 2 --routers jsq --policies fcfs,area",
+        "route family:chat-and-summaries,n=60 --workers 4 --time-limit 2 --html report.html",
+    ),
+)
+def route(
+    instance: Instance,
+    output: Output,
+    workers: str,
+    routers: str,
+    policies: str,
+    html: str | None,
+    **options: Any,
+) -> int:
+    """Prove what routers lose, by placement and by order."""
+    from optsched.policies import split_names
+    from optsched.routers import get_routers
+
+    for name in _BARRIER:
+        if options.pop(name):
+            raise OptschedError(
+                f"--{name} is for workers that wait for each other, and the workers of route do "
+                "not; leave it out, or use optsched cluster"
+            )
+    check_writable(html)
+    chosen = get_routers(routers.replace(" ", "").split(","))
+    names = split_names(policies)
+    with output.progress() as update:
+
+        def show(run: RoutedRun) -> None:
+            update(f"finished {run.router} with {run.policy}")
+
+        found = optsched.routing_loss(instance, workers, chosen, names, on_result=show, **options)
+    if html is not None:
+        found.to_html(html)
+    output.say(str(found))
+    output.result(found.to_dict())
+    return DONE

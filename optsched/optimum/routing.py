@@ -1,0 +1,344 @@
+r"""What a router and the policies of its workers lose, as proven intervals.
+
+A run on several workers costs :math:`C`. With the placement that its router made, worker
+:math:`g` could have cost :math:`\mathrm{OPT}_g`, and with the best placement all of them
+:math:`\mathrm{OPT}`. So the loss is a sum of two parts that are never negative:
+
+.. math::
+
+    C - \mathrm{OPT} = \underbrace{C - \textstyle\sum_g \mathrm{OPT}_g}_{\text{order}}
+    + \underbrace{\textstyle\sum_g \mathrm{OPT}_g - \mathrm{OPT}}_{\text{placement}}
+
+Optima are known as intervals, and so are the parts. The split takes the placement first: what the
+best orders would still lose is the router's, and what another order could save given its placement
+is the policy's, also where a better placement would have spared the policy its mistakes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from optsched._internal.numbers import percent, proven
+from optsched._internal.views import draw, html, text, write
+from optsched.clock import get_clock
+from optsched.errors import PolicyError
+from optsched.optimum.solving import solve
+from optsched.policies import get_policies
+from optsched.routers import get_routers
+from optsched.simulate import run
+from optsched.solvers.bounds.bound import bound
+from optsched.workers import as_workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from optsched.clock import Clock
+    from optsched.instance import Instance
+    from optsched.policies import Policy
+    from optsched.routers import Router
+    from optsched.simulate.replicas.result import RoutedRun
+    from optsched.workers import Workers
+
+_WORKERS_SHARE = 0.6  # of the time, for the optima of workers
+
+
+class Interval(NamedTuple):
+    """Both ends of a number that is known so far."""
+
+    low: float
+    high: float
+
+    def of(self, whole: float) -> Interval:
+        """Return it as a share."""
+        return Interval(self.low / whole, self.high / whole)
+
+    def __str__(self) -> str:
+        """Write a share, rounded outwards."""
+        return f"{proven(100 * self.low, decimals=1)} to {percent(self.high)}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RouterLoss:
+    """What one router and policy lose.
+
+    Attributes
+    ----------
+    run
+        What they did.
+    best
+        Between what the best schedule of all workers costs.
+    given_placement
+        Between what the best schedules of the workers cost together, given where requests went;
+        None on a clock, and where the run did not complete.
+    """
+
+    run: RoutedRun
+    best: Interval
+    given_placement: Interval | None = None
+
+    @property
+    def cost(self) -> float:
+        """Total latency of the run."""
+        return self.run.total_latency
+
+    @property
+    def loss(self) -> Interval:
+        """All that is lost, as a share of the cost."""
+        return Interval(self.cost - self.best.high, self.cost - self.best.low).of(self.cost)
+
+    @property
+    def order(self) -> Interval | None:
+        """What the orders on the workers lose, given the placement, as a share of the cost."""
+        if self.given_placement is None:
+            return None
+        low, high = self.given_placement
+        return Interval(self.cost - high, self.cost - low).of(self.cost)
+
+    @property
+    def placement(self) -> Interval | None:
+        """What the placement loses even under the best orders, as a share of the cost."""
+        if self.given_placement is None:
+            return None
+        low, high = self.given_placement
+        return Interval(max(0.0, low - self.best.high), high - self.best.low).of(self.cost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return names, latencies and intervals as plain data."""
+        content: dict[str, Any] = {
+            "router": self.run.router,
+            "policy": self.run.policy,
+            "total_latency": self.cost,
+            "mean_latency": self.run.mean_latency,
+            "loss": list(self.loss),
+            "placement": None if self.placement is None else list(self.placement),
+            "order": None if self.order is None else list(self.order),
+        }
+        if self.run.clock is not None:
+            metrics = self.run.metrics()
+            content |= {key: metrics[key] for key in metrics if key not in content}
+        return content
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RoutingLoss:
+    """What routers and policies lose against the best placement and order together.
+
+    Attributes
+    ----------
+    instance
+        The requests.
+    workers
+        The workers.
+    losses
+        One entry per router and policy, in the order in which they were asked for.
+    best
+        Least total latency that a schedule was found for, and what was proven that none beats.
+    method
+        What proves it.
+    seconds
+        How long it took.
+
+    Examples
+    --------
+    >>> from optsched import Instance, routing_loss
+    >>> instance = Instance([5, 1, 1, 1], [4, 1, 1, 1], memory=9)
+    >>> found = routing_loss(instance, 2, ["round-robin"], ["fcfs"], time_limit=5)
+    >>> found.losses[0].cost, found.best
+    (7, Interval(low=7.0, high=7.0))
+    """
+
+    instance: Instance
+    workers: Workers
+    losses: tuple[RouterLoss, ...]
+    best: Interval
+    method: str
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """Share of the best known total latency that the bound does not account for."""
+        return max(0.0, 1 - self.best.low / self.best.high)
+
+    @property
+    def unit(self) -> str:
+        """Unit of all times: "steps" or "s"."""
+        return self.losses[0].run.unit
+
+    def __iter__(self) -> Any:
+        """Iterate over the losses."""
+        return iter(self.losses)
+
+    def __getitem__(self, pair: tuple[str, str]) -> RouterLoss:
+        """Return the loss of a router and a policy by their names."""
+        for each in self.losses:
+            if (each.run.router, each.run.policy) == pair:
+                return each
+        there = ", ".join(f"{each.run.router} with {each.run.policy}" for each in self.losses)
+        raise PolicyError(f"router and policy {pair!r} did not run: {there}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the runs as plain data, ready for JSON."""
+        joint = {"objective": self.best.high, "bound": self.best.low, "gap": self.gap}
+        return {
+            "workers": list(self.workers.memories),
+            "unit": self.unit,
+            "joint": joint | {"method": self.method},
+            "routers": [each.to_dict() for each in self.losses],
+            "seconds": self.seconds,
+        }
+
+    def to_html(self, path: str | Path) -> None:
+        """Write table and plot as an HTML file that needs no network.
+
+        Parameters
+        ----------
+        path
+            Where to write it; the file is whole or not there.
+        """
+        write("routing_page", path, self)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot what is lost: placement and order on top of each other, with their intervals.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn on.
+        """
+        return draw("plot_losses", self, ax)
+
+    def _repr_html_(self) -> str:
+        return html("routing_table", self)
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{each.run.router} + {each.run.policy}" for each in self.losses)
+        return f"<RoutingLoss of {names}>"
+
+    def __str__(self) -> str:
+        low = proven(self.best.low)
+        return (
+            f"{self.instance}\n{len(self.workers):,} workers: best total latency known "
+            f"{self.best.high:,.10g} {self.unit}, at least {low} by {self.method}, gap "
+            f"{percent(self.gap, 2)}\n\n{text('routing_table', self)}"
+        )
+
+
+def routing_loss(
+    instance: Instance,
+    workers: int | str | Sequence[int] | Workers,
+    routers: Iterable[str | Router] = ("round-robin", "jsq", "least-tokens"),
+    policies: Iterable[str | Policy] = ("fcfs", "area"),
+    *,
+    clock: str | Clock | None = None,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    on_result: Callable[[RoutedRun], None] | None = None,
+) -> RoutingLoss:
+    r"""Prove how much routers and policies lose against the best placement and order together.
+
+    With cost :math:`C`, the interval :math:`[L, U]` of the best joint schedule, and
+    :math:`[\sum_g L_g, \sum_g U_g]` of the best schedules of the workers given the placement, the
+    loss lies in :math:`[C - U, C - L]`; what the order loses in
+    :math:`[C - \sum_g U_g, C - \sum_g L_g]`, and what the placement loses in
+    :math:`[\max(0, \sum_g L_g - U), \sum_g U_g - L]`. The split takes the placement first.
+
+    Parameters
+    ----------
+    instance
+        The requests; its memory is that of each worker where only their number is passed.
+    workers
+        The workers, as for `run`.
+    routers, policies
+        Every router is run with every policy, as for `run`.
+    clock
+        How long batches take. None counts in steps. On a clock all is compared with the bound in
+        seconds, and the loss is not split.
+    time_limit
+        Seconds for all optima together, shared equally.
+    seed
+        Of all randomness.
+    on_result
+        Called after each run.
+
+    Returns
+    -------
+    RoutingLoss
+        The intervals, as shares of the cost of each.
+
+    Raises
+    ------
+    PolicyError
+        If a router or policy is unknown, or a run does not complete all requests.
+
+    Examples
+    --------
+    >>> from optsched import family, routing_loss
+    >>> trace = family("chat-and-summaries", n=200, seed=1)
+    >>> found = routing_loss(trace, 4, ["round-robin"], ["fcfs", "area"], time_limit=4)
+    >>> fcfs, area = found
+    >>> fcfs.loss.high > area.loss.high
+    True
+    """
+    began = time.perf_counter()
+    several = as_workers(workers, instance)
+    timed = None if clock is None else get_clock(clock)
+    options: dict[str, Any] = {} if timed is None else {"clock": timed}
+    runs: list[RoutedRun] = []
+    for router in get_routers(routers):
+        for policy in get_policies(policies):
+            made = run(instance, policy, workers=several, router=router, seed=seed, **options)
+            if made.unfinished:
+                raise PolicyError(
+                    f"router {made.router!r} with policy {made.policy!r} does not complete "
+                    f"{made.unfinished} requests; leave the pair out"
+                )
+            runs.append(made)
+            if on_result is not None:
+                on_result(made)
+    if timed is not None:
+        proof = bound(instance, clock=timed, workers=several)
+        best = Interval(proof.value, min(made.total_latency for made in runs))
+        losses = tuple(RouterLoss(made, best) for made in runs)
+        seconds = time.perf_counter() - began
+        return RoutingLoss(instance, several, losses, best, proof.method, seconds)
+    apart = _given_placement(runs, several, _WORKERS_SHARE * time_limit)
+    joint = bound(instance, workers=several)
+    best = Interval(math.ceil(joint.value), min(part.high for part in apart))
+    losses = tuple(RouterLoss(made, best, part) for made, part in zip(runs, apart, strict=True))
+    seconds = time.perf_counter() - began
+    return RoutingLoss(instance, several, losses, best, joint.method, seconds)
+
+
+def _given_placement(runs: list[RoutedRun], workers: Workers, time_limit: float) -> list[Interval]:
+    """Return what the best schedules of the workers cost together, given where requests went."""
+    placements = {made.placement.tobytes(): made for made in runs}
+    share = time_limit / (len(placements) * len(workers))
+    found: dict[bytes, list[Interval | None]] = {}
+    for key, made in placements.items():
+        found[key] = [None if each is None else _best(each, share) for each in made.runs]
+    intervals = []
+    for made in runs:
+        low = high = 0.0
+        for part, each in zip(found[made.placement.tobytes()], made.runs, strict=True):
+            if part is not None and each is not None:
+                low += part.low
+                high += min(part.high, each.total_latency)
+        intervals.append(Interval(low, high))
+    return intervals
+
+
+def _best(own: Any, time_limit: float) -> Interval:
+    """Return the interval of the best schedule of one worker."""
+    found = solve(own.instance, time_limit=time_limit)
+    return Interval(math.ceil(found.bound), found.objective)

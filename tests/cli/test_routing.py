@@ -1,0 +1,61 @@
+"""`optsched route`: JSON, report, and one sentence for every bad input."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+ROUTE = ("route", "family:uniform,n=40,load=2", "--time-limit", 2)
+
+
+def test_json_has_the_names_of_the_manual(optsched_command, tmp_path):
+    page = tmp_path / "report.html"
+    code, out, _ = optsched_command(
+        *(*ROUTE, "--workers", 2, "--routers", "jsq,central", "--policies", "fcfs,area"),
+        *("--html", page, "--json", "-"),
+    )
+    assert code == 0
+    content = json.loads(out)
+    assert set(content["joint"]) >= {"objective", "bound", "gap"}
+    pairs = [(entry["router"], entry["policy"]) for entry in content["routers"]]
+    assert pairs == [(r, p) for r in ("jsq", "central") for p in ("fcfs", "area")]
+    for entry in content["routers"]:
+        assert entry["loss"][0] <= entry["loss"][1]
+        assert set(entry) >= {"total_latency", "mean_latency", "placement", "order"}
+    assert "jsq, area" in page.read_text()
+
+
+def test_memories_stand_for_the_memory(optsched_command):
+    code, out, _ = optsched_command(*ROUTE, "--workers", "100,60x2", "--json", "-")
+    assert code == 0
+    assert json.loads(out)["workers"] == [100, 60, 60]
+
+
+def test_on_a_clock_there_are_percentiles(optsched_command):
+    code, out, _ = optsched_command(
+        *(*ROUTE, "--workers", 2, "--clock", "affine:0.01,0.0001", "--json", "-")
+    )
+    assert code == 0
+    entry = json.loads(out)["routers"][0]
+    assert entry["order"] is None
+    assert set(entry) >= {"loss", "p50_latency", "p99_latency", "mean_ttft", "p99_ttft"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--workers", 2, "--routers", "jqs"), "unknown router 'jqs': did you mean 'jsq'?"),
+        (("--workers", 0), "workers is 0, but must be a whole number from 1"),
+        (("--workers", 2, "--slots", 4), "--slots is for workers that wait for each other"),
+        (("--workers", 2, "--drain"), "--drain is for workers that wait for each other"),
+        (("--workers", "20x2"), "leave the request out or raise the memory to 90"),
+        (("--workers", 2, "--policies", "aera"), "unknown policy 'aera': did you mean 'area'?"),
+    ],
+)
+def test_bad_input_is_one_sentence(optsched_command, options, message):
+    code, out, err = optsched_command(*ROUTE, *options)
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
