@@ -22,13 +22,18 @@ All nodes of one clock are a layer. Of nodes that have started the same requests
 that another one makes needless (`dominance`). A layer that is too wide loses its worst nodes, and
 the least bound of those lost still bounds the optimum from below. The search is repeated with wider
 layers until none is lost, so it improves both sides all the time: narrow passes find schedules.
+
+Where time or nodes are limited, the last pass loses what it would not come to: the pass before
+says how nodes spread over the layers, and once nodes are lost of some bound, no other one of that
+bound is worth a look.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -46,17 +51,23 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
+    from optsched._internal.arrays import IntArray
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.instance import Instance
 
-_WIDTHS = (100, 2000)  # of the first passes; the last one is as wide as memory allows
+_WIDTHS = (100, 2000)  # of the first passes; the last one is as wide as memory and time allow
+_WIDE = 10_000  # of one more before it, where that is expected to take many times as long
+_MANY = 1_500_000  # nodes expected of it
 _NARROWEST = 64  # nodes that there must be memory for
 _COPIES = 4  # of a node at most: in layers to come, the layer at hand, its selection, its profile
 _SPARE = 4  # times its width a layer to come may hold before its worst nodes are dropped
 _CHILDREN = 2**14  # nodes written down between two looks at the clock
 _CHUNK = 2048  # nodes expanded between two looks at the clock
-_SIFTED = 4096  # wider layers are searched for needless nodes at every _REST-th step only:
-_REST = 2  # comparing nodes takes most of the time
+_PLANNED = 0.75  # share of the time left for which nodes are planned: times per node differ
+_AGAIN = 1.2  # times the nodes of a pass that have to be left for another one like it
+_BINS = 256  # of bounds, in which nodes are counted
+_HUGE = 100.0  # logarithm of a number of nodes that is out of reach
+_ENOUGH = 200  # nodes of a layer from which its share of all of them is more than chance
 ALL = ACTIVE | TAIL | PENDING | JUMPS | SHIFTS
 
 
@@ -158,42 +169,76 @@ class _LayeredSearch:
         self.best = upper.total_latency
         self.lower = min(self.best, self._whole(0))
         self.nodes = 0
+        self.pace = 0.0  # nodes in a second
+        self.width = 0  # of the last pass
+        self.cap = math.inf  # largest bound of a node that is worth a look in this pass
+        self.spreads: list[_Spread] = []
         self.after = Layer.empty(min(_CHILDREN, widest), *self.shape)
 
     def widen(self) -> Stopped:
         """Search with ever wider layers until the best schedule is proven or a limit is hit."""
-        widths = [width for width in _WIDTHS if width < self.widest] + [self.widest]
+        widths = [width for width in _WIDTHS if width < self.widest]
         try:
-            for width in widths:
-                if self.lower >= self.best:
-                    break
-                stopped = self._pass(width)
-                if stopped is not None and self.lower < self.best:
+            while widths:
+                if (stopped := self._end(self._pass(widths.pop(0)))) is not None:
                     return stopped
+                if not widths and self.width < _WIDE < self.widest and self._expected() > _MANY:
+                    widths.append(_WIDE)
+            while True:
+                before, (budget, limit) = self.nodes, self._budget()
+                if (stopped := self._end(self._pass(self.widest, budget))) is not None:
+                    return stopped
+                if self.cap == math.inf:
+                    return Stopped.MEMORY_LIMIT
+                if self._budget()[0] < _AGAIN * (self.nodes - before):
+                    return limit
         except KeyboardInterrupt:
             return Stopped.INTERRUPTED
-        return Stopped.OPTIMAL if self.lower >= self.best else Stopped.MEMORY_LIMIT
+
+    def _end(self, stopped: Stopped | None) -> Stopped | None:
+        """Return why the search ends after a pass, if it does."""
+        return Stopped.OPTIMAL if self.lower >= self.best else stopped
+
+    def _expected(self) -> float:
+        """Return how many nodes a pass that loses none may have, from those of two passes."""
+        if len(self.spreads) < 2:
+            return 0.0
+        less, more = self.spreads[-2:]
+        growth = math.log(max(more.total, 1) / max(less.total, 1)) / max(more.below - less.below, 1)
+        return more.total * math.exp(min(growth * max(self._slack() - more.below, 0), _HUGE))
+
+    def _budget(self) -> tuple[float, Stopped]:
+        """Return how many nodes there is time for, and what would end the search."""
+        nodes, limit = math.inf, Stopped.ITERATION_LIMIT
+        if self.node_limit is not None:
+            nodes = self.node_limit - self.nodes
+        if self.time_limit is not None and self.pace > 0:
+            seconds = self.time_limit - (time.perf_counter() - self.began)
+            if seconds * self.pace < nodes:
+                nodes, limit = seconds * self.pace, Stopped.TIME_LIMIT
+        return _PLANNED * nodes, limit
 
     def _whole(self, excess: int) -> int:
         """Round a bound, given in units beyond the certificate's, up to whole latency."""
         return -((-self.kernel.total - excess) // self.kernel.unit)
 
     def _slack(self) -> int:
-        """Return the largest bound with which a node can still lead to a better schedule."""
-        return (self.best - 1) * self.kernel.unit - self.kernel.total
+        """Return the largest bound with which a node is worth a look."""
+        slack = (self.best - 1) * self.kernel.unit - self.kernel.total
+        return slack if self.cap > slack else int(self.cap)
 
-    def _pass(self, width: int) -> Stopped | None:
-        """Grow layer by layer, keeping at most `width` nodes of each."""
-        layers = _Layers(width, self.widest)
-        root = Layer.empty(1, *self.shape)
-        root.starts[:] = -1
-        for array in root[1:]:
-            array[:] = 0
-        root.clock[:] = self.first_step
-        layers.add(root)
-        lost = self._slack() + 1
+    def _pass(self, width: int, budget: float = math.inf) -> Stopped | None:
+        """Grow layer by layer, keeping at most `width` nodes of each, and `budget` in all."""
+        began, before = time.perf_counter(), self.nodes
+        self.cap, self.width = math.inf, width
+        layers, lost = _Layers(width, self.widest), self._slack() + 1
+        seen = _Seen(lost)
+        layers.add(self._root())
         while layers:
             layer = layers.best(self._sift(layers.first()), width)
+            if budget < math.inf and len(layer.key):
+                layer = self._afford(layer, layers, budget - (self.nodes - before))
+            seen.add(layer)
             begin = 0
             while begin < len(layer.key):
                 end, filled, missed, best = grow(
@@ -216,20 +261,40 @@ class _LayeredSearch:
                     rest = [layers.lost, layers.least(), *layer.bound[begin:].tolist()]
                     self._raise_lower(min(lost, *rest))
                     return stopped
-        self._raise_lower(min(lost, layers.lost))
+        lost = min(lost, layers.lost)
+        self._raise_lower(lost)
+        self.spreads.append(seen.below(lost))
+        self.pace = (self.nodes - before) / max(time.perf_counter() - began, 1e-9)
         return None
+
+    def _root(self) -> Layer:
+        root = Layer.empty(1, *self.shape)
+        root.starts[:] = -1
+        for array in root[1:]:
+            array[:] = 0
+        root.clock[:] = self.first_step
+        return root
+
+    def _afford(self, layer: Layer, layers: _Layers, budget: float) -> Layer:
+        """Lose the worst nodes of a layer that is larger than its share of the budget."""
+        here, rest = self.spreads[-1].share(int(layer.clock[0])) if self.spreads else (0, 1)
+        if here < _ENOUGH or len(layer.key) <= (width := max(int(budget * here / rest), 1)):
+            return layer
+        layer = layers.best(layer, width)
+        # As the bound of what is lost is what this pass proves, no higher one is of use.
+        self.cap = min(self.cap, layers.lost - 1)
+        return layer
 
     def _sift(self, layer: Layer) -> Layer:
         """Drop hopeless and needless nodes."""
         kept = np.flatnonzero(layer.bound <= self._slack())
-        if len(kept) <= _SIFTED or layer.clock[0] % _REST == 0:
-            # By set, cost and tokens: exact order only saves time.
-            cost = layer.cost[kept] - layer.cost[kept].min(initial=0)
-            tokens = layer.profile[kept].sum(axis=1, dtype=np.int64)
-            order = (layer.key[kept] << 28) + (np.minimum(cost, 2**16 - 1) << 12)
-            order += tokens * 2**12 // (tokens.max(initial=0) + 1)
-            kept = kept[np.argsort(order)]
-            kept = kept[undominated(layer, kept, bool(self.rules & SHIFTS))]
+        # By set, cost and tokens: exact order only saves time.
+        cost = layer.cost[kept] - layer.cost[kept].min(initial=0)
+        tokens = layer.profile[kept].sum(axis=1, dtype=np.int64)
+        order = (layer.key[kept] << 28) + (np.minimum(cost, 2**16 - 1) << 12)
+        order += tokens * 2**12 // (tokens.max(initial=0) + 1)
+        kept = kept[np.argsort(order)]
+        kept = kept[undominated(layer, kept, bool(self.rules & SHIFTS))]
         return layer.take(kept)
 
     def _raise_lower(self, excess: int) -> None:
@@ -246,6 +311,46 @@ class _LayeredSearch:
         if self.node_limit is not None and self.nodes >= self.node_limit:
             return Stopped.ITERATION_LIMIT
         return None
+
+
+class _Spread(NamedTuple):
+    """How the nodes of a pass spread over the clocks: those of which none was lost."""
+
+    below: int  # the least bound of a node that was lost
+    clocks: IntArray
+    counts: IntArray  # nodes of less than that bound
+
+    @property
+    def total(self) -> int:
+        """The number of all these nodes."""
+        return int(self.counts.sum())
+
+    def share(self, clock: int) -> tuple[int, int]:
+        """Return the number of nodes of the first clock from this one on, and of all from it on."""
+        at = int(np.searchsorted(self.clocks, clock))
+        rest = self.counts[at:]
+        return (int(rest[0]), int(rest.sum())) if len(rest) else (0, 1)
+
+
+class _Seen:
+    """Nodes of a pass, counted by clock and bound."""
+
+    def __init__(self, most: int) -> None:
+        self.edges = np.linspace(0, max(most, 1), _BINS + 1)
+        self.clocks: list[int] = []
+        self.counts: list[IntArray] = []
+
+    def add(self, layer: Layer) -> None:
+        """Count the nodes of a layer."""
+        if len(layer.key):
+            self.clocks.append(int(layer.clock[0]))
+            self.counts.append(np.histogram(layer.bound, self.edges)[0])
+
+    def below(self, bound: int) -> _Spread:
+        """Return what is left of the counts below a bound."""
+        bins = int(np.searchsorted(self.edges, bound))
+        counts = np.array([count[:bins].sum() for count in self.counts], dtype=np.int64)
+        return _Spread(bound, np.array(self.clocks), counts)
 
 
 class _Layers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from optsched.certificates.configurations import ConfigurationCertificate
 from optsched.errors import CertificateError, ScheduleError
 from optsched.solution import Stopped
 from optsched.solvers.bounds.configurations import configuration_bound
+from optsched.solvers.exact import search
 from optsched.solvers.exact.search import solve_exact
 
 
@@ -69,6 +71,33 @@ def test_stopped_after_any_number_of_nodes_the_interval_holds(instance, nodes):
         result.nodes,
         result.stopped,
     )
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("arrivals", [False, True])
+def test_a_pass_that_loses_what_there_is_no_time_for_leaves_a_valid_interval(monkeypatch, arrivals):
+    monkeypatch.setattr(search, "_WIDTHS", (2, 5))
+    monkeypatch.setattr(search, "_WIDE", 8)
+    monkeypatch.setattr(search, "_MANY", 0)
+    monkeypatch.setattr(search, "_ENOUGH", 1)
+    rng = np.random.default_rng(int(arrivals))
+    shortened = 0
+    for _ in range(250):
+        outputs, prompts = rng.integers(1, 6, 7), rng.integers(0, 4, 7)
+        steps = np.sort(rng.integers(0, 6 * arrivals + 1, 7))
+        instance = Instance(prompts, outputs, 9, steps)
+        certificate = configuration_bound(instance, iterations=0).certificate
+        late = Schedule(instance, steps[-1] + np.cumsum(outputs + 1) - outputs)
+        whole = solve_exact(instance, upper=late, certificate=certificate)
+        assert whole.proven_optimal
+        limit = int(whole.nodes * rng.uniform(0.3, 0.9))
+        found = solve_exact(instance, upper=late, certificate=certificate, node_limit=limit)
+        assert found.schedule.check() == []
+        assert found.lower <= whole.lower <= found.schedule.total_latency
+        if not found.proven_optimal:
+            assert found.stopped is Stopped.ITERATION_LIMIT
+            shortened += found.nodes < limit
+    assert shortened > 5  # passes that lost nodes on purpose and came to their end
 
 
 @pytest.fixture(scope="module")
