@@ -33,6 +33,7 @@ RESUME = flag("--resume", "Resume with what is in the folder.")
         "Steps in which requests arrive (default: 100,1000,10000, or more if requests are rare).",
     ),
     option("--seeds K", 5, "Seeds per load and horizon."),
+    option("--clock C", str, "In seconds on this clock: horizons, regret, and work as the load."),
     option(
         "--time-limit S", 0.0, "Seconds of hindsight search per instance of up to 20,000 requests."
     ),
@@ -49,6 +50,7 @@ RESUME = flag("--resume", "Resume with what is in the folder.")
     runs=(
         "regret family:equal-prompts --horizons 100,1000 --seeds 2",
         "regret trace.csv --memory 16492 --horizons 300,1000 --seeds 2 --html report.html",
+        "regret trace.csv --memory 16492 --clock llama-2-70b-2xa100 --horizons 100,300 --seeds 2",
     ),
 )
 def regret(
@@ -70,6 +72,8 @@ def regret(
     check_writable(html)
     if resume and out is None:
         raise OptschedError("--resume goes on with a folder; name it with --out")
+    if threshold and options["clock"] is not None:
+        raise OptschedError("--threshold searches in steps; leave it or --clock out")
     names = split_names(policies)
     options["seeds"] = range(seed, seed + seeds) if seeds > 0 else seeds
     with output.progress() as update:

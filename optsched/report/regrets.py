@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from optsched.experiments.regrets import OverloadThreshold, Regret
     from optsched.experiments.regrets.result import Band
 
-_FLAT = 0.01  # steps of regret up to which the axis is linear
+_FLAT = 0.01  # regret up to which the axis is linear
 _SPREAD = 1.035  # factor by which policies are set apart, so that none hides another
 
 
@@ -38,7 +38,7 @@ def plot_regret(result: Regret, load: float, ax: Axes | None = None) -> Axes:
     ax.set_yscale("symlog", linthresh=_FLAT)
     ax.set_ylim(bottom=0)
     _regret_axis(ax)
-    ax.set_ylabel("regret (steps per request)")
+    ax.set_ylabel(f"regret ({result.unit} per request)")
     return ax
 
 
@@ -83,7 +83,7 @@ def _intervals(
     ax.set_xticks(horizons, [f"{horizon:,}" for horizon in horizons])
     ax.xaxis.set_minor_locator(NullLocator())
     title = f"load {load:g}; filled: against the bound, open: against the best schedule"
-    return finish(ax, "horizon T (steps in which requests arrive)", title=title)
+    return finish(ax, f"horizon T ({result.unit} in which requests arrive)", title=title)
 
 
 def _pairs(bands: Sequence[Band], names: tuple[str, str]) -> FloatArray:

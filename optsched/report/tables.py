@@ -213,8 +213,8 @@ def regret_table(result: Regret) -> Table:
     return Table(
         ["policy", *numbers[0]],
         [Row(band.policy, list(row.values())) for band, row in zip(bands, numbers, strict=True)],
-        "regret: mean latency minus the least possible, in steps per request, from the best "
-        f"schedule known to the proven bound; mean over {seeds} instance{'s' * (seeds > 1)}; "
+        f"regret: mean latency minus the least possible, in {result.unit} per request, from the "
+        f"best schedule known to the proven bound; mean over {seeds} instance{'s' * (seeds > 1)}; "
         f"confidence {result.confidence:.0%}",
         width=130,
     )

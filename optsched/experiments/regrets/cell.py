@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from optsched.certificates.prices import Certificate
-from optsched.errors import ScheduleError
+from optsched.errors import PolicyError, ScheduleError
 from optsched.optimum.solving import solve
+from optsched.policies import get_policy
 from optsched.simulate import run
+from optsched.simulate.runners import raise_if_interrupted
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.bound import bound as find_bound
@@ -18,6 +20,7 @@ from optsched.solvers.bounds.machines import machines_bound
 from optsched.solvers.search.pacing import start_evenly
 
 if TYPE_CHECKING:
+    from optsched.clock import LinearClock
     from optsched.experiments.regrets.source import Source
     from optsched.instance import Instance
     from optsched.policies import Policy
@@ -45,22 +48,22 @@ class Task:
 
 @dataclass(frozen=True)
 class Cell:
-    """What came of one instance. All latencies are totals over its requests, in steps."""
+    """What came of one instance. All latencies are totals over its requests, in one unit."""
 
-    load: float  # memory-time that arrives over that which passes
-    rate: float  # requests per step
-    horizon: int  # steps in which requests arrive
+    load: float  # memory-time that arrives over that which passes; on a clock work over time
+    rate: float  # requests per unit of time
+    horizon: int  # time in which requests arrive
     seed: int
     requests: int
-    latencies: dict[str, int]  # of each policy
-    best: int  # of the best schedule known, which was checked
+    latencies: dict[str, float]  # of each policy
+    best: float  # of the best schedule known, which was checked
     best_by: str
-    bound: int  # no schedule has less
+    bound: float  # no schedule has less
     proof: str
     seconds: float  # for everything
 
     def regret(self, policy: str) -> tuple[float, float]:
-        """Return both ends of a policy's regret per request (Jaillet Def. 5.1), in steps."""
+        """Return both ends of a policy's regret per request (Jaillet Def. 5.1)."""
         latency = self.latencies[policy]
         return (latency - self.best) / self.requests, (latency - self.bound) / self.requests
 
@@ -78,16 +81,16 @@ def perform(task: Task) -> Cell:
     """Draw an instance, run the policies, and enclose the optimum."""
     began = time.perf_counter()
     instance = task.source.draw(task.rate, task.horizon, task.seed)
+    drawn = (task.load, task.rate, task.horizon, task.seed, len(instance))
+    if task.source.clock is not None:
+        found = _on_clock(task, task.source.clock, instance)
+        return Cell(*drawn, *found, time.perf_counter() - began)
     schedules = {
         policy.name: run(instance, policy, seed=task.seed).schedule for policy in task.policies
     }
     best, proven = enclose(instance, list(schedules.values()), task.time_limit)
     return Cell(
-        task.load,
-        task.rate,
-        task.horizon,
-        task.seed,
-        len(instance),
+        *drawn,
         {name: schedule.total_latency for name, schedule in schedules.items()},
         best.total_latency,
         best.policy,
@@ -95,6 +98,29 @@ def perform(task: Task) -> Cell:
         proven.method,
         time.perf_counter() - began,
     )
+
+
+def _on_clock(
+    task: Task, clock: LinearClock, instance: Instance
+) -> tuple[dict[str, float], float, str, float, str]:
+    """Return latencies, the best run known, which was checked, and a proven bound on a clock."""
+    latencies, known = {}, {}
+    for policy in (*task.policies, get_policy("work")):
+        found = run(instance, policy, clock=clock, seed=task.seed)
+        raise_if_interrupted(found)
+        if found.unfinished:
+            raise PolicyError(
+                f"policy {policy.name!r} leaves {found.unfinished} requests unfinished; leave it "
+                "out"
+            )
+        if broken := found.check():
+            raise ScheduleError(f"the run of {policy.name!r} is infeasible: {broken[0]}")
+        known[policy.name] = found.total_latency
+        if policy in task.policies:
+            latencies[policy.name] = found.total_latency
+    best = min(known, key=known.__getitem__)
+    proven = find_bound(instance, clock=clock)
+    return latencies, known[best], best, proven.value, proven.method
 
 
 def enclose(

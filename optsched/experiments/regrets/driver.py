@@ -27,11 +27,12 @@ from optsched.policies import get_policies
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from optsched.clock import Clock
     from optsched.experiments.cells import Progress
     from optsched.instance import Instance
     from optsched.policies import Policy
 
-_TOLERANCE = 0.05  # of the mean output
+_TOLERANCE = 0.05  # of the mean latency of requests that are alone
 _MANIFEST = "_regret.json"
 
 
@@ -43,6 +44,7 @@ def regret(
     seeds: int | Sequence[int] = 5,
     *,
     memory: int | None = None,
+    clock: str | Clock | None = None,
     time_limit: float = 0.0,
     tolerance: float | None = None,
     jobs: int | None = 1,
@@ -63,15 +65,19 @@ def regret(
         Names or policy objects, or one of them; they know the outputs.
     loads
         Memory-time that arrives per step over the memory: rate times mean :math:`A_i` over
-        :math:`M`.
+        :math:`M`. On a clock the work that arrives per unit of time.
     horizons
-        Numbers of steps in which requests arrive. The runs go on until all are completed. None
-        takes 100, 1,000 and 10,000, or ten times as many until the first brings enough requests.
+        Numbers of steps, or seconds on a clock, in which requests arrive. The runs go on until all
+        are completed. None takes 100, 1,000 and 10,000, or ten times as many until the first brings
+        enough requests.
     seeds
         How many instances per load and horizon, with seeds from 0, or the seeds themselves. Bands
         need two, and more make them narrower.
     memory
         Tokens that the worker holds; None means as many as the family or the trace has.
+    clock
+        A clock that is a weighted sum, or its name: horizons and regret are in its unit, loads are
+        work on the clock over time, and bounds hold for all ways to form batches. None: steps.
     time_limit
         Seconds of `optsched.solve` per instance, which is asked in instances of up to 20,000
         requests. With 0 the result does not depend on the clock.
@@ -107,7 +113,7 @@ def regret(
     >>> result.growth("mc-sf", 1.2).verdict
     'grows'
     """
-    tasks = _tasks(source, policies, loads, horizons, seeds, memory, time_limit)
+    tasks = _tasks(source, policies, loads, horizons, seeds, memory, time_limit, clock)
     return _enclosed(tasks, tolerance, Memory(), Places(jobs), on_progress)
 
 
@@ -154,6 +160,7 @@ def _settings(task: Task) -> dict[str, Any]:
         "parameters": task.source.parameters,
         "trace": None if task.source.trace is None else task.source.trace.fingerprint,
         "memory": task.source.memory_tokens,
+        "clock": None if task.source.clock is None else task.source.clock.coefficients.tolist(),
         "policies": [policy.name for policy in task.policies],
         "time_limit": task.time_limit,
         "version": __version__,
@@ -168,15 +175,18 @@ def _tasks(
     seeds: int | Sequence[int] = 5,
     memory: int | None = None,
     time_limit: float = 0.0,
+    clock: str | Clock | None = None,
 ) -> dict[str, Task]:
     """Check what is asked for, and return its instances by their keys."""
-    chosen, drawn = tuple(get_policies(policies)), read_source(source, memory)
+    chosen, drawn = tuple(get_policies(policies)), read_source(source, memory, clock)
     loads, seeds = sorted(numbers_of("loads", loads)), seeds_of(seeds)
     rates = {load: drawn.rate(load) for load in loads}
     if horizons is None:
         horizons = drawn.horizons(rates[loads[0]])
     horizons = sorted(numbers_of("horizons", horizons))
     check_number("time_limit", time_limit, lambda x: x >= 0, "a number from 0")
+    if time_limit and clock is not None:
+        raise OptschedError("time_limit is for the search in steps; leave it or the clock out")
     for load in loads:
         drawn.check(rates[load], horizons[0])
     # The quick ones first.
@@ -198,7 +208,7 @@ def _enclosed(
     """Carry out what is not in the store."""
     task = next(iter(tasks.values()))
     if tolerance is None:
-        tolerance = _TOLERANCE * task.source.mean_output
+        tolerance = _TOLERANCE * task.source.mean_alone
     check_number("tolerance", tolerance, lambda x: x > 0, "a number above 0")
     load_kernels(task.policies)
     status = finish(_plain, tasks, store, places, title="instances", on_progress=on_progress)
@@ -212,6 +222,8 @@ def _enclosed(
         tuple(sorted(cells, key=lambda cell: (cell.load, cell.horizon, cell.seed))),
         float(tolerance),
         status,
+        clock=None if task.source.clock is None else task.source.clock.name,
+        unit=task.source.unit,
     )
 
 

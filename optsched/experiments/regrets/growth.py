@@ -39,7 +39,7 @@ POWER = 0.9  # with which a growth that is called detectable is found
 
 @dataclass(frozen=True)
 class Growth:
-    """How the ends of the regret interval move per tenfold horizon, in steps."""
+    """How the ends of the regret interval move per tenfold horizon."""
 
     verdict: Verdict
     low: float  # mean growth of the lower end
@@ -53,6 +53,7 @@ class Growth:
     horizons: tuple[int, ...]
     seeds: int
     confidence: float  # of each limit
+    unit: str = "steps"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, ready for JSON; None for what is infinite."""
@@ -61,14 +62,14 @@ class Growth:
     def __str__(self) -> str:
         if self.verdict == "bounded":
             return (
-                f"bounded: growth above {proven(self.high_ceiling, up=True, digits=3)} steps per "
-                f"tenfold horizon is excluded (tolerance {self.tolerance:,.3g}, power "
+                f"bounded: growth above {proven(self.high_ceiling, up=True, digits=3)} {self.unit} "
+                f"per tenfold horizon is excluded (tolerance {self.tolerance:,.3g}, power "
                 f"{self.power:.2f})"
             )
         if self.verdict == "grows":
             power = "" if self.exponent is None else f", like T^{self.exponent:.2f}"
             return (
-                f"grows: by more than {proven(self.low_floor, digits=3)} steps per tenfold "
+                f"grows: by more than {proven(self.low_floor, digits=3)} {self.unit} per tenfold "
                 f"horizon{power} "
                 f"(tolerance {self.tolerance:,.3g})"
             )
@@ -78,7 +79,8 @@ class Growth:
             power = f"growth of {self.detectable:,.3g} would show"
         return (
             f"undecided: the lower end grows by {self.low:,.3g}, the upper end by "
-            f"{self.high:,.3g} steps per tenfold horizon (tolerance {self.tolerance:,.3g}, {power})"
+            f"{self.high:,.3g} {self.unit} per tenfold horizon "
+            f"(tolerance {self.tolerance:,.3g}, {power})"
         )
 
 
@@ -97,6 +99,7 @@ def growth_of(
     tolerance: float,
     *,
     confidence: float = 0.95,
+    unit: str = "steps",
 ) -> Growth:
     """Test whether regret grows, from its ends: a row per seed, a column per horizon."""
     lows, highs = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
@@ -134,6 +137,7 @@ def growth_of(
         tuple(steps.tolist()),
         len(lows),
         confidence,
+        unit,
     )
 
 

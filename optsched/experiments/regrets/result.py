@@ -28,7 +28,7 @@ _DECIMALS = 12  # of regrets that sums in another order must not change
 
 @dataclass(frozen=True)
 class Band:
-    """Regret of one policy at one load and horizon, over seeds, in steps per request."""
+    """Regret of one policy at one load and horizon, over seeds, in the unit per request."""
 
     policy: str
     load: float
@@ -63,13 +63,15 @@ class Regret:
     cells
         One entry per instance: load, horizon and seed.
     tolerance
-        Growth per tenfold horizon, in steps, that does not count.
+        Growth per tenfold horizon that does not count.
     status
         "complete" or "interrupted".
     thresholds
         Loads at which policies become overloaded, where they were asked for.
     confidence
         Of bands and tests.
+    clock, unit
+        The clock, where there is one, and what times are counted in.
 
     Examples
     --------
@@ -91,6 +93,8 @@ class Regret:
     status: str = "complete"
     thresholds: tuple[OverloadThreshold, ...] = ()
     confidence: float = 0.95
+    clock: str | None = None
+    unit: str = "steps"
 
     @cached_property
     def _groups(self) -> dict[tuple[float, int], list[Cell]]:
@@ -188,7 +192,12 @@ class Regret:
         table = np.array([[ends[horizon][seed] for horizon in horizons] for seed in seeds])
         table = table.round(_DECIMALS)
         return growth_of(
-            horizons, table[..., 0], table[..., 1], self.tolerance, confidence=self.confidence
+            horizons,
+            table[..., 0],
+            table[..., 1],
+            self.tolerance,
+            confidence=self.confidence,
+            unit=self.unit,
         )
 
     def growths(self) -> list[tuple[str, float, Growth]]:
@@ -213,7 +222,7 @@ class Regret:
         Returns
         -------
         pandas.DataFrame
-            By load and horizon: mean of the first's mean latency minus the other's, in steps, and
+            By load and horizon: mean of the first's mean latency minus the other's, and
             its confidence limits. What is random in both cancels out.
         """
         import pandas as pd
@@ -268,11 +277,20 @@ class Regret:
         Returns
         -------
         dict
-            Keys "source", "memory", "policies", "status", "tolerance", "confidence", "intervals"
-            (the rows of `to_pandas`), "growth", "thresholds" and "cells" (one per instance); None
-            for what is infinite.
+            Keys "source", "memory", "policies", "status", "tolerance", "confidence", "clock",
+            "unit", "intervals" (the rows of `to_pandas`), "growth", "thresholds" and "cells" (one
+            per instance); None for what is infinite.
         """
-        names = ("source", "memory", "policies", "status", "tolerance", "confidence")
+        names = (
+            "source",
+            "memory",
+            "policies",
+            "status",
+            "tolerance",
+            "confidence",
+            "clock",
+            "unit",
+        )
         return {name: getattr(self, name) for name in names} | {
             "policies": list(self.policies),
             "intervals": [finite(vars(band)) for band in self.bands()],
@@ -320,7 +338,8 @@ class Regret:
 
     def __str__(self) -> str:
         interrupted = "" if self.status == "complete" else " (interrupted)"
-        lines = [f"{self.source}, memory {self.memory:,} tokens{interrupted}"]
+        clock = "" if self.clock is None else f", clock {self.clock}"
+        lines = [f"{self.source}, memory {self.memory:,} tokens{clock}{interrupted}"]
         lines.append(text("regret_table", self))
         lines += [f"{policy}, load {load:g}: {growth}" for policy, load, growth in self.growths()]
         return "\n".join([*lines, *map(str, self.thresholds)])

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from optsched.clock import LinearClock, get_clock
+from optsched.clock_work import work_on_clock
 from optsched.errors import InstanceError, OptschedError
 from optsched.instance import Instance
+from optsched.solvers.bounds.on_clock import least_work
 from optsched.workloads import family
 from optsched.workloads.families import parse_family, poisson
 
@@ -20,9 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from optsched.clock import Clock
+
 Number = TypeVar("Number", int, float)
 
 _SAMPLE = 200_000  # requests from which the mean memory-time of a family is taken
+_TICK = 2.0**-10  # seconds in which arrivals on a clock are counted
 _FEWEST = 10  # requests that a horizon brings in the mean, at least
 
 
@@ -68,6 +74,7 @@ class Source:
     parameters: dict[str, Any] = field(default_factory=dict)  # of the family: lengths, not arrivals
     trace: Instance | None = None  # drawn from with replacement, in place of a family
     memory: int | None = None  # None: as many tokens as the family has
+    clock: LinearClock | None = None  # None: times are in steps
 
     @cached_property
     def _sample(self) -> Instance:
@@ -81,31 +88,50 @@ class Source:
         return self._sample.memory
 
     @property
-    def mean_output(self) -> float:
-        """Mean output in tokens: the mean latency where no request waits."""
-        return float(self._sample.outputs.mean())
+    def unit(self) -> str:
+        """What times are counted in."""
+        return "steps" if self.clock is None else self.clock.unit
+
+    @property
+    def tick(self) -> float:
+        """How long the steps are in which arrivals are counted, in the unit."""
+        return 1.0 if self.unit == "steps" else _TICK
+
+    @cached_property
+    def mean_alone(self) -> float:
+        """The mean latency of requests that are alone: in steps the mean output."""
+        if self.clock is None:
+            return float(self._sample.outputs.mean())
+        return float(least_work(self._sample, self.clock).own.mean())
 
     def rate(self, load: float) -> float:
-        """Return the requests per step that bring this share of the memory-time that passes."""
+        """Return the requests per unit of time that bring this share of the work that can be done.
+
+        In steps that is the memory-time that passes; on a clock it is all time.
+        """
         check_number("load", load, lambda x: x > 0, "positive")
+        if self.clock is not None:
+            return load / float(work_on_clock(self._sample, self.clock).total.mean())
         return load * self._sample.memory / float(self._sample.areas.mean())
 
     def draw(self, rate: float, horizon: int, seed: int) -> Instance:
-        """Draw the requests of steps 0 to horizon - 1; other horizons have other requests."""
+        """Draw the requests that arrive before the horizon; other horizons have other requests."""
         self.check(rate, horizon)
+        seconds_per_step = None if self.clock is None else self.tick
         count = int(rate * horizon + 6 * (rate * horizon) ** 0.5)
         while True:
-            instance = self._requests(count, rate, seed + 2**32 * horizon)
-            if instance.arrivals[-1] >= horizon:
+            instance = self._requests(count, rate * self.tick, seed + 2**32 * horizon)
+            if instance.arrivals[-1] >= horizon / self.tick:
                 break
             count += count // 4
-        within = slice(int(np.searchsorted(instance.arrivals, horizon)))
+        within = slice(int(np.searchsorted(instance.arrivals, horizon / self.tick)))
         return Instance(
             instance.prompts[within],
             instance.outputs[within],
             instance.memory,
             instance.arrivals[within],
             name=self.name,
+            seconds_per_step=seconds_per_step,
         )
 
     def check(self, rate: float, horizon: int) -> None:
@@ -113,8 +139,8 @@ class Source:
         check_number("a horizon", horizon, _is_whole, "a whole number from 1")
         if rate * horizon < _FEWEST:
             raise InstanceError(
-                f"{horizon} steps bring {rate * horizon:.3g} requests on average, but a horizon "
-                f"needs {_FEWEST}; make it longer or raise the load"
+                f"{horizon} {self.unit} bring {rate * horizon:.3g} requests on average, but a "
+                f"horizon needs {_FEWEST}; make it longer or raise the load"
             )
 
     def horizons(self, rate: float) -> list[int]:
@@ -140,8 +166,22 @@ class Source:
         )
 
 
-def read_source(source: str | Path | Instance, memory: int | None = None) -> Source:
+def read_source(
+    source: str | Path | Instance,
+    memory: int | None = None,
+    clock: str | Clock | None = None,
+) -> Source:
     """Read a source: ``family:NAME,key=number,...``, an instance, or the path of a trace."""
+    timed = None if clock is None else get_clock(clock)
+    if timed is not None and not isinstance(timed, LinearClock):
+        raise OptschedError(
+            f"the clock {timed.name} is a function, of which no bound and so no regret is known; "
+            "pass a LinearClock that is never above it"
+        )
+    return replace(_read_source(source, memory), clock=timed)
+
+
+def _read_source(source: str | Path | Instance, memory: int | None) -> Source:
     if isinstance(source, Instance):
         trace = source if memory is None else source.replace(memory=memory)
         return Source(trace.name, trace=trace)

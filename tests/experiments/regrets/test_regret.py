@@ -10,7 +10,9 @@ import pytest
 from brute_force import cost, schedules
 
 import optsched
-from optsched import Instance, OptschedError, family, regret, run, verify
+from optsched import Instance, OptschedError, bound, family, get_clock, regret, run, verify
+from optsched.clock import FunctionClock
+from optsched.clock_work import load_on_clock
 from optsched.experiments.regrets import driver
 from optsched.experiments.regrets.cell import Cell, Task, enclose, perform
 from optsched.experiments.regrets.result import Regret
@@ -259,3 +261,55 @@ def test_where_age_makes_no_difference_regret_is_bounded_at_any_load():
     assert result.growth("fcfs", 1.5).verdict == "grows"
     assert {"identical machines", "lagrangian"} >= {cell.proof for cell in result.cells}
     assert "identical machines" in {cell.proof for cell in result.cells}
+
+
+@pytest.fixture(scope="module")
+def on_clock():
+    return regret(
+        "family:chat-and-summaries",
+        ["mc-sf", "work"],
+        [0.6, 1.5],
+        [60, 120],
+        seeds=2,
+        clock="llama-2-70b-2xa100",
+    )
+
+
+def test_on_a_clock_each_instance_has_runs_a_best_one_and_a_bound(on_clock):
+    clock = get_clock("llama-2-70b-2xa100")
+    source = read_source("family:chat-and-summaries", clock=clock)
+    for cell in on_clock.cells:
+        drawn = source.draw(cell.rate, cell.horizon, cell.seed)
+        assert len(drawn) == cell.requests
+        for policy, latency in cell.latencies.items():
+            assert latency == run(drawn, policy, clock=clock).total_latency
+        assert cell.bound == bound(drawn, clock=clock).value
+        assert 0 < cell.bound <= cell.best == min(cell.latencies.values())
+        assert (drawn.arrivals * drawn.seconds_per_step).max() < cell.horizon
+    assert (on_clock.unit, on_clock.clock) == ("s", clock.name)
+    assert "in s per request" in str(on_clock)
+    assert on_clock.to_dict()["clock"] == clock.name
+
+
+def test_the_load_on_a_clock_is_work_over_time():
+    clock = get_clock("llama-2-7b-a100")
+    source = read_source("family:chat-and-summaries", clock=clock)
+    drawn = source.draw(source.rate(0.9), 20_000, seed=1)
+    assert load_on_clock(drawn, clock).load == pytest.approx(0.9, rel=0.05)
+
+
+def test_on_the_unit_clock_arrivals_are_those_in_steps():
+    plain, timed = (read_source("family:uniform", clock=clock) for clock in (None, "unit"))
+    assert timed.rate(0.8) == pytest.approx(plain.rate(0.8))
+    rate = plain.rate(0.8)
+    arrivals = [source.draw(rate, 500, 0).arrivals.tolist() for source in (plain, timed)]
+    assert arrivals[0] == arrivals[1]
+
+
+def test_what_has_no_regret_on_a_clock_is_refused():
+    for options, message in (
+        ({"clock": FunctionClock(lambda _: 1.0)}, "is a function, of which no bound and so no reg"),
+        ({"clock": "unit", "time_limit": 1.0}, "time_limit is for the search in steps"),
+    ):
+        with pytest.raises(OptschedError, match=message):
+            regret("family:uniform", "area", [0.8], [100], seeds=1, **options)
