@@ -14,7 +14,8 @@ where it goes. Costly is
   a process; `empty` and a loop, or an array that the caller made, take next to nothing;
 - a kernel that is called with two types: an array that is read-only here and not there, or of
   another layout, or a Python number (see `ZERO`);
-- a chain of kernels, each of which is optimised again with all that it calls;
+- a chain of kernels, each of which is optimised again with all that it calls: large ones, and those
+  that several kernels call, are `compiled_apart`;
 - a tuple of many arrays, which is handed on piece by piece: records take half.
 """
 
@@ -22,17 +23,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import pickle
 import signal
 import threading
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler, Flags
 from numba.core.dispatcher import Dispatcher
+from numba.core.environment import lookup_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,11 +51,21 @@ ZERO, ONE, MINUS_ONE = (cast("int", np.int64(value)) for value in (0, 1, -1))
 
 def compiled(function: F) -> F:
     """Compile a kernel with numba; the machine code is cached beside the source file."""
-    kernel = numba.njit(nogil=True, no_cfunc_wrapper=True)(function)
+    return _compiled(function, apart=False)
+
+
+def compiled_apart(function: F) -> F:
+    """Compile a kernel that others do not take in; a call takes some nanoseconds longer."""
+    return _compiled(function, apart=True)
+
+
+def _compiled(function: F, apart: bool) -> F:
+    kernel = numba.njit(nogil=True, no_cfunc_wrapper=True, pipeline_class=_Entered)(function)
+    kernel._compiler._customize_flags = _Flags  # noqa: SLF001
     kernel.compile = _uninterrupted(kernel.compile)
     # numba raises RuntimeError where there is no folder that it may write to.
     with contextlib.suppress(RuntimeError):
-        kernel._cache = _Cache(function)  # noqa: SLF001
+        kernel._cache = _Cache(function, apart=apart)  # noqa: SLF001
     _Inside(kernel).replace_calls()
     return cast("F", kernel)
 
@@ -65,6 +80,7 @@ class _Inside:
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
         self._call_template, self._overload = kernel.get_call_template, kernel.get_overload
+        kernel.inside = self
 
     def replace_calls(self) -> None:
         """Let calls in kernels come here."""
@@ -72,9 +88,16 @@ class _Inside:
         self._kernel.get_overload = self._compiled
 
     @cached_property
-    def _dispatcher(self) -> Any:
+    def dispatcher(self) -> Any:
+        """The kernel that others call."""
         function, cache = self._kernel.py_func, self._kernel._cache  # noqa: SLF001
-        dispatcher = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+        apart = isinstance(cache, _Cache) and cache.apart
+        dispatcher = numba.njit(
+            no_cpython_wrapper=True,
+            no_cfunc_wrapper=True,
+            pipeline_class=_Entered if apart else _Inner,
+        )(function)
+        dispatcher._compiler._customize_flags = _Flags  # noqa: SLF001
         if isinstance(cache, _Cache):
             dispatcher._cache = _Cache(function, cache)  # noqa: SLF001
         return dispatcher
@@ -82,11 +105,79 @@ class _Inside:
     def _typed(self, args: Any, kws: Any) -> Any:
         _, types = self._kernel.fold_argument_types(args, kws)
         there = tuple(types) in self._kernel.overloads
-        return (self._call_template if there else self._dispatcher.get_call_template)(args, kws)
+        return (self._call_template if there else self.dispatcher.get_call_template)(args, kws)
 
     def _compiled(self, types: Any) -> Any:
         there = tuple(types) in self._kernel.overloads
-        return (self._overload if there else self._dispatcher.get_overload)(types)
+        return (self._overload if there else self.dispatcher.get_overload)(types)
+
+
+class _Flags(Flags):  # type: ignore[misc]
+    """Options of a kernel; numba compares all of them at each call that it looks up."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _Flags):
+            return bool(self._values == other._values)
+        return bool(super().__eq__(other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self._values)))
+
+
+class _Library(JITCodeLibrary):  # type: ignore[misc]
+    """A kernel with all that it takes in; functions are not optimised one by one before that."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout  # noqa: SLF001
+
+    def _finalize_specific(self) -> None:
+        super()._finalize_specific()
+        # Kernels that are linked in are nowhere else in the process.
+        for variable in self._final_module.global_variables:
+            if variable.name.startswith("_ZN08NumbaEnv"):
+                environment = lookup_environment(variable.name)
+                if environment is not None:
+                    self._codegen.set_env(variable.name, environment)
+
+
+class _Linked(_Library):
+    """A kernel to be linked into others; no machine code is made of it alone."""
+
+    @property
+    def codegen(self) -> Any:
+        """What sets the environment of a kernel in machine code."""
+        return self
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Leave that to the kernels that this one is linked into."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+    def serialize_using_object_code(self) -> Any:
+        """Return what is kept on disk."""
+        return self.serialize_using_bitcode()
+
+
+class _Entered(Compiler):  # type: ignore[misc]
+    """numba's passes, with a library of ours."""
+
+    _library: type[_Library] = _Library
+
+    def define_pipelines(self) -> Any:
+        """Return the passes."""
+        state = self.state
+        state.library = self._library(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().define_pipelines()
+
+
+class _Inner(_Entered):
+    _library = _Linked
 
 
 def _uninterrupted(compilation: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,9 +203,13 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
     _cache_file: Any
 
-    def __init__(self, function: Callable[..., Any], entered: _Cache | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], entered: _Cache | None = None, *, apart: bool = False
+    ) -> None:
         super().__init__(function)
+        self._function = function
         self._entered = entered  # with an entrance from Python
+        self.apart = apart if entered is None else entered.apart
         stamp = self._cache_file._source_stamp  # noqa: SLF001
         if stamps := _imported(function):
             # numba looks at the file of the kernel alone, but machine code holds what it calls too.
@@ -126,15 +221,61 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return what is kept; code with an entrance serves kernels as well."""
-        found = super().load_overload(sig, target_context)
-        if found is None and self._entered is not None:
-            found = self._entered.load_overload(sig, target_context)
+        found = None
+        with contextlib.suppress(_NotThereError):
+            found = super().load_overload(sig, target_context)
+        if found is None:
+            if self._entered is not None:
+                found = self._entered.load_overload(sig, target_context)
+            return found
+        found.library._reload_init.update(found.reload_init)  # noqa: SLF001
+        self._set_apart(found)
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep machine code, if that can be done."""
         with contextlib.suppress(OSError):
             super().save_overload(sig, data)
+        self._set_apart(data)
+
+    def _set_apart(self, result: Any) -> None:
+        """Let kernels that call this one find its machine code, not its text."""
+        if not self.apart:
+            return
+        library, description = result.library, result.fndesc
+        empty = library.codegen.create_library(library.name)
+        library._shared_module = empty._final_module  # noqa: SLF001
+        library._reload_init.add(  # noqa: SLF001
+            _Callee(
+                self._function.__module__,
+                self._function.__name__,
+                self._entered is not None,
+                result.signature.args,
+                description.llvm_func_name,
+            )
+        )
+
+
+class _NotThereError(Exception):
+    """Machine code refers to other machine code that has been replaced since."""
+
+
+class _Callee(NamedTuple):
+    """A kernel with machine code apart, to be loaded before that of a kernel that calls it."""
+
+    module: str
+    name: str
+    inside: bool
+    types: tuple[Any, ...]
+    symbol: str
+
+    def __call__(self) -> None:
+        """Load it."""
+        kernel = getattr(importlib.import_module(self.module), self.name)
+        dispatcher = kernel.inside.dispatcher if self.inside else kernel
+        dispatcher.compile(self.types)
+        if dispatcher.overloads[self.types].fndesc.llvm_func_name != self.symbol:
+            raise _NotThereError(self.name)
 
 
 #: What reading raises where a file is damaged, or names types that have moved since it was written.

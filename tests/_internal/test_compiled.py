@@ -190,3 +190,89 @@ def test_machine_code_for_a_type_that_has_moved_to_another_module_is_compiled_an
         code = "from called import Pair, inner; print(inner(Pair(1, 2)))"
         assert runs(tmp_path, code) == ["3"]
         (tmp_path / f"{module}.py").unlink()
+
+
+APART = """
+from optsched._internal.compiled import compiled, compiled_apart
+
+
+@compiled_apart
+def apart(x, y):
+    return x // y + {}
+
+
+@compiled
+def between(x, y):
+    return apart(x, y)
+"""
+CALLERS = """
+from apart import apart, between
+from optsched._internal.compiled import compiled
+
+
+@compiled
+def one(x, y):
+    return 10 * between(x, y)
+
+
+@compiled
+def other(x, y):
+    return 100 * between(x, y)
+
+
+@compiled
+def square(x):
+    return x * x
+"""
+
+
+@pytest.fixture
+def apart(tmp_path):
+    (tmp_path / "apart.py").write_text(APART.format(1))
+    (tmp_path / "callers.py").write_text(CALLERS)
+    return tmp_path
+
+
+def test_kernels_find_the_machine_code_of_one_that_is_apart(apart):
+    answers = {"one(9, 3)": "40", "other(9, 3)": "400", "between(9, 3)": "4", "apart(9, 3)": "4"}
+    calls = tuple(answers)
+    for asked in (calls[:1], calls[:2], calls, calls[::-1]):  # what came before is on disk
+        code = f"from callers import *; print({', '.join(asked)})"
+        assert runs(apart, code) == [answers[call] for call in asked]
+
+
+def test_a_kernel_apart_is_taken_in_by_none(apart):
+    code = "from callers import *; one(9, 3)\n"
+    code += "(library,) = [found.library for found in one.overloads.values()]\n"
+    code += "print(*(f.is_declaration for f in library._final_module.functions "
+    code += "if 'apart' in f.name and 'between' not in f.name))"
+    assert runs(apart, code) == ["1"]
+
+
+def test_an_error_in_a_kernel_apart_is_raised(apart):
+    code = "from callers import *\nfor _ in '12':\n    try:\n        one(9, 0)\n"
+    code += "    except ZeroDivisionError as error:\n        print(error)"
+    for _ in range(2):
+        assert runs(apart, code) == ["integer", "division", "by", "zero"] * 2
+
+
+def test_a_change_of_a_kernel_apart_is_seen(apart):
+    code = "from callers import *; print(one(9, 3))"
+    assert runs(apart, code) == ["40"]
+    (apart / "apart.py").write_text(APART.format(22))
+    assert runs(apart, code) == ["250"]
+
+
+def test_machine_code_whose_callee_was_compiled_once_more_is_compiled_too(apart):
+    """Two processes that compile at once; the linker ends a process that misses a callee."""
+    code = "from callers import *; print(one(9, 3))"
+    assert runs(apart, code) == ["40"]
+    for file in (apart / "__pycache__").glob("inside-apart.*"):
+        file.unlink()
+    # Names in machine code count what a process has compiled.
+    assert runs(apart, "from callers import *; print(square(3), other(9, 3))") == ["9", "400"]
+    files = set((apart / "__pycache__").glob("callers.one*.nbc"))
+    before = {file: file.stat().st_mtime_ns for file in files}
+    assert runs(apart, code) == ["40"]
+    assert all(file.stat().st_mtime_ns > before[file] for file in files)
+    assert runs(apart, code + "; print(other(9, 3))") == ["40", "400"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import compiled, compiled_apart
 from optsched.cluster.routing import NEVER
 from optsched.simulate.cluster.state import NONE, admit, advance, reveal
 from optsched.solvers.balance.greedy_kernels import ascending, largest, total
@@ -39,7 +39,7 @@ def run_in_turn(
     return len(columns.waiting)
 
 
-@compiled
+@compiled_apart
 def _in_turn(state: State, settings: Settings) -> IntArray:
     """Choose a worker for each waiting request, or NONE."""
     requests, workers = state.requests, state.workers
@@ -112,7 +112,7 @@ class Space(NamedTuple):
     loads: IntArray
 
 
-@compiled
+@compiled_apart
 def open_space(state: State, settings: Settings) -> Space:
     """Return the space before admission."""
     now, workers = state.now[0], state.workers
@@ -180,7 +180,7 @@ def run_longest_first(
     return len(columns.waiting)
 
 
-@compiled
+@compiled_apart
 def _longest_first(state: State, settings: Settings) -> IntArray:
     space = open_space(state, settings)
     sizes = waiting_sizes(state)
@@ -191,7 +191,7 @@ def _longest_first(state: State, settings: Settings) -> IntArray:
     return chosen
 
 
-@compiled
+@compiled_apart
 def keep_to_memory(state: State, settings: Settings, chosen: IntArray) -> None:
     """Undo what does not fit, then fill the slots left with the oldest that fit."""
     space = open_space(state, settings)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
+from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled, compiled_apart
 from optsched.cluster.routing import NEVER
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Columns(NamedTuple):
     seconds: FloatArray  # (K,)
 
 
-@compiled
+@compiled_apart
 def reveal(state: State, revealing: bool) -> int:
     """Reveal arrived requests up to the number in view; return how many wait, -1 if all is done."""
     now, requests, in_view = state.now[0], state.requests, len(state.waiting)
@@ -94,7 +94,7 @@ def reveal(state: State, revealing: bool) -> int:
     return int(now.waiting + now.queued)
 
 
-@compiled
+@compiled_apart
 def seen_loads(state: State, believed: IntArray | None, lookahead: int) -> IntArray:
     """Return the loads of the window as the router sees them before admission, (G, H + 1)."""
     workers, span = state.loads.shape
@@ -175,7 +175,7 @@ def _believe(state: State, believed: IntArray, index: int) -> None:
         request.next_telling, changes.telling = changes.telling, index
 
 
-@compiled
+@compiled_apart
 def admit(state: State, believed: IntArray | None, settings: Settings, chosen: IntArray) -> None:
     """Put the chosen requests on their workers, or into their queues; the others stay waiting."""
     now, requests, workers = state.now[0], state.requests, state.workers
@@ -215,7 +215,7 @@ def admit(state: State, believed: IntArray | None, settings: Settings, chosen: I
             _admit(state, believed, index, place)
 
 
-@compiled
+@compiled_apart
 def advance(
     state: State, believed: IntArray | None, settings: Settings, columns: Columns, row: int
 ) -> None:

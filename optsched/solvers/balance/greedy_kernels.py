@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from optsched._internal.compiled import MINUS_ONE, ONE, compiled
+from optsched._internal.compiled import MINUS_ONE, ONE, compiled, compiled_apart
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, IntArray
@@ -64,7 +64,7 @@ def largest(values: IntArray) -> int:
     return result
 
 
-@compiled
+@compiled_apart
 def open_step(
     alive: IntArray,
     free: IntArray,
@@ -194,7 +194,7 @@ class Pool(NamedTuple):
     place: IntArray  # (U,), its place in `size`
 
 
-@compiled
+@compiled_apart
 def ascending(sizes: IntArray) -> IntArray:
     """Sort places by size, equal sizes in their order: by bytes, as comparisons take longer."""
     count = len(sizes)
@@ -279,7 +279,7 @@ def best_waiting(
     return best, least
 
 
-@compiled
+@compiled_apart
 def fill(step: Step, pool: Pool, room: IntArray, valued: bool) -> None:
     """Fill every slot: the worker with most headroom per slot takes what costs it least."""
     rows, steps = step.load.shape
@@ -303,7 +303,7 @@ def fill(step: Step, pool: Pool, room: IntArray, valued: bool) -> None:
         held[row] += steps * step.weight[row] * pool.size[place]
 
 
-@compiled
+@compiled_apart
 def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     """Place the smallest requests, the largest of them first, where they cost least."""
     rows, steps = step.load.shape
@@ -329,7 +329,7 @@ def spread(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     return count
 
 
-@compiled
+@compiled_apart
 def _pack(step: Step, pool: Pool, room: IntArray, count: int) -> int:
     """Place as many of the smallest requests as find room, each where most memory is left."""
     for slot in range(count):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
+from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled, compiled_apart
 from optsched.solvers.balance.greedy_kernels import (
     NO,
     NONE,
@@ -66,7 +66,7 @@ def assign_by_greedy(
     return assign(alive, free, sizes, growth, slowness, bonus, memory, np.int64(0))
 
 
-@compiled
+@compiled_apart
 def assign(
     alive: IntArray,
     free: IntArray,
@@ -120,7 +120,7 @@ def assign(
     return chosen
 
 
-@compiled
+@compiled_apart
 def _search(
     step: Step, pool: Pool, room: IntArray, count: int, rounds: int | np.int64, valued: bool
 ) -> None:
@@ -143,7 +143,7 @@ def _search(
             return
 
 
-@compiled
+@compiled_apart
 def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -> bool:
     """Assign a slot to the best waiting request, if that is better."""
     row, place = pool.row[slot], pool.place[slot]
@@ -163,7 +163,7 @@ def _replace(step: Step, pool: Pool, slot: int, spare: IntArray, valued: bool) -
     return True
 
 
-@compiled
+@compiled_apart
 def _exchange(
     step: Step, pool: Pool, slot: int, count: int, spare: IntArray, waiting: bool
 ) -> bool:
@@ -221,7 +221,7 @@ def _exchange(
     return True
 
 
-@compiled
+@compiled_apart
 def _move(step: Step, pool: Pool, room: IntArray, slot: int) -> bool:
     """Move a request to the free slot where it costs least, if that is better."""
     row, place = pool.row[slot], pool.place[slot]
