@@ -202,6 +202,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     """Machine code of a kernel on disk; a disk that is full or damaged only costs time."""
 
     _cache_file: Any
+    apart: bool
 
     def __init__(
         self, function: Callable[..., Any], entered: _Cache | None = None, *, apart: bool = False
