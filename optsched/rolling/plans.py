@@ -57,6 +57,8 @@ def by_beam(window: Window) -> Plan:
     best = min(plans, key=window.cost)
     if len(window) < 2 or (not best.any() and not window.prices.any()):
         return best, False  # nothing to exchange, or all start now and waiting saves nothing
+    if window.load.max(initial=0) > window.memory:
+        return best, True  # forecasts were too short: until a preemption a beam has no room
     instance = Instance(window.prompts, window.outputs, window.memory)
     share = max(int(_SHARE * window.memory), int(instance.peaks.max()))
     own = prices_of_rest(instance.areas, window.running.area, share)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from optsched._internal.start_prices import PriceSums
+from optsched.errors import OptschedError
 from optsched.schedule import Schedule
 from optsched.solvers.bounds.bound import bound
 from optsched.solvers.bounds.coarse import coarse_prices, smoothed
@@ -348,6 +349,12 @@ class Beam:
         begins: IntArray,
         width: int,
     ) -> None:
+        if (most := int(background.usage.max(initial=0))) > instance.memory:
+            raise OptschedError(
+                f"the background of a beam holds {most} tokens at step "
+                f"{int(background.usage.argmax())}, but the memory is {instance.memory}; start its "
+                "requests later, or take fewer as small"
+            )
         outputs, arrivals = instance.outputs[large], instance.arrivals[large]
         count = len(outputs)
         # Slices of the mean length go on until nothing is priced and all have arrived.
@@ -379,6 +386,7 @@ class Beam:
             usage=np.zeros((2, width, blocks * BLOCK), dtype=np.int32),
             peaks=np.zeros((2, width, blocks), dtype=np.int32),
             started=np.zeros((2, width, count), dtype=np.uint8),
+            earliest=np.zeros((2, width, count), dtype=np.int32),
             costs=np.zeros((2, width)),
             values=np.zeros((2, width)),
             hashes=np.zeros((2, width), dtype=np.uint64),

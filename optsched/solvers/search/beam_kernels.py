@@ -33,6 +33,7 @@ class Nodes(NamedTuple):
     usage: Usage  # tokens held from the step of the slice on, shape (2, width, steps)
     peaks: Usage  # largest of each block of steps
     started: Flags  # shape (2, width, n)
+    earliest: Usage  # step before which a request is known not to fit, shape (2, width, n)
     costs: FloatArray  # latencies of what has started, and prices of what it will hold yet
     values: FloatArray  # costs, and the least costs of all others that are active
     hashes: Hashes  # of the sets started
@@ -82,7 +83,10 @@ def add_chosen(
 def _fit(
     usage: Usage, peaks: Usage, memory: int, prompt: int, output: int, start: int, latest: int
 ) -> int:
-    """Return the first feasible start from `start` to `latest`, or -1 (`optsched.admission`)."""
+    """Return the first feasible start from `start` to `latest` (`optsched.admission`).
+
+    If there is none, return -1 - k, where k is a step after `latest` before which it cannot start.
+    """
     shift = prompt - memory
     seen = start
     while start <= latest:
@@ -95,13 +99,13 @@ def _fit(
                 for at in range(step, stop + 1):
                     jump = max(jump, min(usage[at] + shift + at, at))
                 if jump > latest:
-                    return -1
+                    return -1 - jump
             step = stop + 1
         if jump == start:
             return start
         seen = last
         start = jump
-    return -1
+    return -1 - start
 
 
 @compiled
@@ -184,12 +188,17 @@ def _expand(
     usage: Usage,
     peaks: Usage,
     started: Flags,
+    earliest: Usage,
     cost: float,
     key: np.uint64,
     children: Children,
     born: int,
 ) -> tuple[int, float]:
-    """Add the children of a node, depth first; return the number of all, and the work."""
+    """Add the children of a node, depth first; return the number of all, and the work.
+
+    A node holds what its parent does and more, so that a request which has not fitted before some
+    step is not looked at again before it.
+    """
     prompts, outputs, arrivals, memory = (
         large.prompts,
         large.outputs,
@@ -207,14 +216,18 @@ def _expand(
         if started[request]:
             continue
         value += least_from(large, request, row + 1, row // rows)
-        if found == _CANDIDATES or active.gains[place] <= 0:
+        if found == _CANDIDATES or active.gains[place] <= 0 or earliest[request] >= end:
             continue
         output = outputs[request]
-        first = max(ZERO, arrivals[request] - begin)
+        first = max(ZERO, max(arrivals[request], earliest[request]) - begin)
         spent += _LOOK_WORK + output / BLOCK
-        if _fit(usage, peaks, memory, prompts[request], output, first, length - 1) >= 0:
+        start = _fit(usage, peaks, memory, prompts[request], output, first, length - 1)
+        if start >= 0:
             candidates[found] = request
             found += 1
+            earliest[request] = begin + start
+        else:
+            earliest[request] = begin - 1 - start
     limit = born + CHILDREN
     _emit(children, born, parent, ZERO, value, cost, key)
     born += 1
@@ -343,8 +356,10 @@ def _descend(
     for step in range(kept, len(usage)):
         usage[step] = background[begin + step] if begin + step < len(background) else 0
     flags, before = nodes.started[side, node], nodes.started[1 - side, parent]
+    earliest, known = nodes.earliest[side, node], nodes.earliest[1 - side, parent]
     for request in range(len(flags)):
         flags[request] = before[request]
+        earliest[request] = known[request]
     tail = nodes.tails[1 - side, parent]
     for place in range(children.counts[child]):
         request, start = children.requests[child, place], children.starts[child, place]
@@ -408,6 +423,7 @@ def sweep(
                 usage,
                 nodes.peaks[side, node],
                 nodes.started[side, node],
+                nodes.earliest[side, node],
                 cost,
                 nodes.hashes[side, node],
                 children,

@@ -11,10 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import Schedule, bound, family, run
+from optsched import OptschedError, Schedule, bound, family, run
 from optsched.solvers.bounds.coarse import coarse_prices, smoothed
 from optsched.solvers.bounds.lagrangian import certify
-from optsched.solvers.search.beam import Beam, Watch, background_of, slices, start_by_beam
+from optsched.solvers.search.beam import (
+    Background,
+    Beam,
+    Watch,
+    background_of,
+    slices,
+    start_by_beam,
+)
 from optsched.solvers.search.search import search
 
 
@@ -114,6 +121,38 @@ def test_nodes_are_judged_by_regrets_and_idle_memory(instance, data):
         assert np.ptp(differences) == pytest.approx(0, abs=1e-3)
 
 
+@given(instances(max_requests=7, max_memory=16, max_arrival=8, max_output=6), st.data())
+@settings(max_examples=60)
+def test_no_request_fits_before_its_earliest_start(instance, data):
+    beam, _, _, large, _, _ = _beams(data, instance)
+    beam.prepare(Watch())
+    rows = len(beam.large.later) - 1
+    for row in range(1, len(beam.large.begins) - 1):
+        if beam.counts[5]:
+            break
+        if (row - 1) % rows == 0:
+            beam.load_chunk()
+        beam.step(row, Watch(), np.inf)
+        begin, side = int(beam.large.begins[row]), row % 2
+        for node in range(int(beam.counts[3])):
+            usage, starts = beam.nodes.usage[side, node], beam.starts(node)
+            for place, request in enumerate(large.tolist()):
+                first = max(begin, int(instance.arrivals[request]))
+                earliest = int(beam.nodes.earliest[side, node, place])
+                for start in range(first, earliest if starts[place] < 0 else first):
+                    peak = max(
+                        int(instance.prompts[request])
+                        + step
+                        + (
+                            int(usage[start + step - begin])
+                            if start + step - begin < len(usage)
+                            else 0
+                        )
+                        for step in range(1, int(instance.outputs[request]) + 1)
+                    )
+                    assert peak > instance.memory
+
+
 @given(instances(max_requests=7, max_memory=16, max_arrival=12, max_output=6), st.data())
 @settings(max_examples=60)
 def test_a_beam_starts_everything_once(instance, data):
@@ -123,6 +162,21 @@ def test_a_beam_starts_everything_once(instance, data):
     starts[large] = found
     assert Schedule(instance, starts).check() == []
     assert work > 0
+
+
+def test_a_background_without_room_is_refused():
+    instance = family("uniform", n=6, seed=0)
+    held = np.array([0, 5, instance.memory + 1], dtype=np.int32)
+    with pytest.raises(OptschedError, match="holds 101 tokens at step 2, but the memory is 100"):
+        Beam(
+            instance,
+            np.ones(6),
+            np.ones(4),
+            np.ones(6, dtype=bool),
+            Background(instance.arrivals, held),
+            np.array([0, 2, 4]),
+            3,
+        )
 
 
 def test_slices_cover_the_starts_in_parts():
