@@ -34,15 +34,11 @@ def main(requests: int, time_limit: float, seed: int) -> None:
     print("| router, policy | mean latency | loss | placement | order |\n|---|---|---|---|---|")
     widest = 0.0
     for each in sorted(found, key=lambda each: each.cost):
-        parts = " | ".join(f"{part} %".replace("% %", "%") for part in _parts(each))
+        parts = " | ".join(map(str, (each.loss, each.placement, each.order)))
         name = f"`{each.run.router}`, `{each.run.policy}`"
         print(f"| {name} | {each.run.mean_latency:,.1f} | {parts} |")
         widest = max(widest, each.loss.high - each.loss.low)
     print(f"\nloss known within {100 * widest:.2f} points")
-
-
-def _parts(each):
-    return each.loss, each.placement, each.order
 
 
 if __name__ == "__main__":
