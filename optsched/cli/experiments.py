@@ -134,9 +134,25 @@ def sweep(config: str, output: Output, out: str, executor: Any, **options: Any) 
     return DONE
 
 
+def _list_targets(output: Output) -> None:
+    """Print all targets with the verdicts on them that this version came with."""
+    from optsched.papers import TARGETS
+    from optsched.papers.stored import count_labels, last_verdicts
+
+    last = last_verdicts()
+    entries = [
+        {"target": name, "title": target.title} | last[name] for name, target in TARGETS.items()
+    ]
+    for entry in entries:
+        note = " (quick)" if entry["quick"] else ""
+        output.say(f"{entry['target']:24} {entry['verdict'] + note:26} {entry['title']}")
+    output.say(f"\n{len(entries)} targets: {count_labels(entries)}")
+    output.result(entries)
+
+
 @command(
     click.Argument(["names"], nargs=-1, metavar="NAME..."),
-    flag("--list listing", "List all targets."),
+    flag("--list listing", "List all targets, with the last verdicts."),
     path("--out", "Folder of the results."),
     flag("--quick", "Seconds instead of minutes: fewer, smaller runs."),
     JOBS,
@@ -154,9 +170,7 @@ def reproduce(
     from optsched.papers.driver import describe
 
     if listing:
-        for name, target in TARGETS.items():
-            output.say(f"{name:28} {target.title}")
-        output.result([{"target": name, "title": each.title} for name, each in TARGETS.items()])
+        _list_targets(output)
         return DONE
     if not names:
         raise OptschedError("no target is named; name some, or all, or see --list")

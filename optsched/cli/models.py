@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 import optsched
 from optsched.cli.common import DONE, Output, check_writable, take
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.models.fluid.nested import NestedWaitPlan
     from optsched.models.fluid.wait import WaitPlan
+    from optsched.models.program import Program
     from optsched.workloads.request_types import RequestTypes
 
 
@@ -60,14 +62,21 @@ def select(
     TRACE,
     option(
         "--model M",
-        ["hindsight", "relaxation", "batch"],
-        "Which model: hindsight (OPT-IP), relaxation (Relax-LP), or batch (selection of one).",
+        ["hindsight", "relaxation", "batch", "balance"],
+        "Which model: hindsight (OPT-IP), relaxation (Relax-LP), batch (selection of one), or "
+        "balance (the first step of a cluster, (IO)).",
     ),
     option("--objective O", "total-latency", f"What hindsight minimises: {OBJECTIVES}"),
     option("--horizon T", int, "Last step (default: one that is proven)."),
     option("--size K", int, "Number of requests in the batch."),
+    option("--workers G", int, "balance: number of workers, all empty."),
+    option("--slots B", int, "balance: requests that each of them may run."),
+    option("--lookahead H", 20, "balance: steps that are foreseen."),
     path("--out", "Write a file that ends in .mps or .lp.", required=True),
-    runs=("export family:uniform,n=8 --out program.lp",),
+    runs=(
+        "export family:uniform,n=8 --out program.lp",
+        "export family:uniform,n=8 --model balance --workers 2 --slots 3 --out step.lp",
+    ),
 )
 def export(
     instance: Instance,
@@ -75,20 +84,20 @@ def export(
     model: str,
     objective: Any,
     horizon: int | None,
-    size: int | None,
     out: str,
     seed: int,
+    **sizes: Any,
 ) -> int:
     """Write a model to a file for another solver."""
-    from optsched.models import BatchSelection, HindsightProgram, LatencyRelaxation
+    from optsched.models import HindsightProgram, LatencyRelaxation
     from optsched.optimum.solving import proven_horizon
 
     check_writable(out)
-    program: BatchSelection | HindsightProgram | LatencyRelaxation
+    program: Program
     if model == "batch":
-        if size is None:
-            raise OptschedError("a batch is selected for a given size; add --size K")
-        program = BatchSelection(instance.prompts, instance.outputs, instance.memory, size=size)
+        program = _batch(instance, sizes["size"])
+    elif model == "balance":
+        program = _first_step(instance, sizes["workers"], sizes["slots"], sizes["lookahead"])
     else:
         end = proven_horizon(instance, objective) if horizon is None else horizon
         if model == "relaxation":
@@ -103,6 +112,35 @@ def export(
     nonzeros = int(linear.matrix.nnz)
     output.result({"out": out, "rows": rows, "columns": columns, "nonzeros": nonzeros})
     return DONE
+
+
+def _batch(instance: Instance, size: int | None) -> Program:
+    """Return the selection of a batch of a given size."""
+    from optsched.models import BatchSelection
+
+    if size is None:
+        raise OptschedError("a batch is selected for a given size; add --size K")
+    return BatchSelection(instance.prompts, instance.outputs, instance.memory, size=size)
+
+
+def _first_step(
+    instance: Instance, workers: int | None, slots: int | None, lookahead: int
+) -> Program:
+    """Return the step program of empty workers and the requests that arrive first."""
+    from optsched.models import BalanceProgram, BalanceState
+
+    if workers is None or slots is None:
+        raise OptschedError("a step is that of a cluster; add --workers G and --slots B")
+    for name, value, least in (
+        ("workers", workers, 1),
+        ("slots", slots, 1),
+        ("lookahead", lookahead, 0),
+    ):
+        if value < least:
+            raise OptschedError(f"--{name} is {value}, but must be a whole number from {least}")
+    waiting = instance.prompts[instance.arrivals == instance.arrivals.min()]
+    empty = np.zeros((workers, lookahead + 1), dtype=np.int64)
+    return BalanceProgram(BalanceState(empty, np.full(workers, slots), waiting))
 
 
 @command(

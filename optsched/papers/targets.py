@@ -11,6 +11,7 @@ from optsched.papers.bf_io import theorems as bf_io_theorems
 from optsched.papers.fluid import memory, serving, theory
 from optsched.papers.jaillet import section_7
 from optsched.papers.jaillet import theorems as jaillet_theorems
+from optsched.papers.robust import appendix as robust_appendix
 from optsched.papers.robust import figures as robust_figures
 from optsched.papers.robust import theorems as robust_theorems
 from optsched.papers.sorted_f import figures as sorted_f_figures
@@ -25,6 +26,7 @@ _COMPUTATIONS = {
     **theory.TARGETS,
     **robust_figures.TARGETS,
     **robust_theorems.TARGETS,
+    **robust_appendix.TARGETS,
     **sorted_f_figures.TARGETS,
     **sorted_f_theorems.TARGETS,
     **bf_io_figures.TARGETS,

@@ -146,6 +146,19 @@ def _jaillet(rng: Generator, n: int | None, memory: int) -> Requests:
     return np.full(shorts + 1, shorts), np.array([memory - shorts] + [1] * shorts), arrivals
 
 
+@workload("jaillet-theorem-6-4", 64, None, "after Jaillet Theorem 6.4")
+def _jaillet_random(rng: Generator, n: int | None, memory: int, delay: int = 2) -> Requests:
+    """the same requests, but the short ones come at a random step: an algorithm that starts the
+    long one within delay * memory steps has no constant ratio in expectation"""
+    prompts, outputs = _jaillet(rng, n, memory)[:2]
+    if not (int(delay) == delay and delay >= 1):
+        raise InstanceError(f"delay is {delay}, but must be a whole number from 1")
+    shorts = len(prompts) - 1
+    # From epsilon M to (delay + 1 - 2 epsilon) M, in steps of epsilon M: each is as likely.
+    place = rng.integers(1, (int(delay) + 1) * (memory // shorts) - 1)
+    return prompts, outputs, np.array([0] + [place * shorts] * shorts)
+
+
 @workload("robust-two-point", 400, None, "Robust Theorem 5.1")
 def _robust_two_point(
     rng: Generator,

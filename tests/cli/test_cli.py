@@ -17,6 +17,7 @@ from fresh import imports
 import optsched.cli
 from optsched import Instance, Schedule
 from optsched.cli.common import Output
+from optsched.models import BalanceState
 
 TRACE = "prompt_tokens,output_tokens\n63,1\n" + 21 * "1,2\n"
 
@@ -196,6 +197,26 @@ def test_export_writes_what_can_be_read_again(optsched_command, trace, tmp_path,
     again = optsched.read_model(path)
     assert again.matrix.shape == (content["rows"], content["columns"])
     assert again.matrix.nnz == content["nonzeros"]
+
+
+def test_the_first_step_of_a_cluster_is_exported_as_the_library_makes_it(
+    optsched_command, tmp_path
+):
+    path = tmp_path / "step.mps"
+    code, _, _ = optsched_command(
+        *("export", "family:uniform,n=9", "--model", "balance", "--workers", 3, "--slots", 2),
+        *("--lookahead", 1, "--out", path),
+    )
+    assert code == 0
+    state = BalanceState([[0, 0]] * 3, [2] * 3, optsched.family("uniform", n=9).prompts)
+    assert optsched.solve(optsched.read_model(path)).objective == pytest.approx(
+        optsched.solve(optsched.BalanceProgram(state)).objective
+    )
+    code, _, err = optsched_command(
+        *("export", "family:uniform,n=9", "--model", "balance", "--out", path)
+    )
+    assert (code, err.count("\n")) == (2, 1)
+    assert "add --workers G and --slots B" in err
 
 
 def test_seed_seeds_a_family(optsched_command):

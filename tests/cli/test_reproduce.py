@@ -6,15 +6,24 @@ import json
 
 from optsched import papers as reproduction
 from optsched.papers import TARGETS
+from optsched.papers.claims import LABELS
 
 
-def test_list_names_all_targets(optsched_command):
+def test_list_names_all_targets_with_their_last_verdicts(optsched_command):
     code, out, _ = optsched_command("reproduce", "--list", "--json", "-")
     assert code == 0
-    assert [entry["target"] for entry in json.loads(out)] == list(TARGETS)
+    entries = json.loads(out)
+    assert [entry["target"] for entry in entries] == list(TARGETS)
+    assert all({"title", "verdict", "reason", "quick"} <= set(entry) for entry in entries)
+    assert {entry["verdict"] for entry in entries} <= set(LABELS)
     code, out, _ = optsched_command("reproduce", "--list")
     assert code == 0
-    assert all(name in out for name in TARGETS)
+    *lines, _, count = out.splitlines()
+    for line, entry in zip(lines, entries, strict=True):
+        note = " (quick)" if entry["quick"] else ""
+        assert line.split(maxsplit=1)[0] == entry["target"]
+        assert f"{entry['verdict']}{note}" in line
+    assert count.startswith(f"{len(TARGETS)} targets: ")
 
 
 def test_a_target_is_reproduced_into_a_folder(optsched_command, tmp_path):

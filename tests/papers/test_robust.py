@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from itertools import permutations
 from math import log, sqrt
 
 import numpy as np
@@ -12,6 +14,7 @@ from quick_targets import quick
 
 from optsched import Instance, family, run
 from optsched.papers import TARGETS, CompetitiveRatio
+from optsched.papers.robust.appendix import totals_in_order
 from optsched.papers.robust.theorems import requests_of
 
 VERDICTS = {
@@ -27,6 +30,9 @@ VERDICTS = {
     "robust-theorem-5-1": "refuted",
     "robust-theorem-5-2": "in shape",
     "robust-theorem-5-3": "reproduced",
+    "robust-example-8-2": "reproduced",
+    "robust-theorem-8-6": "refuted",
+    "robust-lemma-8-8": "refuted",
 }
 ROBUST = [name for name in TARGETS if name.startswith("robust-")]
 
@@ -36,9 +42,12 @@ def claims_of(name):
 
 
 def test_all_targets_of_the_paper_are_there():
+    theorems = ("3-3", "3-4", "4-3", "5-1", "5-2", "5-3", "8-6")
     assert set(ROBUST) == {
         *(f"robust-fig-{figure}" for figure in (1, 2, 3, 5, 6, 7)),
-        *(f"robust-theorem-{number}" for number in ("3-3", "3-4", "4-3", "5-1", "5-2", "5-3")),
+        *(f"robust-theorem-{number}" for number in theorems),
+        "robust-example-8-2",
+        "robust-lemma-8-8",
     }
 
 
@@ -48,7 +57,7 @@ def test_verdicts_and_plots(name):
     assert found.verdict.label == VERDICTS[name], found.verdict
     figure = drawn(found)
     for ax in figure.axes:
-        assert ax.lines
+        assert ax.lines or ax.patches
         assert ax.get_xlabel()
         assert ax.get_ylabel()
     pyplot.close(figure)
@@ -114,6 +123,45 @@ def test_theorem_5_1_fails_below_three_tenths_for_a_min():
             assert claim.holds == (alpha >= 0.2), label
         else:
             assert claim.holds == (alpha >= 0.35), label
+
+
+def test_lemma_8_8_fails_in_expectation_over_all_orders():
+    """Literal: all 5,040 orders of seven requests, so that equal ones count as often as they do."""
+    outputs = (2, 2, 2, 2, 3, 2, 2)
+    expected = []
+    for known, memory in (((4,) * 7, 14), (None, 7)):
+        by_order = {
+            order: _literal_total(order, known, memory) for order in set(permutations(outputs))
+        }
+        expected.append(Fraction(sum(by_order[order] for order in permutations(outputs)), 5040))
+    assert expected == [25, Fraction(159, 7)]
+    found = totals_in_order(2, 4, 14, outputs)
+    assert [Fraction(sum(totals), 7) for totals in found] == expected
+    equal, other = quick("robust-lemma-8-8").claims
+    assert other.ours == pytest.approx(float(25 * 7 / 159))
+    twos = [
+        _literal_total((2,) * 7, known, memory) for known, memory in (((4,) * 7, 14), (None, 7))
+    ]
+    assert twos == [24, 21]
+    assert equal.ours == 24 / 21
+
+
+def _literal_total(outputs, known, memory):
+    """Admit in order while all fits if outputs are as known (Eq. 3 with s = 0), step by step."""
+    believed = known or outputs
+    starts, ends, now = {}, {}, 0
+    while len(starts) < len(outputs):
+        for request in range(len(starts), len(outputs)):
+            tried = {r: s for r, s in starts.items() if ends[r] > now} | {request: now}
+            held = [
+                sum(t - s for r, s in tried.items() if t - s <= believed[r])
+                for t in range(now + 1, now + max(believed) + 1)
+            ]
+            if max(held) > memory:
+                break
+            starts[request], ends[request] = now, now + outputs[request]
+        now += 1
+    return sum(ends.values())
 
 
 def test_section_6_agrees_with_the_prototype_on_another_sample():

@@ -24,7 +24,7 @@ def test_every_family_is_valid_and_reproducible(name):
         try:
             assert len(family(name, n=n)) == n
         except InstanceError as error:
-            picky = ("partition", "3-partition", "jaillet-theorem-6-2")  # about n
+            picky = ("partition", "3-partition", "jaillet-theorem-6-2", "jaillet-theorem-6-4")
             assert name.removesuffix("-no") in picky, error  # noqa: PT017
 
 
@@ -133,6 +133,18 @@ def test_jaillet_theorem_6_2_lets_the_short_ones_come_before_the_long_one_ends()
     assert instance.prompts.tolist() == [8] * 9
     assert instance.outputs.tolist() == [56] + [1] * 8
     assert instance.arrivals.tolist() == [0] + [48] * 8
+
+
+def test_jaillet_theorem_6_4_draws_the_step_of_the_short_ones():
+    drawn = [family("jaillet-theorem-6-4", memory=64, seed=seed) for seed in range(400)]
+    assert all(each.prompts.tolist() == [8] * 9 for each in drawn)
+    assert all(each.outputs.tolist() == [56] + [1] * 8 for each in drawn)
+    assert all(len(set(each.arrivals[1:].tolist())) == 1 for each in drawn)
+    steps = [int(each.arrivals[1]) for each in drawn]
+    assert set(steps) == set(range(8, 3 * 64 - 8, 8))
+    assert np.mean(steps) == pytest.approx(8 * 11.5, rel=0.1)
+    with pytest.raises(InstanceError, match="delay is 0, but must be a whole number from 1"):
+        family("jaillet-theorem-6-4", delay=0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

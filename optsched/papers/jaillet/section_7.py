@@ -219,6 +219,7 @@ def _draw_figure_5(table: pd.DataFrame, axes: Panels) -> None:
     panels("demand", "requests", **look, **BAND)(table, axes)
     for ax, title in zip(axes, table["demand"].unique(), strict=True):
         ax.set_title(title, fontsize=TEXT_SIZE + 1)
+    axes[0].set_ylim(0, 1.7 * axes[0].get_ylim()[1])  # for the legend
     axes[0].legend(frameon=False, fontsize=TEXT_SIZE - 1, loc="upper left", handlelength=3)
 
 

@@ -63,7 +63,7 @@ _LONG = 20
 # Two outputs: Theorems 3.3, 5.1 and 5.2
 
 
-def _worst_of_two(
+def worst_of_two(
     policy: str, short: int, long: int, memory: int, batches: int, seeds: list[int]
 ) -> dict[str, float]:
     """Return the largest ratio over shares of short requests, among them those of the proofs."""
@@ -91,7 +91,7 @@ def _two_outputs(
     }
     shorts = study.choose([2, 4, 5, 6, 7, 8, 10, 15], [1, 2, 4, 5, 6, 7, 8, 10, 12, 15, 18])
     calls = grid(policy=policies, short=shorts)
-    found = study.table(_worst_of_two, [call | settings for call in calls])
+    found = study.table(worst_of_two, [call | settings for call in calls])
     found["alpha"] = found["short"] / _LONG
     names = {"policy": "curve", "share": "share_of_short"}
     runs = found.rename(columns=names)[["curve", "alpha", "ratio", "share_of_short"]]

@@ -1,0 +1,38 @@
+"""The last verdicts on all targets, as `docs/make_results.py` stored them."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from optsched.papers.claims import LABELS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+VERDICTS = "verdicts.json"
+_KEPT = ("verdict", "reason", "quick", "seed")
+
+
+def last_verdicts() -> dict[str, dict[str, Any]]:
+    """Return verdict, reason, and whether a quick run found it, by target."""
+    text = resources.files(__package__).joinpath(VERDICTS).read_text("utf-8")
+    found: dict[str, dict[str, Any]] = json.loads(text)
+    return found
+
+
+def to_store(results: Iterable[Mapping[str, Any]]) -> str:
+    """Return what is stored of reproductions, from their JSON: one line per target."""
+    lines = [
+        f'"{each["target"]}": {json.dumps({name: each[name] for name in _KEPT})}'
+        for each in results
+    ]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def count_labels(results: Iterable[Mapping[str, Any]]) -> str:
+    """Count the verdicts of reproductions in words, the best first."""
+    found = [each["verdict"] for each in results]
+    counts = {label: found.count(label) for label in LABELS}
+    return ", ".join(f"{count} {label}" for label, count in counts.items() if count)
