@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from optsched import bound, read_trace, run
+from optsched._internal.numbers import percent, proven
 from optsched.clock import get_clock
 from optsched.clock_work import load_on_clock
 
@@ -58,10 +59,10 @@ def rows(path, requests, name, loads=LOADS):
             f"{load:g}",
             f"{work:.4g}" + " (*)" * beaten,
             *(f"{means[policy]:.4g}" for policy in (*ORDERS[1:], *ENGINES)),
-            f"{np.floor(machine * 1000) / 1000:.4g}",
-            f"{np.floor(best * 1000) / 1000:.4g}",
-            f"{100 * (work - machine) / work:.1f} %",
-            f"{100 * (work - best) / work:.1f} %",
+            proven(machine, digits=4),
+            proven(best, digits=4),
+            percent((work - machine) / work),
+            percent((work - best) / work),
         )
 
 

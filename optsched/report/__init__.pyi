@@ -22,6 +22,7 @@ from .runs import plot_clocked_usage as plot_clocked_usage
 from .runs import plot_loads as plot_loads
 from .runs import plot_lookahead as plot_lookahead
 from .runs import plot_mean_latency as plot_mean_latency
+from .runs import plot_over_bound as plot_over_bound
 from .runs import plot_power as plot_power
 from .runs import plot_waiting as plot_waiting
 from .schedules import plot_comparison as plot_comparison

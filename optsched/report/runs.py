@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched.clock_work import load_on_clock
 from optsched.errors import InstanceError
 from optsched.report.curves import lookahead_curve, mean_per_bin, most_per_bin
 from optsched.report.style import (
+    LIMIT,
+    REFERENCE,
     TEXT_SIZE,
     clock_unit,
     finish,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from optsched.simulate.seconds.execution import ClockedRun
 
 MAX_WORKERS = 64  # drawn one by one on a page
+_RATIOS = (1, 1.2, 1.5, 2, 3, 5, 7, 10, 20, 50, 100)
 _BINS, _POINTS, _POWER_POINTS = 400, 300, 200
 
 
@@ -99,6 +103,50 @@ def plot_clock_comparison(comparison: ClockComparison, ax: Axes | None = None) -
     ax.set_xlim(0, right * 1.05 or 1)
     ax.set_xlabel(f"latency ({clock_unit(comparison.runs[0])}): mean, median |, 99th percentile >")
     return ax
+
+
+def plot_over_bound(comparisons: Iterable[ClockComparison], ax: Axes | None = None) -> Axes:
+    """Plot mean latency over the proven bound against the load, from comparisons at several loads.
+
+    What lies between a line and 1 is what no proof excludes; no policy can be below 1.
+    """
+    from matplotlib.ticker import FuncFormatter
+
+    listed = sorted(comparisons, key=_load)
+    ax = prepare(ax)
+    policies = list(dict.fromkeys(name for each in listed for name in each.policies))
+    for policy, style in zip(policies, line_styles(policies), strict=True):
+        points = [
+            (_load(each), each[policy].total_latency / each.bound.value)
+            for each in listed
+            if policy in each.policies and each.bound and each.gap(policy) is not None
+        ]
+        loads, ratios = zip(*points, strict=True) if points else ((), ())
+        look = line_of(style) | {"linewidth": 1.5, "markersize": 5, "marker": style.marker}
+        (line,) = ax.plot(loads, ratios, label=plain(policy), **look)
+        hover(line, [f"{ratio:.4g} times the bound at load {load:.3g}" for load, ratio in points])
+    ax.axhline(1, color=LIMIT, linewidth=1, label="proven bound")
+    ax.axvline(1, **REFERENCE)
+    ax.set(xscale="log", yscale="log")
+    highest = max(1.5, ax.get_ylim()[1])
+    ax.set_ylim(0.95, highest)
+    ax.set_xticks([_load(each) for each in listed])
+    ax.set_yticks([ratio for ratio in _RATIOS if ratio <= highest])
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2g}"))
+    ax.minorticks_off()
+    return finish(ax, "load on the clock", "mean latency over the proven bound")
+
+
+def _load(comparison: ClockComparison) -> float:
+    """Return the load on the clock of a comparison that has a bound."""
+    load = load_on_clock(comparison.instance, comparison.clock)
+    if load is None or comparison.bound is None or not load.span:
+        raise InstanceError(
+            f"the comparison on {comparison.clock.name} has no bound or no arrivals, but the plot "
+            "is of latency over the bound by load; compare on a LinearClock, with arrivals"
+        )
+    return load.load
 
 
 def _time(run: ClockedRun) -> str:

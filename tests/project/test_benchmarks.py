@@ -95,3 +95,15 @@ def test_docs_have_a_place_for_the_tables(benchmark, tmp_path, monkeypatch):
     assert "| exponent |\n| --- |\n| 1 |" in text
     run.update_docs("another", [("ratio",), ("2",)], [("exponent",), ("1",)])
     assert "a setting" not in (tmp_path / "benchmarks.md").read_text()
+
+
+@pytest.mark.no_cover
+def test_policies_in_seconds_stand_beside_the_bound_at_each_load(benchmark, tmp_path):
+    path = tmp_path / "trace.csv"
+    lengths = [f"{5 + 7 * (i % 9)},{1 + i % 6}" for i in range(60)]
+    path.write_text("\n".join(["prompt_tokens,output_tokens", *lengths]))
+    rows = list(benchmark("seconds").rows(path, 60, "llama-2-7b-a100", loads=(0.5, 2.0)))
+    assert [row[2] for row in rows] == ["0.5", "2"]
+    for row in rows:
+        *latencies, machine, best = (float(text.split()[0]) for text in row[3:11])
+        assert 0 < machine <= best <= min(latencies)

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from optsched import Instance, compare, family, run
+from optsched.clock_work import load_on_clock
+from optsched.errors import InstanceError
 from optsched.report import (
     plot_batches,
     plot_clock_comparison,
     plot_clocked_usage,
     plot_mean_latency,
+    plot_over_bound,
     plot_waiting,
 )
 
@@ -85,3 +88,23 @@ def test_nothing_completed_is_an_empty_bar():
     ax = plot_clock_comparison(never)
     assert not ax.containers
     assert ax.texts[0].get_text() == "1 unfinished"
+
+
+def test_ratios_to_the_bound_are_drawn_by_load(drawn):
+    few = family("chat-and-summaries", n=40, seed=1, rate=0.1)
+    names = ["fcfs", "work"]
+    by_load = [
+        compare(few.replace(seconds_per_step=step), names, clock="llama-2-70b-2xa100")
+        for step in (0.1, 0.02, 0.05)
+    ]
+    ax = drawn(lambda ax=None: plot_over_bound(by_load, ax))
+    assert ax.get_xlabel() == "load on the clock"
+    ordered = [by_load[place] for place in (0, 2, 1)]
+    for line, name in zip(ax.lines, names, strict=False):
+        loads, ratios = line.get_data()
+        assert list(loads) == [load_on_clock(c.instance, c.clock).load for c in ordered]
+        assert list(ratios) == [c[name].total_latency / c.bound.value for c in ordered]
+        assert min(ratios) >= 1
+    at_once = compare(few.replace(arrivals=None), names, clock="llama-2-70b-2xa100")
+    with pytest.raises(InstanceError, match="has no bound or no arrivals"):
+        plot_over_bound([at_once])
