@@ -8,24 +8,33 @@ evaluate any of them:
     \tau = c_0 + c_1 P + c_2 D + c_3 R + c_4 Q + c_5 H
 
 with prefill tokens :math:`P`, decoding requests :math:`D`, their resident tokens :math:`R`, squared
-prompts :math:`Q` and tokens held :math:`H`; `BatchContent` says what each of them counts.
+prompts :math:`Q` and tokens held :math:`H`; `BatchContent` says what each of them counts. Beyond
+some tokens :math:`t_k` of a batch each further one may take longer: hinges add :math:`\sum_k w_k
+\max(P + D - t_k, 0)`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.json import read_object, write_object
+from optsched._internal.measured_batches import measured_batches
 from optsched.errors import ClockError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    import pandas as pd
 
     from optsched._internal.arrays import FloatArray
 
@@ -60,6 +69,8 @@ class BatchContent(NamedTuple):
 #: The least batches there are: one prompt token prefilled, and one request's second token.
 _LEAST_PREFILL = BatchContent(1, 0, 0, 1, 1)
 _LEAST_DECODE = BatchContent(0, 1, 1, 0, 2)
+_FITTED = BatchContent._fields[:4]  # held tokens are those prefilled and resident, nearly
+_UNITS = ("s", "steps")
 _MAX = 1e12  # beyond it sums of many batches would leave the numbers there are
 
 
@@ -77,6 +88,9 @@ class LinearClock:
         Time per unit of the count of that name.
     unit
         Unit of the time: "s" or "steps".
+    hinges
+        Pairs of a number of batch tokens (prefill tokens and decoding requests) and the time that
+        each token beyond it takes in addition.
 
     Raises
     ------
@@ -100,8 +114,10 @@ class LinearClock:
     squared_prompts: float = 0.0
     held_tokens: float = 0.0
     unit: str = "s"
+    hinges: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "hinges", _checked_hinges(self.name, self.hinges))
         for field in ("constant", *BatchContent._fields):
             value = getattr(self, field)
             if not isinstance(value, int | float | np.number) or not 0 <= value <= _MAX:
@@ -119,7 +135,10 @@ class LinearClock:
 
     @property
     def coefficients(self) -> FloatArray:
-        """The constant and the five coefficients in the order of `BatchContent`, shape (6,)."""
+        """The constant and the five coefficients in the order of `BatchContent`, shape (6,).
+
+        Hinges are not among them; as none is negative, batches take at least what these say.
+        """
         fields = ("constant", *BatchContent._fields)
         return np.array([getattr(self, field) for field in fields], dtype=np.float64)
 
@@ -131,14 +150,188 @@ class LinearClock:
         time: float = self.constant
         for field, count in zip(batch._fields, batch, strict=True):
             time += getattr(self, field) * count
+        tokens = batch.prefill_tokens + batch.decode_requests
+        for hinge, slope in self.hinges:
+            time += slope * max(tokens - hinge, 0)
         return time
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Write the clock as JSON, from which `from_json` makes an equal one.
+
+        Parameters
+        ----------
+        path
+            Where to write it; None only returns the text.
+
+        Returns
+        -------
+        str
+            The JSON text.
+
+        Examples
+        --------
+        >>> clock = LinearClock("mine", constant=0.01, hinges=((64, 1e-4),))
+        >>> LinearClock.from_json(clock.to_json()) == clock
+        True
+        """
+        return write_object(dataclasses.asdict(self), path)
+
+    @classmethod
+    def from_json(cls, source: str | Path) -> LinearClock:
+        """Read a clock from a JSON file or from JSON text.
+
+        Parameters
+        ----------
+        source
+            A path, or the text itself (it starts with a brace).
+
+        Returns
+        -------
+        LinearClock
+            The clock; what is not named takes no time.
+
+        Raises
+        ------
+        ClockError
+            If the text is no JSON object, a key is unknown, or a weight is negative.
+
+        Examples
+        --------
+        >>> text = '{"name": "mine", "constant": 0.01, "hinges": [[64, 1e-4]]}'
+        >>> LinearClock.from_json(text).hinges
+        ((64.0, 0.0001),)
+        """
+        content, where = read_object(source, ClockError, "a name and coefficients")
+        known = [field.name for field in dataclasses.fields(cls)]
+        for key in content:
+            if key not in known:
+                raise ClockError(f"{where}: unknown key {key!r}: {nearest(key, known)}")
+        if not isinstance(content.get("name"), str) or content.get("unit", "s") not in _UNITS:
+            raise ClockError(f"{where}: a clock needs a name, and the unit s or steps")
+        return cls(**content)
+
+    @classmethod
+    def fit(
+        cls,
+        batches: str | Path | pd.DataFrame,
+        name: str = "fitted",
+        *,
+        hinges: Sequence[float] = (64, 128, 256, 512),
+    ) -> ClockFit:
+        """Fit a clock to measured batches.
+
+        Coefficients are least squares of relative errors, none of them negative, over every second
+        batch; the errors are those on the others.
+
+        Parameters
+        ----------
+        batches
+            A table, or a CSV file: columns prefill_tokens, decode_requests, resident_tokens,
+            squared_prompts and seconds, one row per batch; others are ignored.
+        name
+            What to call the clock.
+        hinges
+            Batch tokens beyond which a token may take longer; empty for a plain weighted sum.
+
+        Returns
+        -------
+        ClockFit
+            The clock and its errors.
+
+        Raises
+        ------
+        ClockError
+            If there are too few batches, a column is missing, or a value is invalid.
+
+        Examples
+        --------
+        >>> import numpy as np, pandas as pd
+        >>> tokens = np.arange(1, 101)
+        >>> table = pd.DataFrame({"prefill_tokens": tokens, "seconds": 0.02 + 0.001 * tokens})
+        >>> table[["decode_requests", "resident_tokens", "squared_prompts"]] = 0
+        >>> fit = LinearClock.fit(table, "mine", hinges=())
+        >>> round(fit.clock.constant, 6), round(fit.clock.prefill_tokens, 6), abs(fit.bias) < 1e-9
+        (0.02, 0.001, True)
+        """
+        from scipy.optimize import nnls
+
+        counts, seconds = measured_batches(batches, _FITTED, 10 * (1 + len(_FITTED) + len(hinges)))
+        tokens = counts[:, 0] + counts[:, 1]
+        bends = [np.maximum(tokens - hinge, 0) for hinge in hinges]
+        table = np.column_stack([np.ones(len(seconds)), counts, *bends])
+        fitted = table[::2] / seconds[::2, None]
+        scale = np.maximum(np.linalg.norm(fitted, axis=0), np.finfo(float).tiny)
+        found = nnls(fitted / scale, np.ones(len(fitted)))[0] / scale
+        weights = [float(f"{weight:.6g}") for weight in found]
+        plain, slopes = weights[: 1 + len(_FITTED)], weights[1 + len(_FITTED) :]
+        bent = tuple(pair for pair in zip(hinges, slopes, strict=True) if pair[1])
+        clock = cls(name, *plain, hinges=bent)
+        judged = seconds[1::2]
+        errors = table[1::2] @ np.array(weights) - judged
+        shares = np.abs(errors) / judged
+        return ClockFit(
+            clock,
+            float(errors.sum() / judged.sum()),
+            float(shares.mean()),
+            float(np.quantile(shares, 0.95)),
+            len(judged),
+        )
 
     def __str__(self) -> str:
         terms = [f"{self.constant:g}"] if self.constant else []
         for field in BatchContent._fields:
             if coefficient := getattr(self, field):
                 terms.append(f"{coefficient:g} {field}")
+        terms += [f"{slope:g} (batch tokens beyond {hinge:g})" for hinge, slope in self.hinges]
         return f"{self.name}: {' + '.join(terms)} {self.unit}"
+
+
+class ClockFit(NamedTuple):
+    """A clock fitted to batches, and its errors on batches that it was not fitted to.
+
+    Attributes
+    ----------
+    clock
+        The clock.
+    bias
+        Seconds of all batches, by how much they are too many, as a share: what matters most, since
+        a queue near saturation amplifies it.
+    mean_error, high_error
+        Mean and 95th percentile of the relative errors of single batches, without their sign.
+    batches
+        How many batches the errors were taken over.
+    """
+
+    clock: LinearClock
+    bias: float
+    mean_error: float
+    high_error: float
+    batches: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.clock}\nbias {self.bias:+.2%}, mean error {self.mean_error:.2%}, 95 % of the "
+            f"errors below {self.high_error:.2%} (on {self.batches:,} batches that were not fitted)"
+        )
+
+
+def _checked_hinges(name: str, hinges: Any) -> tuple[tuple[float, float], ...]:
+    """Return hinges as pairs of numbers, refusing what is none."""
+    checked = []
+    if not isinstance(hinges, Iterable):
+        raise ClockError(f"clock {name}: hinges are {hinges!r}, but must be a list of pairs")
+    for pair in hinges:
+        try:
+            tokens, slope = (float(number) for number in pair)
+        except (TypeError, ValueError):
+            tokens = slope = math.nan
+        if not (0 <= tokens <= _MAX and 0 <= slope <= _MAX):
+            raise ClockError(
+                f"clock {name}: the hinge {pair!r} must be two numbers, neither of them negative: "
+                "batch tokens, and the time that each further token takes"
+            )
+        checked.append((tokens, slope))
+    return tuple(checked)
 
 
 @dataclass(frozen=True)
@@ -196,7 +389,8 @@ def get_clock(clock: str | Clock | Callable[[BatchContent], float]) -> Clock:
     ----------
     clock
         "unit"; "affine:D0,D1" with seconds per batch and per token held; the name of a profiled
-        model and its GPUs; a clock; or a function of a `BatchContent`.
+        model and its GPUs; a JSON file that `LinearClock.to_json` wrote; a clock; or a function of
+        a `BatchContent`.
 
     Returns
     -------
@@ -224,6 +418,11 @@ def get_clock(clock: str | Clock | Callable[[BatchContent], float]) -> Clock:
         raise ClockError(
             f"{clock!r} is not a clock; pass a name, a clock or a function of the batch"
         )
+    if clock.endswith(".json"):
+        try:
+            return LinearClock.from_json(Path(clock))
+        except OSError as error:
+            raise ClockError(f"cannot read clock {clock}: {error.strerror}") from None
     kind, colon, numbers = clock.partition(":")
     if kind == "affine":
         return _parse_affine(clock, numbers)
@@ -244,13 +443,26 @@ def _parse_affine(text: str, numbers: str) -> LinearClock:
     return affine(d0, d1)
 
 
+def clock_of(model: str, gpu: str, gpus: int) -> str | None:
+    """Return the name of the profiled clock of a model on its GPUs, the most exact one."""
+    text = resources.files("optsched").joinpath("data/batch_time.json").read_text("utf-8")
+    names = [
+        name
+        for name, entry in json.loads(text)["clocks"].items()
+        if (entry["model"], entry["gpu"], entry["gpus"]) == (model, gpu, gpus)
+    ]
+    return names[-1] if names else None
+
+
 @functools.cache
 def _profiled() -> dict[str, LinearClock]:
     text = resources.files("optsched").joinpath("data/batch_time.json").read_text("utf-8")
     fields = ("constant", *BatchContent._fields[:4])
     clocks: dict[str, dict[str, Any]] = json.loads(text)["clocks"]
     return {
-        name: LinearClock(name, **{field: entry[field] for field in fields})
+        name: LinearClock(
+            name, **{field: entry[field] for field in fields}, hinges=entry.get("hinges", ())
+        )
         for name, entry in clocks.items()
     }
 

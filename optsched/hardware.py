@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
-from optsched.errors import InstanceError
+from optsched.errors import InstanceError, nearest
+
+T = TypeVar("T")
 
 #: The limit M of Jaillet, Sorted-F and Robust for Llama-2-70B on two A100. It follows from no
 #: reading of the formula printed there, which gives 7,629 tokens (8,192 with GB as 2^30 bytes).
@@ -87,15 +90,17 @@ GPU_BYTES = {
 }
 
 
-def memory_tokens(model: ModelFacts, gpu_bytes: int, gpus: int = 1, share: float = 1.0) -> int:
+def memory_tokens(
+    model: str | ModelFacts, gpu: str | int, gpus: int = 1, share: float = 1.0
+) -> int:
     """Compute the tokens that fit beside the weights of a model.
 
     Parameters
     ----------
     model
-        Facts of the model.
-    gpu_bytes
-        Bytes of memory of one GPU, such as ``GPU_BYTES["a100-80gb"]``.
+        Facts of the model, or a name out of `MODELS`.
+    gpu
+        Bytes of memory of one GPU, or a name out of `GPU_BYTES`.
     gpus
         Number of GPUs that share the model.
     share
@@ -109,11 +114,11 @@ def memory_tokens(model: ModelFacts, gpu_bytes: int, gpus: int = 1, share: float
     Raises
     ------
     InstanceError
-        If the weights alone do not fit, or a number is invalid.
+        If the weights alone do not fit, a number is invalid, or there is no such name.
 
     Examples
     --------
-    >>> memory_tokens(MODELS["llama-2-70b"], GPU_BYTES["a100-80gb"], gpus=2, share=0.9)
+    >>> memory_tokens("llama-2-70b", "a100-80gb", gpus=2, share=0.9)
     50859
 
     The formula printed in the papers: 20 GB left, 80 layers of 8192 numbers, none shared.
@@ -122,16 +127,24 @@ def memory_tokens(model: ModelFacts, gpu_bytes: int, gpus: int = 1, share: float
     >>> memory_tokens(printed, 80_000_000_000, gpus=2), PAPER_MEMORY
     (7629, 16492)
     """
+    facts = _named("model", model, MODELS) if isinstance(model, str) else model
+    gpu_bytes = _named("GPU", gpu, GPU_BYTES) if isinstance(gpu, str) else gpu
     if not (gpu_bytes > 0 and gpus >= 1 and 0 < share <= 1):
         raise InstanceError(
             f"{gpus} GPUs with {gpu_bytes} bytes and a share of {share}: bytes must be above 0, "
             "GPUs at least 1 and the share above 0 and at most 1"
         )
-    free = int(gpus * gpu_bytes * share) - model.weight_bytes
-    tokens = free // model.kv_bytes_per_token
+    free = int(gpus * gpu_bytes * share) - facts.weight_bytes
+    tokens = free // facts.kv_bytes_per_token
     if tokens < 1:
         raise InstanceError(
-            f"{model.name} does not fit: its weights take {model.weight_bytes:,} of "
+            f"{facts.name} does not fit: its weights take {facts.weight_bytes:,} of "
             f"{int(gpus * gpu_bytes * share):,} bytes; use more or larger GPUs"
         )
     return tokens
+
+
+def _named(what: str, name: str, known: dict[str, T]) -> T:
+    if name not in known:
+        raise InstanceError(f"unknown {what} {name!r}: {nearest(name, known)}")
+    return known[name]

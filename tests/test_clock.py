@@ -6,13 +6,16 @@ import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import get_clock
-from optsched.clock import BatchContent, FunctionClock, LinearClock, affine
+from optsched import Instance, bound, equilibrium, get_clock, run
+from optsched.clock import BatchContent, FunctionClock, LinearClock, affine, clock_of
 from optsched.errors import ClockError
+from optsched.policies import EnginePolicy
+from optsched.workloads import RequestTypes
 
 counts = st.integers(0, 10**6)
 contents = st.builds(BatchContent, counts, counts, counts, counts, counts)
@@ -77,7 +80,7 @@ def test_a_function_is_a_clock():
     ("bad", "message"),
     [
         ("afine:1,2", r"unknown clock 'afine:1,2': did you mean 'affine:D0,D1'\? Known: affine:D0"),
-        ("llama-2-70b", r"Known: affine:D0,D1, llama-2-70b-2xa100, llama-2-7b-a100, unit"),
+        ("llama-2-70b", r"Known: affine:D0,D1, llama-2-70b-2xa100, llama-2-70b-2xa100-hinges, "),
         ("unit:3", "unknown clock 'unit:3'"),
         ("affine:1", "write affine:D0,D1 with two numbers"),
         ("affine", "write affine:D0,D1 with two numbers"),
@@ -105,3 +108,168 @@ def test_no_batch_takes_zero_or_negative_time():
     for time in (0, -1.0, math.nan, math.inf, None, "long"):
         with pytest.raises(ClockError, match="clock odd: a batch with 0 prefill_tokens, "):
             FunctionClock(lambda _, time=time: time, "odd")(empty_prompt)
+
+
+BENT = LinearClock("bent", 0.02, 1e-4, 2e-4, 1e-6, 1e-8, hinges=((64, 3e-4), (8, 1e-3)))
+WEIGHTED = [*BatchContent._fields[:4]]
+
+
+@given(contents)
+def test_hinges_are_paid_for_tokens_of_the_batch_beyond_them(batch):
+    plain = LinearClock("plain", 0.02, 1e-4, 2e-4, 1e-6, 1e-8)
+    tokens = batch.prefill_tokens + batch.decode_requests
+    more = 3e-4 * max(tokens - 64, 0) + 1e-3 * max(tokens - 8, 0)
+    assert math.isclose(BENT(batch), plain(batch) + more)
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "sarathi", "vllm", "vllm-v0", "a-min"])
+def test_compiled_simulators_know_hinges(policy):
+    rng = np.random.default_rng(1)
+    instance = Instance(rng.integers(1, 90, 40), rng.integers(1, 20, 40), 400)
+    known = {"intervals": "exact"} if policy == "a-min" else {}
+    bent = run(instance, policy, clock=BENT, **known)
+    by_call = run(instance, policy, clock=lambda batch: BENT(batch), **known)
+    assert bent.check() == []
+    assert np.allclose(bent.log.spans, by_call.log.spans)
+    assert (bent.log.contents[:, 0] > 64).any()
+
+
+def test_bounds_leave_hinges_out_and_hold():
+    rng = np.random.default_rng(3)
+    plain = LinearClock("plain", 0.02, 1e-4, 2e-4, 1e-6, 1e-8)
+    for _ in range(5):
+        instance = Instance(rng.integers(1, 90, 12), rng.integers(1, 9, 12), 200)
+        proven = bound(instance, clock=BENT)
+        assert proven.value == bound(instance, clock=plain).value
+        assert proven.value <= run(instance, "area", clock=BENT).total_latency
+
+
+def test_the_fluid_model_refuses_hinges():
+    types = RequestTypes([10], [5], [1.0])
+    with pytest.raises(ClockError, match="has hinges, but in the fluid model a request takes"):
+        equilibrium(types, BENT)
+
+
+def test_a_clock_returns_from_its_file_and_is_a_clock_by_its_path(tmp_path):
+    BENT.to_json(tmp_path / "mine.json")
+    assert LinearClock.from_json(tmp_path / "mine.json") == BENT
+    assert get_clock(str(tmp_path / "mine.json")) == BENT
+    assert "0.0003 (batch tokens beyond 64)" in str(BENT)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"name": "x", "constant": -0.1}, "clock x: the coefficient constant is -0.1"),
+        ({"name": "x", "constant": 1, "hinges": [[64, -1e-5]]}, r"hinge \[64, -1e-05\] must be"),
+        ({"name": "x", "constant": 1, "hinges": [64, 1e-5]}, "the hinge 64 must be two numbers"),
+        ({"name": "x", "constant": 1, "hinges": 3}, "hinges are 3, but must be a list of pairs"),
+        ({"name": "x", "konstant": 1}, "unknown key 'konstant': did you mean 'constant'"),
+        ({"constant": 1}, "a clock needs a name"),
+        ({"name": "x", "constant": "long"}, "coefficient constant is 'long'"),
+    ],
+)
+def test_a_file_that_is_no_clock_is_refused_in_one_sentence(tmp_path, content, words):
+    (tmp_path / "clock.json").write_text(json.dumps(content))
+    with pytest.raises(ClockError, match=words):
+        get_clock(str(tmp_path / "clock.json"))
+
+
+def test_a_file_that_is_not_there_is_refused():
+    with pytest.raises(ClockError, match=r"cannot read clock nowhere\.json"):
+        get_clock("nowhere.json")
+
+
+def measured(count, clock, noise=0.0):
+    """Batches that a clock times, and noise."""
+    rng = np.random.default_rng(2)
+    table = pd.DataFrame(
+        {
+            "prefill_tokens": rng.integers(0, 700, count) * rng.integers(0, 2, count),
+            "decode_requests": rng.integers(1, 90, count),
+            "resident_tokens": rng.integers(1, 90_000, count),
+            "squared_prompts": rng.integers(1, 500_000, count),
+        }
+    )
+    seconds = [clock(BatchContent(*row, 0)) for row in table[WEIGHTED].to_numpy()]
+    return table.assign(seconds=np.array(seconds) * rng.uniform(1 - noise, 1 + noise, count))
+
+
+def test_a_fit_finds_the_clock_that_timed_the_batches(tmp_path):
+    true = LinearClock("true", 0.05, 1e-4, 2e-4, 2e-7, 5e-9, hinges=((64, 2e-4), (512, 5e-5)))
+    measured(400, true).to_csv(tmp_path / "batches.csv", index=False)
+    fit = LinearClock.fit(tmp_path / "batches.csv", "true")
+    found = dict(fit.clock.hinges)
+    assert fit.clock.coefficients == pytest.approx(true.coefficients, rel=1e-3)
+    assert [found[64], found[512]] == pytest.approx([2e-4, 5e-5], rel=1e-3)
+    assert abs(fit.bias) < 1e-5
+    assert fit.batches == 200
+    assert str(fit).splitlines()[1].startswith("bias ")
+
+
+def test_errors_of_a_fit_are_those_on_batches_that_it_has_not_seen():
+    fit = LinearClock.fit(measured(2000, BENT, noise=0.1), hinges=())
+    table = measured(2000, BENT, noise=0.1)[1::2]
+    times = np.array([fit.clock(BatchContent(*row, 0)) for row in table[WEIGHTED].to_numpy()])
+    seconds = table["seconds"].to_numpy()
+    assert fit.bias == pytest.approx(times.sum() / seconds.sum() - 1)
+    assert fit.mean_error == pytest.approx(np.abs(times / seconds - 1).mean())
+    assert fit.mean_error > 0.04
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.head(20), "the table has 20 batches, but a fit needs 90"),
+        (lambda t: t.drop(columns="seconds"), "has no column seconds; a row per batch needs"),
+        (
+            lambda t: t.assign(seconds=0.0),
+            "batch 0: seconds is .*0.0.*, but must be a number above",
+        ),
+        (
+            lambda t: t.assign(decode_requests=-1),
+            "decode_requests is .*-1.*must be a number from 0",
+        ),
+    ],
+)
+def test_batches_that_cannot_be_fitted_are_refused_in_one_sentence(change, words):
+    with pytest.raises(ClockError, match=words):
+        LinearClock.fit(change(measured(100, BENT)))
+    with pytest.raises(ClockError, match=r"cannot read batches from nowhere\.csv"):
+        LinearClock.fit("nowhere.csv")
+
+
+def test_names_of_a_model_and_its_gpus_lead_to_the_clock():
+    assert clock_of("llama-2-70b", "a100-80gb", 2) == "llama-2-70b-2xa100-hinges"
+    assert clock_of("llama-2-7b", "a100-80gb", 1) == "llama-2-7b-a100"
+    assert clock_of("llama-3-8b", "a100-80gb", 1) is None
+
+
+@pytest.mark.parametrize("engine", ["vllm-like", "sarathi-like"])
+def test_the_clock_with_hinges_has_no_bias_on_either_engine(shared_data, engine):
+    table = pd.read_csv(shared_data / "engines" / "llama-2-70b-2xa100-batches.csv.gz")
+    fit = LinearClock.fit(table, "llama-2-70b-2xa100-hinges")
+    shipped = get_clock("llama-2-70b-2xa100-hinges")
+    assert fit.clock == shipped
+    others = table[1::2]
+    others = others[others["engine"] == engine]
+    times = np.array([shipped(BatchContent(*row, 0)) for row in others[WEIGHTED].to_numpy()])
+    seconds = others["seconds"].to_numpy()
+    assert abs(times.sum() / seconds.sum() - 1) < 0.01
+    assert np.abs(times / seconds - 1).mean() < 0.025
+
+
+@pytest.mark.parametrize(
+    ("engine", "batching", "tokens"),
+    [("sarathi", "chunked", 512), ("vllm", "prefill-first", 4096)],
+)
+def test_mean_latency_is_that_of_vidur(shared_data, engine, batching, tokens):
+    table = pd.read_csv(shared_data / "engines" / f"vidur_{engine}_conv_requests.csv.gz")
+    arrivals = np.round(table["arrival_s"] * 1e6).astype(np.int64)
+    requests = Instance(
+        table["prompt_tokens"], table["output_tokens"], 103_280, arrivals, seconds_per_step=1e-6
+    )
+    policy = EnginePolicy(engine, "", batching, 128, tokens, watermark=0.01, block_size=16)
+    latency = (table["last_s"] - table["arrival_s"]).mean()
+    found = run(requests, policy, clock="llama-2-70b-2xa100-hinges").mean_latency
+    assert found == pytest.approx(latency, rel=0.02)

@@ -52,3 +52,14 @@ def test_what_does_not_fit_is_refused_in_one_sentence():
         memory_tokens(MODELS["llama-2-7b"], 100, gpus=0)
     with pytest.raises(InstanceError, match="model odd: layers is 0, but must be above 0"):
         ModelFacts("odd", 1, 0, 1, 1)
+
+
+def test_names_stand_for_facts():
+    by_name = memory_tokens("llama-2-70b", "a100-80gb", gpus=2)
+    assert (
+        by_name == memory_tokens(MODELS["llama-2-70b"], GPU_BYTES["a100-80gb"], gpus=2) == 103_287
+    )
+    with pytest.raises(InstanceError, match="unknown model 'llama-2-71b': did you mean 'llama-2-7"):
+        memory_tokens("llama-2-71b", "a100-80gb")
+    with pytest.raises(InstanceError, match="unknown GPU 'a100'"):
+        memory_tokens("llama-2-7b", "a100")

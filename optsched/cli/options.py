@@ -92,8 +92,8 @@ CLOCK = (
     option(
         "--clock C",
         str,
-        "How long batches take: unit, affine:D0,D1, llama-2-70b-2xa100 or llama-2-7b-a100. "
-        "Default: steps.",
+        "How long batches take: unit, affine:D0,D1, a profiled model such as llama-2-70b-2xa100, "
+        "or FILE.json. Default: steps.",
     ),
     option("--until T", float, "On a clock: form no batch from time T on."),
     option("--warm-up T", 0.0, "On a clock: leave what is before time T out of the metrics."),
@@ -102,6 +102,13 @@ READING = (
     option("--limit N", int, "Take only the first N requests."),
     option("--seconds-per-step S", 0.05, "Length of a step where arrivals are in seconds."),
     flag("--skip-invalid", "Skip bad rows, and list them."),
+)
+HARDWARE = (
+    option("--model M", str, "Instead of --memory: a model, such as llama-2-70b, ..."),
+    option(
+        "--gpu G", str, "... and the GPU it runs on, such as a100-80gb; sets a known clock too."
+    ),
+    option("--gpus N", 1, "GPUs that share the model."),
 )
 TRACE = (click.Argument(["trace"]), MEMORY, *READING)
 ALL = (
@@ -116,7 +123,7 @@ ALL = (
 
 _SECTIONS = {
     "Trace (a CSV file, or family:NAME,n=..; see optsched --help)": (
-        *("memory", "limit", "seconds_per_step", "skip_invalid"),
+        *("memory", "model", "gpu", "gpus", "limit", "seconds_per_step", "skip_invalid"),
     ),
     "Results": ("html", "schedules", "log", "batches", "certificate", "out", "json_path", "quiet"),
 }
@@ -185,6 +192,8 @@ def command(
     listed: list[click.Parameter] = [*ALL]
     for each in parameters:
         listed.extend([each] if isinstance(each, click.Parameter) else each)
+    if TRACE in parameters and all(each.name != "model" for each in listed):
+        listed.extend(HARDWARE)
 
     def decorate(function: Callable[..., int]) -> click.Command:
         @functools.wraps(function)
@@ -204,6 +213,8 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     """Take TRACE and how to read it out of the options, and read it."""
     trace = options.pop("trace")
     how = take(options, "memory", "limit", "seconds_per_step", "skip_invalid")
+    if "gpus" in options:
+        _take_hardware(options, how)
     if how["memory"] is None and options.get("num_gpu_blocks") is not None:
         size = options["block_size"] or DEFAULT_BLOCK
         how["memory"] = (options["num_gpu_blocks"] - 1) * size  # one block is not used
@@ -222,6 +233,22 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     if on_clock and "seconds_per_step=" not in trace:
         trace += f",seconds_per_step={TICK!r}"  # so that a rate is per second
     return read_instance(output, trace, **how)
+
+
+def _take_hardware(options: dict[str, Any], how: dict[str, Any]) -> None:
+    """Take the model and its GPUs out of the options; they say the memory and perhaps the clock."""
+    from optsched.clock import clock_of
+    from optsched.hardware import memory_tokens
+
+    model, gpu, gpus = take(options, "model", "gpu", "gpus").values()
+    if model is None and gpu is None:
+        return
+    if model is None or gpu is None:
+        raise OptschedError("--model and --gpu belong together; pass both, or --memory")
+    if how["memory"] is None:
+        how["memory"] = memory_tokens(model, gpu, gpus)
+    if "clock" in options and options["clock"] is None:
+        options["clock"] = clock_of(model, gpu, gpus)
 
 
 def read_instance(

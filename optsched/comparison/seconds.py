@@ -97,9 +97,10 @@ def compare_on_clock(
 ) -> ClockComparison:
     """Run policies on an instance with batches that take time."""
     runs, times = [], []
+    tiny = TINY.replace(memory=max(2, instance.memory))  # an engine's blocks are those of it
     for policy in chosen:
         known: dict[str, Any] = {"intervals": intervals and "exact", "rule": rule}
-        run(TINY, policy, clock="unit", **known)  # compiles
+        run(tiny, policy, clock="unit", **known)  # compiles
         known["intervals"] = intervals
         began = time.perf_counter()
         clocked = run(instance, policy, clock=clock, **known, seed=seed, until=until)

@@ -111,7 +111,7 @@ def get_policy(policy: str | Policy | Callable[[Any], Any]) -> Policy:
     if colon:
         found = found.parsed(parameters)
     if plus and rule == "plan":
-        return found.planned()
+        return found.with_plan()
     return with_rule(found, rule) if plus else found
 
 

@@ -73,7 +73,7 @@ class Policy:
         """Return the policy with the parameters that stand after the colon of its name."""
         raise PolicyError(f"policy {self.name!r} has no parameters; leave ':{parameters}' out")
 
-    def planned(self) -> Policy:
+    def with_plan(self) -> Policy:
         """Return the policy under the rule plan, which engines with known options have."""
         raise PolicyError(
             f"policy {self.name!r} has no rule 'plan', which is for vllm; leave it out"

@@ -128,12 +128,12 @@ class VllmPolicy(Policy):
     def parsed(self, parameters: str) -> VllmPolicy:
         """Return the policy with an order by name, as in vllm:area."""
         orders = {order.name: order for order in (*PRIORITIES, WORK)}
-        name, _, rest = parameters.partition(":")
-        if name not in orders:
+        if parameters not in orders:
             raise PolicyError(
-                f"policy 'vllm:{parameters}' has no order {name!r}: {nearest(name, orders)}"
+                f"policy 'vllm:{parameters}' has no order {parameters!r}: "
+                f"{nearest(parameters, orders)}"
             )
-        order = orders[name].parsed(rest) if rest else orders[name]
+        order = orders[parameters]
         return replace(
             self,
             name=f"{self.name}:{parameters}",
@@ -141,7 +141,7 @@ class VllmPolicy(Policy):
             order=order,
         )
 
-    def planned(self) -> VllmPolicy:
+    def with_plan(self) -> VllmPolicy:
         """Return the policy that admits only what will fit to the end."""
         return replace(
             self, name=f"{self.name}+plan", description=f"{self.description}; planned", plan=True

@@ -273,7 +273,8 @@ def serve_vllm(task: Task) -> ClockedRun:
     known = forecast(task.instance, task.intervals or "exact") if foresees else None
     with reranking(task, known) as (keys, rerank):
         intervals = (requests.outputs,) * 2 if known is None else (known.lower, known.upper)
-        queue = vllm.Queue(*policy.ranks(task.instance), keys, intervals, rerank)
+        turns, levels = policy.ranks(task.instance)
+        queue = vllm.Queue(turns, levels, keys, intervals, rerank)
         served, log, rows = vllm.serve(requests, queue, task.clock, limits, task.until)
     run = _served(task, served, log, "recomputed")
     return replace(run, statistics=rows, intervals=task.intervals if foresees else None)

@@ -114,3 +114,35 @@ def test_steps_without_a_length_are_refused(optsched_command, tmp_path):
     code, _, err = optsched_command("simulate", trace, *options)
     assert code == 2
     assert "arrivals count steps" in err
+
+
+def test_model_and_gpu_say_memory_and_clock(optsched_command):
+    family = "family:exponential,n=20,rate=5"
+    hardware = ["--model", "llama-2-70b", "--gpu", "a100-80gb", "--gpus", 2]
+    code, out, _ = optsched_command(
+        "simulate", family, "--policy", "fcfs", *hardware, "--json", "-"
+    )
+    assert (code, json.loads(out)["clock"]) == (0, "llama-2-70b-2xa100-hinges")
+    code, out, _ = optsched_command(
+        "compare", family, "--policies", "fcfs", *hardware, "--json", "-"
+    )
+    assert (code, json.loads(out)["instance"]["memory"]) == (0, 103_287)
+    code, out, err = optsched_command("simulate", family, "--policy", "fcfs", *hardware[:2])
+    assert (code, out) == (2, "")
+    assert "--model and --gpu belong together" in err
+
+
+def test_a_clock_may_be_a_file_and_batches_may_be_written(optsched_command, tmp_path):
+    clock = tmp_path / "mine.json"
+    clock.write_text('{"name": "mine", "constant": 0.5, "hinges": [[4, 0.25]]}')
+    trace = tmp_path / "trace.csv"
+    trace.write_text("prompt_tokens,output_tokens,arrival_s,priority\n6,2,0,1\n3,1,0.1,0\n")
+    code, out, _ = optsched_command(
+        "simulate", trace, "--num-gpu-blocks", 9, "--block-size", 2, "--policy", "vllm",
+        "--no-async-scheduling", "--scheduling-policy", "priority", "--clock", clock,
+        "--batches", tmp_path / "batches.csv", "--log", tmp_path / "log.csv", "--json", "-",
+    )  # fmt: skip
+    assert (code, json.loads(out)["clock"]) == (0, "mine")
+    rows = (tmp_path / "batches.csv").read_text().splitlines()
+    assert rows[1:] == ["0.0,1.0,1,6,1,1,5,0", "1.0,1.5,2,4,2,1,2,0"]
+    assert "first_s,last_s" in (tmp_path / "log.csv").read_text()

@@ -79,8 +79,11 @@ def timing(clock: Clock) -> Iterator[tuple[FloatArray, Any]]:
             errors.append(error)  # it ends the run
             return float("nan")
 
-    coefficients = clock.coefficients
-    yield np.zeros(0) if coefficients is None else coefficients, _Callback(duration)
+    if clock.coefficients is None:
+        weights = np.zeros(0)
+    else:
+        weights = np.concatenate([clock.coefficients, np.ravel(clock.hinges)])
+    yield weights, _Callback(duration)
     if errors:
         raise errors[0]
 
@@ -121,6 +124,8 @@ def add_batch(
     if len(c) > 0:
         duration = c[0] + c[1] * prefill + c[2] * decodes + c[3] * resident
         duration = duration + c[4] * squares + c[5] * held
+        for at in range(_COUNTS + 1, len(c), 2):  # hinges: batch tokens, seconds per token beyond
+            duration += c[at + 1] * max(prefill + decodes - c[at], 0.0)
     else:
         duration = callback(prefill, decodes, resident, squares, held)
         if np.isnan(duration):

@@ -215,6 +215,7 @@ def test_what_vllm_does_in_order_of_memory_time_is_what_area_predicts():
     [
         ("vllm:aera", "has no order 'aera': did you mean 'area'"),
         ("area+plan", "policy 'area' has no rule 'plan', which is for vllm"),
+        ("a-min+plan", "policy 'a-min' has no rule 'plan'"),
         ("vllm+skip", "policy 'vllm' has its own rules of admission"),
     ],
 )
@@ -459,3 +460,10 @@ def test_only_vllm_writes_its_batches(tmp_path):
     assert rows[0].endswith("2,44,2,2,0,0")
     with pytest.raises(PolicyError, match="only vllm keeps a row per batch"):
         optsched.run(instance, "fcfs", clock=CLOCK).to_batches(tmp_path / "other.csv")
+
+
+def test_vllm_is_compared_with_its_own_blocks():
+    instance = Instance([40, 5], [3, 30], memory=100)
+    own = VllmPolicy("own", "", num_gpu_blocks=7)
+    compared = optsched.compare(instance, ["vllm", own, "vllm:area+plan"], clock=CLOCK)
+    assert [run.unfinished for run in compared.runs] == [0, 0, 0]
