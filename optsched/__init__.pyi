@@ -13,6 +13,7 @@ from .experiments.regrets import Regret as Regret
 from .experiments.regrets import regret as regret
 from .experiments.sweeps import read_sweep as read_sweep
 from .experiments.sweeps import sweep as sweep
+from .forecasts import Beliefs as Beliefs
 from .forecasts import Forecast as Forecast
 from .forecasts import forecast as forecast
 from .hardware import memory_tokens as memory_tokens

@@ -1,8 +1,8 @@
-"""What a policy may know of the outputs: an interval for each request (Robust Section 2).
+"""What a policy may know of the outputs: an interval for each (Robust Section 2), and a belief.
 
 A `Forecast` is all that a policy sees under uncertainty. Its arrays are copies without a way back
 to the instance, so that no policy can look an output up; the simulator alone holds the outputs and
-reveals each by the completion of its request.
+reveals each by the completion of its request. `Beliefs` say which outputs are likely.
 """
 
 from __future__ import annotations
@@ -24,6 +24,163 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 
+_BANDWIDTH = 0.12  # of the kernel that smooths a history, on the scale of the logarithm
+_UNIFORM_SHARE = 0.02  # of a belief from a history, so that nothing is held to be impossible
+_GROUPS = 5  # of requests by their prompts, equally large
+_PRIOR = 2.0  # completed requests that the first belief is worth while it learns
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Beliefs:
+    r"""How likely each output is held to be, before a request runs.
+
+    Requests that are alike share a row. What is outside a request's interval is cut off, and what a
+    request has been seen to make is taken into account by the policy itself.
+
+    Parameters
+    ----------
+    chances
+        Chance of the outputs 1, 2, ... in each row, shape (rows, longest); a row is scaled to a sum
+        of one.
+    rows
+        Row of each request, shape (n,). None: as many rows as requests, in their order.
+    prior
+        Learn while requests complete; the chances given here are then worth so many of them. 0:
+        believe them to the end.
+
+    Raises
+    ------
+    OptschedError
+        If a chance is negative or not finite, a row has none, or a request has no row.
+
+    Examples
+    --------
+    Half of the requests answer with a token, the others with four:
+
+    >>> beliefs = Beliefs([[0.5, 0, 0, 0.5]], rows=[0, 0, 0])
+    >>> beliefs.mean()
+    array([2.5, 2.5, 2.5])
+    """
+
+    chances: FloatArray
+    rows: IntArray
+    prior: float
+
+    def __init__(
+        self, chances: npt.ArrayLike, rows: npt.ArrayLike | None = None, prior: float = 0.0
+    ) -> None:
+        table = np.array(chances, dtype=np.float64)
+        if table.ndim != 2 or not table.size:
+            raise OptschedError(
+                f"chances have the shape {table.shape}, but need a row for requests that are alike "
+                "and a column for each output from 1 on"
+            )
+        given = as_integers("rows", np.arange(len(table)) if rows is None else rows)
+        wrong = ~np.isfinite(table) | (table < 0)
+        if wrong.any():
+            row, output = np.argwhere(wrong)[0].tolist()
+            raise OptschedError(
+                f"the chance of the output {output + 1} in row {row} is {table[row, output]}, but "
+                "must be a number from 0 on"
+            )
+        if (empty := table.sum(axis=1) == 0).any():
+            raise OptschedError(f"row {int(np.argmax(empty))} of the chances holds none above 0")
+        if len(given) and not 0 <= given.min() <= given.max() < len(table):
+            raise OptschedError(
+                f"requests have rows from {given.min()} to {given.max()}, but there are only 0 to "
+                f"{len(table) - 1}"
+            )
+        if not 0 <= prior < np.inf:
+            raise OptschedError(f"prior is {prior}, but must be a number of requests, 0 or more")
+        object.__setattr__(self, "chances", frozen(table / table.sum(axis=1, keepdims=True)))
+        object.__setattr__(self, "rows", given)
+        object.__setattr__(self, "prior", float(prior))
+
+    def mean(self) -> FloatArray:
+        """Return the output that is expected of each request, before it is cut, shape (n,)."""
+        expected = self.chances @ np.arange(1.0, self.chances.shape[1] + 1)
+        return np.asarray(expected[self.rows])
+
+    @classmethod
+    def of_history(cls, history: Instance, prompts: npt.ArrayLike, longest: int) -> Beliefs:
+        """Believe that outputs are as those of completed requests with similar prompts.
+
+        Requests go into fifths by prompt. The outputs of each are smoothed by a kernel on the
+        logarithm, and a fiftieth of the chance is spread over all outputs up to the longest.
+        """
+        known = history.outputs <= longest
+        if not known.any():
+            raise OptschedError(
+                f"the history has no completed request with an output of at most {longest}, the "
+                "largest that can be; take another one, or leave it out to learn while running"
+            )
+        past, outputs = history.prompts[known], history.outputs[known]
+        edges = _edges(past)
+        group = np.searchsorted(edges, past)
+        chances = [
+            _smoothed(outputs[group == row] if (group == row).any() else outputs, longest)
+            for row in range(len(edges) + 1)
+        ]
+        return cls(_mixed(np.array(chances)), np.searchsorted(edges, np.asarray(prompts)))
+
+    @classmethod
+    def to_learn(cls, prompts: npt.ArrayLike, longest: int) -> Beliefs:
+        """Believe at first that half of the outputs above any length are above twice it, and learn.
+
+        Where long outputs are held to be likelier, too little is admitted until some complete.
+        """
+        edges = _edges(np.asarray(prompts))
+        outputs = np.arange(1.0, longest + 1)
+        chances = np.tile(1 / (outputs * (outputs + 1)), (len(edges) + 1, 1))
+        return cls(chances, np.searchsorted(edges, np.asarray(prompts)), _PRIOR)
+
+    @classmethod
+    def around(cls, estimates: npt.ArrayLike, log_error: float, longest: int) -> Beliefs:
+        """Believe in estimates whose logarithm has a normal error, as those of a predictor.
+
+        Examples
+        --------
+        >>> Beliefs.around([10, 100], log_error=0.2, longest=500).mean().round(1)
+        array([ 10.2, 102. ])
+        """
+        guessed = as_floats("estimates", estimates)
+        if not (guessed > 0).all():
+            raise OptschedError(f"an estimate is {guessed.min()}, but must be above 0 tokens")
+        if not 0 < log_error < np.inf:
+            raise OptschedError(f"log_error is {log_error}, but must be above 0")
+        # Estimates that are within a tenth of the error of each other share a row.
+        width = log_error / 10
+        place = np.round(np.log(guessed) / width).astype(np.int64)
+        places, rows = np.unique(place, return_inverse=True)
+        scale = np.log(np.arange(1, longest + 1))
+        squares = ((scale - places[:, None] * width) / log_error) ** 2
+        nearest = squares.min(axis=1, keepdims=True)
+        return cls(_mixed(np.exp((nearest - squares) / 2 - scale)), rows)
+
+
+def _edges(prompts: IntArray) -> FloatArray:
+    """Return the prompts at which one group ends and the next begins."""
+    shares = np.arange(1, _GROUPS) / _GROUPS
+    return np.unique(np.quantile(prompts, shares)).astype(np.float64)
+
+
+def _mixed(chances: FloatArray) -> FloatArray:
+    """Return chances of which a small share is spread evenly, so that no output is impossible."""
+    even = _UNIFORM_SHARE / chances.shape[1]
+    return (1 - _UNIFORM_SHARE) * chances / chances.sum(axis=1, keepdims=True) + even
+
+
+def _smoothed(outputs: IntArray, longest: int) -> FloatArray:
+    """Return chances of all outputs from a sample, smoothed on the scale of the logarithm."""
+    values, counts = np.unique(outputs, return_counts=True)
+    scale = np.log(np.arange(1, longest + 1))
+    total = np.zeros(longest)
+    for value, count in zip(values, counts, strict=True):
+        near = np.exp(-0.5 * ((scale - np.log(value)) / _BANDWIDTH) ** 2 - scale)
+        total += count / near.sum() * near
+    return total / len(outputs)
+
+
 @dataclass(frozen=True, eq=False, init=False)
 class Forecast:
     r"""Requests as a policy sees them: the output is only known to lie in an interval.
@@ -41,12 +198,14 @@ class Forecast:
         As in `Instance`.
     labels
         The user's own names of the requests.
+    beliefs
+        Which outputs are likely; cut to the intervals. None: nothing is known of that.
 
     Raises
     ------
     InstanceError
-        If a lower bound is below 1, above the upper bound or too large for the memory; it names
-        the first request at fault.
+        If a lower bound is below 1, above the upper bound or too large for the memory, or the
+        belief leaves nothing in an interval; it names the first request at fault.
 
     Examples
     --------
@@ -62,6 +221,7 @@ class Forecast:
     memory: int
     weights: FloatArray | None
     labels: tuple[str, ...] | None
+    beliefs: Beliefs | None
 
     def __init__(
         self,
@@ -72,6 +232,7 @@ class Forecast:
         memory: int,
         weights: npt.ArrayLike | None = None,
         labels: tuple[str, ...] | None = None,
+        beliefs: Beliefs | None = None,
     ) -> None:
         low, high = as_integers("lower", lower), as_integers("upper", upper)
         sizes = as_integers("prompts", prompts)
@@ -97,9 +258,32 @@ class Forecast:
             int(memory),
             None if weights is None else frozen(as_floats("weights", weights)),
             labels,
+            beliefs,
         )
         for field, value in zip(dataclasses.fields(self), fields, strict=True):
             object.__setattr__(self, field.name, value)
+        if beliefs is not None:
+            self._check_beliefs(beliefs)
+
+    def _check_beliefs(self, beliefs: Beliefs) -> None:
+        if len(beliefs.rows) != len(self):
+            raise InstanceError(
+                f"there are {len(self)} requests, but beliefs about {len(beliefs.rows)}"
+            )
+        below = np.zeros((len(beliefs.chances), beliefs.chances.shape[1] + 1))
+        np.cumsum(beliefs.chances > 0, axis=1, out=below[:, 1:])
+        last = below.shape[1] - 1
+        first = np.minimum(self.lower - 1, last)
+        left = below[beliefs.rows, np.minimum(self.upper, last)] - below[beliefs.rows, first]
+        if (left == 0).any():
+            request = int(np.argmax(left == 0))
+            raise InstanceError(
+                f"request {self.label(request)}: the belief leaves no chance to any output in its "
+                f"interval [{self.lower[request]}, {self.upper[request]}]; widen the interval, or "
+                "spread a small share of the belief over all outputs",
+                request=request,
+                value=int(self.lower[request]),
+            )
 
     def __len__(self) -> int:
         """Return the number of requests."""
@@ -110,7 +294,9 @@ class Forecast:
         return self.labels[request] if self.labels is not None else str(request)
 
 
-def forecast(instance: Instance, intervals: str) -> Forecast:
+def forecast(
+    instance: Instance, intervals: str, beliefs: Beliefs | Instance | None = None
+) -> Forecast:
     """Make the forecast of an instance that a policy gets to see.
 
     Parameters
@@ -123,6 +309,9 @@ def forecast(instance: Instance, intervals: str) -> Forecast:
         (Experiment 2). "relative:X": the whole numbers in [(1 - X) o, (1 + X) o] (Experiment 3;
         its middle gives the output away to a policy that looks there). "column": the instance's
         own output_lower and output_upper; where one is missing, 1 or what fits.
+    beliefs
+        Which outputs are likely, or completed requests from which that is taken. None: nothing is
+        known of that.
 
     Returns
     -------
@@ -159,6 +348,9 @@ def forecast(instance: Instance, intervals: str) -> Forecast:
             request=request,
             value=int(outputs[request]),
         )
+    if beliefs is not None and not isinstance(beliefs, Beliefs):
+        longest = int(np.minimum(upper, instance.memory - instance.prompts).max())
+        beliefs = Beliefs.of_history(beliefs, instance.prompts, longest)
     return Forecast(
         instance.prompts,
         instance.arrivals,
@@ -167,6 +359,7 @@ def forecast(instance: Instance, intervals: str) -> Forecast:
         instance.memory,
         instance.weights,
         instance.labels,
+        beliefs,
     )
 
 

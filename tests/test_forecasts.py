@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import Forecast, Instance, OptschedError, forecast, run
+from optsched import Beliefs, Forecast, Instance, OptschedError, forecast, run
 from optsched.errors import InstanceError, PolicyError
 from optsched.forecasts import check_intervals
 
@@ -112,3 +112,84 @@ def test_a_forecast_is_frozen_and_owns_its_arrays():
         assert not np.shares_memory(values, INSTANCE.outputs)
     with pytest.raises(AttributeError):
         known.memory = 3
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=4).filter(
+        lambda rows: all(map(any, rows))
+    )
+)
+def test_chances_of_each_row_sum_to_one_and_keep_their_proportions(rows):
+    beliefs = Beliefs(rows)
+    assert beliefs.chances.sum(axis=1) == pytest.approx(1)
+    for given_row, row in zip(rows, beliefs.chances, strict=True):
+        assert row * sum(given_row) == pytest.approx(given_row)
+    assert beliefs.mean() == pytest.approx([np.dot(r, [1, 2, 3]) / sum(r) for r in rows])
+    assert not beliefs.chances.flags.writeable
+
+
+def test_a_history_gives_similar_prompts_similar_outputs():
+    rng = np.random.default_rng(0)
+    long = rng.random(3_000) < 0.4
+    prompts = np.where(long, rng.integers(500, 900, 3_000), rng.integers(1, 50, 3_000))
+    outputs = np.where(long, rng.integers(280, 321, 3_000), rng.integers(18, 23, 3_000))
+    past = Instance(prompts, outputs, 2_000)
+    beliefs = Beliefs.of_history(past, [10, 700], 1_000)
+    # A fiftieth is spread over all outputs up to 1,000, whose mean is 500.5.
+    expected = 0.98 * np.array([20.0, 300.0]) + 0.02 * 500.5
+    assert beliefs.mean() == pytest.approx(expected, rel=0.03)
+    assert beliefs.chances.min() >= 0.02 / 1_000
+    assert beliefs.prior == 0
+
+
+def test_a_history_with_nothing_that_could_run_is_refused():
+    past = Instance([1, 1], [50, 60], 100)
+    with pytest.raises(OptschedError, match="no completed request with an output of at most 40"):
+        Beliefs.of_history(past, [1], 40)
+
+
+def test_estimates_have_the_error_that_they_are_said_to_have():
+    beliefs = Beliefs.around([50, 50.05, 400], 0.3, 4_000)
+    outputs = np.arange(1, 4_001)
+    for estimate, row in zip([50, 50, 400], beliefs.chances[beliefs.rows], strict=True):
+        assert row @ (np.abs(np.log(outputs / estimate)) < 0.3) == pytest.approx(0.68, abs=0.03)
+    assert beliefs.rows[0] == beliefs.rows[1] != beliefs.rows[2]
+
+
+def test_at_first_half_of_those_above_a_length_are_above_twice_it():
+    beliefs = Beliefs.to_learn([1, 2, 3, 4, 5], 10**5)
+    for length in (1, 10, 100, 1_000):
+        above = [beliefs.chances[0, at - 1 :].sum() for at in (length, 2 * length)]
+        assert above[1] / above[0] == pytest.approx(0.5, abs=0.01)
+    assert beliefs.prior > 0
+    assert len(beliefs.chances) == 5  # fifths by prompt
+
+
+@pytest.mark.parametrize(
+    ("chances", "rows", "prior", "sentence"),
+    [
+        ([0.5, 0.5], None, 0, "need a row for requests that are alike"),
+        ([[0.5, -1]], None, 0, "the chance of the output 2 in row 0 is -1.0"),
+        ([[np.nan]], None, 0, "the chance of the output 1 in row 0 is nan"),
+        ([[1], [0]], None, 0, "row 1 of the chances holds none above 0"),
+        ([[1]], [1], 0, "rows from 1 to 1, but there are only 0 to 0"),
+        ([[1]], None, -1, "prior is -1"),
+    ],
+)
+def test_impossible_beliefs_are_refused_in_one_sentence(chances, rows, prior, sentence):
+    with pytest.raises(OptschedError, match=sentence):
+        Beliefs(chances, rows, prior)
+
+
+def test_a_belief_that_leaves_nothing_in_an_interval_names_the_request():
+    instance = Instance([1, 1], [2, 3], 9, labels=["a", "b"])
+    with pytest.raises(InstanceError, match=r"request b: the belief leaves no chance .* \[3, 3\]"):
+        forecast(instance, "exact", Beliefs([[0.5, 0.5]], [0, 0]))
+    with pytest.raises(InstanceError, match="2 requests, but beliefs about 1"):
+        forecast(instance, "exact", Beliefs([[0.5, 0.5]]))
+
+
+@pytest.mark.parametrize(("estimates", "error"), [([0], 0.1), ([1], 0), ([1], np.nan)])
+def test_odd_estimates_are_refused(estimates, error):
+    with pytest.raises(OptschedError, match="must be above 0"):
+        Beliefs.around(estimates, error, 9)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from optsched._internal.arrays import MAX_TOKENS
 from optsched.cli.common import LISTED, Output, take
 from optsched.errors import OptschedError
 
@@ -87,7 +88,12 @@ _RULE = option(
     ["prefix", "skip", "backfill", "window"],
     "When a request does not fit: prefix (none passes it), skip, backfill or window.",
 )
-KNOWLEDGE = (INTERVALS, _RULE)
+_HISTORY = option(
+    "--history TRACE",
+    str,
+    "Completed requests, from which policies under intervals learn which outputs are likely.",
+)
+KNOWLEDGE = (INTERVALS, _HISTORY, _RULE)
 CLOCK = (
     option(
         "--clock C",
@@ -201,6 +207,8 @@ def command(
             output = Output(json_path, quiet)
             if TRACE in parameters:
                 options["instance"] = _instance(output, options)
+            if _HISTORY in listed:
+                options["beliefs"] = _history(output, options.pop("history"))
             return function(output=output, **options)
 
         listed.sort(key=_place)
@@ -249,6 +257,14 @@ def _take_hardware(options: dict[str, Any], how: dict[str, Any]) -> None:
         how["memory"] = memory_tokens(model, gpu, gpus)
     if "clock" in options and options["clock"] is None:
         options["clock"] = clock_of(model, gpu, gpus)
+
+
+def _history(output: Output, trace: str | None) -> Instance | None:
+    """Read completed requests, which need not fit into the memory."""
+    if trace is None:
+        return None
+    memory = None if trace.startswith("family:") else MAX_TOKENS
+    return read_instance(output, trace, memory, skip_invalid=False)
 
 
 def read_instance(

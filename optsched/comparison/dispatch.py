@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from optsched.cluster.facts import Cluster
     from optsched.cluster.results import ClusterRun
     from optsched.execution import Execution
+    from optsched.forecasts import Beliefs
     from optsched.policies import Policy, Rule
     from optsched.simulate.seconds.execution import ClockedRun
     from optsched.solvers.bounds.bound import Bound, ClockBound
@@ -34,6 +35,7 @@ def compare(
     policies: Any = None,
     *,
     intervals: str | None = None,
+    beliefs: Beliefs | Instance | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
     bound: Bound | None = None,
@@ -46,6 +48,7 @@ def compare(
     *,
     clock: str | Clock | Callable[[BatchContent], float],
     intervals: str | None = None,
+    beliefs: Beliefs | Instance | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
     bound: ClockBound | None = None,
@@ -69,6 +72,7 @@ def compare(
     clock: str | Clock | Callable[[BatchContent], float] | None = None,
     cluster: Cluster | None = None,
     intervals: str | None = None,
+    beliefs: Beliefs | Instance | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
     bound: Any = None,
@@ -85,7 +89,7 @@ def compare(
         A name, a policy object, a function (as for `run`), or a list of them. None: the basic
         ones, which take milliseconds; under intervals those that need no outputs; on a clock
         "work" and "mixed" beside the basic ones; on a cluster "fcfs", "jsq", "lpt" and "bf-io".
-    clock, cluster, intervals, rule, seed
+    clock, cluster, intervals, beliefs, rule, seed
         As for `run`.
     bound
         In steps or on a clock: a bound that was found before; None finds one, but for clocks that
@@ -127,7 +131,7 @@ def compare(
     """
     if cluster is not None:
         _check(options, _ON_CLUSTER, "on a cluster")
-        _refuse("is for one worker", clock=clock, intervals=intervals, bound=bound)
+        _refuse("is for one worker", clock=clock, intervals=intervals, beliefs=beliefs, bound=bound)
         if rule != "prefix":
             raise PolicyError("rule is for one worker; leave it or the cluster out")
         options |= {"seed": seed, "on_result": on_result}
@@ -140,6 +144,7 @@ def compare(
             "compares on several"
         )
     known: dict[str, Any] = {"intervals": intervals, "rule": rule, "seed": seed}
+    known["beliefs"] = beliefs
     if clock is not None:
         _check(options, _ON_CLOCK, "on a clock")
         chosen = compared(policies, intervals, clock, rule)
@@ -166,7 +171,17 @@ def compared(
 def _check(options: dict[str, Any], known: tuple[str, ...], where: str) -> None:
     for name in options:
         if name not in known:
-            others = ("clock", "cluster", "intervals", "rule", "seed", "bound", "on_result", *known)
+            others = (
+                "clock",
+                "cluster",
+                "intervals",
+                "beliefs",
+                "rule",
+                "seed",
+                "bound",
+                "on_result",
+                *known,
+            )
             raise PolicyError(f"compare has no option {name!r} {where}: {nearest(name, others)}")
 
 

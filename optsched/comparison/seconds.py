@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched.clock import Clock
+    from optsched.forecasts import Beliefs
     from optsched.instance import Instance
     from optsched.policies import Policy, Rule
     from optsched.solvers.bounds.bound import ClockBound
@@ -88,6 +89,7 @@ def compare_on_clock(
     chosen: list[Policy],
     *,
     intervals: str | None = None,
+    beliefs: Beliefs | Instance | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
     bound: ClockBound | None = None,
@@ -101,7 +103,7 @@ def compare_on_clock(
     for policy in chosen:
         known: dict[str, Any] = {"intervals": intervals and "exact", "rule": rule}
         run(tiny, policy, clock="unit", **known)  # compiles
-        known["intervals"] = intervals
+        known |= {"intervals": intervals, "beliefs": beliefs}
         began = time.perf_counter()
         clocked = run(instance, policy, clock=clock, **known, seed=seed, until=until)
         times.append(time.perf_counter() - began)

@@ -19,12 +19,13 @@ from optsched.solvers.bounds.bound import bound as find_bound
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from optsched.forecasts import Beliefs
     from optsched.instance import Instance
     from optsched.policies import Policy, Rule
     from optsched.schedule import Schedule
 
 #: What is compared where policies may only know intervals and none are named.
-UNDER_INTERVALS = ("h-sf", "a-max", "a-min", "area-lower", "area-posterior")
+UNDER_INTERVALS = ("h-sf", "a-max", "a-min", "area-lower", "area-posterior", "area-chance")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,6 +91,7 @@ def compare_in_steps(
     chosen: list[Policy],
     *,
     intervals: str | None = None,
+    beliefs: Beliefs | Instance | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
     bound: Bound | None = None,
@@ -106,7 +108,9 @@ def compare_in_steps(
     incomplete: list[Execution] = []
     for policy in chosen:
         began = time.perf_counter()
-        execution = run(instance, policy, intervals=intervals, rule=rule, seed=seed)
+        execution = run(
+            instance, policy, intervals=intervals, beliefs=beliefs, rule=rule, seed=seed
+        )
         seconds = time.perf_counter() - began
         if not execution.all_complete:
             incomplete.append(execution)

@@ -16,6 +16,7 @@ from optsched.policies.base import (
     Rule,
     with_rule,
 )
+from optsched.policies.chance import CHANCE, ChancePolicy
 from optsched.policies.decision import DecisionPolicy, State
 from optsched.policies.overflow import OVERFLOW, OverflowPolicy
 from optsched.policies.priorities import PRIORITIES, WORK
@@ -35,6 +36,7 @@ __all__ = [
     "POLICIES",
     "RULES",
     "BatchPolicy",
+    "ChancePolicy",
     "DecisionPolicy",
     "EnginePolicy",
     "IntervalPolicy",
@@ -71,6 +73,7 @@ POLICIES: dict[str, Policy] = {
         *SELECTED,
         *SORTED_LP,
         *ROBUST,
+        *CHANCE,
         *OVERFLOW,
         VLLM,
         *ENGINES,

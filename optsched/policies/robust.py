@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from optsched.clock import UNIT
 from optsched.policies.base import Needs, Policy, PriorityPolicy
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
+    from optsched.clock import Clock
     from optsched.forecasts import Forecast
 
 
@@ -54,6 +57,8 @@ class IntervalPolicy(Policy):
         larger of bound and "tokens" made.
     slack
         Share of the memory that admission leaves free unless the worker is idle.
+    slack_on_clock
+        The same on clocks, where a preempted prompt is prefilled again. None: as in steps.
     source
         Where the policy comes from.
 
@@ -74,12 +79,20 @@ class IntervalPolicy(Policy):
     outlived: Literal["ends-next", "holds-nothing", "restarts", "doubles"] = "ends-next"
     preempt: Literal["bound", "tokens"] = "bound"
     slack: float = 0.0
+    slack_on_clock: float | None = None
     source: str = ""
     needs: ClassVar[Needs] = Needs("plan", "intervals")
 
     def planned(self, forecast: Forecast) -> IntArray:
         """Return the output that each request is planned with at first, shape (n,)."""
         return forecast.lower if self.plan == "lower" else forecast.upper
+
+    def reserve(self, memory: int, clock: Clock) -> int:
+        """Return the tokens that admission leaves free, rounded down from the share as written."""
+        share = self.slack
+        if clock is not UNIT and self.slack_on_clock is not None:
+            share = self.slack_on_clock
+        return int(Fraction(str(share)) * memory)
 
     def for_forecast(self, forecast: Forecast) -> IntervalPolicy:
         """Return the policy that is run under a forecast: itself, unless it depends on that."""
@@ -157,7 +170,7 @@ _INTERVAL_POLICIES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         "area-posterior",
         "smallest mean memory-time over the interval first; preempts the fewest tokens",
         _LATER,
-        {"order": "mean-area", **_TOKENS},
+        {"order": "mean-area", **_TOKENS, "slack": 0.02, "slack_on_clock": 0.03},
     ),
     (
         "work-posterior",

@@ -87,6 +87,8 @@ _KNOWN = {
     "a-min": LineStyle(ORANGE, (2, 3), "<"),
     "area-lower": LineStyle(BLUE, (5, 1), "P"),
     "area-posterior": LineStyle(SKY, (12, 3), "p"),
+    "area-chance": LineStyle(WINE, (), "D"),
+    "work-chance": LineStyle(WINE, (5, 1), "s"),
 }
 _COLOURS = (SKY, BLUE, VERMILLION, GREEN, ORANGE, PURPLE, WINE)
 _DASHES: tuple[tuple[float, ...], ...] = ((5, 1), (9, 2, 2, 2, 2, 2), (2, 3), (), (12, 3))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from optsched.cluster import Cluster, ClusterRun
     from optsched.cluster.routing import Routing
     from optsched.execution import Execution
+    from optsched.forecasts import Beliefs
     from optsched.instance import Instance
     from optsched.policies import Policy, Rule
     from optsched.routers import Router, RouterState
@@ -34,6 +35,7 @@ def run(
     policy: str | Policy | Callable[[Any], Any],
     *,
     intervals: str | None = None,
+    beliefs: Beliefs | Instance | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
     patience: int | None = None,
@@ -46,6 +48,7 @@ def run(
     *,
     clock: str | Clock | Callable[[BatchContent], float],
     intervals: str | None = None,
+    beliefs: Beliefs | Instance | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
     patience: int | None = None,
@@ -85,6 +88,7 @@ def run(
     workers: int | str | Sequence[int] | Workers | None = None,
     router: str | Router | Callable[[RouterState], int] | None = None,
     intervals: str | None = None,
+    beliefs: Beliefs | Instance | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
     patience: int | None = None,
@@ -121,6 +125,9 @@ def run(
     intervals
         What the policy may know of the outputs, as for `forecast`: "exact", "common:L,U",
         "classes:W", "relative:X" or "column". None: the outputs, for policies that need them.
+    beliefs
+        What policies under intervals may know beyond them: which outputs are likely, or completed
+        requests from which that is taken. None: nothing; a policy that needs a belief learns one.
     rule
         What happens when a request does not fit: "prefix" (none passes it), "skip", "backfill" or
         "window", perhaps with a ratio and a length as in "window:1.4,64"; all but the first for
@@ -195,7 +202,12 @@ def run(
                 "a cluster is of workers that wait for each other and has routers of its own, "
                 "passed as the policy; leave the cluster out, or workers and router"
             )
-        given = {"clock": clock, "intervals": intervals, "patience": patience}
+        given = {
+            "clock": clock,
+            "intervals": intervals,
+            "beliefs": beliefs,
+            "patience": patience,
+        }
         wrong = [name for name, value in given.items() if value is not None]
         if wrong or rule != "prefix" or until < np.inf:
             name = [*wrong, *(["rule"] if rule != "prefix" else []), "until"][0]
@@ -211,11 +223,16 @@ def run(
         )
     chosen = get_policy(policy)
     check_knowledge(chosen, intervals, rule)
+    if beliefs is not None and intervals is None:
+        raise PolicyError(
+            "beliefs say which outputs in an interval are likely; pass intervals too, such as "
+            "common:1,1000"
+        )
     chosen = with_rule(chosen, rule).seeded(seed)
     if patience is None:
         patience = max(10_000, 100 * int(instance.outputs.max()))
     timed = UNIT if clock is None else get_clock(clock)
-    task = Task(instance, chosen, timed, intervals, seed, patience, until, on_progress)
+    task = Task(instance, chosen, timed, intervals, beliefs, seed, patience, until, on_progress)
     runner = RUNNERS[chosen.needs.kind]
     if clock is None and runner.in_steps is None:
         raise PolicyError(
@@ -252,6 +269,7 @@ def _check_options(options: dict[str, Any], known: tuple[str, ...]) -> None:
                 "workers",
                 "router",
                 "intervals",
+                "beliefs",
                 "rule",
                 "seed",
                 "patience",

@@ -14,7 +14,7 @@ from optsched.clock import LinearClock
 from optsched.clock_work import work_by_output
 from optsched.errors import PolicyError, is_interrupt
 from optsched.execution import Execution, Loop, Stall
-from optsched.forecasts import forecast
+from optsched.forecasts import Beliefs, forecast
 from optsched.policies.base import window_of
 from optsched.policies.decision import DecisionPolicy
 from optsched.rolling.decisions import Decisions
@@ -24,7 +24,7 @@ from optsched.simulate.seconds.batches import new_log, timing
 from optsched.simulate.seconds.execution import ClockedRun, requests_of
 from optsched.simulate.seconds.reranking import reranking
 from optsched.simulate.seconds.waiting import serve_waiting
-from optsched.simulate.steps import overflow, preemption
+from optsched.simulate.steps import chance, overflow, preemption
 from optsched.simulate.steps.decisions import run_decisions
 from optsched.simulate.steps.rules import admit_chosen, admit_in_order_of
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray, Records
     from optsched.clock import Clock
     from optsched.policies.base import BatchSelector
+    from optsched.policies.chance import ChancePolicy
     from optsched.policies.decision import State
     from optsched.policies.overflow import OverflowPolicy
     from optsched.policies.robust import IntervalPolicy
@@ -75,7 +76,8 @@ def in_steps(task: Task, attempts: Attempts) -> Execution:
 
 def run_decided(task: Task) -> Attempts:
     """Run a policy that is a function."""
-    known = forecast(task.instance, "exact" if task.intervals is None else task.intervals)
+    intervals = "exact" if task.intervals is None else task.intervals
+    known = forecast(task.instance, intervals, task.beliefs)
     attempts, running, log, given_up = run_decisions(
         task.instance, task.policy, known, task.patience, task.clock, task.until
     )
@@ -93,7 +95,7 @@ def run_planned(task: Task) -> Attempts:
         int(policy.order.startswith("mean-")),
         preemption.OUTLIVED.index(policy.outlived),
         preemption.PREEMPT.index(policy.preempt),
-        share_of(policy.slack, instance.memory),
+        policy.reserve(instance.memory, clock),
         task.seed,
     )
     requests, lower = requests_of(instance, clock), policy.planned(known)
@@ -124,6 +126,26 @@ def _rates(task: Task, policy: IntervalPolicy, upper: IntArray) -> IntArray:
     most = (np.abs(rates) * np.stack([zeros + 1.0, upper, upper.astype(np.float64) ** 2])).max()
     whole: IntArray = np.rint(rates * (_MAX_URGENCY / most)).astype(np.int64)
     return whole
+
+
+def run_by_chance(task: Task) -> Attempts:
+    """Run a policy that admits what is likely to fit."""
+    instance, clock = task.instance, task.clock
+    assert task.intervals is not None
+    policy: ChancePolicy = task.policy
+    known = forecast(instance, task.intervals, task.beliefs)
+    longest = int(known.upper.max())
+    beliefs = known.beliefs or Beliefs.to_learn(known.prompts, longest)
+    fixed, linear, square = policy.costs(known, clock)
+    rules = chance.Chance(
+        fixed, linear, square, policy.margin(clock), policy.passed, beliefs.prior, task.seed
+    )
+    requests, tables = requests_of(instance, clock), chance.tables(beliefs, known)
+    with timing(clock) as timer:
+        attempts, running, log = interruptible_kernel(chance.run_by_chance, len(instance))(
+            requests, tables, rules, chance.steps_ahead(longest), new_log(), timer, task.until
+        )
+    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
 
 
 def run_to_threshold(task: Task) -> Attempts:
@@ -361,6 +383,7 @@ RUNNERS: dict[str, Runner] = {
     "order": Runner(admit_in_order_of, order_on_clock),
     "batch": Runner(admit_chosen, batches_on_clock),
     "plan": _of_attempts(run_planned),
+    "chance": _of_attempts(run_by_chance),
     "threshold": _of_attempts(run_to_threshold),
     "decision": _DECIDED,
     "engine": Runner(None, serve_engine),

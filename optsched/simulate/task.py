@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched.clock import Clock
+    from optsched.forecasts import Beliefs
     from optsched.instance import Instance
 
 
@@ -18,6 +19,7 @@ class Task(NamedTuple):
     policy: Any
     clock: Clock
     intervals: str | None
+    beliefs: Beliefs | Instance | None
     seed: int
     patience: int
     until: float

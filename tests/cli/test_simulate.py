@@ -60,7 +60,7 @@ def test_compare_under_intervals_shows_preemptions(optsched_command):
     code, out, _ = optsched_command("compare", FAMILY, "--intervals", "classes:10", "--json", "-")
     content = json.loads(out)
     names = [entry["policy"] for entry in content["policies"]]
-    assert names == ["h-sf", "a-max", "a-min", "area-lower", "area-posterior"]
+    assert names == ["h-sf", "a-max", "a-min", "area-lower", "area-posterior", "area-chance"]
     assert content["intervals"] == "classes:10"
     assert all(entry["evictions"] >= 0 for entry in content["policies"])
 

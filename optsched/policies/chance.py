@@ -1,0 +1,118 @@
+"""Policies that admit what is likely to fit, given a belief about each output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from optsched.clock import UNIT, LinearClock
+from optsched.clock_work import work_by_output
+from optsched.errors import PolicyError
+from optsched.policies.base import Needs, Policy
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import FloatArray
+    from optsched.clock import Clock
+    from optsched.forecasts import Forecast
+
+_DEVIATIONS, _DEVIATIONS_ON_CLOCK = 0.5, 1.0
+
+
+@dataclass(frozen=True)
+class ChancePolicy(Policy):
+    r"""Admit while the memory that is likely to be held fits; preempt where that was too little.
+
+    Requests are tried by ascending expected cost, given what each was seen to make, and start while
+    mean and deviation of the tokens held at all steps ahead fit: mean + z deviations at most M.
+    Where the memory runs out, those that made the fewest tokens are preempted. Without a belief in
+    the forecast the policy learns one from what completes.
+
+    Parameters
+    ----------
+    name
+        Short name for tables and the command line.
+    description
+        What the policy does, in a few words.
+    order
+        What a request costs: its memory-time ("area"), its work on the clock ("work"), its
+        "output", or its "arrival".
+    deviations
+        z. None: a half in steps, 1 on clocks, where a preempted prompt is prefilled again.
+    passed
+        Requests that are passed over at a step at most because they do not fit.
+    source
+        Where the policy comes from.
+
+    Examples
+    --------
+    >>> from optsched import Instance, run
+    >>> from optsched.policies import get_policy
+    >>> careful = get_policy("area-chance:2")
+    >>> careful.deviations
+    2.0
+    >>> run(Instance([1] * 5, [1] * 5, 10), careful, intervals="common:1,4").all_complete
+    True
+    """
+
+    name: str
+    description: str
+    order: Literal["area", "work", "output", "arrival"] = "area"
+    deviations: float | None = None
+    passed: int = 2
+    source: str = ""
+    needs: ClassVar[Needs] = Needs("chance", "intervals")
+
+    def parsed(self, parameters: str) -> ChancePolicy:
+        """Return the policy with the parameters "Z" or "Z,PASSED"."""
+        first, comma, second = parameters.partition(",")
+        try:
+            deviations, passed = float(first), int(second) if comma else self.passed
+        except ValueError:
+            deviations, passed = np.nan, 0
+        if not 0 <= deviations < np.inf or passed < 0:
+            raise PolicyError(
+                f"policy '{self.name}:{parameters}' should read {self.name}:Z or "
+                f"{self.name}:Z,PASSED, with the deviations that count and how many requests may "
+                f"be passed over, such as {self.name}:0.5,2"
+            )
+        name = f"{self.name}:{parameters}"
+        return replace(self, name=name, deviations=deviations, passed=passed)
+
+    def margin(self, clock: Clock) -> float:
+        """Return z on a clock."""
+        if self.deviations is not None:
+            return self.deviations
+        return _DEVIATIONS if clock is UNIT else _DEVIATIONS_ON_CLOCK
+
+    def costs(self, forecast: Forecast, clock: Clock) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return what a request costs: a constant, and factors of its output and its square."""
+        none, one = np.zeros(len(forecast)), np.ones(len(forecast))
+        if self.order == "arrival":
+            return np.arange(len(forecast), dtype=np.float64), none, none
+        if self.order == "output":
+            return none, one, none
+        if self.order == "work":
+            if not isinstance(clock, LinearClock):
+                raise PolicyError(
+                    f"policy {self.name!r} needs a clock that is a weighted sum of what is in a "
+                    f"batch, but {clock.name} is a function; use area-chance, or pass a LinearClock"
+                )
+            return work_by_output(forecast.prompts.astype(np.float64), forecast.memory, clock)
+        return none, forecast.prompts + 0.5, one / 2
+
+
+CHANCE = (
+    ChancePolicy(
+        "area-chance",
+        "smallest expected memory-time first, while what is likely to be held fits",
+        source="memory-time, as in area; chance constraints on the memory",
+    ),
+    ChancePolicy(
+        "work-chance",
+        "smallest expected work on the clock first, while what is likely to be held fits",
+        order="work",
+        source="as work; chance constraints on the memory",
+    ),
+)
