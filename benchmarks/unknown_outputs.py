@@ -14,6 +14,7 @@ import argparse
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -103,10 +104,10 @@ def cell(
     return rows
 
 
-def tail_latency(run: object) -> float:
+def tail_latency(run: Any) -> float:
     """Return the 99th percentile of the latencies."""
-    whole = getattr(run, "schedule", run)
-    return float(np.quantile(whole.latencies, 0.99))
+    latencies = run.latencies if run.unit == "s" else run.schedule.latencies
+    return float(np.quantile(latencies, 0.99))
 
 
 def main() -> None:

@@ -167,7 +167,7 @@ def _edges(prompts: IntArray) -> FloatArray:
 def _mixed(chances: FloatArray) -> FloatArray:
     """Return chances of which a small share is spread evenly, so that no output is impossible."""
     even = _UNIFORM_SHARE / chances.shape[1]
-    return (1 - _UNIFORM_SHARE) * chances / chances.sum(axis=1, keepdims=True) + even
+    return np.asarray((1 - _UNIFORM_SHARE) * chances / chances.sum(axis=1, keepdims=True) + even)
 
 
 def _smoothed(outputs: IntArray, longest: int) -> FloatArray:

@@ -100,7 +100,7 @@ class ChancePolicy(Policy):
                     f"batch, but {clock.name} is a function; use area-chance, or pass a LinearClock"
                 )
             return work_by_output(forecast.prompts.astype(np.float64), forecast.memory, clock)
-        return none, forecast.prompts + 0.5, one / 2
+        return none, forecast.prompts.astype(np.float64) + 0.5, np.full(len(one), 0.5)
 
 
 CHANCE = (

@@ -128,7 +128,8 @@ def _expected_cost(beliefs: Beliefs, chance: Chance, request: int, seen: int) ->
     else:
         once = least + 1.0
         squares = once * once
-    return chance.fixed[request] + chance.linear[request] * once + chance.square[request] * squares
+    cost = chance.fixed[request] + chance.linear[request] * once
+    return float(cost + chance.square[request] * squares)
 
 
 @compiled
@@ -161,8 +162,8 @@ def _add_load(
 @compiled
 def _precedes(rows: Rows, first: int, second: int) -> bool:
     if rows.key[first] != rows.key[second]:
-        return rows.key[first] < rows.key[second]
-    return rows.rank[first] < rows.rank[second]
+        return bool(rows.key[first] < rows.key[second])
+    return bool(rows.rank[first] < rows.rank[second])
 
 
 @compiled
@@ -200,7 +201,7 @@ def _push(rows: Rows, request: int) -> None:
 @compiled
 def _pop(rows: Rows) -> int:
     """Take the next request out of those that wait."""
-    request = rows.heap[0]
+    request: int = rows.heap[0]
     rows.counts[_WAITING] -= 1
     rows.heap[0] = rows.heap[rows.counts[_WAITING]]
     if rows.counts[_WAITING] > 0:
