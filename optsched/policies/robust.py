@@ -176,7 +176,7 @@ _INTERVAL_POLICIES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         "work-posterior",
         "smallest mean work on the clock over the interval first; preempts the fewest tokens",
         "the work that is expected, as in work",
-        {"order": "mean-work", **_TOKENS},
+        {"order": "mean-work", **_TOKENS, "slack": 0.02, "slack_on_clock": 0.03},
     ),
 )
 _INTERVAL = {

@@ -232,7 +232,7 @@ def run(
     if patience is None:
         patience = max(10_000, 100 * int(instance.outputs.max()))
     timed = UNIT if clock is None else get_clock(clock)
-    task = Task(instance, chosen, timed, intervals, beliefs, seed, patience, until, on_progress)
+    task = Task(instance, chosen, timed, intervals, seed, patience, until, on_progress, beliefs)
     runner = RUNNERS[chosen.needs.kind]
     if clock is None and runner.in_steps is None:
         raise PolicyError(

@@ -19,8 +19,8 @@ class Task(NamedTuple):
     policy: Any
     clock: Clock
     intervals: str | None
-    beliefs: Beliefs | Instance | None
     seed: int
     patience: int
     until: float
     on_progress: Callable[[int, int], None] | None = None
+    beliefs: Beliefs | Instance | None = None
