@@ -83,7 +83,7 @@ class IntervalPolicy(Policy):
     source: str = ""
     needs: ClassVar[Needs] = Needs("plan", "intervals")
 
-    def planned(self, forecast: Forecast) -> IntArray:
+    def first_plan(self, forecast: Forecast) -> IntArray:
         """Return the output that each request is planned with at first, shape (n,)."""
         return forecast.lower if self.plan == "lower" else forecast.upper
 

@@ -98,7 +98,7 @@ def run_planned(task: Task) -> Attempts:
         policy.reserve(instance.memory, clock),
         task.seed,
     )
-    requests, lower = requests_of(instance, clock), policy.planned(known)
+    requests, lower = requests_of(instance, clock), policy.first_plan(known)
     rates = _rates(task, policy, known.upper)
     with timing(clock) as timer:
         attempts, running, log = interruptible_kernel(preemption.run_planned, len(instance))(

@@ -31,7 +31,7 @@ def test_every_policy_equals_the_literal_simulator(policy, instance, intervals, 
     policy = policy.for_forecast(known)
     literal = planned_run(
         instance,
-        policy.planned(known).tolist(),
+        policy.first_plan(known).tolist(),
         known.upper.tolist(),
         policy.order,
         policy.outlived,
