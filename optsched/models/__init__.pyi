@@ -12,6 +12,8 @@ from .fluid.segments import design_segments as design_segments
 from .fluid.wait import WaitPlan as WaitPlan
 from .fluid.wait import WaitThresholds as WaitThresholds
 from .hindsight import HindsightProgram as HindsightProgram
+from .joint import JointEvents as JointEvents
+from .joint import JointProgram as JointProgram
 from .linear.model import Breach as Breach
 from .linear.model import Family as Family
 from .linear.model import LinearModel as LinearModel

@@ -271,7 +271,7 @@ class HindsightProgram(Program):
         prompts, outputs = self.instance.prompts[first], self.instance.outputs[first]
         earliest = self._earliest[first]
         latest = earliest + np.diff(begin) - 1
-        usage = _usage(prompts, outputs, earliest, latest, begin, steps)
+        usage = usage_rows(prompts, outputs, earliest, latest, begin, steps)
         blocks = {"start": sparse.csr_array(usage, shape=(len(steps), len(step)))}
         free = self.instance.memory - self.running.load(len(steps))
         memory = Rows(Family.of("memory", step=steps), blocks, upper=free)
@@ -414,7 +414,7 @@ class HindsightProgram(Program):
 
 
 @compiled
-def _usage(
+def usage_rows(
     prompts: IntArray,
     outputs: IntArray,
     earliest: IntArray,

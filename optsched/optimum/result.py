@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
     from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.certificates.joint import JointCertificate
     from optsched.certificates.prices import Certificate
+    from optsched.joint_schedule import JointSchedule
     from optsched.models.objectives import ScheduleObjective
     from optsched.schedule import Schedule
 
@@ -66,7 +68,7 @@ class Optimum(Solution):
     horizon: int | None = None
     history: tuple[tuple[float, float | None, float], ...] = ()
     steps: tuple[str, ...] = ()
-    certificate: Certificate | ConfigurationCertificate | None = None
+    certificate: Certificate | ConfigurationCertificate | JointCertificate | None = None
     price_certificate: Certificate | None = None
 
     tolerance: ClassVar[float] = 1e-9  # of costs that are sums of fractions
@@ -166,3 +168,38 @@ class Optimum(Solution):
             f"  bound     {proven(self.bound, digits=10)} by {self.proof}\n"
             + "\n".join(f"  {step}" for step in self.steps)
         )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JointOptimum(Optimum):
+    """The best joint schedule of several workers that is known, and the best bound proven.
+
+    An `Optimum` whose `answer` is a `JointSchedule`; `explain` takes the gap to the bound of one
+    worker with all memory apart.
+
+    Examples
+    --------
+    >>> from optsched import Instance, solve
+    >>> result = solve(Instance([4] * 4, [1, 1, 6, 6], memory=13), workers=2)
+    >>> result.joint.total_latency, result.proven_optimal
+    (14, True)
+    """
+
+    @property
+    def joint(self) -> JointSchedule:
+        """The best feasible joint schedule found: the answer."""
+        joint: JointSchedule = self.answer
+        return joint
+
+    @property
+    def schedule(self) -> Schedule:
+        """Its starts, as a schedule of one worker with the memory of all."""
+        return self.joint.pooled()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data, with the memories and the worker of each request."""
+        places = {
+            "workers": list(self.joint.workers.memories),
+            "placement": self.joint.placement.tolist(),
+        }
+        return super().to_dict() | places

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from optsched.errors import OptschedError, nearest
 from optsched.instance import Instance
 from optsched.optimum.params import SolveParams
 from optsched.optimum.programs import WATCHED, kind_of
-from optsched.optimum.stages.plan import go_through, run_policies
+from optsched.optimum.stages.plan import STAGES, go_through, load_policies, run_policies
 from optsched.optimum.state import State
 from optsched.schedule import Schedule
 from optsched.solvers.bounds.bound import OBJECTIVES
+from optsched.workers import as_workers
 
 if TYPE_CHECKING:
     from optsched.models.objectives import ScheduleObjective
-    from optsched.optimum.result import Optimum
+    from optsched.optimum.result import JointOptimum, Optimum
     from optsched.solution import Solution
+    from optsched.solvers.bounds.bound import SomeWorkers
 
 METHODS = ("auto", "highs", "cp-sat", "search", "exact")
 PLAIN = SolveParams()
@@ -35,6 +38,16 @@ def solve(
 ) -> Optimum: ...
 @overload
 def solve(
+    problem: Instance,
+    *,
+    time_limit: float | None = ...,
+    objective: ScheduleObjective = ...,
+    method: str = ...,
+    params: SolveParams = ...,
+    workers: SomeWorkers,
+) -> JointOptimum: ...
+@overload
+def solve(
     problem: Any,
     *,
     time_limit: float | None = ...,
@@ -49,6 +62,7 @@ def solve(
     objective: ScheduleObjective = "total-latency",
     method: str = "auto",
     params: SolveParams = PLAIN,
+    workers: SomeWorkers | None = None,
 ) -> Solution:
     """Find the best answer to a problem and prove how good it is.
 
@@ -84,11 +98,15 @@ def solve(
         "quantile" (Alg. 5) or "mip".
     params
         Everything else: threads, seed, start, limits, progress.
+    workers
+        Of an instance: independent workers among which requests are placed: a number of workers
+        with its memory, their memories, or `Workers`.
 
     Returns
     -------
     Solution
-        An `Optimum` for an instance. `answer` is in the terms of the problem: a `Schedule`, an
+        An `Optimum` for an instance, with workers a `JointOptimum`, whose answer is a
+        `JointSchedule`. `answer` is in the terms of the problem: a `Schedule`, an
         array, an `Assignment`, a `Batch`, a point, or the Pyomo model.
 
     Raises
@@ -111,6 +129,20 @@ def solve(
     """
     if not isinstance(params, SolveParams):
         raise OptschedError(f"params is {params!r}, but must be SolveParams(...)")
+    if isinstance(problem, Instance) and workers is not None:
+        from optsched.optimum.joint import USED, on_one, solve_jointly
+
+        params.check_used(USED, "several workers")
+        _check(objective, method)
+        several = as_workers(workers, problem)
+        if len(several) == 1:
+            start = params.start
+            alone = replace(params, start=start.pooled() if start is not None else None)
+            own = problem.replace(memory=several.total)
+            return on_one(_solve_instance(own, objective, method, time_limit, alone), several)
+        return solve_jointly(problem, several, objective, method, time_limit, params)
+    if workers is not None:
+        raise OptschedError(f"workers are {workers}, but only an Instance is placed on workers")
     if isinstance(problem, Instance):
         params.check_used(_USED, "an Instance")
         return _solve_instance(problem, objective, method, time_limit, params)
@@ -131,9 +163,7 @@ def _solve_instance(
     params: SolveParams,
 ) -> Optimum:
     """Go through the stages that suit the instance."""
-    for name, value, known in (("objective", objective, OBJECTIVES), ("method", method, METHODS)):
-        if value not in known:
-            raise OptschedError(f"unknown {name} {value!r}: {nearest(str(value), known)}")
+    _check(objective, method)
     state = State(instance, objective, method, params.options(time_limit), params)
     if method in ("search", "exact") and not state.plain:
         raise OptschedError(
@@ -143,8 +173,14 @@ def _solve_instance(
         raise OptschedError(f"exact minimises total latency, not {objective}; use highs or cp-sat")
     if params.start is not None:
         _begin_from(state, params.start)
-    go_through(state)
+    go_through(state, STAGES, load_policies)
     return state.result()
+
+
+def _check(objective: str, method: str) -> None:
+    for name, value, known in (("objective", objective, OBJECTIVES), ("method", method, METHODS)):
+        if value not in known:
+            raise OptschedError(f"unknown {name} {value!r}: {nearest(str(value), known)}")
 
 
 def _begin_from(state: State, start: object) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from optsched.optimum.params import Tuning
     from optsched.schedule import Schedule
     from optsched.solvers.bounds.configurations import ConfigurationBound
+    from optsched.solvers.bounds.joint import JointBound
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class State:
     status: str = ""
     best: Schedule | None = None
     cost: float = math.inf
-    bound: Bound | ConfigurationBound = field(
+    bound: Bound | ConfigurationBound | JointBound = field(
         default_factory=lambda: Bound(-math.inf, "nothing", 0.0)
     )
     history: list[tuple[float, float | None, float]] = field(default_factory=list)
@@ -219,7 +220,7 @@ class State:
             if not self.closed:
                 self.best, self.cost = schedule, cost
 
-    def raise_bound(self, proven: Bound | ConfigurationBound) -> None:
+    def raise_bound(self, proven: Bound | ConfigurationBound | JointBound) -> None:
         """Keep a bound if it is better."""
         with self.lock:
             if proven.value > self.bound.value and not self.closed:

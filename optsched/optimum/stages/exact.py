@@ -165,7 +165,7 @@ def _solve(state: State, form: EventProgram | HindsightProgram, method: str) -> 
         "in_child": True,
     }
     if isinstance(form, EventProgram):
-        return solve_events(form, options=_options(state), bound=state.lowest, **how)
+        return solve_events(form, options=solver_options(state), bound=state.lowest, **how)
     model = form.to_linear()
     if state.prices is not None and state.best is not None:
         priced = PricedStarts(state.instance, state.prices)
@@ -174,10 +174,10 @@ def _solve(state: State, form: EventProgram | HindsightProgram, method: str) -> 
         excluded = np.flatnonzero(regrets > priced.room(state.cost))
         model = model.fix(excluded, np.zeros(len(excluded)))
     solver = "cp-sat" if method == "cp-sat" else "highs"
-    return solve_linear(model, solver, _options(state), **how)
+    return solve_linear(model, solver, solver_options(state), **how)
 
 
-def _options(state: State) -> Options:
+def solver_options(state: State) -> Options:
     """Return a time limit that leaves a moment to end a deaf child, and to take its answer."""
     seconds = state.left - min(_TAKING, 0.1 * state.left)
     return replace(state.options, time_limit=max(seconds, 1e-3))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from optsched.optimum.stages.improve import (
     start_large,
 )
 from optsched.optimum.stages.kernels import First, load_first
+from optsched.optimum.state import State
 from optsched.policies import BASIC, PriorityPolicy
 from optsched.policies.priorities import PRIORITIES
 from optsched.simulate import run
@@ -32,10 +34,9 @@ from optsched.solvers.bounds.bound import bound
 from optsched.solvers.bounds.lagrangian import FEWEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from optsched._internal.arrays import FloatArray
-    from optsched.optimum.state import State
     from optsched.policies import Policy
 
 _LOOK_EVERY = 0.05  # seconds between two looks at the token
@@ -49,25 +50,33 @@ _MANY = 20_000  # requests from which on prices take longer than the policies
 _LISTS = ((0.25, 1.6), (0.0, 1.2), (0.5, 1.4))
 
 
-class Stage(NamedTuple):
+Known = TypeVar("Known", bound=State)
+
+
+class Stage(NamedTuple, Generic[Known]):
     """Something that improves what is known, and when it is worth its time."""
 
-    suits: Callable[[State], bool]
-    work: Callable[[State], None]
+    suits: Callable[[Known], bool]
+    work: Callable[[Known], None]
 
 
-def go_through(state: State) -> None:
+def load_policies(state: State) -> None:
+    """Load what the first stage calls."""
+    load_first(_first(state))
+
+
+def go_through(state: Known, stages: Sequence[Stage[Known]], load: Callable[[Known], None]) -> None:
     """Go through the stages until the optimum is proven, the token is set or time is up."""
     patience = _FIRST
     try:
-        state.load(load_first, _first(state))
+        state.load(load, state)
     except KeyboardInterrupt:
         state.stop.set()
         patience = math.inf  # those of the policies may still have to be compiled
-    stages = Aside(_work, state)
+    working = Aside(partial(_work, stages), state)
     for _ in range(2):
         try:
-            _attend(state, stages, patience)
+            _attend(state, working, patience)
             break
         except KeyboardInterrupt:  # the one place where it becomes the token
             state.stop.set()
@@ -81,8 +90,8 @@ def _first(state: State) -> First:
     return First(state.objective, names, bool(np.ptp(instance.arrivals)), len(instance) >= FEWEST)
 
 
-def _work(state: State) -> None:
-    for stage in STAGES:
+def _work(stages: Sequence[Stage[Known]], state: Known) -> None:
+    for stage in stages:
         if state.finished and state.best is not None:
             break
         if stage.suits(state):
@@ -178,7 +187,7 @@ def _first_search(state: State) -> None:
     search_schedules(state, state.params.seed, 1.0 if alone else share)
 
 
-STAGES = (
+STAGES: tuple[Stage[State], ...] = (
     Stage(lambda _: True, run_policies),
     Stage(_few, enumerate_few),
     Stage(_small, prove_small),

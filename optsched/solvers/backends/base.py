@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
     from optsched.models.events import EventProgram
+    from optsched.models.joint import JointEvents
 
 #: By how much a solver's answer may break a row or a bound, relative to its size above 1.
 FEASIBILITY = 1e-6
@@ -219,7 +220,7 @@ class Answer:
 class EventModel:
     """An event program in the terms in which answers are checked."""
 
-    program: EventProgram
+    program: EventProgram | JointEvents
     bound: float | None = None
 
     @property
@@ -242,11 +243,13 @@ class EventModel:
 
     def objective(self, point: npt.ArrayLike, /) -> float:
         """Evaluate the objective at start steps."""
-        return self.program.cost(self.program.read(point))
+        program: Any = self.program
+        return float(program.cost(program.read(point)))
 
     def violations(self, point: npt.ArrayLike, /, tolerance: float = 0.0) -> list[Any]:
         """List what makes start steps infeasible; they are whole, so nothing is forgiven."""
-        return list(self.program.violations(self.program.read(point)))
+        program: Any = self.program
+        return list(program.violations(program.read(point)))
 
 
 def by_name(names: dict[Stopped, str]) -> dict[str, Stopped]:

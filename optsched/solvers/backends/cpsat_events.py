@@ -15,7 +15,7 @@ there. With equal completions all requests are counted at the one that stands fi
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -32,7 +32,7 @@ load = cpsat.load
 
 def new(model: EventModel) -> Any:
     """Write an event program for CP-SAT."""
-    program = model.program
+    program = cast("EventProgram", model.program)
     native = load().CpModel()
     bounds = zip(program.earliest.tolist(), program.latest.tolist(), strict=True)
     starts = [native.new_int_var(*pair, f"start[{i}]") for i, pair in enumerate(bounds)]
@@ -74,7 +74,7 @@ def _add_memory(native: Any, program: EventProgram, starts: list[Any]) -> None:
 
 
 def _add_objective(native: Any, model: EventModel, starts: list[Any]) -> None:
-    program = model.program
+    program = cast("EventProgram", model.program)
     outputs = program.instance.outputs.tolist()
     scale = 1
     if program.objective == "makespan":
@@ -104,7 +104,7 @@ def solve(
     """Solve an event program in this thread."""
     native = new(model)
     if start is not None:
-        program = model.program
+        program = cast("EventProgram", model.program)
         ordered = program.write_point(program.read(start))
         hint = native.proto.solution_hint
         hint.vars.extend(range(len(ordered)))

@@ -1,0 +1,175 @@
+"""Stages that prove a joint optimum: sizes on equal workers, and programs of the starts they keep.
+
+A start whose regret at a bound exceeds the distance from the bound to the best schedule, less one,
+is in no better schedule. What is left of few requests is a small program: it is solved by events,
+and where it has no answer, the best schedule is optimal.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._internal.numbers import proven
+from optsched.errors import InfeasibleError, OptschedError
+from optsched.instance import Instance
+from optsched.models.joint import JointEvents, JointProgram, latest_joint_starts
+from optsched.optimum.stages.exact import solver_options
+from optsched.optimum.state import TOO_LARGE
+from optsched.solvers.backends.driver import solve_events, solve_linear
+from optsched.solvers.bounds.bound import Bound
+from optsched.solvers.bounds.configurations import Problem, configuration_bound, start_costs
+from optsched.solvers.bounds.lagrangian import PricedStarts
+from optsched.workers import Workers
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import IntArray
+    from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.optimum.joint import JointState
+    from optsched.solution import Solution
+
+_SHARE = 0.25  # of the time left, for sizes
+_PHASES, _ITERATIONS = 8, 800
+_MAX_EVENTS = 60  # requests; the program grows with the square of their number
+
+
+@cache
+def _load_sizes(_: str) -> None:
+    instance = Instance([4] * 4, [1, 1, 6, 6], memory=10, arrivals=[0, 1, 1, 2])
+    found = configuration_bound(instance, workers=Workers([10, 10]), phases=1, iterations=1)
+    _kept_by_sizes(instance, 2, found.certificate, 40.0)
+
+
+def price_sizes(state: JointState) -> None:
+    """Raise the bound where large requests leave memory of equal workers empty."""
+    if state.finished or state.left <= 0:
+        return
+    state.load(_load_sizes, "sizes")
+    before = state.lowest
+    try:
+        found = configuration_bound(
+            state.requests,
+            workers=state.workers,
+            phases=_PHASES,
+            iterations=_ITERATIONS,
+            time_limit=_SHARE * state.left,
+            stop=state.stop,
+        )
+    except OptschedError as error:
+        state.note(f"configurations: left out, {error}")
+        return
+    state.sizes = found.certificate
+    state.raise_bound(found)
+    gained = state.lowest - before
+    state.note(f"configurations: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
+
+
+def solve_joint_program(state: JointState) -> None:
+    """Hand the starts that a better schedule may have to a solver."""
+    if state.finished or state.left <= 0:
+        return
+    instance, workers = state.requests, state.workers
+    latest = latest_joint_starts(instance, workers)
+    if state.prices is not None and state.best is not None:
+        latest = np.minimum(latest, PricedStarts(state.instance, state.prices).latest(state.cost))
+    elif state.objective == "makespan" and state.best is not None:
+        latest = np.minimum(latest, int(state.cost) - instance.outputs)
+    solution: Solution | None
+    if state.method == "highs":
+        solution = _solve_steps(state, latest)
+    elif len(instance) > _MAX_EVENTS:
+        state.status = TOO_LARGE
+        return
+    else:
+        solution = _solve_events(state, latest)
+    if solution is None:
+        state.raise_bound(Bound(state.cost, "configuration", state.elapsed))
+        state.note(f"configurations: no better start is left, {state.cost:,.10g}")
+        return
+    if solution.has_answer:
+        state.offer_joint(solution.answer)
+    if solution.status == "infeasible":
+        if state.best is None:
+            raise InfeasibleError(state.infeasible())
+        state.raise_bound(Bound(state.cost, solution.solver, solution.seconds))
+    elif solution.bound is not None:
+        # Starts that were left out are in no schedule that is better than the best before.
+        value = min(solution.bound, state.cost)
+        state.raise_bound(Bound(value, solution.solver, solution.seconds))
+    state.status = str(solution.status)
+    if solution.status == "interrupted":
+        state.stop.set()
+    state.note(
+        f"{solution.solver}: {solution.status}, {state.cost:,.10g}, bound "
+        f"{proven(state.lowest, digits=10)}"
+    )
+
+
+def _solve_steps(state: JointState, latest: IntArray) -> Solution:
+    horizon = int((latest + state.requests.outputs).max())
+    program = JointProgram(state.requests, state.workers, horizon, state.objective)
+    if program.nonzeros > state.tuning.nonzeros:
+        raise OptschedError(
+            f"the time-indexed program would have {program.nonzeros:,} nonzeros (at most "
+            f"{state.tuning.nonzeros:,}); use the method search, or fewer requests"
+        )
+    start = None if state.joint is None else program.write_point(state.joint)
+    found = solve_linear(
+        program.to_linear(),
+        "highs",
+        solver_options(state),
+        start=start,
+        stop=state.stop,
+        in_child=True,
+    )
+    return found.with_answer(program.read)
+
+
+def _solve_events(state: JointState, latest: IntArray) -> Solution | None:
+    """Solve by events; None where some request has no start that a better schedule may have."""
+    instance = state.requests
+    pairs = zip(instance.arrivals.tolist(), latest.tolist(), strict=True)
+    kept = [np.arange(first, last + 1) for first, last in pairs]
+    start = state.joint
+    if state.sizes is not None and state.joint is not None:
+        better = _kept_by_sizes(instance, len(state.workers), state.sizes, state.cost - 1)
+        kept = [np.intersect1d(mine, its) for mine, its in zip(kept, better, strict=True)]
+        if not all(map(len, kept)):
+            return None
+        start = None  # it has a start that is not kept
+    program = JointEvents(instance, state.workers, state.objective, tuple(kept))
+    found = solve_events(
+        program,
+        options=solver_options(state),
+        start=None if start is None else program.write_point(start),
+        bound=state.lowest,
+        stop=state.stop,
+        in_child=True,
+    )
+    return found.with_answer(program.read)
+
+
+def _kept_by_sizes(
+    instance: Instance, workers: int, certificate: ConfigurationCertificate, cost: float
+) -> list[IntArray]:
+    """Return the starts of each request that schedules of at most a cost may have."""
+    problem = Problem.of(instance, workers)
+    unit = certificate.price_denominator * certificate.size_denominator
+    prices = np.array(certificate.prices, dtype=np.int64)
+    sizes = np.array(certificate.sizes, dtype=np.int64)
+    phase = np.searchsorted(certificate.ends, np.arange(1, len(prices) + 1))
+    costs = start_costs(problem, prices, phase, sizes, unit)
+    room = int((Fraction(cost) - certificate.value) * unit)
+    rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals])
+    _, group = np.unique(rows, axis=0, return_inverse=True)
+    kept = []
+    for request, number in enumerate(group.reshape(-1).tolist()):
+        arrival, most = int(instance.arrivals[request]), int(costs[number].min()) + room
+        listed = np.flatnonzero(costs[number, arrival:] <= most) + arrival
+        # After the last price a start costs its latency.
+        last = most // unit - int(instance.outputs[request]) + arrival
+        kept.append(np.concatenate([listed, np.arange(costs.shape[1], last + 1)]))
+    return kept

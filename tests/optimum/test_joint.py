@@ -1,0 +1,143 @@
+"""Several workers: the interval against brute force, limits, one worker as before, bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from brute_force import OBJECTIVES, joint_optima
+from strategies import drawn_instance, tiny_joint
+
+from optsched import (
+    Instance,
+    JointSchedule,
+    OptschedError,
+    SolveParams,
+    Workers,
+    bound,
+    family,
+    solve,
+)
+from optsched import verify as verify_certificate
+from optsched.admission import admit_in_window
+from optsched.models import JointEvents, JointProgram
+from optsched.solvers.search.joint_list import list_jointly
+from optsched.solvers.search.joint_search import search_jointly
+
+
+def test_lists_and_moves_are_feasible_on_any_workers():
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        instance = drawn_instance(rng)
+        memories = rng.integers(3, instance.memory + 1, int(rng.integers(1, 5)))
+        memories[0] = instance.memory
+        eligible = None
+        if rng.random() < 0.3:
+            eligible = rng.random((len(instance), len(memories))) < 0.6
+            eligible[:, 0] = True
+        workers = Workers(memories.tolist(), eligible)
+        ratio, length = float(rng.choice([0.0, 1.0, 1.5, np.inf])), int(rng.integers(1, 50))
+        releases = instance.arrivals + rng.integers(0, 30, len(instance))
+        listed = list_jointly(instance, workers, instance.areas, ratio, length, releases)
+        assert not listed.check()
+        assert (listed.starts >= releases).all()
+        moved = search_jointly(listed, np.ones(len(instance)), work=5e4, seed=1)
+        assert not moved.check()
+        assert moved.total_latency <= listed.total_latency
+
+
+def test_a_list_for_one_worker_is_the_window_rule():
+    rng = np.random.default_rng(4)
+    for _ in range(100):
+        instance = drawn_instance(rng)
+        ratio, length = float(rng.choice([1.0, 1.2, 2.0])), int(rng.integers(1, 50))
+        order = np.argsort(instance.areas, kind="stable")
+        alone = admit_in_window(instance, order, ratio, length)
+        joint = list_jointly(instance, Workers([instance.memory]), instance.areas, ratio, length)
+        assert np.array_equal(joint.starts, alone)
+
+
+def test_intervals_hold_the_joint_optimum_and_certificates_prove_them():
+    rng = np.random.default_rng(5)
+    for _ in range(12):
+        instance, workers = tiny_joint(rng)
+        for objective, least in joint_optima(instance, workers).items():
+            method = "auto" if objective == "makespan" else "search"
+            found = solve(
+                instance, workers=workers, objective=objective, method=method, time_limit=0.05
+            )
+            assert not found.joint.check()
+            assert found.bound <= least <= found.objective
+            if found.certificate is not None:
+                proven = verify_certificate(found.certificate, instance, workers)
+                assert proven == found.certificate.value <= least
+
+
+@pytest.mark.no_cover  # other tests reach every line that runs here
+@pytest.mark.parametrize("batch", range(10))
+def test_program_events_and_search_prove_the_optimum_of_brute_force(batch):
+    rng = np.random.default_rng(100 + batch)
+    for number in range(50):
+        instance, workers = tiny_joint(rng)
+        objective = OBJECTIVES[number % 3] if number % 5 == 0 else "total-latency"
+        least, where = joint_optima(instance, workers)[objective], (batch, number)
+        program = JointProgram(instance, workers, objective=objective)
+        rows = solve(program, method="highs").require(optimal=True)
+        events = solve(JointEvents(instance, workers, objective)).require(optimal=True)
+        for found in (rows, events):
+            assert found.objective == least, where
+            assert not found.answer.check(), where
+        point = program.write_point(events.answer)
+        assert not program.to_linear().violations(point), where
+        proven = bound(instance, objective=objective, workers=workers)
+        assert proven.value <= least, where
+        if number % 5 == 0:
+            found = solve(instance, workers=workers, objective=objective, time_limit=20)
+            assert found.proven_optimal, where
+            assert found.objective == found.bound == least, where
+
+
+@pytest.mark.parametrize("count", [5, 8])
+def test_one_worker_gives_what_it_gave_before(count):
+    instance = family("uniform", n=count)
+    alone, joint = solve(instance), solve(instance, workers=1)
+    assert alone.proven_optimal
+    assert joint.objective == joint.bound == alone.objective
+    assert np.array_equal(joint.joint.starts, alone.schedule.starts)
+    assert (joint.joint.placement == 0).all()
+    assert joint.proof == alone.proof
+    if joint.certificate is not None:
+        assert verify_certificate(joint.certificate, instance, 1) == alone.certificate.value
+
+
+def test_a_start_is_kept_and_must_fit_the_workers():
+    instance = Instance([4] * 6, [3] * 6, memory=9)
+    start = JointSchedule(instance, 2, [0, 3, 6, 0, 3, 6], [0, 0, 0, 1, 1, 1])
+    found = solve(instance, workers=2, params=SolveParams(start=start))
+    assert found.objective <= start.total_latency
+    for bad, message in (
+        (start.pooled(), "must be a JointSchedule"),
+        (JointSchedule(instance, 3, [0] * 6, [0] * 6), "must be a JointSchedule"),
+        (JointSchedule(instance, 2, [0] * 6, [0] * 6), "the start is infeasible: worker 0, steps"),
+    ):
+        with pytest.raises(OptschedError, match=message):
+            solve(instance, workers=2, params=SolveParams(start=bad))
+
+
+def test_what_several_workers_cannot_do_is_refused():
+    instance = Instance([4, 4], [3, 3], memory=9)
+    for call, message in (
+        (lambda: solve(instance, workers=0), "workers is 0"),
+        (lambda: solve(instance, workers=[9, 6]), None),
+        (lambda: solve(instance, workers=[6, 6]), "more than fit on any worker"),
+        (lambda: solve(instance, workers=[9, 8], method="exact"), "equal workers"),
+        (lambda: solve(instance, workers=2, method="none"), "unknown method"),
+        (
+            lambda: solve(instance, workers=2, params=SolveParams(horizon=9)),
+            "does not apply to several workers",
+        ),
+    ):
+        if message is None:
+            assert not call().joint.check()
+            continue
+        with pytest.raises(OptschedError, match=message):
+            call()
