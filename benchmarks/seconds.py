@@ -23,7 +23,7 @@ from optsched.clock_work import load_on_clock
 CLOCKS = {"llama-2-70b-2xa100": 103_287, "llama-2-7b-a100": 61_035}  # with the tokens that fit
 LOADS = (0.5, 0.8, 1.2, 2.0, 4.0)
 ORDERS = ("work", "area", "mc-sf", "mc-sf-total")
-ENGINES = ("vllm", "sarathi")
+ENGINES = ("vllm-v0", "sarathi")
 _TICK = 1e-3  # seconds, in which arrivals are counted where a trace has none
 _QUIET = 1.2
 

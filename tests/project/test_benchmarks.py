@@ -107,3 +107,36 @@ def test_policies_in_seconds_stand_beside_the_bound_at_each_load(benchmark, tmp_
     for row in rows:
         *latencies, machine, best = (float(text.split()[0]) for text in row[3:11])
         assert 0 < machine <= best <= min(latencies)
+
+
+@pytest.mark.no_cover
+def test_single_batches_are_measured_and_written_at_toy_size(benchmark, tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pandas = importlib.import_module("pandas")
+    clocks = importlib.import_module("optsched.clock")
+    measure = benchmark("measure_clock")
+    measure.main("toy", tmp_path / "batches.csv")
+    table = pandas.read_csv(tmp_path / "batches.csv")
+    assert len(table) == 2 + 3 * 2 * 2
+    assert (table["seconds"] > 0).all()
+    assert set(table["resident_tokens"]) == {0, 16, 64, 4 * 16, 4 * 64}
+    fit = clocks.LinearClock.fit(pandas.concat([table] * 4), hinges=())
+    assert fit.clock(clocks.BatchContent(32, 4, 64, 1024, 100)) > 0
+
+
+def test_a_prompt_attends_to_what_came_before_and_a_decode_to_its_context(benchmark):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    measure = benchmark("measure_clock")
+    shape, grid = measure.SHAPES["toy"]
+    torch.manual_seed(1)
+    model = measure.Model(shape, grid, "cpu")
+    q, k, v = (torch.randn(6, heads, shape.head) for heads in (4, 2, 2))
+    prompt = model.attend(q, k, v, 6)
+    for token, head in ((0, 0), (3, 1), (5, 3)):
+        scores = torch.softmax(k[: token + 1, head // 2] @ q[token, head] / shape.head**0.5, 0)
+        assert torch.allclose(prompt[token, head], scores @ v[: token + 1, head // 2], atol=1e-5)
+    decoded = model.attend_to_cache(q[:2], k[:2], v[:2], 16)
+    keys = torch.cat([model.keys[1, 1, :15], k[1, 1][None]])
+    values = torch.cat([model.values[1, 1, :15], v[1, 1][None]])
+    scores = torch.softmax(keys @ q[1, 3] / shape.head**0.5, 0)
+    assert torch.allclose(decoded[1, 3], scores @ values, atol=1e-5)
