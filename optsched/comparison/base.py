@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 AnyRun = TypeVar("AnyRun", bound=Run)
 
 #: Run before times are taken; it has every column that the key of a user's policy may read.
-TINY = Instance([1, 1], [1, 1], 2, [0, 1], weights=[1, 1], deadlines=[2, 3], seconds_per_step=1.0)
+TINY = Instance([1, 1], [1, 1], 64, [0, 1], weights=[1, 1], deadlines=[2, 3], seconds_per_step=1.0)
 
 
 class Comparison(ABC, Generic[AnyRun]):

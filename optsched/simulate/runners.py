@@ -33,11 +33,14 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import IntArray, Records
     from optsched.clock import Clock
+    from optsched.instance import Instance
     from optsched.policies.base import BatchSelector
     from optsched.policies.chance import ChancePolicy
     from optsched.policies.decision import State
     from optsched.policies.overflow import OverflowPolicy
     from optsched.policies.robust import IntervalPolicy
+    from optsched.policies.serving import EnginePolicy
+    from optsched.policies.vllm import VllmPolicy
     from optsched.simulate.seconds.batches import BatchLog
     from optsched.simulate.task import Task
 
@@ -263,24 +266,27 @@ def of_starts(task: Task, starts: IntArray, log: BatchLog) -> ClockedRun:
 def serve_engine(task: Task) -> ClockedRun:
     """Run a serving engine."""
     policy, requests = task.policy, requests_of(task.instance, task.clock)
-    how = serving.BATCHING.index(policy.batching)
-    blocks = policy.blocks(task.instance)
-    limits = serving.Limits(
+    how, limits = serving.BATCHING.index(policy.batching), engine_limits(policy, task.instance)
+    served, log = serving.serve(requests, task.clock, how, limits, task.until)
+    return _served(task, served, log, "recomputed")
+
+
+def engine_limits(policy: EnginePolicy, instance: Instance) -> serving.Limits:
+    """Return the limits of an engine in tokens."""
+    blocks = policy.blocks(instance)
+    return serving.Limits(
         blocks * policy.block_size,
         policy.max_num_seqs,
         policy.max_num_batched_tokens,
         share_of(policy.watermark, blocks) * policy.block_size,
         policy.block_size,
     )
-    served, log = serving.serve(requests, task.clock, how, limits, task.until)
-    return _served(task, served, log, "recomputed")
 
 
-def serve_vllm(task: Task) -> ClockedRun:
-    """Run vLLM's scheduler."""
-    policy, requests = task.policy, requests_of(task.instance, task.clock)
-    blocks, foresees = policy.blocks(task.instance), policy.plan or policy.order is not None
-    limits = vllm.Limits(
+def vllm_limits(policy: VllmPolicy, instance: Instance) -> vllm.Limits:
+    """Return the limits of vLLM's scheduler."""
+    blocks = policy.blocks(instance)
+    return vllm.Limits(
         blocks - 1,
         policy.block_size,
         int(policy.watermark * blocks),
@@ -292,6 +298,12 @@ def serve_vllm(task: Task) -> ClockedRun:
         policy.order is not None,
         policy.plan,
     )
+
+
+def serve_vllm(task: Task) -> ClockedRun:
+    """Run vLLM's scheduler."""
+    policy, requests = task.policy, requests_of(task.instance, task.clock)
+    limits, foresees = vllm_limits(policy, task.instance), policy.plan or policy.order is not None
     known = forecast(task.instance, task.intervals or "exact") if foresees else None
     with reranking(task, known) as (keys, rerank):
         intervals = (requests.outputs,) * 2 if known is None else (known.lower, known.upper)

@@ -14,6 +14,8 @@ from optsched.simulate.runners import RUNNERS
 from optsched.simulate.seconds.execution import ClockedRun, requests_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.execution import Execution
     from optsched.routers import Router
@@ -27,7 +29,7 @@ def run_routed(task: Task, workers: Workers, router: Router, timed: bool) -> Rou
         from optsched.simulate.replicas.central import run_central
 
         return run_central(task, workers, timed)
-    placement, begun = _placed(task, workers, router, timed)
+    placement, seen = _placed(task, workers, router, timed)
     runs: list[Execution | ClockedRun | None] = []
     for worker in range(len(workers)):
         requests = np.flatnonzero(placement == worker)
@@ -41,8 +43,8 @@ def run_routed(task: Task, workers: Workers, router: Router, timed: bool) -> Rou
         else:
             assert runner.in_steps is not None
             runs.append(runner.in_steps(own))
-        if begun is not None:
-            _check(runs[-1], begun[requests])
+        if seen is not None:
+            _check(runs[-1], seen(worker, requests))
     clock = task.clock if timed else None
     return RoutedRun(
         task.instance, workers, router.name, task.policy.name, placement, tuple(runs), clock
@@ -51,8 +53,8 @@ def run_routed(task: Task, workers: Workers, router: Router, timed: bool) -> Rou
 
 def _placed(
     task: Task, workers: Workers, router: Router, timed: bool
-) -> tuple[IntArray, FloatArray | None]:
-    """Return where requests go and, where the workers were run for that, when they began."""
+) -> tuple[IntArray, Callable[[int, IntArray], FloatArray] | None]:
+    """Return where requests go, and what was seen of each worker meanwhile, to be compared."""
     instance = task.instance
     choices = choices_of(instance, workers, router, task.seed)
     if not router.looks:
@@ -61,6 +63,12 @@ def _placed(
         return in_turn(choices), None
     requests = requests_of(instance, task.clock)
     policy = task.policy
+    if policy.needs.kind in ("engine", "vllm"):
+        from optsched.simulate.replicas.engines import EngineWorkers
+
+        with EngineWorkers(task, workers) as engines:
+            placement = ask(router, engines, instance, workers, requests.arrivals, choices)
+        return placement, lambda worker, _: engines.spans(worker)
     if policy.needs.kind != "order" or policy.rule == "backfill":
         from optsched.simulate.replicas.trajectories import Trajectories
 
@@ -78,7 +86,8 @@ def _placed(
         placement = ordered.route(choices.drawn, choices.which, router.coefficients(memories))
     else:
         placement = ask(router, ordered, instance, workers, requests.arrivals, choices)
-    return placement, ordered.begun(placement)
+    begun = ordered.begun(placement)
+    return placement, lambda _, some: begun[some]
 
 
 def _task_of(task: Task, workers: Workers, worker: int, requests: IntArray) -> Task:
@@ -90,14 +99,21 @@ def _task_of(task: Task, workers: Workers, worker: int, requests: IntArray) -> T
     return task._replace(instance=own, policy=task.policy.seeded(seed), seed=seed)
 
 
-def _check(run: Execution | ClockedRun | None, begun: FloatArray) -> None:
-    """Refuse an order that is another one where a worker knows its own requests only."""
-    if isinstance(run, ClockedRun):
+def _check(run: Execution | ClockedRun | None, seen: FloatArray) -> None:
+    """Refuse an order that is another one where a worker knows its own requests only.
+
+    What was seen are the spans of its first batches, or when requests began.
+    """
+    if seen.ndim == 2:
+        assert isinstance(run, ClockedRun)
+        times = run.log.spans[: len(seen)]
+    elif isinstance(run, ClockedRun):
         times = np.append(run.log.spans[:, 0], np.nan)[run.first_batch]
     else:
         assert run is not None
         times = run.schedule.starts.astype(np.float64)
-    if (seen := ~np.isnan(begun)).any() and not np.array_equal(times[seen], begun[seen]):
+    there = ~np.isnan(seen)
+    if times.shape != seen.shape or not np.array_equal(times[there], seen[there]):
         raise PolicyError(
             f"policy {run.policy!r} orders requests by what is in the instance as a whole, so a "
             "router cannot see what it will do on each worker; use the router round-robin or "

@@ -68,21 +68,32 @@ def serve(
     requests: Requests, clock: Clock, how: int, limits: Limits, until: float = np.inf
 ) -> tuple[Records, BatchLog]:
     """Serve requests in order of arrival; return what became of each, and the batches."""
-    prompts, arrivals, outputs, _ = requests
-    never = {"first": _NEVER, "last": _NEVER}
-    count = len(prompts)
-    served = records(count, _REQUEST, prompt=prompts, output=outputs, target=prompts, **never)
-    running, counters = np.zeros(count, dtype=np.int64), np.zeros(_USAGE + 1, dtype=np.int64)
-    engine = Engine(arrivals, served, new_tree(count), running, counters)
-    go_on, log = interruptible_kernel(_run, count), new_log()
+    served, count = new_records(requests), len(requests.prompts)
+    engine = new_engine(requests.arrivals, served)
+    go_on, log = interruptible_kernel(run_until, count), new_log()
     with timing(clock) as timer:
         while not go_on(engine, log, timer, how, limits, until):
             log = log.doubled()
     return served, log.finished()
 
 
+def new_records(requests: Requests) -> Records:
+    """Make the records of requests of which none has come."""
+    prompts, _, outputs, _ = requests
+    never = {"first": _NEVER, "last": _NEVER}
+    count = len(prompts)
+    return records(count, _REQUEST, prompt=prompts, output=outputs, target=prompts, **never)
+
+
+def new_engine(arrivals: FloatArray, served: Records) -> Engine:
+    """Make an engine to which nothing has come."""
+    count = len(served)
+    running, counters = np.zeros(count, dtype=np.int64), np.zeros(_USAGE + 1, dtype=np.int64)
+    return Engine(arrivals, served, new_tree(count), running, counters)
+
+
 @compiled
-def _run(
+def run_until(
     engine: Engine,
     log: BatchLog,
     timer: tuple[FloatArray, Any],

@@ -90,53 +90,58 @@ def serve(
     requests: Requests, queue: Queue, clock: Clock, limits: Limits, until: float = np.inf
 ) -> tuple[Records, BatchLog, IntArray]:
     """Serve requests; return what became of each, the batches, and a row of `COLUMNS` for each."""
-    count, seqs = len(requests.prompts), min(limits.max_num_seqs, len(requests.prompts))
-    served = records(
-        count,
-        _REQUEST,
-        prompt=requests.prompts,
-        output=requests.outputs,
-        first=_NEVER,
-        last=_NEVER,
-    )
-    counters = np.zeros(_OLDEST + 1, dtype=np.int64)
-    counters[_FREE] = limits.usable
-    heap, running, sizes, numbers = (np.zeros(size, dtype=np.int64) for size in (count, seqs, 2, 2))
-    flight = Flight(np.zeros((2, seqs), dtype=np.int64), sizes, numbers, np.zeros(2))
-    engine = Engine(
-        requests.arrivals,
-        served,
-        queue,
-        ranks_in(queue.turns),
-        heap,
-        running,
-        flight,
-        counters,
-        np.zeros(1),
-    )
-    go_on, log = interruptible_kernel(_run, count), new_log()
+    count = len(requests.prompts)
+    served = new_records(requests)
+    engine = new_engine(requests.arrivals, served, queue, ranks_in(queue.turns), limits)
+    go_on, log = interruptible_kernel(run_until, count), new_log()
     rows = np.zeros((len(log.usage), len(COLUMNS)), dtype=np.int64)
     with timing(clock) as timer:
-        while not go_on(engine, log, rows, timer, limits, until):
+        while not go_on(engine, log, rows, timer, limits, until, np.inf):
             log = log.doubled()
             rows = np.concatenate([rows, np.zeros_like(rows)])
     return served, log.finished(), rows[: log.state[0]].copy()
 
 
+def new_records(requests: Requests) -> Records:
+    """Make the records of requests of which none has come."""
+    prompts, outputs = requests.prompts, requests.outputs
+    never = {"first": _NEVER, "last": _NEVER}
+    return records(len(prompts), _REQUEST, prompt=prompts, output=outputs, **never)
+
+
+def new_engine(
+    arrivals: FloatArray, served: Records, queue: Queue, of_turn: IntArray, limits: Limits
+) -> Engine:
+    """Make an engine to which nothing has come."""
+    count, seqs = len(served), min(limits.max_num_seqs, len(served))
+    counters = np.zeros(_OLDEST + 1, dtype=np.int64)
+    counters[_FREE] = limits.usable
+    heap, running, sizes, numbers = (np.zeros(size, dtype=np.int64) for size in (count, seqs, 2, 2))
+    flight = Flight(np.zeros((2, seqs), dtype=np.int64), sizes, numbers, np.zeros(2))
+    now = np.zeros(1)
+    return Engine(arrivals, served, queue, of_turn, heap, running, flight, counters, now)
+
+
 @compiled
-def _run(
+def run_until(
     engine: Engine,
     log: BatchLog,
     rows: IntArray,
     timer: tuple[FloatArray, Any],
     limits: Limits,
     until: float,
+    pause: float,
 ) -> bool:
-    """Run until all is done, or the log is full; tells which."""
+    """Run until all is done or it is time to pause, or the log is full; tells which.
+
+    From `until` on no batch is formed. After a pause the run goes on as if there had been none.
+    """
     counters, arrivals, now, ends = engine.counters, engine.arrivals, engine.now, engine.flight.ends
     while log.state[0] < len(log.usage):
+        if now[0] >= pause:
+            return True
         while counters[_RELEASED] < len(arrivals) and arrivals[counters[_RELEASED]] <= now[0]:
-            _enqueue(engine, counters[_RELEASED], limits)
+            enqueue(engine, counters[_RELEASED], limits)
             counters[_RELEASED] += 1
         there = counters[_WAITING] + counters[_RUNNING] > 0
         if there and counters[_FLYING] < limits.depth and now[0] < until:
@@ -240,7 +245,7 @@ def _preempt(engine: Engine, worst: int, limits: Limits) -> int:
     request.room = request.computed = request.in_flight = request.chunk = ZERO
     if limits.ordered:
         engine.queue.keys[index] = engine.queue.rerank(index, request.made)
-    _enqueue(engine, index, limits)
+    enqueue(engine, index, limits)
     return int(given_back)
 
 
@@ -344,7 +349,7 @@ def _finish_oldest(engine: Engine, block_size: int) -> None:
 
 
 @compiled
-def _enqueue(engine: Engine, index: int, limits: Limits) -> None:
+def enqueue(engine: Engine, index: int, limits: Limits) -> None:
     """Let a request wait."""
     counters, queue = engine.counters, engine.queue
     size, turn = counters[_HEAP], queue.turns[index]
