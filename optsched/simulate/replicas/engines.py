@@ -51,7 +51,8 @@ class EngineWorkers:
             keys, rerank = self._stack.enter_context(reranking(task, known))
             outputs = requests.outputs
             intervals = (outputs, outputs) if known is None else (known.lower, known.upper)
-            queue = vllm.Queue(*policy.ranks(task.instance), keys, intervals, rerank)
+            turns, levels = policy.ranks(task.instance)
+            queue = vllm.Queue(turns, levels, keys, intervals, rerank)
             served, of_turn = vllm.new_records(requests), ranks_in(queue.turns)
         else:
             served, how = serving.new_records(requests), serving.BATCHING.index(policy.batching)
