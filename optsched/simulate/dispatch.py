@@ -244,6 +244,8 @@ def run(
         from optsched.simulate.replicas.run import run_routed
         from optsched.workers import as_workers
 
+        if beliefs is not None:
+            raise PolicyError("beliefs are about the requests of one worker; leave them out")
         found = get_router("least-tokens" if router is None else router)
         return run_routed(task, as_workers(workers, instance), found, clock is not None)
     if clock is not None:

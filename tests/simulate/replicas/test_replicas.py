@@ -207,6 +207,10 @@ def test_eligible_workers_alone_are_chosen():
         ({"router": lambda state: 1}, "request 1 to worker 1, where it may not run"),
         ({"cluster": True}, "leave the cluster out, or workers and router"),
         ({"workers": None, "router": "jsq"}, "pass workers, such as 8"),
+        (
+            {"beliefs": Instance([1], [1], 9), "intervals": "common:1,2"},
+            "beliefs are about the requests of one worker",
+        ),
         ({"reveal": 4}, "reveal is for a run on a cluster"),
     ],
 )
