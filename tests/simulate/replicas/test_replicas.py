@@ -207,10 +207,6 @@ def test_eligible_workers_alone_are_chosen():
         ({"router": lambda state: 1}, "request 1 to worker 1, where it may not run"),
         ({"cluster": True}, "leave the cluster out, or workers and router"),
         ({"workers": None, "router": "jsq"}, "pass workers, such as 8"),
-        (
-            {"beliefs": Instance([1], [1], 9), "intervals": "common:1,2"},
-            "beliefs are about the requests of one worker",
-        ),
         ({"reveal": 4}, "reveal is for a run on a cluster"),
     ],
 )
@@ -222,6 +218,12 @@ def test_bad_routers_are_refused_in_one_sentence(how, sentence):
         how = {"cluster": Cluster(2, 2)}
     with pytest.raises(PolicyError, match=sentence.replace("?", r"\?")):
         run(instance, "fcfs", **({"workers": [9, 4]} | how))
+
+
+def test_beliefs_are_refused():
+    instance = Instance([1, 2], [1, 1], memory=9)
+    with pytest.raises(PolicyError, match="beliefs are about the requests of one worker"):
+        run(instance, "a-min", workers=2, intervals="common:1,2", beliefs=instance)
 
 
 def test_a_request_that_fits_no_worker_is_refused():
