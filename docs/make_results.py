@@ -1,7 +1,8 @@
-"""Renew the page of results from a folder of reproductions: `python docs/make_results.py FOLDER`.
+"""Renew the page of results from folders of reproductions: `python docs/make_results.py FOLDER...`.
 
-The folder is that of `optsched reproduce all --out FOLDER`. The script writes `results.md`, its
-pictures, and the verdicts that `optsched reproduce --list` shows.
+They are those of `optsched reproduce all --out FOLDER`; a target is taken from the first folder
+that has it, so that full runs of some stand before quick runs of all. The script writes
+`results.md`, its pictures, and the verdicts that `optsched reproduce --list` shows.
 """
 
 import io
@@ -40,15 +41,25 @@ QUICK = """\
 holds in full ones; they are marked."""
 
 
-def main(folder: Path) -> None:
+def main(folders: list[Path]) -> None:
     """Write verdicts, pictures and page."""
-    results = [json.loads((folder / f"{name}.json").read_text("utf-8")) for name in TARGETS]
+    found = {name: find(name, folders) for name in TARGETS}
+    results = [json.loads(path.read_text("utf-8")) for path in found.values()]
     stored = DOCS.parent / "optsched" / "papers" / VERDICTS
     stored.write_text(to_store(results), encoding="utf-8")
     PICTURES.mkdir(exist_ok=True)
-    for name in TARGETS:
-        (PICTURES / f"{name}.png").write_bytes(shrink(folder / f"{name}.png", name))
+    for name, path in found.items():
+        (PICTURES / f"{name}.png").write_bytes(shrink(path.with_suffix(".png"), name))
     (DOCS / "results.md").write_text(page(results), encoding="utf-8")
+
+
+def find(name: str, folders: list[Path]) -> Path:
+    """Return the JSON of a target in the first folder that has it."""
+    paths = [folder / f"{name}.json" for folder in folders]
+    for path in paths:
+        if path.is_file():
+            return path
+    raise SystemExit(f"no folder has {name}; reproduce it first")
 
 
 def shrink(path: Path, name: str) -> bytes:
@@ -126,4 +137,4 @@ def plain(text: str) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main([Path(folder) for folder in sys.argv[1:]])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from opposite_orders import opposite_orders
 from plots_of_targets import drawn
 from quick_targets import quick
@@ -107,6 +109,54 @@ def test_two_numbers_below_half_of_the_sum_do_fit():
     found = optima("3-partition", [*numbers], printed=False)
     assert found["yes"]
     assert found["highs"] == found["cp-sat"] == 18
+
+
+def test_table_ec_1_is_refuted_and_a_guess_stands_beside():
+    found, claims = claims_of("sorted-f-table-ec-1")
+    assert found.verdict.label == "refuted"
+    assert found.verdict.reason.startswith("uniform, printed total over the least possible is 0.2")
+    guesses = {label: claim for label, claim in claims.items() if "a guess" in label}
+    assert not any(claim.counts for claim in guesses.values())
+    near = [label.split(",")[0] for label, claim in guesses.items() if claim.holds]
+    assert set(near) >= {"uniform: a guess", "normal: a guess", "mixed: a guess"}
+    assert not guesses["exponential: a guess, outputs exponential of mean 10"].holds
+
+
+def test_figure_ec_2_curves_overlap_to_a_twentieth_of_the_figure():
+    found, _ = claims_of("sorted-f-fig-ec-2")
+    assert found.verdict == ("in shape", "")
+
+
+# Far apart, so that a third of the groups below has three batches or more.
+far_apart = st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 3, 4, 5, 9, 14, 16, 40, 50]))
+
+
+@given(st.lists(far_apart, min_size=3, max_size=7), st.integers(60, 200))
+@settings(max_examples=150)
+def test_lemma_2_holds_on_small_instances(requests, memory):
+    """Literal: batches of least F, the largest of these, in groups as Theorem 5 makes them."""
+    batches, left = [], list(range(len(requests)))
+    while left:
+        fitting = [
+            chosen
+            for size in range(1, len(left) + 1)
+            for chosen in itertools.combinations(left, size)
+            if sum(sum(requests[i]) for i in chosen) <= memory
+        ]
+        best = min(fitting, key=lambda chosen: (_f([requests[i][1] for i in chosen]), -len(chosen)))
+        batches.append(sorted(requests[i][1] for i in best))
+        left = [i for i in left if i not in best]
+    group = []
+    for batch, after in zip(batches, [*batches[1:], None], strict=True):
+        group.append(batch[-1])
+        if after is None or _f([*batch, after[0]]) <= _f(batch):
+            for place, longest in enumerate(group, 1):
+                assert longest * 2 ** ((len(group) - place) // 2) <= group[-1]
+            group = []
+
+
+def _f(outputs):
+    return Fraction(sum(outputs), len(outputs) ** 2)
 
 
 def test_table_ec_1_prints_totals_that_no_schedule_has():
