@@ -263,9 +263,9 @@ class LinearClock:
         scale = np.maximum(np.linalg.norm(fitted, axis=0), np.finfo(float).tiny)
         found = nnls(fitted / scale, np.ones(len(fitted)))[0] / scale
         weights = [float(f"{weight:.6g}") for weight in found]
-        plain, slopes = weights[: 1 + len(_FITTED)], weights[1 + len(_FITTED) :]
+        constant, prefill, decode, resident, squares, *slopes = weights
         bent = tuple(pair for pair in zip(hinges, slopes, strict=True) if pair[1])
-        clock = cls(name, *plain, hinges=bent)
+        clock = cls(name, constant, prefill, decode, resident, squares, hinges=bent)
         judged = seconds[1::2]
         errors = table[1::2] @ np.array(weights) - judged
         shares = np.abs(errors) / judged

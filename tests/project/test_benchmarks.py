@@ -140,3 +140,20 @@ def test_a_prompt_attends_to_what_came_before_and_a_decode_to_its_context(benchm
     values = torch.cat([model.values[1, 1, :15], v[1, 1][None]])
     scores = torch.softmax(keys @ q[1, 3] / shape.head**0.5, 0)
     assert torch.allclose(decoded[1, 3], scores @ values, atol=1e-5)
+
+
+@pytest.mark.no_cover
+def test_the_page_of_validation_has_the_figures_of_its_script(benchmark, shared_data):
+    validation = benchmark("validation")
+    page = (FOLDER.parent / "docs" / "validation.md").read_text()
+    for mode, order in ((False, "fcfs"), (True, "priority")):
+        rows = [
+            row
+            for row in validation.batches_of_vllm(shared_data / "engines")
+            if row[:2] == (mode, order)
+        ]
+        batches, equal = (sum(row[at] for row in rows) for at in (2, 3))
+        assert batches == equal
+        assert f"| {len(rows)} | {batches:,} | {equal:,} |" in page
+    for engine, clock, (mean, *_), *_ in validation.against_vidur(shared_data / "engines"):
+        assert f"{mean:+.1%}".replace("%", " %") in page, (engine, clock)
