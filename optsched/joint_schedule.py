@@ -384,5 +384,10 @@ class JointSchedule:
                 raise ScheduleError(f"{where} holds no JSON object with the key {key!r}")
         if workers is None:
             raise ScheduleError(f"{where} says nothing of workers; pass them")
+        several, known = as_workers(workers, instance), content.get("workers")
+        if isinstance(known, list) and len(known) != len(several):
+            raise ScheduleError(
+                f"{where} has {len(known)} workers, but there are {len(several)}; pass the same"
+            )
         name = str(content.get("policy", "schedule"))
-        return cls(instance, workers, content["starts"], content["placement"], name)
+        return cls(instance, several, content["starts"], content["placement"], name)

@@ -69,12 +69,18 @@ def select(
     option("--objective O", "total-latency", f"What hindsight minimises: {OBJECTIVES}"),
     option("--horizon T", int, "Last step (default: one that is proven)."),
     option("--size K", int, "Number of requests in the batch."),
-    option("--workers G", int, "balance: number of workers, all empty."),
+    option(
+        "--workers G",
+        str,
+        "balance: number of workers, all empty. hindsight: those among which requests are placed, "
+        "their number or memories such as 100,50x4.",
+    ),
     option("--slots B", int, "balance: requests that each of them may run."),
     option("--lookahead H", 20, "balance: steps that are foreseen."),
     path("--out", "Write a file that ends in .mps or .lp.", required=True),
     runs=(
         "export family:uniform,n=8 --out program.lp",
+        "export family:uniform,n=8 --workers 2 --out joint.mps",
         "export family:uniform,n=8 --model balance --workers 2 --slots 3 --out step.lp",
     ),
 )
@@ -98,6 +104,8 @@ def export(
         program = _batch(instance, sizes["size"])
     elif model == "balance":
         program = _first_step(instance, sizes["workers"], sizes["slots"], sizes["lookahead"])
+    elif sizes["workers"] is not None:
+        program = _joint(instance, sizes["workers"], model, horizon, objective)
     else:
         end = proven_horizon(instance, objective) if horizon is None else horizon
         if model == "relaxation":
@@ -123,14 +131,33 @@ def _batch(instance: Instance, size: int | None) -> Program:
     return BatchSelection(instance.prompts, instance.outputs, instance.memory, size=size)
 
 
+def _joint(
+    instance: Instance, workers: str, model: str, horizon: int | None, objective: Any
+) -> Program:
+    """Return the program of several workers, as long as some optimum may take."""
+    from optsched.models import JointProgram
+    from optsched.optimum.joint import proven_joint_horizon
+    from optsched.workers import as_workers
+
+    if model != "hindsight":
+        raise OptschedError(f"--workers is for hindsight and balance; leave it out of {model}")
+    several = as_workers(workers, instance)
+    if horizon is None:
+        horizon = proven_joint_horizon(instance, several, objective)
+    return JointProgram(instance, several, horizon, objective)
+
+
 def _first_step(
-    instance: Instance, workers: int | None, slots: int | None, lookahead: int
+    instance: Instance, given: str | None, slots: int | None, lookahead: int
 ) -> Program:
     """Return the step program of empty workers and the requests that arrive first."""
     from optsched.models import BalanceProgram, BalanceState
 
-    if workers is None or slots is None:
+    if given is None or slots is None:
         raise OptschedError("a step is that of a cluster; add --workers G and --slots B")
+    if not given.isdecimal():
+        raise OptschedError(f"--workers is {given!r}, but a step needs a number of equal workers")
+    workers = int(given)
     for name, value, least in (
         ("workers", workers, 1),
         ("slots", slots, 1),

@@ -13,17 +13,19 @@ import optsched
 from optsched._internal.numbers import at_least, proven
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable
-from optsched.cli.options import HTML, TRACE, command, option, path
+from optsched.cli.options import HTML, TRACE, WORKERS, command, option, path
 from optsched.clock import LinearClock, get_clock
 from optsched.clock_work import load_on_clock
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.solvers.bounds.bound import round_down
 from optsched.solvers.bounds.on_clock import is_decoding_cheapest
+from optsched.workers import as_workers
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.optimum.result import Optimum
     from optsched.solvers.bounds.bound import Bound, ClockBound
+    from optsched.solvers.bounds.joint import JointBound
 
 OBJECTIVES = "total-latency, weighted-latency or makespan."
 
@@ -41,12 +43,14 @@ OBJECTIVES = "total-latency, weighted-latency or makespan."
         "Missed deadlines: forbidden, or a penalty per-step or per-request.",
     ),
     option("--penalty P", 0.0, "Penalty of a missed deadline."),
+    WORKERS,
     path("--certificate", "Write the proof of the bound."),
     HTML,
     runs=(
         "solve family:uniform,n=6",
         "solve trace.csv --memory 16492 --limit 8 --time-limit 20 --json result.json",
         "solve trace.csv --memory 16492 --time-limit 60 --certificate proof.json",
+        "solve family:uniform,n=12 --workers 3 --time-limit 10",
     ),
 )
 def solve(
@@ -55,6 +59,7 @@ def solve(
     time_limit: float,
     objective: Any,
     method: str,
+    workers: str | None,
     certificate: str | None,
     html: str | None,
     **params: Any,
@@ -74,12 +79,15 @@ def solve(
                 objective=objective,
                 method=method,
                 params=optsched.SolveParams(on_progress=update, **params),
+                **_several(workers),
             )
         except InfeasibleError as error:
             update("looking for the smallest conflict")
             content = {"status": "infeasible", "message": str(error), "starts": None}
             output.say(str(error))
-            output.result(content | _conflict(instance, output, params["horizon"], time_limit))
+            if workers is None:
+                content |= _conflict(instance, output, params["horizon"], time_limit)
+            output.result(content)
             return NO
     output.say(str(result))
     if certificate is not None:
@@ -151,10 +159,12 @@ def _conflict(
     ),
     option("--clock C", str, "Bound in seconds on this clock, for all ways to form batches."),
     option("--max-num-seqs B", int, "On a clock: requests of a batch at most."),
+    WORKERS,
     path("--certificate", "Write the proof, in exact integers."),
     runs=(
         "bound trace.csv --memory 16492 --certificate proof.json",
         "bound trace.csv --memory 16492 --clock llama-2-70b-2xa100",
+        "bound trace.csv --workers 16492x2,4096x8",
     ),
 )
 def bound(
@@ -163,6 +173,7 @@ def bound(
     method: Any,
     clock: str | None,
     max_num_seqs: int | None,
+    workers: str | None,
     certificate: str | None,
     seed: int,
 ) -> int:
@@ -174,15 +185,17 @@ def bound(
         method = "lagrangian"
     if max_num_seqs is not None and clock is None:
         raise OptschedError("--max-num-seqs is for bounds on a clock; add --clock, or leave it out")
-    found: Bound | ClockBound
+    found: Bound | ClockBound | JointBound
+    how: dict[str, Any] = _several(workers)
+    if clock is not None:
+        how |= {"clock": clock, "max_num_seqs": max_num_seqs}
     with output.progress("finding a lower bound"):
-        if clock is None:
-            found = optsched.bound(instance, method)
-        else:
-            found = optsched.bound(instance, method, clock=clock, max_num_seqs=max_num_seqs)
+        found = optsched.bound(instance, method, **how)
     if certificate is not None and found.certificate is not None:
         found.certificate.to_json(certificate)
     where, unit, content, shown = f"of {instance.name}", "steps", {}, at_least
+    if workers is not None:
+        where = f"{where} on workers {as_workers(workers, instance)}"
     if clock is not None:
         shown = proven  # seconds are few
         timed = get_clock(clock)
@@ -210,15 +223,20 @@ def bound(
 
 @command(
     TRACE,
+    WORKERS,
     click.Argument(["schedule"]),
     runs=(
         "compare trace.csv --memory 16492 --schedules plans",
         "check trace.csv plans/area.json --memory 16492",
     ),
 )
-def check(instance: Instance, output: Output, schedule: str, seed: int) -> int:
-    """Check that a schedule of TRACE is feasible."""
-    plan = optsched.Schedule.from_json(Path(schedule), instance)
+def check(instance: Instance, output: Output, schedule: str, workers: str | None, seed: int) -> int:
+    """Check that a schedule of TRACE is feasible, on one worker or as placed on several."""
+    plan: optsched.Schedule | optsched.JointSchedule
+    if workers is None:
+        plan = optsched.Schedule.from_json(Path(schedule), instance)
+    else:
+        plan = optsched.JointSchedule.from_json(Path(schedule), instance, workers)
     violations = plan.check()
     output.say(str(plan))
     for violation in violations[:LISTED]:
@@ -232,6 +250,7 @@ def check(instance: Instance, output: Output, schedule: str, seed: int) -> int:
 
 @command(
     TRACE,
+    WORKERS,
     click.Argument(["certificate"]),
     option("--clock C", str, "The clock that the bound is for; its times are in seconds."),
     runs=(
@@ -240,7 +259,12 @@ def check(instance: Instance, output: Output, schedule: str, seed: int) -> int:
     ),
 )
 def check_certificate(
-    instance: Instance, output: Output, certificate: str, clock: str | None, seed: int
+    instance: Instance,
+    output: Output,
+    certificate: str,
+    clock: str | None,
+    workers: str | None,
+    seed: int,
 ) -> int:
     """Check the certificate of a bound in exact integers."""
     claimed = optsched.read_certificate(Path(certificate))
@@ -252,7 +276,7 @@ def check_certificate(
     if isinstance(claimed, ClockCertificate) and claimed.clock != _coefficients(str(clock)):
         raise OptschedError(f"{certificate} is for another clock than {clock}")
     with output.progress("verifying the certificate", kernels=False):
-        value = optsched.verify(claimed, instance)
+        value = optsched.verify(claimed, instance, workers)
     valid = value >= claimed.value
     shown = proven(value, decimals=3)
     unit = claimed.unit if isinstance(claimed, ClockCertificate) else "steps"
@@ -265,6 +289,10 @@ def check_certificate(
         output.say(f"but the certificate claims {proven(claimed.value, up=True, decimals=3)}")
     output.result({"valid": valid, "value": float(value), "claimed": float(claimed.value)})
     return DONE if valid else NO
+
+
+def _several(workers: str | None) -> dict[str, Any]:
+    return {} if workers is None else {"workers": workers}
 
 
 def _coefficients(clock: str) -> tuple[float, ...]:

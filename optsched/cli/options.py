@@ -127,6 +127,11 @@ ALL = (
     flag("--quiet", "Print no table and no notes."),
 )
 
+WORKERS = option(
+    "--workers G",
+    str,
+    "Independent workers: their number, or memories such as 16492x2,4096x8 (without --memory).",
+)
 _SECTIONS = {
     "Trace (a CSV file, or family:NAME,n=..; see optsched --help)": (
         *("memory", "model", "gpu", "gpus", "limit", "seconds_per_step", "skip_invalid"),
@@ -226,10 +231,10 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     if how["memory"] is None and options.get("num_gpu_blocks") is not None:
         size = options["block_size"] or DEFAULT_BLOCK
         how["memory"] = (options["num_gpu_blocks"] - 1) * size  # one block is not used
-    if how["memory"] is None and not str(options.get("workers") or "1").isdecimal():
+    if not str(options.get("workers") or "1").isdecimal():
         from optsched.workers import Workers
 
-        how["memory"] = max(Workers.parse(options["workers"]).memories)
+        how["memory"] = max(Workers.parse(options["workers"], how["memory"]).memories)
     on_clock = options.get("clock") not in (None, "unit")
     if on_clock:
         how["seconds_per_step"] = TICK

@@ -96,6 +96,19 @@ def solve_jointly(
     return state.result()
 
 
+def proven_joint_horizon(
+    instance: Instance, workers: Workers, objective: ScheduleObjective = "total-latency"
+) -> int:
+    """Return a step within which some optimal joint schedule completes."""
+    from optsched.optimum.stages.joint import run_lists
+    from optsched.optimum.stages.joint_exact import latest_starts
+
+    pool = instance.replace(memory=workers.total)
+    state = JointState(pool, objective, requests=instance, workers=workers)
+    run_lists(state)
+    return int((latest_starts(state) + instance.outputs).max())
+
+
 def on_one(found: Optimum, workers: Workers) -> JointOptimum:
     """Return an optimum of one worker as one of workers."""
     schedule = found.schedule

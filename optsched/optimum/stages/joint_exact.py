@@ -71,12 +71,7 @@ def solve_joint_program(state: JointState) -> None:
     """Hand the starts that a better schedule may have to a solver."""
     if state.finished or state.left <= 0:
         return
-    instance, workers = state.requests, state.workers
-    latest = latest_joint_starts(instance, workers)
-    if state.prices is not None and state.best is not None:
-        latest = np.minimum(latest, PricedStarts(state.instance, state.prices).latest(state.cost))
-    elif state.objective == "makespan" and state.best is not None:
-        latest = np.minimum(latest, int(state.cost) - instance.outputs)
+    instance, latest = state.requests, latest_starts(state)
     solution: Solution | None
     if state.method == "highs":
         solution = _solve_steps(state, latest)
@@ -106,6 +101,16 @@ def solve_joint_program(state: JointState) -> None:
         f"{solution.solver}: {solution.status}, {state.cost:,.10g}, bound "
         f"{proven(state.lowest, digits=10)}"
     )
+
+
+def latest_starts(state: JointState) -> IntArray:
+    """Bound the start of every request in some optimal joint schedule."""
+    latest = latest_joint_starts(state.requests, state.workers)
+    if state.prices is not None and state.best is not None:
+        latest = np.minimum(latest, PricedStarts(state.instance, state.prices).latest(state.cost))
+    elif state.objective == "makespan" and state.best is not None:
+        latest = np.minimum(latest, int(state.cost) - state.requests.outputs)
+    return latest
 
 
 def _solve_steps(state: JointState, latest: IntArray) -> Solution:
