@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import ONE, ZERO, compiled
+from optsched._internal.compiled import ONE, ZERO, compiled, compiled_apart
 from optsched.solvers.search.annealing import add_usage
 from optsched.solvers.search.beam_costs import begin_of, cost_from, gain_of, least_from
 
@@ -127,7 +127,7 @@ def _renew(usage: Usage, peaks: Usage, first: int, last: int) -> None:
         peaks[block] = largest
 
 
-@compiled
+@compiled_apart
 def _join(large: Large, active: Active, counts: IntArray, row: int) -> None:
     """Let requests become active once a start may gain; order all by what it would gain."""
     requests, gains, waiting = active
@@ -178,7 +178,7 @@ def _settle(active: Active, counts: IntArray, started: Flags, nodes: int) -> Non
     counts[0] = kept
 
 
-@compiled
+@compiled_apart
 def _expand(
     large: Large,
     active: Active,
@@ -308,7 +308,7 @@ def _sift(values: FloatArray, heap: IntArray, size: int, place: int) -> None:
     heap[place] = moved
 
 
-@compiled
+@compiled_apart
 def _select(children: Children, born: int, width: int, kept: IntArray) -> int:
     """Keep the cheapest children, one for each set started; return their number."""
     heap, values, hashes = children.heap, children.values, children.hashes
@@ -333,7 +333,7 @@ def _select(children: Children, born: int, width: int, kept: IntArray) -> int:
     return number
 
 
-@compiled
+@compiled_apart
 def _descend(
     large: Large,
     nodes: Nodes,

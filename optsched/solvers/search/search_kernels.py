@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.compiled import ZERO, compiled, compiled_apart
 from optsched._internal.small_kernels import copy
 from optsched.solvers.search.annealing import (
     MAX_TAKEN,
@@ -181,7 +181,7 @@ def _sum_suffixes(
         behind[rank] = behind[rank + 1] + weights[request] * starts[request]
 
 
-@compiled
+@compiled_apart
 def _take(
     order: IntArray,
     starts: IntArray,
@@ -205,7 +205,7 @@ def _take(
     return number
 
 
-@compiled
+@compiled_apart
 def _take_large(
     large: IntArray,
     starts: IntArray,
@@ -249,7 +249,7 @@ def _take_large(
     return number, earliest
 
 
-@compiled
+@compiled_apart
 def _take_small(
     order: IntArray,
     place: IntArray,

@@ -268,3 +268,43 @@ def test_with_forecasts_the_expected_work_is_the_order():
     prefill = LinearClock("prefill", 1e-6, 1.0)
     found = run(equal, "work-posterior", clock=prefill, intervals="exact")
     assert np.argsort(found.completions).tolist() == [1, 2, 0]
+
+
+#: Every way to form batches: orders, thresholds, engines, batches as large as the flow.
+ON_CLOCKS = (
+    *("fcfs", "mc-sf", "mc-sf-total", "area", "work", "sorted-f", "work+window"),
+    *("alpha-greedy", "alpha-beta-clearing", "mixed", "sarathi", "vllm-v0", "vllm", "vllm:work"),
+    *("wait", "nested-wait"),
+)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_policy_on_a_clock_is_below_the_bound(seed):
+    rng = np.random.default_rng(seed)
+    count, memory = int(rng.integers(2, 14)), 96
+    prompts, outputs = rng.integers(1, 33, count), rng.integers(1, 25, count)
+    arrivals = np.sort(rng.integers(0, rng.choice([1, 6, 60]), count))
+    requests = Instance(prompts, outputs, memory, arrivals, seconds_per_step=0.37)
+    numbers = rng.choice([0.0, 0.001, 0.01, 0.1], 6)
+    numbers[0] = rng.choice([0.01, 0.1, 1.0])
+    clock = LinearClock("drawn", *numbers.tolist())
+    bounds = {method: bound(requests, method, clock=clock) for method in ("closed-form", "auto")}
+    ended = set()
+    for policy in ON_CLOCKS:
+        result = run(requests, policy, clock=clock, seed=seed)
+        if not result.unfinished:  # thresholds may preempt the same requests forever
+            ended.add(policy)
+            for method, found in bounds.items():
+                assert found.value <= result.total_latency * (1 + EXACT), (policy, method)
+    assert set(ON_CLOCKS) - ended <= {"alpha-greedy", "alpha-beta-clearing"}
+
+
+def test_a_certificate_has_no_more_bins_than_a_verifier_goes_through(served):
+    """A price far away took memory without end to verify."""
+    requests, clock = served
+    given = certificate_of(requests, clock)
+    last = 2**24 - 1
+    replace(given, begins=(last,), prices=((1,),))
+    for begin, prices in ((last, (1, 1)), (2**24, (1,)), (10**30, (1,))):
+        with pytest.raises(CertificateError, match="beyond bin 16777216; cut time into fewer"):
+            replace(given, begins=(begin,), prices=(prices,))
