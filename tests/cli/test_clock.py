@@ -146,3 +146,13 @@ def test_a_clock_may_be_a_file_and_batches_may_be_written(optsched_command, tmp_
     rows = (tmp_path / "batches.csv").read_text().splitlines()
     assert rows[1:] == ["0.0,1.0,1,6,1,1,5,0", "1.0,1.5,2,4,2,1,2,0"]
     assert "first_s,last_s" in (tmp_path / "log.csv").read_text()
+
+
+def test_a_bound_says_where_recomputing_may_be_cheaper_than_decoding(optsched_command, tmp_path):
+    note = "on this clock prefilling tokens again may take less than decoding them"
+    clock = tmp_path / "clock.json"
+    for prefill, cheaper in ((1e-3, False), (1e-5, True)):
+        numbers = {"constant": 0.01, "prefill_tokens": prefill, "decode_requests": 1e-3}
+        clock.write_text(json.dumps({"name": "mine"} | numbers))
+        code, out, err = optsched_command("bound", TRACE, "--clock", clock)
+        assert (code, note in " ".join((out + err).split())) == (0, cheaper)

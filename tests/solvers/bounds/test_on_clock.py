@@ -289,14 +289,15 @@ def test_no_policy_on_a_clock_is_below_the_bound(seed):
     numbers[0] = rng.choice([0.01, 0.1, 1.0])
     clock = LinearClock("drawn", *numbers.tolist())
     bounds = {method: bound(requests, method, clock=clock) for method in ("closed-form", "auto")}
-    ended = set()
-    for policy in ON_CLOCKS:
+    # The last two go by rates, which requests that all come at once do not have.
+    named, ended = ON_CLOCKS if np.ptp(arrivals) else ON_CLOCKS[:-2], set()
+    for policy in named:
         result = run(requests, policy, clock=clock, seed=seed)
         if not result.unfinished:  # thresholds may preempt the same requests forever
             ended.add(policy)
             for method, found in bounds.items():
                 assert found.value <= result.total_latency * (1 + EXACT), (policy, method)
-    assert set(ON_CLOCKS) - ended <= {"alpha-greedy", "alpha-beta-clearing"}
+    assert set(named) - ended <= {"alpha-greedy", "alpha-beta-clearing"}
 
 
 def test_a_certificate_has_no_more_bins_than_a_verifier_goes_through(served):
