@@ -15,7 +15,7 @@ from plots_of_targets import drawn
 from quick_targets import quick
 from strategies import instances
 
-from optsched import Instance, bound, compare, family, read_trace, run, verify
+from optsched import Instance, Schedule, bound, compare, family, read_trace, run, solve, verify
 from optsched.papers import TARGETS
 from optsched.papers.sorted_f.figures import PRINTED, mean_latencies, requests_for
 from optsched.papers.sorted_f.theorems import optima
@@ -125,6 +125,34 @@ def test_table_ec_1_is_refuted_and_a_guess_stands_beside():
 def test_figure_ec_2_curves_overlap_to_a_twentieth_of_the_figure():
     found, _ = claims_of("sorted-f-fig-ec-2")
     assert found.verdict == ("in shape", "")
+
+
+kinds = st.tuples(st.integers(0, 5), st.integers(1, 6), st.integers(1, 6))
+
+
+@given(kinds, kinds)
+def test_example_2_smaller_f_first_is_the_better_of_two_orders(first, second):
+    """Two batches that fill the memory each, of one kind of requests each, one after the other."""
+    (s, o, n), (t, p, m) = first, second
+    memory = max(n * (s + o), m * (t + p))
+    instance = Instance([s] * n + [t] * m, [o] * n + [p] * m, memory)
+    totals = []
+    for starts in ([0] * n + [o] * m, [p] * n + [0] * m):
+        schedule = Schedule(instance, starts)
+        assert schedule.check() == []
+        totals.append(schedule.total_latency)
+    own = o * n + p * m
+    assert totals == [own + o * m, own + p * n]
+    if o * m != p * n:
+        assert (totals[0] < totals[1]) == (_f([o] * n) < _f([p] * m))
+
+
+def test_example_2_is_not_optimal_where_batches_overlap():
+    """Three requests of no prompt and two tokens, two of two and one: M = 6 for either batch."""
+    instance = Instance([0, 0, 0, 2, 2], [2, 2, 2, 1, 1], 6)
+    found = solve(instance).require(optimal=True)
+    assert found.answer.check() == []
+    assert found.objective == 10 < min(2 * 3 + 1 * 2 + 1 * 3, 2 * 3 + 1 * 2 + 2 * 2) == 11
 
 
 # Far apart, so that a third of the groups below has three batches or more.
