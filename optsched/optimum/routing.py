@@ -25,6 +25,8 @@ from optsched._internal.numbers import percent, proven
 from optsched._internal.views import draw, html, text, write
 from optsched.clock import get_clock
 from optsched.errors import PolicyError
+from optsched.joint_schedule import JointSchedule
+from optsched.optimum.params import SolveParams
 from optsched.optimum.solving import solve
 from optsched.policies import get_policies
 from optsched.routers import get_routers
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     from optsched.clock import Clock
     from optsched.instance import Instance
+    from optsched.optimum.joint import JointOptimum
     from optsched.policies import Policy
     from optsched.routers import Router
     from optsched.simulate.replicas.result import RoutedRun
@@ -313,11 +316,12 @@ def routing_loss(
         seconds = time.perf_counter() - began
         return RoutingLoss(instance, several, losses, best, proof.method, seconds)
     apart = _given_placement(runs, several, _WORKERS_SHARE * time_limit)
-    joint = bound(instance, workers=several)
-    best = Interval(math.ceil(joint.value), min(part.high for part in apart))
+    joint = _jointly(instance, several, runs, (1 - _WORKERS_SHARE) * time_limit)
+    known = min(joint.objective, *(part.high for part in apart))
+    best = Interval(min(math.ceil(joint.bound), known), known)
     losses = tuple(RouterLoss(made, best, part) for made, part in zip(runs, apart, strict=True))
     seconds = time.perf_counter() - began
-    return RoutingLoss(instance, several, losses, best, joint.method, seconds)
+    return RoutingLoss(instance, several, losses, best, joint.proof, seconds)
 
 
 def _given_placement(runs: list[RoutedRun], workers: Workers, time_limit: float) -> list[Interval]:
@@ -338,7 +342,17 @@ def _given_placement(runs: list[RoutedRun], workers: Workers, time_limit: float)
     return intervals
 
 
+def _jointly(
+    instance: Instance, workers: Workers, runs: list[RoutedRun], time_limit: float
+) -> JointOptimum:
+    """Return the interval of the best schedule of all workers, from the best run on."""
+    least = min(runs, key=lambda made: made.total_latency).schedule
+    plain = instance.replace(deadlines=None)
+    start = JointSchedule(plain, workers, least.starts, least.placement)
+    return solve(plain, workers=workers, time_limit=time_limit, params=SolveParams(start=start))
+
+
 def _best(own: Any, time_limit: float) -> Interval:
-    """Return the interval of the best schedule of one worker."""
-    found = solve(own.instance, time_limit=time_limit)
+    """Return the interval of the best schedule of one worker; no policy knows of deadlines."""
+    found = solve(own.instance.replace(deadlines=None), time_limit=time_limit)
     return Interval(math.ceil(found.bound), found.objective)
