@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from optsched.clock import Clock
     from optsched.instance import Instance
-    from optsched.optimum.joint import JointOptimum
+    from optsched.optimum.result import JointOptimum
     from optsched.policies import Policy
     from optsched.routers import Router
     from optsched.simulate.replicas.result import RoutedRun
