@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from strategies import instances
 
-from optsched import Instance
+from optsched import Instance, read_trace
 from optsched.errors import InstanceError
 
 
@@ -168,3 +168,13 @@ def test_json_file_without_an_object_is_refused(tmp_path):
     path.write_text("[1, 2]")
     with pytest.raises(InstanceError, match=r"list\.json holds no JSON object"):
         Instance.from_json(path)
+
+
+def test_priorities_stay_with_their_requests(tmp_path):
+    instance = Instance([1, 2, 3], [4, 5, 6], 20, priorities=[3, -1, 0])
+    assert Instance.from_json(instance.to_json()) == instance
+    assert instance.take([0, 2]).priorities.tolist() == [3, 0]
+    instance.to_csv(tmp_path / "trace.csv")
+    assert read_trace(tmp_path / "trace.csv", memory=20).priorities.tolist() == [3, -1, 0]
+    with pytest.raises(InstanceError, match="priorities has 2 entries for 3 requests"):
+        instance.replace(priorities=[1, 2])
