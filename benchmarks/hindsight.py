@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 import statistics
 import sys
-import time
 from pathlib import Path
 
+from cpu_seconds import ARGUMENTS  # before optsched
 from rich.console import Console
 from rich.table import Table
 
@@ -88,8 +88,8 @@ def main(share: float, seeds: int, chosen: set[str]) -> None:
     if not chosen or {name for name, *_ in TRACES} & chosen:
         for name, instance, seconds in traces():
             if not chosen or name in chosen:
-                load = "as it was" if instance.arrivals.any() else "-"
-                table.add_row(*row(name, [instance], seconds * share, load))
+                arrival = "as it was" if instance.arrivals.any() else "-"
+                table.add_row(*row(name, [instance], seconds * share, arrival))
     Console(width=100).print(table)
 
 
@@ -120,12 +120,9 @@ def row(name: str, instances: list[Instance], seconds: float, load: str) -> list
 
 
 if __name__ == "__main__":
-    arguments = [each for each in sys.argv[1:] if each != "--cpu"]
-    if len(arguments) < len(sys.argv) - 1:
-        time.perf_counter = time.process_time  # what all of optsched takes its times by
-    numbers = [each for each in arguments if each.replace(".", "").isdigit()]
+    numbers = [each for each in ARGUMENTS if each.replace(".", "").isdigit()]
     main(
         float(numbers[0]) if numbers else 1.0,
         int(numbers[1]) if len(numbers) > 1 else 5,
-        {each for each in arguments if each not in numbers},
+        {each for each in ARGUMENTS if each not in numbers},
     )
