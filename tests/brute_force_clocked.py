@@ -11,7 +11,38 @@ from __future__ import annotations
 import heapq
 import itertools
 
-from optsched.clock import BatchContent
+import numpy as np
+
+from optsched import Instance
+from optsched.certificates.on_clock import ClockCertificate
+from optsched.clock import BatchContent, LinearClock
+
+EXACT = 1e-9  # brute force adds floats
+
+
+def drawn(rng, most=3):
+    """Draw a tiny instance, its weights and a clock, on which recomputing may be cheap."""
+    count = int(rng.integers(1, most + 1))
+    late = count < 3 and rng.random() < 0.5
+    memory, longest = int(rng.integers(3, 8)), 3 if late or count > 2 else 4  # exclusive
+    outputs = rng.integers(1, min(memory, longest), count)
+    prompts = np.minimum(rng.integers(0, longest, count), memory - outputs)
+    arrivals = np.sort(rng.integers(0, 6, count)) * int(late)
+    weights = rng.choice([0.5, 1.0, 3.0], count)
+    numbers = rng.choice([0.0, 0.01, 0.1, 0.3, 1.0], 6)
+    numbers[0] = rng.choice([0.05, 0.2, 1.0])
+    instance = Instance(prompts, outputs, memory, arrivals, weights=weights, seconds_per_step=0.37)
+    return instance, LinearClock("drawn", *numbers.tolist())
+
+
+def certificate_of(instance, clock, **fields):
+    """Return a certificate of what the machine proves."""
+    return ClockCertificate(
+        tuple(clock.coefficients.tolist()),
+        instance.seconds_per_step,
+        instance.fingerprint,
+        **fields,
+    )
 
 
 def least_latency(instance, clock, arrivals, weights=None, max_num_seqs=99):

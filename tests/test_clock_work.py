@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -42,6 +44,11 @@ def test_a_run_without_preemption_spends_this_work_and_a_constant_per_batch(cloc
     assert metrics["decode_time"] == pytest.approx(found.decode)
     constant = timed.clock.coefficients[0] * metrics["batches"]
     assert metrics["constant_time"] == pytest.approx(constant)
+    assert metrics["hinge_time"] == 0
+    bent = run(requests, "area", clock=replace(FULL, hinges=((9, 0.01),)))
+    parts = [bent.metrics()[f"{part}_time"] for part in ("prefill", "decode", "constant", "hinge")]
+    assert parts[3] > 0
+    assert sum(parts) == pytest.approx(sum(end - begin for begin, end in bent.log.spans))
     by_function = run(requests, "area", clock=lambda batch: timed.clock(batch)).metrics()
     assert by_function["prefill_time"] is None
 

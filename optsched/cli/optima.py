@@ -18,7 +18,7 @@ from optsched.clock import LinearClock, get_clock
 from optsched.clock_work import load_on_clock
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.solvers.bounds.bound import round_down
-from optsched.solvers.bounds.on_clock import is_decoding_cheapest
+from optsched.solvers.bounds.on_clock import caveats
 from optsched.workers import as_workers
 
 if TYPE_CHECKING:
@@ -204,11 +204,8 @@ def bound(
         assert load is not None
         assert isinstance(timed, LinearClock)  # which the bound has asked for
         output.say(f"load {load}")
-        if not is_decoding_cheapest(instance, timed):
-            output.note(
-                "on this clock prefilling tokens again may take less than decoding them; the bound "
-                "counts on the lesser"
-            )
+        for caveat in caveats(instance, timed):
+            output.note(caveat)
         mean = round_down(Fraction(found.value) / len(instance))
         content = {"mean_latency": mean, "load": load.load if load.span else None}
     output.say(

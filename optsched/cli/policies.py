@@ -50,6 +50,7 @@ def compare(
     from optsched.comparison import ClockComparison, StepComparison
     from optsched.comparison.dispatch import compared
     from optsched.policies import split_names
+    from optsched.solvers.bounds.on_clock import caveats
 
     schedules = known.pop("schedules")
     timed = _on_clock(known)
@@ -89,6 +90,9 @@ def compare(
     if html is not None:
         comparison.to_html(html)
     output.say(str(comparison))
+    if isinstance(comparison, ClockComparison) and comparison.bound is not None:
+        for caveat in caveats(instance, comparison.bound.clock):
+            output.note(caveat)
     output.result(comparison.to_dict())
     return done.code
 

@@ -88,8 +88,8 @@ _STEPS: _Columns = (
 )
 
 
-_WHERE_ANY = {"preemptions", "unfinished"}  # shown where some policy has some
-_PARTS = ("prefill_time", "decode_time", "constant_time")
+_WHERE_ANY = {"preemptions", "unfinished", "hinge_time"}  # shown where some policy has some
+_PARTS = ("prefill_time", "decode_time", "constant_time", "hinge_time")
 _CLOCK: _Columns = (
     ("mean", "mean_latency", "{:,.4g}".format),
     ("gap", "gap", percent),
@@ -182,6 +182,10 @@ def clock_table(comparison: ClockComparison) -> Table:
     titles, keys, rows = _policies(comparison, _CLOCK, hidden)
     footer: list[str] = []
     proof = ""
+    if comparison.clock.coefficients is None:
+        proof = (
+            "; no bound, as the clock is a function: a LinearClock never above it would have one"
+        )
     if bound is not None:
         mean = Fraction(bound.value) / len(comparison.instance)
         footer = ["proven bound", *(proven(mean) if key == "mean_latency" else "" for key in keys)]

@@ -11,7 +11,17 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from campaign import agreement, certificates, command_line, kills, limits, models, pool, readers
+from campaign import (
+    agreement,
+    certificates,
+    clocks,
+    command_line,
+    kills,
+    limits,
+    models,
+    pool,
+    readers,
+)
 from campaign.case import Outcome, Part
 from optsched._internal.files import write_whole
 
@@ -20,6 +30,7 @@ PARTS = {
     "models": Part(models.case, goal=80_000, batch=100),
     "solvers": Part(agreement.case, goal=20_000, batch=20, unit=agreement.BOTH),
     "certificates": Part(certificates.case, goal=100_000, batch=20),
+    "clocks": Part(clocks.case, goal=2_000, batch=20, unit="instances"),
     "kills": Part(kills.case, goal=250, batch=1, unit="faults", warm=()),
     "limits": Part(limits.case, goal=1_000, batch=2, unit="faults"),
     "command line": Part(command_line.case, goal=10_000, batch=10, warm=command_line.WARM),

@@ -75,7 +75,7 @@ def mutate(certificate, instance, limit, rng, outcome):
     else:
         keys = [key for key in content if key not in ("format", "fingerprint", "objective")]
         key = keys[int(rng.integers(len(keys)))]
-        content[key] = _changed(content[key], rng)
+        content[key] = changed(content[key], rng)
     try:
         mutant = read_certificate(json.dumps(content))
         proven = verify(mutant, instance)
@@ -97,7 +97,7 @@ def check_formula(certificate, instance, proven, limit, outcome):
     outcome.check(good, "formula", proven, formula, limit, certificate, instance.to_json())
 
 
-def _changed(value, rng):
+def changed(value, rng):
     """Change a number in nested lists, or the lists."""
     if not isinstance(value, list):
         return [value + 1, value * 2, value + 2**70, -value, 0, 1, 2.5, "1", None, True][
@@ -108,7 +108,7 @@ def _changed(value, rng):
     at = int(rng.integers(len(value)))
     if rng.random() < 0.1:
         return value[:at] + value[at + 1 :]
-    return [*value[:at], _changed(value[at], rng), *value[at + 1 :]]
+    return [*value[:at], changed(value[at], rng), *value[at + 1 :]]
 
 
 def literal(certificate, instance):

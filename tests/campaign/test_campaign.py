@@ -15,6 +15,7 @@ from campaign import (
     agreement,
     case,
     certificates,
+    clocks,
     command_line,
     kills,
     limits,
@@ -32,6 +33,7 @@ CASES = [
     pytest.param(models, 400, marks=pytest.mark.no_cover),
     pytest.param(agreement, 120, marks=pytest.mark.no_cover),
     pytest.param(certificates, 40, marks=pytest.mark.no_cover),
+    pytest.param(clocks, 20, marks=pytest.mark.no_cover),
     (limits, 30),
 ]
 

@@ -156,3 +156,46 @@ def test_a_bound_says_where_recomputing_may_be_cheaper_than_decoding(optsched_co
         clock.write_text(json.dumps({"name": "mine"} | numbers))
         code, out, err = optsched_command("bound", TRACE, "--clock", clock)
         assert (code, note in " ".join((out + err).split())) == (0, cheaper)
+
+
+def test_what_weakens_a_bound_on_a_clock_is_said(optsched_command):
+    for command in (("bound", TRACE), ("compare", TRACE, "--policies", "work")):
+        code, _, err = optsched_command(*command, "--clock", "affine:0,0.001")
+        assert code == 0
+        assert "this clock has no constant, without which prices prove nothing" in err
+        code, _, err = optsched_command(*command, "--clock", "affine:0.1,0.001")
+        assert "prefilling tokens again may take less than decoding" not in err
+    code, _, err = optsched_command(
+        "bound", TRACE, "--clock", "affine:0,1", "--method", "lagrangian"
+    )
+    assert code == 2
+    assert "has no constant, without which prices prove nothing" in err
+
+
+def test_a_limit_of_requests_needs_a_clock_and_is_in_the_proof(optsched_command, tmp_path):
+    code, _, err = optsched_command("bound", TRACE, "--max-num-seqs", 4)
+    assert code == 2
+    assert "--max-num-seqs is for bounds on a clock" in err
+    proof = tmp_path / "proof.json"
+    clock = ("--clock", "llama-2-7b-a100")
+    code, _, _ = optsched_command(
+        "bound", TRACE, *clock, "--max-num-seqs", 4, "--certificate", proof
+    )
+    assert code == 0
+    code, out, _ = optsched_command("check-certificate", TRACE, proof, *clock)
+    assert code == 0
+    assert "no schedule with at most 4 requests in a batch has a total latency" in out
+
+
+def test_regret_on_a_clock(optsched_command):
+    code, out, _ = optsched_command(
+        *("regret", "family:chat-and-summaries", "--clock", "llama-2-70b-2xa100"),
+        *("--horizons", "60", "--loads", "0.8", "--seeds", 1, "--policies", "work"),
+    )
+    assert code == 0
+    assert "in s per request" in out
+    code, _, err = optsched_command(
+        "regret", "family:uniform", "--clock", "unit", "--threshold", "--seeds", 1
+    )
+    assert code == 2
+    assert "--threshold searches in steps" in err

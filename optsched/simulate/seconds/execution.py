@@ -243,7 +243,7 @@ class ClockedRun(Run):
 
     def _parts(self) -> dict[str, float | None]:
         """Return what takes the time of all batches; None on a clock that is a function."""
-        names = ("prefill_time", "decode_time", "constant_time")
+        names = ("prefill_time", "decode_time", "constant_time", "hinge_time")
         if self.clock.coefficients is None:
             return dict.fromkeys(names)
         prefill, decodes, resident, squares, held = self.log.contents.sum(axis=0).tolist()
@@ -254,7 +254,9 @@ class ClockedRun(Run):
             c[1] * decodes + c[2] * resident + c[4] * decoding,
             constant * len(self.log.spans),
         )
-        return dict(zip(names, parts, strict=True))
+        begins, ends = self.log.spans.T
+        hinges = float((ends - begins).sum()) - sum(parts) if self.clock.hinges else 0.0
+        return dict(zip(names, (*parts, hinges), strict=True))
 
     def metrics(self, warm_up: float = 0.0) -> dict[str, Any]:
         """Return all metrics in one dictionary, ready for a table or for JSON.
@@ -270,7 +272,7 @@ class ClockedRun(Run):
         dict
             Latency, TTFT and TPOT of completed requests in the clock's unit (None where there are
             none), throughput in output tokens of completed requests and in requests per unit of
-            time, what takes the time of all batches (prefill, decode and their constants; None on a
+            time, what takes the time of all batches (prefill, decode, constants, hinges; None on a
             clock that is a function), requests completed and unfinished, memory, batches,
             preemptions (also under "evictions") and the tokens lost by them; missed deadlines where
             there are deadlines.

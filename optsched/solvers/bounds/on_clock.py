@@ -166,6 +166,22 @@ def is_decoding_cheapest(instance: Instance, clock: LinearClock) -> bool:
     )
 
 
+def caveats(instance: Instance, clock: LinearClock) -> list[str]:
+    """Say in a sentence each what makes bounds on this clock weaker."""
+    found = []
+    if not is_decoding_cheapest(instance, clock):
+        found.append(
+            "on this clock prefilling tokens again may take less than decoding them; the bound "
+            "counts on the lesser"
+        )
+    if not clock.constant:
+        found.append(
+            "this clock has no constant, without which prices prove nothing; the bound is that of "
+            "the machine"
+        )
+    return found
+
+
 def machine_bound(
     instance: Instance,
     clock: LinearClock,

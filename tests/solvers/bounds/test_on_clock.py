@@ -7,10 +7,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from brute_force_clocked import least_latency, least_latency_of_pool
+from brute_force_clocked import (
+    EXACT,
+    certificate_of,
+    drawn,
+    least_latency,
+    least_latency_of_pool,
+)
 
 from optsched import Instance, bound, compare, family, get_clock, read_certificate, run, verify
-from optsched.certificates.on_clock import ClockCertificate, verify_on_clock
+from optsched.certificates.on_clock import verify_on_clock
 from optsched.clock import FunctionClock, LinearClock
 from optsched.clock_work import arrival_times
 from optsched.errors import CertificateError, OptschedError, PolicyError
@@ -23,37 +29,11 @@ from optsched.solvers.bounds.on_clock import (
     share_of,
 )
 
-EXACT = 1e-9  # brute force adds floats
-
-
-def drawn(rng, most=3):
-    """Draw a tiny instance, its weights and a clock, on which recomputing may be cheap."""
-    count = int(rng.integers(1, most + 1))
-    late = count < 3 and rng.random() < 0.5
-    memory, longest = int(rng.integers(3, 8)), 3 if late or count > 2 else 4  # exclusive
-    outputs = rng.integers(1, min(memory, longest), count)
-    prompts = np.minimum(rng.integers(0, longest, count), memory - outputs)
-    arrivals = np.sort(rng.integers(0, 6, count)) * int(late)
-    weights = rng.choice([0.5, 1.0, 3.0], count)
-    numbers = rng.choice([0.0, 0.01, 0.1, 0.3, 1.0], 6)
-    numbers[0] = rng.choice([0.05, 0.2, 1.0])
-    instance = Instance(prompts, outputs, memory, arrivals, weights=weights, seconds_per_step=0.37)
-    return instance, LinearClock("drawn", *numbers.tolist())
-
 
 def searched(instance, clock, weights, **options):
     """Return prices after little work, so that tests are quick."""
     given = certificate_of(instance, clock, **options)
     return price_on_clock(instance, clock, given, weights, effort=0.1)
-
-
-def certificate_of(instance, clock, **fields):
-    return ClockCertificate(
-        tuple(clock.coefficients.tolist()),
-        instance.seconds_per_step,
-        instance.fingerprint,
-        **fields,
-    )
 
 
 @pytest.mark.parametrize("seed", range(40))
