@@ -258,7 +258,7 @@ def with_foresight(known: Foresight) -> type[Scheduler]:
             if len(group) == 1 or not known.plan:
                 return True
             lag = int(self.settings.async_scheduling)
-            for ahead in {self.left(r) for r in group}:
+            for ahead in {self.left(r) + lag for r in group}:
                 blocks = 0
                 for r in group:
                     if self.left(r) + lag >= ahead:

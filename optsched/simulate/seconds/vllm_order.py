@@ -63,7 +63,7 @@ def fits_to_the_end(
 ) -> bool:
     """Whether the first `count` requests keep to the blocks until all are complete, as expected.
 
-    Each makes a token per batch from now on. Between completions usage only grows. The limits are
+    Each makes a token per batch; until blocks are given up, usage only grows. The limits are
     the blocks, their size, and for how many batches a request that is complete keeps its own.
     """
     usable, block_size, lag = limits
@@ -71,7 +71,7 @@ def fits_to_the_end(
     for at in range(count):
         index = running[at]
         made = requests[index].made + requests[index].in_flight
-        ahead = expected_left(lower[index], upper[index], made)
+        ahead = expected_left(lower[index], upper[index], made) + lag
         blocks = ZERO
         for other in range(count):
             index = running[other]

@@ -189,13 +189,14 @@ def test_orders_and_plans_equal_the_literal_scheduler(drawn, name, widths):
     assert run.unfinished == 0
 
 
-def test_a_plan_with_known_outputs_preempts_nothing():
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_plan_with_known_outputs_preempts_nothing(asynchronous):
     requests = optsched.family(
         "chat-and-summaries", n=300, seed=1, rate=1.2, memory=16_496, seconds_per_step=1e-6
     )
     preemptions = {}
     for name in ("vllm", "vllm+plan", "vllm:area", "vllm:area+plan"):
-        policy = replace(get_policy(name), async_scheduling=False)
+        policy = replace(get_policy(name), async_scheduling=asynchronous)
         preemptions[name] = optsched.run(requests, policy, clock="llama-2-70b-2xa100").preemptions
     assert preemptions["vllm"] > 0 < preemptions["vllm:area"]
     assert preemptions["vllm+plan"] == preemptions["vllm:area+plan"] == 0
