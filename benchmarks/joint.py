@@ -49,7 +49,7 @@ def cpu() -> float:
 
 def measure(name: str, count: int, workers: int, load: float | None, limit: float) -> str:
     """Solve one set and return a row."""
-    instance = real(count, workers, load) if name == "R" else family(name, n=count, seed=1)
+    instance = real(count, workers, load) if name == "R" else family(name, n=count, seed=0)
     began = cpu()
     found = solve(instance, workers=workers, time_limit=limit)
     used = cpu() - began

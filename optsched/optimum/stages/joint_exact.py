@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from optsched.optimum.joint import JointState
     from optsched.solution import Solution
 
-_SHARE = 0.25  # of the time left, for sizes
+_SHARE = 0.1  # of the time left, for sizes from one beginning
+_BEGINNINGS = (1.0, 0.4, 0.2)  # shares of the prices of scarce memory
 _PHASES, _ITERATIONS = 8, 800
 _MAX_EVENTS = 60  # requests; the program grows with the square of their number
 
@@ -48,21 +49,28 @@ def price_sizes(state: JointState) -> None:
     if state.finished or state.left <= 0:
         return
     state.load(_load_sizes, "sizes")
-    before = state.lowest
-    try:
-        found = configuration_bound(
-            state.requests,
-            workers=state.workers,
-            phases=_PHASES,
-            iterations=_ITERATIONS,
-            time_limit=_SHARE * state.left,
-            stop=state.stop,
-        )
-    except OptschedError as error:
-        state.note(f"configurations: left out, {error}")
-        return
-    state.sizes = found.certificate
-    state.raise_bound(found)
+    before, best = state.lowest, None
+    for begin in _BEGINNINGS:
+        try:
+            found = configuration_bound(
+                state.requests,
+                workers=state.workers,
+                share=begin,
+                phases=_PHASES,
+                iterations=_ITERATIONS,
+                time_limit=_SHARE * state.left,
+                stop=state.stop,
+            )
+        except OptschedError as error:
+            state.note(f"configurations: left out, {error}")
+            return
+        if best is None or found.value > best.value:
+            best = found
+        if state.stop.is_set() or state.left <= 0:
+            break
+    assert best is not None
+    state.sizes = best.certificate
+    state.raise_bound(best)
     gained = state.lowest - before
     state.note(f"configurations: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 

@@ -68,6 +68,7 @@ def configuration_bound(
     instance: Instance,
     *,
     workers: Workers | None = None,
+    share: float = 1.0,
     phases: int = 16,
     iterations: int = 1500,
     time_limit: float | None = None,
@@ -75,7 +76,10 @@ def configuration_bound(
     on_progress: Callable[[float, float], None] | None = None,
     stop: threading.Event | None = None,
 ) -> ConfigurationBound:
-    """Bound the total latency by sizes of running requests, on one worker or on equal ones."""
+    """Bound the total latency by sizes of running requests, on one worker or on equal ones.
+
+    Where the ascent ends depends on where it begins: at a share of the prices to start from.
+    """
     began = time.perf_counter()
     if phases < 1 or iterations < 0:
         raise OptschedError(
@@ -87,6 +91,7 @@ def configuration_bound(
         instance = instance.replace(memory=workers.memories[0])
     problem = Problem.of(instance, 1 if workers is None else len(workers))
     point = _first_point(instance, problem, phases, start, fingerprint)
+    point = point._replace(prices=share * point.prices)
     lengths = _PRICE_STEP * float(point.prices.mean()), _SIZE_STEP * float(point.sizes.mean())
     state = State.at(point.prices, point.sizes)
     done = 0
