@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
 _MANY = 20_000  # requests from which on prices take longer than lists
 _LENGTH = 128  # of the window
-_LISTS = ((0.0, 1.4), (0.25, 1.6), (0.0, 1.2), (0.5, 1.4))  # powers of the output, and ratios
-_SHARES, _RATIOS = (0.25, 0.5, 0.75, 1.0), (1.0, 1.4, 1.8)  # of the wait for the cheapest start
+_LISTS = ((0.0, 1.4), (0.25, 1.6), (0.0, 2.0), (0.5, 1.4))  # powers of the output, and ratios
+_SHARES, _RATIOS = (
+    (0.25, 0.5, 0.75, 1.0),
+    (1.4, 2.0, 3.0, 5.0),
+)  # of the wait for the cheapest start
 _BEFORE_EXACT = 0.05  # share of the time for a first search where an exact stage follows
 
 
