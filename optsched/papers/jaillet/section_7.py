@@ -167,8 +167,9 @@ def _best_benchmark(fits: dict[tuple[Demand, str], _Fits], demand: Demand) -> _F
 def _slope_ratio(fits: dict[tuple[Demand, str], _Fits], demand: Demand) -> Claim:
     """Claim that the best benchmark's latency grows three times as fast as MC-SF's."""
     ratio = over_seeds(_best_benchmark(fits, demand).slopes / fits[demand, "mc-sf"].slopes)
-    # "Around 1/2" and "approximately 1/6" leave 2.5 to 3.5 when each is rounded.
-    limits = {"at_least": 2.5, "at_most": 3.5, "paper": 3}
+    # "Around 1/2" and "approximately 1/6" leave 2.5 to 3.5 when each is rounded; 2.5 to 3.2 is what
+    # was fixed before this was written, from a resampled public trace.
+    limits = {"at_least": 2.5, "at_most": 3.2, "paper": 3}
     return shape(f"{demand.name}: best benchmark's slope over MC-SF's", ratio, **limits)
 
 
@@ -195,11 +196,10 @@ def _claims_of_low_demand(fits: dict[tuple[Demand, str], _Fits]) -> list[Claim]:
     ours, best = fits[LOW_SLOWER, "mc-sf"], _best_benchmark(fits, LOW_SLOWER)
     slope, other = over_seeds(ours.slopes), over_seeds(best.slopes)
     ratio, name = other.mean / slope.mean, LOW_SLOWER.name
-    # "At least eight times": of slopes that are rounded to one digit.
     return [
         number(f"{name}: slope of MC-SF (s)", 1 / 800, slope, within=0.25),
         number(f"{name}: slope of the best benchmark (s)", 1 / 100, other, within=0.25),
-        shape(f"{name}: the second over the first", ratio, at_least=7.5, paper=8),
+        shape(f"{name}: the second over the first", ratio, at_least=8, paper=8),
     ]
 
 
