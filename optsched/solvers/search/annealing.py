@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled, compiled_apart
+from optsched._internal.compiled import compiled
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -194,7 +194,7 @@ def resort(order: IntArray, position: IntArray, starts: IntArray, request: int) 
     position[request] = place
 
 
-@compiled_apart
+@compiled
 def occupy_before(
     prompts: IntArray,
     outputs: IntArray,
@@ -224,7 +224,7 @@ def occupy_before(
     return end, spent
 
 
-@compiled_apart
+@compiled
 def put_back(
     usage: Usage,
     prompts: IntArray,

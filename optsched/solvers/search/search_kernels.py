@@ -181,7 +181,7 @@ def _sum_suffixes(
         behind[rank] = behind[rank + 1] + weights[request] * starts[request]
 
 
-@compiled_apart
+@compiled
 def _take(
     order: IntArray,
     starts: IntArray,
