@@ -23,9 +23,11 @@ from optsched.errors import OptschedError
 from optsched.report import runs, schedules, tables
 from optsched.report.curves import MAX_STACKED, growing_bars
 from optsched.report.interactive import Figure, plot_of, short
+from optsched.report.joint import plot_workers
 from optsched.report.regrets import plot_regret, plot_regret_ratio
 from optsched.report.routing import plot_losses
 from optsched.report.style import step_unit
+from optsched.simulate.replicas.result import RoutedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -123,10 +125,15 @@ def routing_page(result: RoutingLoss) -> str:
     return _page("routing", result, table, {"losses": _drawn([], plot_losses, result)})
 
 
-def run_page(run: Execution | ClockedRun | ClusterRun) -> str:
+def run_page(run: Execution | ClockedRun | ClusterRun | RoutedRun) -> str:
     """Return the page of one run."""
     figures: dict[str, Figure] = {}
-    if run.clock is not None:
+    if isinstance(run, RoutedRun):
+        if run.clock is not None:
+            figures["memory"] = _drawn([], runs.plot_clocked_usage, list(filter(None, run.runs)))
+        elif not run.unfinished:
+            figures["memory"] = _drawn([], plot_workers, run.schedule)
+    elif run.clock is not None:
         figures = _over_time([run])
         figures["batches"] = _drawn([], runs.plot_batches, run, link="time")
     elif isinstance(run, ClusterRun):

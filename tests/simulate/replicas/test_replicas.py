@@ -295,3 +295,14 @@ def test_central_is_for_orders_under_the_prefix_rule():
     for policy in ("area+window", "sorted-f"):
         with pytest.raises(PolicyError, match="has no central queue"):
             run(instance, policy, workers=2, router="central")
+
+
+@pytest.mark.parametrize("options", [{}, {"clock": CLOCK}])
+def test_a_routed_run_has_page_plot_and_table(options, tmp_path):
+    instance = Instance([3, 5, 2], [3, 2, 6], 12, arrivals=[0, 1, 1], seconds_per_step=0.5)
+    routed = run(instance, "area", workers=2, router="jsq", **options)
+    routed.to_html(tmp_path / "page.html")
+    assert "jsq" in (tmp_path / "page.html").read_text()
+    assert routed.plot().lines or routed.plot().collections
+    assert routed.to_pandas()["worker"].tolist() == routed.placement.tolist()
+    assert "3 requests on 2 workers" in str(routed)
