@@ -85,8 +85,9 @@ INTERVALS = option(
 )
 _RULE = option(
     "--rule R",
-    ["prefix", "skip", "backfill", "window"],
-    "When a request does not fit: prefix (none passes it), skip, backfill or window.",
+    ["prefix", "skip", "backfill", "window", "delay"],
+    "When a request does not fit: prefix (none passes it), skip, backfill or window; delay: on a "
+    "clock, wait rather than hold up those about to finish.",
 )
 _HISTORY = option(
     "--history TRACE",

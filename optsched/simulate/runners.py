@@ -15,12 +15,13 @@ from optsched.clock_work import work_by_output
 from optsched.errors import PolicyError, is_interrupt
 from optsched.execution import Execution, Loop, Stall
 from optsched.forecasts import Beliefs, forecast
-from optsched.policies.base import window_of
+from optsched.policies.base import delay_of, window_of
 from optsched.policies.decision import DecisionPolicy
 from optsched.rolling.decisions import Decisions
 from optsched.simulate.seconds import serving, vllm
 from optsched.simulate.seconds.admission import admit_on_clock
 from optsched.simulate.seconds.batches import new_log, timing
+from optsched.simulate.seconds.delay import admit_with_delay
 from optsched.simulate.seconds.execution import ClockedRun, requests_of
 from optsched.simulate.seconds.reranking import reranking
 from optsched.simulate.seconds.waiting import serve_waiting
@@ -219,8 +220,17 @@ def of_attempts(task: Task, attempts: Attempts) -> ClockedRun:
 
 def order_on_clock(task: Task) -> ClockedRun:
     """Run an order of requests under its rule."""
-    _check_rule(task, "prefix", "skip", "window")
-    return _admitted(task, task.policy.order(task.instance, task.clock))
+    _check_rule(task, "prefix", "skip", "window", "delay")
+    order, clock = task.policy.order(task.instance, task.clock), task.clock
+    if not task.policy.rule.startswith("delay"):
+        return _admitted(task, order)
+    if not isinstance(clock, LinearClock):
+        raise PolicyError(
+            f"the rule {task.policy.rule!r} needs a clock that is a weighted sum of what is in a "
+            f"batch, but {clock.name} is a function; leave the rule out, or pass a LinearClock"
+        )
+    gamma, requests = delay_of(task.policy.rule), requests_of(task.instance, clock)
+    return _of_starts(task, *admit_with_delay(requests, order, clock, gamma, task.until))
 
 
 def batches_on_clock(task: Task) -> ClockedRun:
@@ -241,6 +251,11 @@ def _check_rule(task: Task, *offered: str) -> None:
 def _admitted(task: Task, order: IntArray | BatchSelector) -> ClockedRun:
     requests, limits = requests_of(task.instance, task.clock), window_of(task.policy.rule)
     starts, log = admit_on_clock(requests, order, task.clock, limits=limits, until=task.until)
+    return _of_starts(task, starts, log)
+
+
+def _of_starts(task: Task, starts: IntArray, log: BatchLog) -> ClockedRun:
+    """Return the run of requests that start with these batches and are never preempted."""
     return of_starts(task, starts, log)
 
 
