@@ -228,7 +228,7 @@ def bound(
     ),
 )
 def check(instance: Instance, output: Output, schedule: str, workers: str | None, seed: int) -> int:
-    """Check that a schedule of TRACE is feasible, on one worker or as placed on several."""
+    """Check a schedule of TRACE, on one worker or on several."""
     plan: optsched.Schedule | optsched.JointSchedule
     if workers is None:
         plan = optsched.Schedule.from_json(Path(schedule), instance)
