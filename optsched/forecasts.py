@@ -138,10 +138,12 @@ class Beliefs:
     def around(cls, estimates: npt.ArrayLike, log_error: float, longest: int) -> Beliefs:
         """Believe in estimates whose logarithm has a normal error, as those of a predictor.
 
+        A fiftieth of the chance is spread over all outputs up to the longest.
+
         Examples
         --------
         >>> Beliefs.around([10, 100], log_error=0.2, longest=500).mean().round(1)
-        array([ 10.2, 102. ])
+        array([ 15. , 104.5])
         """
         guessed = as_floats("estimates", estimates)
         if not (guessed > 0).all():

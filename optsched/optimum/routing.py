@@ -318,7 +318,7 @@ def routing_loss(
     apart = _given_placement(runs, several, _WORKERS_SHARE * time_limit)
     joint = _jointly(instance, several, runs, (1 - _WORKERS_SHARE) * time_limit)
     known = min(joint.objective, *(part.high for part in apart))
-    best = Interval(min(math.ceil(joint.bound), known), known)
+    best = Interval(float(min(math.ceil(joint.bound), known)), float(known))
     losses = tuple(RouterLoss(made, best, part) for made, part in zip(runs, apart, strict=True))
     seconds = time.perf_counter() - began
     return RoutingLoss(instance, several, losses, best, joint.proof, seconds)
@@ -355,4 +355,4 @@ def _jointly(
 def _best(own: Any, time_limit: float) -> Interval:
     """Return the interval of the best schedule of one worker; no policy knows of deadlines."""
     found = solve(own.instance.replace(deadlines=None), time_limit=time_limit)
-    return Interval(math.ceil(found.bound), found.objective)
+    return Interval(float(math.ceil(found.bound)), float(found.objective))

@@ -176,8 +176,9 @@ def bound(
     >>> result = bound(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
     >>> result.method, result.value <= 45
     ('lagrangian', True)
-    >>> bound(Instance([1] * 4, [2] * 4, memory=3), workers=2).value
-    12.0
+    >>> joint = bound(Instance([1] * 4, [2] * 4, memory=3), workers=2)
+    >>> joint.method, 10 < joint.value <= 12
+    ('pool', True)
     >>> at_once = Instance([500, 100], [40, 80], memory=1000)
     >>> round(bound(at_once, clock="llama-2-7b-a100").value, 1)
     1.1
