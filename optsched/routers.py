@@ -148,6 +148,7 @@ class Router:
         return np.asarray(scale[:, None] * weights)
 
 
+#: All routers by the name that the command line knows; each has a description.
 ROUTERS: dict[str, Router] = {
     router.name: router
     for router in (
