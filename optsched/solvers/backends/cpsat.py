@@ -107,7 +107,7 @@ def refuse(model: LinearModel) -> None:
         if mask.any():
             raise SolverError(
                 f"{model.name}: column {model.column_name(first(mask))} {what}, which CP-SAT "
-                "cannot represent; use solver='highs'"
+                "cannot represent; use method='highs'"
             )
 
     refuse_column(~model.integer, "may be fractional")
@@ -126,7 +126,7 @@ def refuse(model: LinearModel) -> None:
         raise SolverError(
             f"{model.name}: row {model.row_name(row)} has the coefficient {matrix.data[place]:g} "
             f"at column {model.column_name(column)}, but CP-SAT takes whole numbers only; "
-            "multiply the row or use solver='highs'"
+            "multiply the row or use method='highs'"
         )
 
 

@@ -41,7 +41,8 @@ def new(model: EventModel) -> Any:
     for group in program.equals:
         for before, after in zip(group[:-1].tolist(), group[1:].tolist(), strict=True):
             native.add(starts[before] <= starts[after])
-    _add_objective(native, model, starts)
+    last = int((program.latest + program.instance.outputs).max())
+    add_objective(native, model, starts, last)
     return native
 
 
@@ -73,12 +74,12 @@ def _add_memory(native: Any, program: EventProgram, starts: list[Any]) -> None:
             native.add(sum(held_by) <= memory - prompts[x] - outputs[x])
 
 
-def _add_objective(native: Any, model: EventModel, starts: list[Any]) -> None:
-    program = cast("EventProgram", model.program)
+def add_objective(native: Any, model: EventModel, starts: list[Any], last: int) -> None:
+    """Minimise what the program asks for; everything is complete by the last step."""
+    program: Any = model.program
     outputs = program.instance.outputs.tolist()
     scale = 1
     if program.objective == "makespan":
-        last = int((program.latest + program.instance.outputs).max())
         total = native.new_int_var(0, last, "makespan")
         for start, output in zip(starts, outputs, strict=True):
             native.add(total >= start + output)
@@ -87,7 +88,8 @@ def _add_objective(native: Any, model: EventModel, starts: list[Any]) -> None:
         if scaled is None:
             raise SolverError(
                 "a weight has more than six decimals, which CP-SAT cannot represent; round the "
-                "weights or solve a HindsightProgram with solver='highs'"
+                "weights or solve a HindsightProgram, of several workers a JointProgram, with "
+                "method='highs'"
             )
         weights, scale = scaled[0].tolist(), scaled[1]
         waits = zip(weights, starts, outputs, program.instance.arrivals.tolist(), strict=True)

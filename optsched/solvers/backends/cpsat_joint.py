@@ -9,19 +9,18 @@ numbered by use: a request is on one of them only if a larger one is on the one 
 from __future__ import annotations
 
 import itertools
-import math
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from optsched.errors import SolverError
 from optsched.models.joint import by_use, largest_first
 from optsched.solvers.backends import cpsat
-from optsched.solvers.backends.base import Answer, EventModel, Options, Reporter, whole_multiple
+from optsched.solvers.backends.cpsat_events import add_objective
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.models.joint import JointEvents
+    from optsched.solvers.backends.base import Answer, EventModel, Options, Reporter
 
 load = cpsat.load
 
@@ -50,7 +49,9 @@ def solve(
     for group in program.equals:
         for before, after in zip(group[:-1].tolist(), group[1:].tolist(), strict=True):
             native.add(starts[before] <= starts[after])
-    _add_objective(native, model, program, starts)
+    outputs = program.instance.outputs.tolist()
+    last = max(int(steps[-1]) + output for steps, output in zip(kept, outputs, strict=True))
+    add_objective(native, model, starts, last)
     count = len(starts)
     if start is not None:
         hint = native.proto.solution_hint
@@ -118,28 +119,3 @@ def _add_memory(
         if held_by:
             room = sum(memories[worker] * literal for worker, literal in on[x].items())
             native.add(sum(held_by) <= room - prompts[x] - outputs[x])
-
-
-def _add_objective(native: Any, model: EventModel, program: JointEvents, starts: list[Any]) -> None:
-    outputs, scale = program.instance.outputs.tolist(), 1
-    if program.objective == "makespan":
-        last = max(
-            int(steps[-1]) + output for steps, output in zip(program.kept, outputs, strict=True)
-        )
-        total = native.new_int_var(0, last, "makespan")
-        for start, output in zip(starts, outputs, strict=True):
-            native.add(total >= start + output)
-    else:
-        scaled = whole_multiple(program.weights)
-        if scaled is None:
-            raise SolverError(
-                "a weight has more than six decimals, which CP-SAT cannot represent; round the "
-                "weights or solve a JointProgram with method='highs'"
-            )
-        weights, scale = scaled[0].tolist(), scaled[1]
-        waits = zip(weights, starts, outputs, program.instance.arrivals.tolist(), strict=True)
-        total = sum(weight * (start + output - arrival) for weight, start, output, arrival in waits)
-    if model.bound is not None:
-        native.add(total >= math.ceil(model.bound * scale - 1e-6))
-    native.minimize(total)
-    native.proto.objective.scaling_factor = 1 / scale

@@ -93,7 +93,7 @@ def refuse(solver: str, options: Options) -> None:
         if (value := getattr(options, name)) != getattr(plain, name):
             raise SolverError(
                 f"{name} is {value}, but does not reach Pyomo's {solver}; leave it out or use "
-                "solver='highs'"
+                "method='highs'"
             )
     try:
         available = bool(_factory()(solver).available(exception_flag=False))
