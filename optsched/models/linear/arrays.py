@@ -204,6 +204,10 @@ class LinearArrays:
         if np.isnan(values).any():
             name = self.column_name(int(np.argmax(np.isnan(values))))
             raise ModelError(f"column {name}: the point has no value for it (NaN)")
+        if np.isinf(values).any():
+            at = int(np.argmax(np.isinf(values)))
+            name = self.column_name(at)
+            raise ModelError(f"column {name}: the point is {values[at]} there, but must be finite")
         return values
 
 

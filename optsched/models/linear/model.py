@@ -214,7 +214,7 @@ class LinearModel(LinearArrays):
         Raises
         ------
         ModelError
-            If the point has another shape or a value is missing.
+            If the point has another shape, or a value is missing or infinite.
         """
         values = self._checked(point)
         whole = np.rint(values)

@@ -227,6 +227,7 @@ REFUSED = [
     ),
     (lambda: knapsack().objective([1, 2]), r"the point has shape \(2,\), but there are 3"),
     (lambda: knapsack().violations([1, np.nan, 0]), r"column take\[1\]: the point has no value"),
+    (lambda: knapsack().violations([1, 0, -np.inf]), r"column take\[2\]: the point is -inf there"),
     (
         lambda: LinearModel([1], np.ones((1, 2)), [0], [1], [0, 0], [1, 1], [True, True]),
         r"cost has shape \(1,\), but the matrix \(1 x 2\) asks for \(2,\)",
