@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import compress, pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +25,7 @@ from optsched.models.linear.model import Family, LinearModel, ModelError
 from optsched.solvers.backends import highs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from optsched._internal.arrays import FloatArray, IntArray
 
@@ -102,14 +104,13 @@ def read_model(path: str | Path) -> LinearModel:
     ending = _ending(path)
     if not Path(path).is_file():
         raise SolverError(f"{path}: there is no such file")
-    # At the end of such a file HiGHS may look for the next line forever.
-    if ending == ".mps" and not _has_end(Path(path)):
-        raise SolverError(f"{path}: the file ends without ENDATA, so it seems to be cut off")
     highspy = highs.load()
     native = highspy.Highs()
     native.setOptionValue("output_flag", False)
     native.setOptionValue("small_matrix_value", 1e-12)
-    if native.readModel(str(path)) == highspy.HighsStatus.kError:
+    with _without_blank_lines(Path(path)) if ending == ".mps" else nullcontext(path) as whole:
+        status = native.readModel(str(whole))
+    if status == highspy.HighsStatus.kError:
         raise SolverError(f"{path}: HiGHS cannot read the file; look for a mistake in its format")
     lp = native.getLp()
     matrix = lp.a_matrix_
@@ -144,10 +145,23 @@ def read_model(path: str | Path) -> LinearModel:
     return with_names(*_join_sides(arrays, rows), columns)[0]
 
 
-def _has_end(path: Path) -> bool:
-    """Whether a line of an MPS file says that the model ends there."""
-    with path.open("rb") as lines:
-        return any(line.startswith(b"ENDATA") for line in lines)
+@contextmanager
+def _without_blank_lines(path: Path) -> Iterator[Path]:
+    """Yield an MPS file that HiGHS reads to its end.
+
+    Where lines are blank HiGHS falls back to fixed columns, and may then look for the next line
+    forever; in a file that is cut off it does so, too.
+    """
+    lines = path.read_bytes().splitlines()
+    if not any(line.startswith(b"ENDATA") for line in lines):
+        raise SolverError(f"{path}: the file ends without ENDATA, so it seems to be cut off")
+    if all(line.strip() for line in lines):
+        yield path
+        return
+    with TemporaryDirectory() as folder:
+        copy = Path(folder, path.name)
+        copy.write_bytes(b"\n".join([line for line in lines if line.strip()] + [b""]))
+        yield copy
 
 
 def with_names(

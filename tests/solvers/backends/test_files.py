@@ -99,8 +99,18 @@ def test_what_cannot_be_read_is_said(tmp_path):
     (tmp_path / "twice.mps").write_text(rows)
     with pytest.raises(SolverError, match="two rows have the same name; rename one of them"):
         read_model(tmp_path / "twice.mps")
-    # The empty line makes HiGHS take the file for one with fixed columns; it then never ends.
+    # HiGHS never ends on such a file, nor on a broken line where another one is blank.
     rows = "NAME cut\nROWS\n N cost\n E a\n\nCOLUMNS\n x cost 1\n x a 1\n sta"
     (tmp_path / "cut.mps").write_text(rows)
     with pytest.raises(SolverError, match=r"cut\.mps: the file ends without ENDATA"):
         read_model(tmp_path / "cut.mps")
+    rows = "NAME b\nROWS\n N cost\n E a\n\nCOLUMNS\n x cost 1\n x\n x a 1\nRHS\n RHS a 1\nENDATA\n"
+    (tmp_path / "broken.mps").write_text(rows)
+    assert read_model(tmp_path / "broken.mps").cost.tolist() == [1]  # HiGHS skips that line
+
+
+def test_blank_lines_mean_nothing(tmp_path):
+    write_model(knapsack(), tmp_path / "k.mps")
+    text = (tmp_path / "k.mps").read_text()
+    (tmp_path / "blank.mps").write_text("\n" + text.replace("\n", "\r\n  \n\n"))
+    assert read_model(tmp_path / "blank.mps").same_as(read_model(tmp_path / "k.mps"))
