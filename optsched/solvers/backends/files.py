@@ -155,6 +155,13 @@ def _without_blank_lines(path: Path) -> Iterator[Path]:
     lines = path.read_bytes().splitlines()
     if not any(line.startswith(b"ENDATA") for line in lines):
         raise SolverError(f"{path}: the file ends without ENDATA, so it seems to be cut off")
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if len(words) == 1 and line[:1].isspace():  # HiGHS would read on as if nothing were wrong
+            word = words[0].decode(errors="replace")
+            raise SolverError(
+                f"{path}: line {number} holds nothing but {word!r}; an entry has two words or more"
+            )
     if all(line.strip() for line in lines):
         yield path
         return

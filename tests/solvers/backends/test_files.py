@@ -106,7 +106,8 @@ def test_what_cannot_be_read_is_said(tmp_path):
         read_model(tmp_path / "cut.mps")
     rows = "NAME b\nROWS\n N cost\n E a\n\nCOLUMNS\n x cost 1\n x\n x a 1\nRHS\n RHS a 1\nENDATA\n"
     (tmp_path / "broken.mps").write_text(rows)
-    assert read_model(tmp_path / "broken.mps").cost.tolist() == [1]  # HiGHS skips that line
+    with pytest.raises(SolverError, match=r"broken\.mps: line 8 holds nothing but 'x'"):
+        read_model(tmp_path / "broken.mps")
 
 
 def test_blank_lines_mean_nothing(tmp_path):
