@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
 
+_ENTRIES = (b"ROWS", b"COLUMNS", b"RHS", b"RANGES", b"BOUNDS")  # sections of an MPS file
 _RESERVED = re.compile(
     r"(?i)st|free|inf|infinity|end|bounds?|bin(ary|aries)?|gen(eral|erals)?|int(egers?)?|"
     r"min(imi[sz]e|imum)?|max(imi[sz]e|imum)?|sos|semi|e\d*"
@@ -155,9 +156,12 @@ def _without_blank_lines(path: Path) -> Iterator[Path]:
     lines = path.read_bytes().splitlines()
     if not any(line.startswith(b"ENDATA") for line in lines):
         raise SolverError(f"{path}: the file ends without ENDATA, so it seems to be cut off")
+    section = b""
     for number, line in enumerate(lines, 1):
         words = line.split()
-        if len(words) == 1 and line[:1].isspace():  # HiGHS would read on as if nothing were wrong
+        if words and not line[:1].isspace():
+            section = words[0]
+        elif len(words) == 1 and section in _ENTRIES:  # HiGHS reads on as if nothing were wrong
             word = words[0].decode(errors="replace")
             raise SolverError(
                 f"{path}: line {number} holds nothing but {word!r}; an entry has two words or more"
