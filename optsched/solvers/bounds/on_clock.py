@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from optsched.clock import LinearClock
     from optsched.instance import Instance
 
+_TICKS_OF_BIN = 2.0**40
 _SAFE = (
     2.0**-40
 )  # relative allowance for all roundings, of which there are fewer than 2**12 in a row
@@ -226,7 +227,8 @@ def prices_of_machine(
     work = least_work(instance, clock)
     arrivals = arrival_times(instance, clock)
     charges = work.charges(share.first, share.growth)
-    tick = max(_ticks(charges, arrivals, workers), 1 / width)
+    # A bin of more ticks would leave the range of integers where all work is far below one.
+    tick = max(min(_ticks(charges, arrivals, workers), _TICKS_OF_BIN / width), 1 / width)
     whole = np.maximum(1, np.floor(charges * tick).astype(np.int64))
     served = serve(
         whole,

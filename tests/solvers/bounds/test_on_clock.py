@@ -289,3 +289,10 @@ def test_a_certificate_has_no_more_bins_than_a_verifier_goes_through(served):
     for begin, prices in ((last, (1, 1)), (2**24, (1,)), (10**30, (1,))):
         with pytest.raises(CertificateError, match="beyond bin 16777216; cut time into fewer"):
             replace(given, begins=(begin,), prices=(prices,))
+
+
+def test_memory_beyond_all_needs_is_no_trouble():
+    instance = family("uniform", n=12, seed=3).replace(memory=10**9)
+    found = bound(instance, "lagrangian", clock="unit")
+    assert verify(found.certificate, instance) >= found.value
+    assert 0 < found.value <= run(instance, "work", clock="unit").total_latency
