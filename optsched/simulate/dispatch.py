@@ -225,8 +225,8 @@ def run(
     check_knowledge(chosen, intervals, rule)
     if beliefs is not None and intervals is None:
         raise PolicyError(
-            "beliefs say which outputs in an interval are likely; pass intervals too, such as "
-            "common:1,1000"
+            "beliefs or a history say which outputs in an interval are likely; pass intervals "
+            "too, such as common:1,1000"
         )
     chosen = with_rule(chosen, rule).seeded(seed)
     if patience is None:

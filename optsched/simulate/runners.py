@@ -230,7 +230,7 @@ def order_on_clock(task: Task) -> ClockedRun:
             f"batch, but {clock.name} is a function; leave the rule out, or pass a LinearClock"
         )
     gamma, requests = delay_of(task.policy.rule), requests_of(task.instance, clock)
-    return _of_starts(task, *admit_with_delay(requests, order, clock, gamma, task.until))
+    return of_starts(task, *admit_with_delay(requests, order, clock, gamma, task.until))
 
 
 def batches_on_clock(task: Task) -> ClockedRun:
@@ -251,11 +251,6 @@ def _check_rule(task: Task, *offered: str) -> None:
 def _admitted(task: Task, order: IntArray | BatchSelector) -> ClockedRun:
     requests, limits = requests_of(task.instance, task.clock), window_of(task.policy.rule)
     starts, log = admit_on_clock(requests, order, task.clock, limits=limits, until=task.until)
-    return _of_starts(task, starts, log)
-
-
-def _of_starts(task: Task, starts: IntArray, log: BatchLog) -> ClockedRun:
-    """Return the run of requests that start with these batches and are never preempted."""
     return of_starts(task, starts, log)
 
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 
 import numba
 import pytest
@@ -357,58 +353,6 @@ def test_read_only_folder_is_refused(optsched_command, trace, tmp_path):
 def test_full_disk_is_one_sentence(optsched_command, trace):
     code, _, err = optsched_command("compare", trace, "--memory", 64, "--json", "/dev/full")
     assert (code, err.count("\n"), "No space left" in err) == (2, 1, True)
-
-
-def test_interrupt_keeps_what_is_there(optsched_command, trace, monkeypatch):
-    from optsched.comparison import steps as comparison
-
-    original = comparison.run
-
-    def interrupted(instance, policy, **options):
-        if policy.name == "mc-sf" and len(instance) == 22:
-            raise KeyboardInterrupt
-        return original(instance, policy, **options)
-
-    monkeypatch.setattr(comparison, "run", interrupted)
-    code, out, err = optsched_command("compare", trace, "--memory", 64, "--json", "-")
-    assert code == 130
-    assert [entry["policy"] for entry in json.loads(out)["policies"]] == ["fcfs"]
-    assert "interrupted after 1 of 6 policies" in err
-
-
-def test_a_kernel_that_an_interrupt_left_half_compiled_is_an_interrupt(monkeypatch, capsys):
-    def half_compiled(*arguments, **options):
-        raise RuntimeError("no compiled object yet for <Library 'kernel' at 0x7ff51a825d90>")
-
-    monkeypatch.setattr(optsched.cli.cli, "main", half_compiled)
-    with pytest.raises(SystemExit) as stop:
-        optsched.cli.main()
-    assert stop.value.code == 130
-    assert capsys.readouterr().err == "optsched: interrupted\n"
-
-
-def test_interrupt_of_the_process_ends_with_130(tmp_path):
-    """A real Ctrl-C while a trace streams in through a pipe."""
-    fifo = tmp_path / "endless.csv"
-    os.mkfifo(fifo)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "optsched", "bound", str(fifo), "--memory", "9"],
-        stderr=subprocess.PIPE,
-    )
-    pipe = None
-    while pipe is None:
-        assert process.poll() is None, process.stderr.read()
-        try:  # fails until there is a reader at the other end
-            pipe = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            time.sleep(0.02)
-    os.write(pipe, b"prompt_tokens,output_tokens\n1,1\n")
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    os.close(pipe)  # a stalled pipe holds the interrupt back until its next bytes or its end
-    _, err = process.communicate(timeout=30)
-    assert (process.returncode, b"Traceback" in err) == (130, False)
 
 
 def test_interpreter_stays_light():
