@@ -39,6 +39,7 @@ class Tuning:
     exact: int = 24  # requests up to which branch and bound is worth the time
     large_gap: float = 0.04  # above which large requests do not pack, and the bound is too low
     nonzeros: int = 20_000_000  # up to which a time-indexed program is built
+    nonzeros_per_second: int = 200_000  # of time left, up to which "auto" builds it
     priced: int = 1000  # requests up to which prices are improved offline
     prices_offline: float = 0.05  # shares of the time left
     prices_arrivals: float = 0.15

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from optsched.experiments.cells import Progress
     from optsched.report.interactive import Figure
 
+_FORMAT = "optsched-reproduction-2"  # 1 did not say which claims count
 _MANIFEST, _CELLS = "_reproduction.json", "_cells"
 _PLOTS = "plots.json"  # beside the cells of a target: its plots for the page
 
@@ -77,14 +78,14 @@ def open_folder(out: str | Path, *, quick: bool, seed: int, overwrite: bool) -> 
     path = Path(out)
     if path.exists() and not path.is_dir():
         raise OptschedError(f"cannot write results into {path}: it is not a folder")
-    settings = {"quick": quick, "seed": seed, "version": __version__}
+    settings = {"quick": quick, "seed": seed, "version": __version__, "format": _FORMAT}
     manifest = path / _MANIFEST
     if manifest.is_file():
         _check_settings(path, _read(manifest), settings, overwrite)
     elif path.is_dir() and not all(map(is_draft, path.iterdir())):
         raise OptschedError(f"{path} holds other files, but no reproductions; take an empty folder")
     path.mkdir(parents=True, exist_ok=True)
-    write_whole(manifest, json.dumps(settings | {"format": "optsched-reproduction"}).encode())
+    write_whole(manifest, json.dumps(settings).encode())
     return path
 
 

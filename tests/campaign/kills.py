@@ -79,6 +79,17 @@ def killer(rng, latest, chosen):
     finally:
         over.set()
         thread.join()
+        # On a busy machine a process takes a while to die, and till then it may be sent a job.
+        while killed and _is_alive(killed[0]):
+            time.sleep(0.002)
+
+
+def _is_alive(pid):
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return words.rpartition(")")[2].split()[0] != "Z"
 
 
 def descendants():

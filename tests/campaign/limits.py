@@ -144,7 +144,8 @@ def _full_device(rng, folder, outcome):
     if rng.random() < 0.4 or not set(arguments) & {"--json", "--html", "--certificate", "--log"}:
         stdout = device
     else:
-        arguments = [device if word == target else word for word in arguments]
+        named = (target, f"{target}.csv", f"{target}.lp", f"{target}.mps")
+        arguments = [device if word in named else word for word in arguments]
     code, words = forked(arguments, lambda: None, stdout)
     outcome.faults += 1
     _check_refusal(code, words, [*arguments, ">", str(stdout)], outcome, allowed=(2,))

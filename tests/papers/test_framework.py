@@ -107,6 +107,10 @@ def test_results_of_another_kind_are_kept_unless_overwritten(squares, tmp_path):
         reproduce_into([squares], tmp_path, quick=True, seed=7, jobs=1)
     (found,) = reproduce_into([squares], tmp_path, quick=True, seed=7, overwrite=True, jobs=1)
     assert (found["quick"], found["seed"]) == (True, 7)
+    manifest = tmp_path / "_reproduction.json"
+    manifest.write_text(manifest.read_text().replace("reproduction-2", "reproduction"))
+    with pytest.raises(OptschedError, match=r"format optsched-reproduction, not .*reproduction-2;"):
+        reproduce_into([squares], tmp_path, quick=True, seed=7, jobs=1)
 
 
 def test_a_folder_of_other_files_is_refused(squares, tmp_path):

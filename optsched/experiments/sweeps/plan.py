@@ -50,6 +50,8 @@ def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> Plan:
     if type(seed) is not int:
         raise OptschedError(f"seed is {seed!r}, but must be a whole number")
     seeds = [each + seed for each in _seeds(content.get("seeds", 1), where)]
+    if max(seeds) >= 2**63:  # a column of the results
+        raise OptschedError(f"{where}: the largest seed is {max(seeds)}, but must be below 2^63")
     sources: list[Source] = []
     for at, table in _tables(content, "instances", where):
         sources += _sources(table, at, base, seeds[0])

@@ -290,7 +290,7 @@ class NestedWaitThresholds(Program):
 
         start = constant_of(self.clock) + decimal(self.minimum_slack)
         time = start * Fraction((1 - 1e-9) / (1 - load))  # below that of any solution
-        return least_counts(time, arriving, start, work)
+        return least_counts(time, arriving, start, work, self.held_tokens + self.queue_tokens)
 
     def plan(
         self, thresholds: npt.ArrayLike, *, delta: float = 0.01, iterations: int = 10_000
@@ -318,7 +318,8 @@ class NestedWaitThresholds(Program):
         ModelError
             If there is not one positive threshold per segment, or a number is out of range.
         """
-        chosen = checked_thresholds(thresholds, len(self.last_stages), "segment")
+        tokens = self.held_tokens + self.queue_tokens
+        chosen = checked_thresholds(thresholds, tokens, "segment")
         if not (0 < delta < 1 and iterations >= 1):
             raise ModelError(
                 f"delta is {delta} and iterations is {iterations}, but delta must lie between 0 "

@@ -3,13 +3,14 @@ r"""How many requests of each type to wait for before a batch takes them in (WAI
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from optsched._internal.arrays import as_integers, checked_memory
+from optsched._internal.arrays import MAX_SUM, as_integers, checked_memory
 from optsched._internal.views import draw
 from optsched.clock import LinearClock, get_clock
 from optsched.errors import InfeasibleError, InstanceError, ModelError, require_known
@@ -232,7 +233,11 @@ class WaitThresholds(Program):
         # Of the solution in fractions, which is below any whole one.
         time = start / (1 - exact_sum(rates, work))
         thresholds = least_counts(
-            time, lambda time: [-(-rate * time // 1) for rate in rates], start, work
+            time,
+            lambda time: [-(-rate * time // 1) for rate in rates],
+            start,
+            work,
+            self.types.held_tokens,
         )
         self._check_limits(thresholds, "the least thresholds there are")
         return thresholds
@@ -257,7 +262,7 @@ class WaitThresholds(Program):
         ModelError
             If there is not one positive threshold per type.
         """
-        chosen = checked_thresholds(thresholds, len(self.types), "type")
+        chosen = checked_thresholds(thresholds, self.types.held_tokens, "type")
         slacks = self._exact_slacks(chosen)
         worst = min(range(len(slacks)), key=slacks.__getitem__)
         if slacks[worst] < decimal(self.minimum_slack):
@@ -373,26 +378,39 @@ def least_counts(
     arriving: Callable[[Fraction], Sequence[int]],
     start: Fraction,
     work: Sequence[Fraction],
+    tokens: IntArray,
 ) -> IntArray:
     """Find the least counts from 1 on that arrive while a batch of them lasts.
 
-    `time` is below that of any solution; a batch takes `start` and `work` for each of the counts.
+    `time` is below that of any solution; a batch takes `start` and `work` for each of the counts,
+    and holds `tokens` for each.
     """
     chosen: list[int] = []
     while (larger := [max(1, count) for count in arriving(time)]) != chosen:
+        _require_countable(larger, tokens)
         chosen, time = larger, start + exact_sum(work, larger)
     return np.array(chosen, dtype=np.int64)
 
 
-def checked_thresholds(thresholds: npt.ArrayLike, count: int, each: str) -> IntArray:
+def checked_thresholds(thresholds: npt.ArrayLike, tokens: IntArray, each: str) -> IntArray:
     """Turn thresholds into an array, refusing all but one from 1 on for each type or segment."""
     chosen = as_integers("thresholds", thresholds)
-    if chosen.shape != (count,) or (chosen < 1).any():
+    if chosen.shape != tokens.shape or (chosen < 1).any():
         raise ModelError(
-            f"thresholds are {chosen.tolist()}, but must be {count} numbers of at least 1, one per "
-            f"{each}"
+            f"thresholds are {chosen.tolist()}, but must be {len(tokens)} numbers of at least 1, "
+            f"one per {each}"
         )
+    _require_countable(chosen.tolist(), tokens)
     return chosen
+
+
+def _require_countable(counts: Sequence[int], tokens: IntArray) -> None:
+    """Refuse thresholds whose tokens 64-bit integers cannot count."""
+    if sum(map(operator.mul, counts, tokens.tolist())) > MAX_SUM:
+        raise InfeasibleError(
+            f"the thresholds hold more than {MAX_SUM:.1e} tokens; lower them, the minimum slack or "
+            "the rates"
+        )
 
 
 def check_limits(

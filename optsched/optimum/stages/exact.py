@@ -115,7 +115,6 @@ def solve_program(state: State, method: str) -> None:
     latest = state.latest_starts()
     form = _form(state, method, latest)
     if form is None:
-        state.status = TOO_LARGE
         return
     solution = _solve(state, form, method)
     if solution.values is not None:
@@ -137,22 +136,30 @@ def solve_program(state: State, method: str) -> None:
 
 
 def _form(state: State, method: str, latest: IntArray) -> EventProgram | HindsightProgram | None:
-    """Choose the event program or the time-indexed one; None where both are too large."""
-    instance, params = state.instance, state.params
-    if state.hard and method != "highs" and len(instance) <= state.tuning.events:
+    """Choose the event program or the time-indexed one; None where both are too large.
+
+    To build a time-indexed program of millions of nonzeros takes seconds, and to solve its linear
+    relaxation much longer: "auto" leaves it out where little time is left, and searches on.
+    """
+    instance, params, tuning = state.instance, state.params, state.tuning
+    if state.hard and method != "highs" and len(instance) <= tuning.events:
         return EventProgram(instance, state.objective, latest)
     end = int((latest + instance.outputs).max())
     program = HindsightProgram(
         instance, end, state.objective, lateness=params.lateness, penalty=params.penalty
     )
-    if program.nonzeros <= state.tuning.nonzeros:
-        return program
     if method == "auto":
+        if program.nonzeros <= min(tuning.nonzeros, tuning.nonzeros_per_second * state.left):
+            return program
+        if program.nonzeros > tuning.nonzeros:
+            state.status = TOO_LARGE
         return None
+    if program.nonzeros <= tuning.nonzeros:
+        return program
     if method == "highs" or not state.hard:
         raise OptschedError(
             f"the time-indexed program would have {program.nonzeros:,} nonzeros (at most "
-            f"{state.tuning.nonzeros:,}); use the method search, or fewer requests"
+            f"{tuning.nonzeros:,}); use the method search, or fewer requests"
         )
     return EventProgram(instance, state.objective, latest)
 

@@ -192,6 +192,7 @@ def test_executors_that_are_refused(tmp_path):
     for options, words in (
         ({"config": None}, "the sweep is None, but must be a TOML file or a mapping"),
         ({"seed": "x"}, "seed is 'x', but must be a whole number"),
+        ({"seed": 2**63 - 1}, "the largest seed is 9223372036854775809, but must be below 2^63"),
         ({"executor": "dusk"}, "unknown executor 'dusk': did you mean 'dask'?"),
         ({"executor": "dask"}, "needs the address of a scheduler"),
         ({"address": "tcp://127.0.0.1:1"}, "only that executor takes one"),

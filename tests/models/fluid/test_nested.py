@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from optsched import InfeasibleError, NestedWaitThresholds, RequestTypes, equilibrium, solve
+from optsched import (
+    InfeasibleError,
+    NestedWaitThresholds,
+    RequestTypes,
+    WaitThresholds,
+    equilibrium,
+    solve,
+)
 from optsched.clock import affine
 from optsched.errors import InstanceError, ModelError
 from optsched.models import queue_decay
@@ -228,3 +235,15 @@ def test_pyomo_speaks_of_thresholds_time_and_ratio():
     m = NestedWaitThresholds(SYNTHETIC, CLOCK, [40, 160], margin=1.0, memory=10**6).to_pyomo()
     assert str(m.ratio[1].expr) == "0.0  <=  - threshold[0] + threshold[1]"
     assert str(m.memory.expr) == "1230.0*threshold[0] + 13310.0*threshold[1]  <=  1000000.0"
+
+
+@pytest.mark.parametrize("program", [WaitThresholds, NestedWaitThresholds])
+@pytest.mark.parametrize("slack", [1e308, 1e15])
+def test_tokens_beyond_64_bits_are_refused(program, slack):
+    # It had been an OverflowError, and below that a batch of a negative number of tokens.
+    types = RequestTypes([10, 10], [10, 20], [1000, 1000])
+    program = program(types, affine(0.0085, 2.7e-7), minimum_slack=slack)
+    with pytest.raises(InfeasibleError, match="the thresholds hold more than"):
+        program.least_fixed_point()
+    with pytest.raises(InfeasibleError, match="the thresholds hold more than"):
+        program.plan([2**60, 2**60])
