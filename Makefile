@@ -3,7 +3,7 @@ PYTHON ?= python3
 MINUTES ?= 20
 BIN := .venv/bin
 
-.PHONY: demo test check format docs benchmarks campaign clean
+.PHONY: demo test check format docs benchmarks campaign reproduce clean
 
 demo: .venv/ready  ## compare all policies on a synthetic workload and write an HTML report
 	@mkdir -p demo
@@ -31,6 +31,10 @@ benchmarks: .venv/dev  ## ratios to what one would write otherwise, in one table
 
 campaign: .venv/dev  ## optsched under abuse: make campaign MINUTES=20; goes on where it stopped
 	cd tests && ../$(BIN)/python -m campaign --minutes $(MINUTES) --out ../campaign.json
+
+reproduce: .venv/ready  ## all tables, figures and theorems of the papers, in full; goes on where it stopped
+	$(BIN)/optsched reproduce all --out reproduced
+	@echo "open reproduced/index.html in a browser"
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'

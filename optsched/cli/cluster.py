@@ -40,6 +40,12 @@ _WHOLE = Numbers(int)
         "Lookahead of bf-io in steps; several separated by commas; or adaptive.",
         default="20",
     ),
+    option(
+        "--method M",
+        ["swap", "greedy", "deficit", "highs", "cp-sat"],
+        "How bf-io finds the assignment of a step; highs and cp-sat prove it the best.",
+    ),
+    option("--time-limit S", float, "Seconds per step that highs and cp-sat may take."),
     option("--patience N", int, "Steps that bf-io lets a request wait."),
     option("--reveal R", 128, "Requests in view."),
     option("--steps K", int, "Stop after K steps (default: when done)."),
@@ -83,7 +89,7 @@ def cluster(output: Output, html: str | None, warm_up: int | None, **options: An
     facts = Cluster(
         **take(options, "workers", "slots", "overhead_s", "seconds_per_token", "slowness", "memory")
     )
-    chosen = _routings(**take(options, "policies", "lookahead", "patience"))
+    chosen = _routings(**take(options, "policies", "lookahead", "patience", "method", "time_limit"))
     names = ("trace", "seed", "seeds", "limit", "skip_invalid")
     traces = _traces(output, **take(options, *names))
     count = len(chosen) * len(traces)
@@ -114,7 +120,7 @@ def cluster(output: Output, html: str | None, warm_up: int | None, **options: An
     return done.code
 
 
-def _routings(policies: str, lookahead: Any, patience: int | None) -> list[Routing]:
+def _routings(policies: str, lookahead: Any, **how: Any) -> list[Routing]:
     """Return the policies, with one BF-IO for each lookahead."""
     from optsched.cluster import get_routing
 
@@ -126,7 +132,7 @@ def _routings(policies: str, lookahead: Any, patience: int | None) -> list[Routi
             continue
         for window in windows:
             shown = "bf-io" if len(windows) == 1 else f"bf-io H={window}"
-            routings.append(get_routing(name, lookahead=window, patience=patience, name=shown))
+            routings.append(get_routing(name, lookahead=window, name=shown, **how))
     return routings
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
 
 LONGEST_LOOKAHEAD = 10_000
+METHODS = ("swap", "greedy", "deficit", "highs", "cp-sat")  # of BF-IO's step program
+SOLVERS = ("highs", "cp-sat")
 NEVER = np.iinfo(np.int64).max // 4
 
 
@@ -170,7 +172,8 @@ class BalanceRouting:
         :math:`\bar o`, :math:`\bar s` and :math:`\bar d` are the running means of outputs, prompts
         and tokens gained. The two constants were fitted (docs/cluster.md).
     method
-        "swap", "greedy", or for :math:`H = 0` and equal workers "deficit", which is exact.
+        "swap", "greedy", or for :math:`H = 0` and equal workers "deficit", which is exact; "highs"
+        and "cp-sat" solve the program of every step, which takes thousands of times as long.
     patience
         Steps after which a request is admitted almost at any price: the bonus for its admission
         grows with the square of its wait, and then exceeds all that its admission can cost. One
@@ -184,6 +187,9 @@ class BalanceRouting:
         Rounds of improvement of "swap" at most.
     window_scale, longest
         Of the adaptive window.
+    time_limit
+        Seconds that a solver may take for a step, which then has the best assignment known; None
+        for no limit.
 
     Raises
     ------
@@ -201,13 +207,14 @@ class BalanceRouting:
     """
 
     lookahead: int | Literal["adaptive"] = 20
-    method: Literal["swap", "greedy", "deficit"] = "swap"
+    method: Literal["swap", "greedy", "deficit", "highs", "cp-sat"] = "swap"
     patience: int | npt.ArrayLike | None = None
     information: Information = _ORACLE
     name: str = "bf-io"
     rounds: int = 100
     window_scale: float = 1.2
     longest: int = 100
+    time_limit: float | None = None
 
     def __post_init__(self) -> None:
         window = self.window
@@ -220,11 +227,14 @@ class BalanceRouting:
                 f"lookahead is {window}, but the prediction reaches only "
                 f"{self.information.horizon} steps; reduce the lookahead or use a longer prediction"
             )
-        if self.method not in ("swap", "greedy", "deficit"):
-            known = ["swap", "greedy", "deficit"]
-            raise PolicyError(f"unknown method {self.method!r}: {nearest(self.method, known)}")
+        if self.method not in METHODS:
+            raise PolicyError(f"unknown method {self.method!r}: {nearest(self.method, METHODS)}")
         if self.method == "deficit" and (self.lookahead != 0 or self.patience is not None):
             raise PolicyError("the method 'deficit' needs lookahead 0 and no patience; use 'swap'")
+        if self.time_limit is not None and self.method not in SOLVERS:
+            raise PolicyError(f"time_limit is for {' and '.join(SOLVERS)}, not for {self.method}")
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise PolicyError(f"time_limit is {self.time_limit}, but must be positive seconds")
         if not self.window_scale > 0:
             raise PolicyError(f"window_scale is {self.window_scale}, but must be positive")
 

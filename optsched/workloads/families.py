@@ -300,9 +300,20 @@ def _equal_prompts(
     return np.full(n, prompt), rng.integers(output_least, output_most, n, endpoint=True)
 
 
-@workload("chat", 16492, 10000, "means and medians of Jaillet Section 7")
+@workload("chat", 16492, 2000, "moments of Robust Section 6")
 def _chat(rng: Generator, n: int, memory: int) -> Requests:
-    """s lognormal below 500, o gamma below 600: short conversations"""
+    """s Weibull up to 468, o a short answer or a long one, up to 883: conversations"""
+    form, scale, longest = 0.48, 23.5, 468
+    below = -math.expm1(-((longest / scale) ** form))
+    prompts = scale * (-np.log1p(-below * rng.random(n))) ** (1 / form)
+    short = rng.random(n) < 0.465
+    outputs = np.where(short, rng.exponential(10, n), rng.gamma(2.5, 59.9, n))
+    return _rounded(np.ceil(prompts), longest), _rounded(np.ceil(outputs), 883)
+
+
+@workload("chat-words", 16492, 10000, "means and medians of Jaillet Section 7")
+def _chat_words(rng: Generator, n: int, memory: int) -> Requests:
+    """s lognormal below 500, o gamma below 600: conversations whose lengths are counted in words"""
     from scipy.special import gammainc, gammaincinv, ndtr, ndtri
 
     mean, spread = 2.432, 2.040

@@ -15,6 +15,7 @@ from quick_targets import quick
 from optsched import Instance, family, run
 from optsched.papers import TARGETS, CompetitiveRatio
 from optsched.papers.robust.appendix import totals_in_order
+from optsched.papers.robust.closed_ratios import a_min_long_prompts
 from optsched.papers.robust.theorems import requests_of
 
 VERDICTS = {
@@ -27,7 +28,7 @@ VERDICTS = {
     "robust-theorem-3-3": "in shape",
     "robust-theorem-3-4": "refuted",
     "robust-theorem-4-3": "refuted",
-    "robust-theorem-5-1": "refuted",
+    "robust-theorem-5-1": "mostly",
     "robust-theorem-5-2": "in shape",
     "robust-theorem-5-3": "reproduced",
     "robust-example-8-2": "reproduced",
@@ -108,16 +109,38 @@ def test_theorem_3_4_is_off_by_a_factor_that_grows():
 
 
 def test_theorem_4_3_holds_for_the_lemma_without_prompts_alone():
-    failing = {label for label, claim in claims_of("robust-theorem-4-3").items() if not claim.holds}
+    found = quick("robust-theorem-4-3")
+    assert found.verdict.label == "refuted"
+    assert found.verdict.reason.startswith("Lemma 4.6 as prompts grow, (1 + sqrt u) / 2: growth")
+    failing = {claim.label for claim in found.claims if not claim.holds}
     assert not any(label.startswith("Lemma 4.6, no prompts") for label in failing)
     for curve in ("a-min, no prompts", "Lemma 4.6, prompts of 10 u", "a-min, prompts of 10 u"):
         assert sum(label.startswith(curve) for label in failing) == 2
 
 
+@pytest.mark.parametrize("upper", [2, 9, 100])
+def test_with_long_prompts_the_lemma_tends_to_half_of_a_root(upper):
+    limit = a_min_long_prompts(upper)
+    shares = np.linspace(0, 1, 100_001)  # of long ones
+    ratios = (1 + shares * (upper - 1)) / (1 + shares**2 * (upper - 1))
+    assert ratios.max() == pytest.approx(limit, rel=1e-6)
+    longs = 10_000
+    mix = [round(longs * sqrt(upper)), *[0] * (upper - 2), longs]
+    lemma = CompetitiveRatio(upper, prompt=900_000)
+    assert float(lemma.quotient(mix)) == pytest.approx(limit, rel=1e-3)
+    assert lemma.lower_bound > limit * (1 - 1e-3)
+
+
 def test_theorem_5_1_fails_below_three_tenths_for_a_min():
-    for label, claim in claims_of("robust-theorem-5-1").items():
+    found = quick("robust-theorem-5-1")
+    assert found.verdict.label == "mostly"  # beyond a term O(1 / M), which no single run can prove
+    assert "not alpha=0.1" in found.verdict.reason
+    for claim in found.claims:
+        label = claim.label
         alpha = float(label.partition(":")[0].removeprefix("alpha="))
-        if ": a-min," in label:
+        if "excess" in label:
+            assert claim.ours > 0.8, label  # it does not shrink with the memory
+        elif ": a-min," in label:
             assert claim.holds == (alpha >= 0.3), label
         elif ": a-min-overcommit," in label:
             assert claim.holds == (alpha >= 0.2), label
@@ -182,7 +205,10 @@ def test_the_workload_has_the_moments_that_section_6_reports():
     assert drawn.prompts.mean() == pytest.approx(41, rel=0.05)
     assert abs(np.median(drawn.prompts) - 11) <= 1
     assert drawn.outputs.mean() == pytest.approx(85, rel=0.02)
-    assert abs(np.median(drawn.outputs) - 43) <= 2
+    assert abs(np.median(drawn.outputs) - 43) <= 1
+    assert drawn.prompts.var() == pytest.approx(4_961, rel=0.05)
+    assert drawn.outputs.var() == pytest.approx(9_702, rel=0.05)
+    assert (drawn.prompts.max(), drawn.outputs.max()) <= (468, 883)
 
 
 def test_requests_of_shares_have_them():

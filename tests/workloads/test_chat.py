@@ -1,4 +1,4 @@
-"""The family of short conversations has the lengths that Jaillet Section 7 prints."""
+"""Families of conversations have the lengths that Robust Section 6 and Jaillet Section 7 print."""
 
 from __future__ import annotations
 
@@ -8,14 +8,24 @@ import pytest
 from optsched import family
 
 
-def test_lengths_have_the_means_and_medians_of_the_paper():
-    drawn = family("chat", n=400_000, seed=1)
+@pytest.mark.parametrize(
+    ("name", "prompts", "outputs"),
+    [
+        # Mean, median, variance and largest of prompts and outputs; Jaillet prints no variance.
+        ("chat", (41, 11, 4_961, 468), (85, 43, 9_702, 883)),
+        ("chat-words", (40.62, 11, None, 499), (85.32, 45, None, 599)),
+    ],
+)
+def test_lengths_have_all_moments_that_the_papers_print(name, prompts, outputs):
+    drawn = family(name, n=400_000, seed=1)
     assert drawn.memory == 16_492
-    assert drawn.prompts.mean() == pytest.approx(40.62, rel=0.01)
-    assert drawn.outputs.mean() == pytest.approx(85.32, rel=0.01)
-    assert abs(np.median(drawn.prompts) - 11) <= 1
-    assert abs(np.median(drawn.outputs) - 45) <= 1
-    for lengths, longest in ((drawn.prompts, 499), (drawn.outputs, 599)):
+    for lengths, (mean, median, variance, longest) in (
+        (drawn.prompts, prompts),
+        (drawn.outputs, outputs),
+    ):
+        assert lengths.mean() == pytest.approx(mean, rel=0.015)
+        assert abs(np.median(lengths) - median) <= 1
+        assert variance is None or lengths.var() == pytest.approx(variance, rel=0.015)
         assert lengths.min() == 1
         assert lengths.max() == longest
 

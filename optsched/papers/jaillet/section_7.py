@@ -74,8 +74,8 @@ BENCHMARKS = (
 )
 
 SETTINGS: dict[str, Any] = {
-    "family": "chat: prompts lognormal below 500, outputs gamma below 600, independent, with the "
-    "printed means and medians (the paper's sample of LMSYS-Chat-1M is not public)",
+    "family": "chat-words: prompts lognormal below 500, outputs gamma below 600, independent, with "
+    "the printed means and medians (the paper's sample of LMSYS-Chat-1M is not public)",
     "memory": 16_492,
     "clock": CLOCK,
 }
@@ -83,7 +83,7 @@ SETTINGS: dict[str, Any] = {
 
 def requests(rate: float, seed: int, count: int = REQUESTS) -> Instance:
     """Draw requests that arrive as a Poisson process, in microseconds."""
-    return family("chat", n=count, seed=seed, rate=rate, seconds_per_step=1e-6)
+    return family("chat-words", n=count, seed=seed, rate=rate, seconds_per_step=1e-6)
 
 
 def clock(slower: float) -> LinearClock:

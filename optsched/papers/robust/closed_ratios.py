@@ -58,6 +58,18 @@ def a_min_two_point(alpha: float) -> float:
     return (3 - alpha) / 2
 
 
+def a_min_long_prompts(upper: int) -> float:
+    r"""Return the ratio of Lemma 4.6 for outputs of 1 and u as prompts grow, at its worst mix.
+
+    There :math:`a_{ij} / s` tends to :math:`(i + j) / 2` and :math:`b_{ij} / s` to
+    :math:`\min(i, j)`, so that a share :math:`v` of long ones has the ratio
+    :math:`(1 + v (u - 1)) / (1 + v^2 (u - 1))`, which is largest at :math:`v = 1 / (1 + \sqrt u)`.
+    """
+    if upper < 1:
+        raise ModelError(f"upper is {upper}, but must be at least 1")
+    return (1 + math.sqrt(upper)) / 2
+
+
 def a_l_two_point(alpha: float) -> float:
     r"""Bound A_l for outputs that are l or u (Theorem 5.2)."""
     _check("alpha", alpha)

@@ -35,15 +35,15 @@ def run_balanced(
         if waiting > 0:
             # As many admissions as there is room for. One kernel down to `assign`: machine code is
             # optimised again for every call in between.
-            lookahead = _window(state, settings)
+            lookahead = window_now(state, settings)
             loads, growth = seen_loads(state, believed, lookahead), state.growth[: lookahead + 1]
             sizes, slots = waiting_sizes(state), open_space(state, settings).slots
             if settings.instant:
-                _add_queues(state, loads, growth)
+                add_queues(state, loads, growth)
             bonus = np.empty(len(sizes), dtype=np.int64)
             bonus[:] = 0
             if not settings.patient:
-                _add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
+                add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
             memory, slowness = np.empty(len(slots), dtype=np.int64), state.slowness
             memory[:] = UNLIMITED
             chosen = assign(loads, slots, sizes, growth, slowness, bonus, memory, settings.rounds)
@@ -79,7 +79,7 @@ def run_by_deficit(
 
 
 @compiled
-def _add_queues(state: State, loads: IntArray, growth: IntArray) -> None:
+def add_queues(state: State, loads: IntArray, growth: IntArray) -> None:
     """Add what waits in the queues of workers to their loads."""
     for place in range(len(loads)):
         worker = state.workers[place]
@@ -88,7 +88,7 @@ def _add_queues(state: State, loads: IntArray, growth: IntArray) -> None:
 
 
 @compiled
-def _window(state: State, settings: Settings) -> int:
+def window_now(state: State, settings: Settings) -> int:
     """Return the number of steps to look ahead now."""
     now = state.now[0]
     if settings.adaptive == 0.0:
@@ -105,7 +105,7 @@ def _window(state: State, settings: Settings) -> int:
 
 
 @compiled
-def _add_bonus(state: State, sizes: IntArray, cost: int, bonus: IntArray) -> None:
+def add_bonus(state: State, sizes: IntArray, cost: int, bonus: IntArray) -> None:
     """Say what admission of each waiting request is worth beyond balance, by its wait."""
     most = float(cost * largest(sizes))
     for position in range(len(sizes)):

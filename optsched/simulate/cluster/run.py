@@ -13,6 +13,7 @@ from optsched.cluster.drift import gains_of
 from optsched.cluster.results import ClusterRun
 from optsched.cluster.routing import (
     NEVER,
+    SOLVERS,
     BalanceRouting,
     ClusterState,
     Oracle,
@@ -21,7 +22,7 @@ from optsched.cluster.routing import (
     get_routing,
 )
 from optsched.errors import InstanceError, PolicyError
-from optsched.simulate.cluster import balance, rules
+from optsched.simulate.cluster import balance, rules, solved
 from optsched.simulate.cluster import state as states
 
 if TYPE_CHECKING:
@@ -227,7 +228,10 @@ def _kernel(routing: Routing, cluster: Cluster, settings: Settings) -> tuple[Ker
         return partial(_run_asking, routing), settings
     if routing.method == "deficit":
         return balance.run_by_deficit, settings._replace(limited=limited)
-    return balance.run_balanced, settings._replace(
+    kernel = balance.run_balanced
+    if routing.method in SOLVERS:
+        kernel = partial(solved.run_solved, routing)
+    return kernel, settings._replace(
         limited=limited,
         adaptive=routing.window_scale if routing.lookahead == "adaptive" else 0.0,
         rounds=routing.rounds if routing.method == "swap" else 0,
