@@ -27,7 +27,11 @@ _SECTIONS = {
     "Models": (models.select, models.export, models.thresholds),
     "Several workers": (routing.route, cluster.cluster),
     "What there is": (installation.policies, installation.families),
-    "Papers and this installation": (experiments.reproduce, installation.doctor),
+    "Papers and this installation": (
+        experiments.reproduce,
+        experiments.competitive_ratio,
+        installation.doctor,
+    ),
 }
 
 

@@ -58,8 +58,8 @@ _WHOLE = Numbers(int)
     ),
     option(
         "--drift D",
-        _WHOLE,
-        "Tokens that a request gains per step; several with commas: by its age.",
+        Numbers(float),
+        "Tokens that a request gains per step, such as 0.5; several with commas: by its age.",
         default="1",
     ),
     option("--memory M", _WHOLE, "Tokens that a worker holds; or one number per worker."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -194,3 +195,31 @@ def reproduce(
     if code == DONE or results:
         output.result(results[0] if len(chosen) == 1 else {"targets": results})
     return code
+
+
+@command(
+    click.Argument(["upper"], type=int, metavar="U"),
+    option("--lower L", 1, "Shortest output that may occur."),
+    option("--prompt S", 0, "Prompt of all requests, in tokens."),
+    runs=("competitive-ratio 1000", "competitive-ratio 1000 --lower 10 --prompt 41"),
+)
+def competitive_ratio(output: Output, upper: int, lower: int, prompt: int, seed: int) -> int:
+    """Prove how much A_min costs over H-SF at most."""
+    from optsched.papers import CompetitiveRatio
+
+    ratio = CompetitiveRatio(upper, lower, prompt)
+    with output.progress("proving", kernels=False):
+        output.say(str(ratio))
+    # The nearest float may lie beyond a proven bound; the next one does not.
+    output.result(
+        {
+            "lower": lower,
+            "upper": upper,
+            "prompt": prompt,
+            "at_least": math.nextafter(float(ratio.lower_bound), 0),
+            "at_most": math.nextafter(float(ratio.upper_bound), math.inf),
+            "eigenvalue": ratio.eigenvalue,
+            "trace_bound": ratio.trace_bound,
+        }
+    )
+    return DONE

@@ -200,7 +200,11 @@ def _first_step(
     option("--prompt N", int, "Nested: prompt of all types (default: their mean)."),
     option("--classes K", int, "For a trace: number of types (default: all pairs)."),
     option("--rate X", float, "For a trace: requests per second (default: its own)."),
-    runs=("thresholds trace.csv --clock llama-2-7b-a100 --rate 2",),
+    path("--out", "Write the program to a file that ends in .mps or .lp as well."),
+    runs=(
+        "thresholds trace.csv --clock llama-2-7b-a100 --rate 2",
+        "thresholds trace.csv --clock llama-2-7b-a100 --rate 2 --classes 4 --out wait.lp",
+    ),
 )
 def thresholds(
     output: Output,
@@ -208,12 +212,14 @@ def thresholds(
     clock: str | None,
     nested: bool,
     prompt: int | None,
+    out: str | None,
     **options: Any,
 ) -> int:
     """Compute thresholds of WAIT or Nested WAIT."""
     from optsched.clock import get_clock
     from optsched.models.fluid.equilibrium import equilibrium
 
+    check_writable(out)
     given, chosen, memory = _read(types, options)
     if clock is not None:
         chosen = get_clock(clock)
@@ -254,6 +260,8 @@ def thresholds(
         output.result(content)
         raise
     output.say(f"\n{plan}")
+    if out is not None:
+        optsched.write_model(plan.program.to_linear(), out)
     output.result(content | _content(plan))
     return DONE
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import as_integers
+from optsched._internal.arrays import MAX_TOKENS, as_integers
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
@@ -54,18 +56,14 @@ class Gains(NamedTuple):
     reserved: IntArray  # the most that each can come to hold, by what is known on admission
 
 
-def gains_of(instance: Instance, drift: int | npt.ArrayLike | Profiles, horizon: int) -> Gains:
+def gains_of(instance: Instance, drift: float | npt.ArrayLike | Profiles, horizon: int) -> Gains:
     r"""Tabulate :math:`w_i^{(j)}` by age."""
     if isinstance(drift, Profiles):
         return _profiles(instance, drift, horizon)
-    steps = as_integers("drift", np.atleast_1d(np.asarray(drift)))
-    if len(steps) == 0:
-        raise InstanceError("drift is an empty sequence; pass at least one number")
     outputs = instance.outputs
     longest = outputs if instance.output_upper is None else instance.output_upper
     ages = int(max(outputs.max(), longest.max())) + horizon + 1
-    gains = np.zeros(ages + 1, dtype=np.int64)
-    gains[1:] = np.cumsum(np.pad(steps[:ages], (0, max(0, ages - len(steps))), mode="edge"))
+    gains = _summed(np.atleast_1d(np.asarray(drift)), ages)
     least = instance.prompts + np.minimum.accumulate(gains)[outputs - 1]
     if least.min() < 0:
         request = int(np.argmax(least < 0))
@@ -82,6 +80,24 @@ def gains_of(instance: Instance, drift: int | npt.ArrayLike | Profiles, horizon:
         growth=gains[: horizon + 1].copy(),
         reserved=instance.prompts + np.maximum.accumulate(gains)[longest],
     )
+
+
+def _summed(drift: npt.NDArray[Any], ages: int) -> IntArray:
+    """Sum a drift up by age, in whole tokens: what is less than one is not gained yet."""
+    if len(drift) == 0:
+        raise InstanceError("drift is an empty sequence; pass at least one number")
+    scale = 1
+    if drift.dtype.kind == "f" and np.isfinite(drift).all():
+        # Each number is the decimal that it is written as, so that ten times 0.1 is one token.
+        shares = [Fraction(str(step)) for step in drift.tolist()]
+        scale = math.lcm(*(share.denominator for share in shares))
+        if max(abs(share) for share in shares) * scale * ages > MAX_TOKENS:
+            raise InstanceError(f"drift is {drift.tolist()}, with too many digits; round it")
+        drift = np.array([int(share * scale) for share in shares])
+    steps = as_integers("drift", drift)
+    gains = np.zeros(ages + 1, dtype=np.int64)
+    gains[1:] = np.cumsum(np.pad(steps[:ages], (0, max(0, ages - len(steps))), mode="edge"))
+    return gains // scale
 
 
 def _profiles(instance: Instance, drift: Profiles, horizon: int) -> Gains:

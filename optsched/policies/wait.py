@@ -12,7 +12,7 @@ thresholds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -81,6 +81,23 @@ class _InQueues(Policy):
                 f"the borders {list(borders)} must ascend from 1 on, one for each of {count} "
                 "thresholds",
             )
+
+    def parsed(self, parameters: str) -> _InQueues:
+        """Return the policy with the thresholds "OUTPUT=THRESHOLD,...", by ascending outputs."""
+        pairs = [part.partition("=")[::2] for part in parameters.split(",")]
+        numbers = [number for pair in pairs for number in pair]
+        if not all(number.strip().isdecimal() for number in numbers):
+            raise PolicyError(
+                f"policy '{self.name}:{parameters}' should read {self.name}:OUTPUT=THRESHOLD,..., "
+                f"such as {self.name}:100=12,500=4: requests of up to 100 tokens wait until there "
+                "are 12"
+            )
+        borders, thresholds = zip(*[map(int, pair) for pair in pairs], strict=True)
+        return self._with(f"{self.name}:{parameters}", borders, thresholds)
+
+    def _with(self, name: str, borders: tuple[int, ...], thresholds: tuple[int, ...]) -> _InQueues:
+        """Return the policy with thresholds of the user's own."""
+        raise NotImplementedError
 
     def _own(self, instance: Instance) -> tuple[IntArray, IntArray] | None:
         """Return the user's own borders and thresholds, where both are given."""
@@ -167,6 +184,10 @@ class WaitPolicy(_InQueues):
             count == self.classes,
             f"{count} thresholds for {self.classes} classes; pass one per class",
         )
+
+    def _with(self, name: str, borders: tuple[int, ...], thresholds: tuple[int, ...]) -> WaitPolicy:
+        own = {"thresholds": thresholds, "borders": borders}
+        return replace(self, name=name, classes=len(borders), **own)
 
     def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
         """Decide where requests queue and how many must.
@@ -280,6 +301,11 @@ class NestedWaitPolicy(_InQueues):
         self._check("segments", 1 if self.segments is None else self.segments)
         together = self.borders is not None or self.thresholds is None
         self._require(together, "give borders and thresholds together, or neither")
+
+    def _with(
+        self, name: str, borders: tuple[int, ...], thresholds: tuple[int, ...]
+    ) -> NestedWaitPolicy:
+        return replace(self, name=name, borders=borders, thresholds=thresholds)
 
     def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
         """Decide where requests queue and how many must.

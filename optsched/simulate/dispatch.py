@@ -145,7 +145,7 @@ def run(
     **options
         On a cluster. `steps`: run so many (None: until all is done). `drain`: after them reveal
         nothing more and finish what was revealed. `reveal`: how many waiting requests the router
-        sees. `drift`: tokens that a request gains per step, a whole number, a sequence by age, or
+        sees. `drift`: tokens that a request gains per step, a number, a sequence by age, or
         `optsched.cluster.Profiles`. `dispatch`: "pool", or "instant" into the queue of a worker.
         `record_loads`: keep the load of every worker at every step.
 

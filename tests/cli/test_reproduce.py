@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
+
+import pytest
 
 from optsched import papers as reproduction
-from optsched.papers import TARGETS
+from optsched.papers import TARGETS, CompetitiveRatio
 from optsched.papers.claims import LABELS
 
 
@@ -74,3 +77,21 @@ def test_bad_input_is_one_sentence(optsched_command, tmp_path):
         assert sentence in error
         assert error.count("\n") == 1
     assert not (tmp_path / "o").exists()
+
+
+def test_the_competitive_ratio_lies_between_bounds_that_are_rounded_outwards(optsched_command):
+    code, out, _ = optsched_command("competitive-ratio", 2, "--json", "-")
+    assert code == 0
+    found = json.loads(out)
+    best = max(CompetitiveRatio(2).quotient([a, b]) for a in range(60) for b in range(1, 60))
+    assert found["at_least"] == pytest.approx(float(best), abs=1e-3)
+    assert Fraction(found["at_most"]) >= best
+    assert found["at_most"] - found["at_least"] < 1e-6
+    assert found["trace_bound"] == 1.5
+    code, out, _ = optsched_command("competitive-ratio", 30, "--lower", 30, "--prompt", 7)
+    assert code == 0
+    assert "at least    1.000000000000" in out
+    assert "at most     1.000000000000" in out
+    code, _, err = optsched_command("competitive-ratio", 3, "--lower", 4)
+    assert code == 2
+    assert "upper is 3, but must be from 4" in err

@@ -171,3 +171,23 @@ def test_a_missing_file_gets_one_sentence(capsys, monkeypatch):
         main()
     assert stop.value.code == 2
     assert "none.toml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_the_program_is_exported_and_another_solver_finds_the_same(thresholds, tmp_path, nested):
+    from optsched.solvers import read_model, solve_linear
+
+    text = SYNTHETIC if nested else LOW_DEMAND
+    out = tmp_path / "wait.mps"
+    code, content, _ = thresholds(text, "--out", out, *["--nested"] * nested)
+    assert code == 0
+    found = solve_linear(read_model(out), "highs")
+    assert found.status == "optimal"
+    own = sum(
+        cost * count
+        for cost, count in zip(read_model(out).cost, content["thresholds"], strict=True)
+    )
+    assert found.objective == pytest.approx(own)
+    code, _, err = thresholds(text, "--out", tmp_path / "wait.txt")
+    assert code == 2
+    assert ".mps" in err

@@ -240,3 +240,14 @@ def test_expected_latencies_of_theorem_6_4_are_those_of_single_runs():
     apart = alone + memory - count
     found = _expected(inverse, memory)["arrivals from (1 - 2 epsilon) M, as printed"]
     assert found["most"] == pytest.approx(min(expected) / apart)
+
+
+def test_draws_of_the_family_of_theorem_6_4_cost_what_is_expected():
+    """Policies start the long request at once: epsilon = 1/4, M = 64."""
+    draws = [family("jaillet-theorem-6-4", n=17, memory=64, seed=seed) for seed in range(600)]
+    totals = {int(d.arrivals[1]): run(d, "mc-sf").total_latency for d in draws}
+    alone, meet = _latencies(4, 64)
+    assert len(totals) == 3 * 4 - 2  # every k from epsilon to c + 1 - 2 epsilon
+    for comes, total in totals.items():
+        k = comes // 16
+        assert total == (meet[k] if k < 3 else alone + 64 - 16)

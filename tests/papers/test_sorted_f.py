@@ -42,6 +42,7 @@ def test_names_are_those_of_the_design():
         "sorted-f-fig-8",
         "sorted-f-fig-ec-2",
         "sorted-f-table-ec-1",
+        "sorted-f-section-ec-4-2",
     }
 
 

@@ -15,6 +15,7 @@ from optsched import (
     run,
 )
 from optsched.errors import ClockError, PolicyError
+from optsched.policies import get_policy, split_names
 from optsched.policies.wait import WAITING, NestedWaitPolicy, WaitPolicy
 from optsched.simulate.seconds.batches import Requests
 from optsched.simulate.seconds.waiting import serve_waiting
@@ -177,3 +178,22 @@ def test_both_run_by_name_on_a_clock_and_only_there():
         assert (result.unfinished, result.check()) == (0, [])
         with pytest.raises(PolicyError, match=f"'{name}' forms batches that take time; pass a cl"):
             run(instance, name)
+
+
+def test_thresholds_of_ones_own_by_name():
+    instance, _, times = poisson(TYPES, 120, 5)
+    by_name = get_policy("wait:20=15,40=14,160=9")
+    own = WaitPolicy(classes=3, thresholds=(15, 14, 9), borders=(20, 40, 160))
+    for one, other in zip(
+        by_name.queues(instance, CLOCK, times), own.queues(instance, CLOCK, times), strict=True
+    ):
+        assert one.tolist() == other.tolist()
+    nested = get_policy("nested-wait:20=15,160=8")
+    assert (nested.borders, nested.thresholds) == ((20, 160), (15, 8))
+    names = split_names("wait:20=1,160=2,fcfs")
+    assert [get_policy(name).name for name in names] == ["wait:20=1,160=2", "fcfs"]
+    for name in ("wait:", "wait:15,14", "nested-wait:20=x"):
+        with pytest.raises(PolicyError, match=r"should read (nested-)?wait:OUTPUT=THRESHOLD"):
+            get_policy(name)
+    with pytest.raises(PolicyError, match=r"borders \[40, 20\] must ascend"):
+        get_policy("wait:40=1,20=1")

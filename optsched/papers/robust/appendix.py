@@ -1,7 +1,8 @@
-"""Robust Theorem 8.6, Lemma 8.8 and Example 8.2: the steps to the bound of A_max, one by one."""
+"""Robust Corollary 4.10, and the steps to the bound of A_max: Theorem 8.6, Lemma and Example 8."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from optsched.papers.claims import Claim, beside, number, refutable, shape
 from optsched.papers.robust.closed_ratios import a_min_two_point
 from optsched.papers.robust.competitive_ratio import CompetitiveRatio
 from optsched.papers.robust.figures import ratios
-from optsched.papers.robust.theorems import worst_of_two
-from optsched.papers.target import Computations, Outcome, Study, bars, grid
+from optsched.papers.robust.theorems import requests_of, worst_of_two
+from optsched.papers.target import Computations, Outcome, Study, bars, grid, lines
 from optsched.schedule import Schedule
 from optsched.simulate import run
 
@@ -113,6 +114,52 @@ def _lemma_8_8(_study: Study) -> Outcome:
     return Outcome(table, refutable(claims), {"orders": "all"})
 
 
+# Corollary 4.10
+
+_PARTS = (1, 2, 4, 8, 16)  # classes of equal width among the outputs 1 to u
+_FOUR = 4  # of which the growth with u is claimed
+
+
+def _by_class(
+    upper: int, parts: int, memory: int, requests: int, seeds: list[int]
+) -> dict[str, float]:
+    """Run A_min by the class of each output, on the mix that is worst by Lemma 4.6."""
+    outputs = requests_of(CompetitiveRatio(upper).shares, requests)
+    instance = Instance(np.zeros_like(outputs), outputs, memory)
+    known = f"classes:{upper // parts}"
+    totals = [run(instance, "a-min", intervals=known, seed=seed).total_latency for seed in seeds]
+    return {"ratio": float(np.mean(totals)) / run(instance, "h-sf").total_latency}
+
+
+def _corollary_4_10(study: Study) -> Outcome:
+    uppers, seeds = study.choose([16, 64], [16, 64, 256]), study.seeds(1, 3)
+    calls = [
+        {**call, "memory": 40 * call["upper"], "requests": 1600 * call["upper"], "seeds": seeds}
+        for call in grid(upper=uppers, parts=_PARTS)
+    ]
+    table = study.table(_by_class, calls)[["upper", "parts", "ratio"]]
+    ratio = table.set_index(["upper", "parts"])["ratio"]
+    before, last = uppers[-2:]
+    # As for Theorem 4.3: c log u grows by this much.
+    most = math.log(last) / math.log(before)
+    claims = [
+        shape(
+            f"u={upper}: A_min with {parts} classes over A_min with one",
+            ratio[upper, parts] / ratio[upper, 1],
+            at_most=1,
+            paper=1,
+        )
+        for upper in uppers
+        for parts in _PARTS[1:]
+    ]
+    growth = ratio[last, _FOUR] / ratio[before, _FOUR]
+    label = f"{_FOUR} classes: growth from u={before} to {last}"
+    claims.append(shape(label, growth, at_most=most, paper=most))
+    table["outputs"] = [f"outputs 1 to {upper}" for upper in table["upper"]]
+    settings = {"mix": "worst by Lemma 4.6 for one class", "memory": "40 u", "seeds": seeds}
+    return Outcome(table, claims, settings)
+
+
 # Example 8.2
 
 _STARTS = {"I1": (0, 2, 0, 3), "I2": (1, 1, 0, 3), "I3": (0, 0, 0, 2)}
@@ -147,6 +194,18 @@ _EXPECTED: dict[str, Any] = {
 _TOTALS = {"xlabel": "schedule", "ylabel": "total latency (steps)"}
 
 TARGETS: Computations = {
+    "robust-corollary-4-10": (
+        _corollary_4_10,
+        lines(
+            x="parts",
+            y="ratio",
+            by="outputs",
+            xlabel="classes of equal width",
+            ylabel="ratio to H-SF",
+            xscale="log",
+            yscale="log",
+        ),
+    ),
     "robust-theorem-8-6": (_theorem_8_6, ratios(by="curve")),
     "robust-lemma-8-8": (_lemma_8_8, bars(x="outputs", y="expected_total", **_EXPECTED)),
     "robust-example-8-2": (

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.numbers import proven
 from optsched.errors import ModelError
 from optsched.solution import TOLERANCE
 
@@ -172,8 +173,9 @@ class CompetitiveRatio:
         meet = "they meet" if self.meets else "they do not meet"
         lines = [
             f"competitive ratio of A_min for outputs {self.lower} to {self.upper}, {prompts}",
-            f"  at least    {float(self.lower_bound):.12f}  by a mix of outputs",
-            f"  at most     {float(self.upper_bound):.12f}  by a positive vector; {meet}",
+            f"  at least    {proven(self.lower_bound, decimals=12)}  by a mix of outputs",
+            f"  at most     {proven(self.upper_bound, up=True, decimals=12)}  by a positive "
+            f"vector; {meet}",
             f"  eigenvalue  {self.eigenvalue:.12f}",
         ]
         if self.trace_bound is not None:

@@ -50,7 +50,7 @@ class ClusterOptions(NamedTuple):
     steps: int | None = None
     drain: bool = False
     reveal: int | None = REVEAL
-    drift: int | npt.ArrayLike | Profiles = 1
+    drift: float | npt.ArrayLike | Profiles = 1
     dispatch: Literal["pool", "instant"] = "pool"
     record_loads: bool = False
 

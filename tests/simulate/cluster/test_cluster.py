@@ -405,3 +405,20 @@ def test_an_idle_cluster_sleeps_even_where_empty_steps_take_no_time():
 
 def test_a_run_in_which_nothing_ended_can_be_printed():
     assert "TPOT none" in str(run(Instance([1], [9], 99), "fcfs", cluster=Cluster(1, 1), steps=3))
+
+
+def test_a_fractional_drift_adds_up_to_whole_tokens():
+    instance = Instance([7], [22], 99)
+
+    def loads(drift):
+        return run(instance, "fcfs", cluster=Cluster(1, 1), drift=drift).total_load.tolist()
+
+    assert loads(0.5) == [7 + age // 2 for age in range(22)]
+    assert loads(0.1) == [7 + age // 10 for age in range(22)]  # ten times 0.1 is one token
+    assert loads([0.25, 1.5]) == [7, *(7 + (1 + 6 * (age - 1)) // 4 for age in range(1, 22))]
+    assert loads(-0.25) == [7 - -(-age // 4) for age in range(22)]
+    assert loads(1.0) == loads(1)
+    with pytest.raises(InstanceError, match="drift is nan, but must be a whole number"):
+        loads(float("nan"))
+    with pytest.raises(InstanceError, match="with too many digits; round it"):
+        loads(1e-13 / 3)
