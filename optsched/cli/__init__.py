@@ -24,7 +24,7 @@ _SECTIONS = {
         experiments.sweep,
     ),
     "Optima and proofs": (optima.solve, optima.bound, optima.check, optima.check_certificate),
-    "Models": (models.select, models.export, models.thresholds),
+    "Models": (models.select, models.export, models.thresholds, models.throughput),
     "Several workers": (routing.route, cluster.cluster),
     "What there is": (installation.policies, installation.families),
     "Papers and this installation": (

@@ -266,6 +266,45 @@ def thresholds(
     return DONE
 
 
+@command(
+    click.Argument(["types"], metavar="TYPES"),
+    option("--clock C", str, "How long batches take, such as affine:D0,D1 (default: the file's)."),
+    MEMORY,
+    option("--max-latency latency_s S", float, "Mean seconds from arrival to the last token."),
+    option("--max-ttft ttft_s S", float, "Mean seconds from arrival to the first token."),
+    option("--gap X", 1e-4, "Share by which the throughput may fall short of the best."),
+    option("--classes K", int, "For a trace: number of types (default: all pairs)."),
+    option("--rate X", float, "For a trace: requests per second (default: its own)."),
+    runs=("throughput trace.csv --clock llama-2-7b-a100 --rate 20 --max-latency 2",),
+)
+def throughput(
+    output: Output, types: str, clock: str | None, gap: float, seed: int, **options: Any
+) -> int:
+    """Find the most throughput under limits on latency."""
+    from optsched.optimum.throughput import best_throughput
+
+    given, chosen, memory = _read(types, options)
+    if clock is None and chosen is None:
+        raise OptschedError(f"{types} names no clock; pass --clock, such as affine:0.0085,2.7e-7")
+    limits = take(options, "memory", "latency_s", "ttft_s")
+    if limits["memory"] is None:
+        limits["memory"] = memory
+    with output.progress("finding the iteration time", kernels=False):
+        plan = best_throughput(given, clock or chosen, gap=gap, **limits)  # type: ignore[arg-type]
+    output.say(str(plan))
+    names = ("throughput", "bound", "gap", "iteration_s", "latency_s", "ttft_s", "memory")
+    admitted = zip(given.names, given.rates.tolist(), plan.rates.tolist(), strict=True)
+    output.result(
+        {name: getattr(plan, name) for name in names}
+        | {
+            "types": [
+                {"name": name, "rate": rate, "admitted": part} for name, rate, part in admitted
+            ]
+        }
+    )
+    return DONE
+
+
 def _read(source: str, options: dict[str, Any]) -> tuple[RequestTypes, Clock | None, int | None]:
     """Read types, from a TOML file with the clock and the memory that it names."""
     from optsched._internal.arrays import MAX_TOKENS

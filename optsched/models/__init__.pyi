@@ -9,6 +9,7 @@ from .fluid.nested import NestedWaitThresholds as NestedWaitThresholds
 from .fluid.queues import queue_decay as queue_decay
 from .fluid.segments import SegmentDesign as SegmentDesign
 from .fluid.segments import design_segments as design_segments
+from .fluid.throughput import ThroughputProgram as ThroughputProgram
 from .fluid.wait import WaitPlan as WaitPlan
 from .fluid.wait import WaitThresholds as WaitThresholds
 from .hindsight import HindsightProgram as HindsightProgram

@@ -191,3 +191,21 @@ def test_the_program_is_exported_and_another_solver_finds_the_same(thresholds, t
     code, _, err = thresholds(text, "--out", tmp_path / "wait.txt")
     assert code == 2
     assert ".mps" in err
+
+
+def test_throughput_under_a_limit_on_latency(optsched_command, tmp_path):
+    path = tmp_path / "types.toml"
+    path.write_text(LOW_DEMAND)
+    code, out, _ = optsched_command("throughput", path, "--max-latency", 0.15, "--json", "-")
+    assert code == 0
+    found = json.loads(out)
+    assert found["throughput"] <= found["bound"] < 32_000
+    assert found["latency_s"] <= 0.15 * (1 + 1e-9)
+    assert found["gap"] <= 1e-4
+    assert [entry["rate"] for entry in found["types"]] == [1000, 1000]
+    code, out, _ = optsched_command("throughput", path)
+    assert code == 0
+    assert "throughput      32,000.0 stages per second" in out
+    code, _, err = optsched_command("throughput", path, "--max-ttft", 0.001)
+    assert code == 2
+    assert "the limits leave" in err
