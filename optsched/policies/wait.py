@@ -186,8 +186,8 @@ class WaitPolicy(_InQueues):
         )
 
     def _with(self, name: str, borders: tuple[int, ...], thresholds: tuple[int, ...]) -> WaitPolicy:
-        own = {"thresholds": thresholds, "borders": borders}
-        return replace(self, name=name, classes=len(borders), **own)
+        count = len(borders)
+        return replace(self, name=name, classes=count, thresholds=thresholds, borders=borders)
 
     def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
         """Decide where requests queue and how many must.

@@ -45,15 +45,14 @@ def coarse_starts(instance: Instance, step: int) -> FloatArray:
             places.append(own)
             values.append(np.full(len(own), tokens))
     entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(places)))
-    found = linprog(
-        cost,
-        A_ub=sparse.csr_array(entries, shape=(horizon, len(owner))),
-        b_ub=np.full(horizon, memory),
-        A_eq=sparse.csr_array((np.ones(len(owner)), (owner, columns))),
-        b_eq=np.ones(len(instance)),
-        method="highs",
-    )
-    return np.bincount(owner, weights=cost * found.x)
+    program: dict[str, Any] = {
+        "A_ub": sparse.csr_array(entries, shape=(horizon, len(owner))),
+        "b_ub": np.full(horizon, memory),
+        "A_eq": sparse.csr_array((np.ones(len(owner)), (owner, columns))),
+        "b_eq": np.ones(len(instance)),
+    }
+    found = linprog(cost, **program)
+    return np.asarray(np.bincount(owner, weights=cost * found.x), dtype=np.float64)
 
 
 def short_first(instance: Instance, starts: FloatArray) -> float:
