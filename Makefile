@@ -3,7 +3,7 @@ PYTHON ?= python3
 MINUTES ?= 20
 BIN := .venv/bin
 
-.PHONY: demo test check format docs benchmarks campaign reproduce clean
+.PHONY: demo test check format docs benchmarks campaign reproduce validate clean
 
 demo: .venv/ready  ## compare all policies on a synthetic workload and write an HTML report
 	@mkdir -p demo
@@ -36,6 +36,14 @@ reproduce: .venv/ready  ## all tables, figures and theorems of the papers, in fu
 	$(BIN)/optsched reproduce all --out reproduced
 	@echo "open reproduced/index.html in a browser"
 
+validate: build/validate/ready  ## a real vLLM, in a venv of its own (3 GB), with our orders inside
+	build/validate/bin/python benchmarks/validate_vllm.py docs/validation.md
+
+build/validate/ready: benchmarks/install_vllm.py pyproject.toml
+	$(PYTHON) -m venv build/validate
+	build/validate/bin/python benchmarks/install_vllm.py
+	@touch $@
+
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	$(PYTHON) -m venv .venv
@@ -47,4 +55,4 @@ reproduce: .venv/ready  ## all tables, figures and theorems of the papers, in fu
 	@touch $@
 
 clean:
-	rm -rf .venv demo docs/_build docs/notebooks docs/jupyter_execute
+	rm -rf .venv build/validate demo docs/_build docs/notebooks docs/jupyter_execute

@@ -134,6 +134,10 @@ class Scheduler:
         """Tokens of the budget that are free again when a request leaves the batch."""
         return tokens
 
+    def moves_up(self, victim: int, place: int, chosen: bool) -> bool:
+        """Whether a request moves up when the victim leaves, whose last token may be in flight."""
+        return victim < place
+
     def ends_in_flight(self, request: Request) -> bool:
         """Whether the last token of a request is in flight."""
         return request.in_flight > 0 and request.made + request.in_flight >= request.output
@@ -163,9 +167,9 @@ class Scheduler:
             tokens = min(request.known + request.in_flight - request.computed, left)
             while request in self.running and self.lacking(request, tokens) > self.free:
                 victim = self.victim()
+                place -= self.moves_up(self.running.index(victim), place, victim in chosen)
                 if victim in chosen:
                     left += self.given_back(chosen.pop(victim))
-                    place -= 1
                 self.preempt(victim)
                 preempted += 1
             if request in self.running:

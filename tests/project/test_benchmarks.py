@@ -157,3 +157,39 @@ def test_the_page_of_validation_has_the_figures_of_its_script(benchmark, shared_
         assert f"| {len(rows)} | {batches:,} | {equal:,} |" in page
     for engine, clock, (mean, *_), *_ in validation.against_vidur(shared_data / "engines"):
         assert f"{mean:+.1%}".replace("%", " %") in page, (engine, clock)
+
+
+@pytest.mark.no_cover
+def test_a_real_vllm_forms_the_batches_of_optsched(benchmark, monkeypatch):
+    pytest.importorskip("vllm", reason="vLLM is not installed; make validate does")
+    validate = benchmark("validate_vllm")
+    monkeypatch.setattr(validate, "CASES", 3)
+    for _, _, batches, equal, _ in validate.compared():
+        assert batches == equal > 0
+
+
+def test_vllm_is_installed_without_what_only_gpus_need(benchmark):
+    needed = benchmark("install_vllm").needed
+    lines = [
+        "regex",
+        "torch==2.14.0",
+        "pillow>=13",
+        "fastapi[standard]<1,>=0.133",
+        "a>=1; extra == 'b'",
+    ]
+    assert needed([*lines, "six>=1.16; python_version > '3'"]) == [
+        "regex",
+        "pillow",
+        "fastapi[standard]<1",
+        "six; python_version > '3'",
+    ]
+
+
+def test_where_vllm_cannot_be_installed_one_sentence_says_so(benchmark, monkeypatch):
+    script = benchmark("install_vllm")
+    failed = subprocess.CompletedProcess([], 1, "", "WARNING: x\nERROR: no such version\n")
+    monkeypatch.setattr(script.subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(
+        SystemExit, match=r"^vllm==0.33.0 cannot be installed here, .*: no such version$"
+    ):
+        script.main()

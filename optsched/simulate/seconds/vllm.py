@@ -185,10 +185,11 @@ def _form(engine: Engine, row: IntArray, limits: Limits) -> int:
             victim = running[worst]
             given_back = _preempt(engine, worst, limits)
             preempted += 1
+            if worst < place:  # in the batch, or with its last token in flight
+                place -= 1
             if given_back > 0:
                 left += given_back
                 chosen -= 1
-                place -= 1
         if victim != index:
             request.chunk = tokens
             left -= tokens

@@ -1,0 +1,276 @@
+"""`make validate`: optsched against the scheduler of a real vLLM, and inside it.
+
+`validate_vllm.py [PAGE]` compares batches on random cases, runs orders and plans inside vLLM on a
+trace (Azure conversations where OPTSCHED_DATA is set, else a family), and writes the tables into
+the page, between the lines that say so. Exits with 1 where batches differ.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import in_vllm
+import numpy as np
+
+import optsched
+from optsched.clock import LinearClock
+from optsched.clock_work import load_on_clock
+from optsched.policies import get_policy
+
+CASES = 30  # of each kind
+CLOCK = LinearClock("all", 0.02, 0.001, 0.003, 0.0005, 0.0001, 0.0002)
+SERVING = "llama-2-70b-2xa100"
+REQUESTS = 1000
+LOG_ERROR = 0.5
+#: Tokens of memory, load on the clock.
+WORKLOADS = ((16_496, 0.7), (16_496, 0.97), (103_280, 0.7), (103_280, 1.2))
+BEGIN, END = "<!-- written by make validate: begin -->", "<!-- written by make validate: end -->"
+
+
+def drawn(seed, asynchronous, priority):
+    """Return vLLM's options and requests (prompt, output, arrival, priority) drawn from a seed."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.choice([1, 4, 16]))
+    blocks, seqs = int(rng.integers(10, 30)), int(rng.integers(2, 12))
+    options = {
+        "num_gpu_blocks": blocks,
+        "block_size": size,
+        "max_num_seqs": seqs,
+        "max_num_batched_tokens": int(seqs + rng.integers(0, 5 * size + 15)),
+        "policy": "priority" if priority else "fcfs",
+        "watermark": float(rng.choice([0, 0, 0.1, 0.3])),
+        "scheduler_reserve_full_isl": bool(rng.integers(4)),
+        "async_scheduling": asynchronous,
+    }
+    most = (blocks - 1) * size + 1
+    outputs = rng.integers(1, min(30, most - 1), 20)
+    prompts = np.minimum(rng.integers(1, 4 * size + 12, 20), most - outputs)
+    ticks = np.sort(rng.choice([0, 0, 50_000, 120_001, 900_000, 2_000_000], 20))
+    columns = (prompts, outputs, ticks, rng.integers(0, 3, 20))
+    return options, [
+        (*map(int, row[:2]), row[2] * 1e-6, int(row[3])) for row in zip(*columns, strict=True)
+    ]
+
+
+def ours(options, requests, name, clock):
+    """Run the same in optsched."""
+    prompts, outputs, arrivals, priorities = (
+        np.array(column) for column in zip(*requests, strict=True)
+    )
+    memory = (options["num_gpu_blocks"] - 1) * options["block_size"]
+    instance = optsched.Instance(
+        prompts,
+        outputs,
+        max(memory, int((prompts + outputs).max())),
+        np.round(arrivals * 1e6).astype(np.int64),
+        seconds_per_step=1e-6,
+        priorities=priorities,
+    )
+    options = dict(options)
+    policy = replace(get_policy(name), scheduling_policy=options.pop("policy"), **options)
+    return optsched.run(instance, policy, clock=clock)
+
+
+def equal_batches(theirs, run):
+    """Return how many batches there are at most, and how many are equal."""
+    shared = min(len(theirs.rows), len(run.statistics))
+    equal = (np.array(theirs.rows)[:shared] == run.statistics[:shared]).all(axis=1)
+    equal &= np.abs(np.array(theirs.spans)[:shared] - run.log.spans[:shared]).max(axis=1) < 1e-9
+    return max(len(theirs.rows), len(run.statistics)), int(equal.sum())
+
+
+#: What is compared: the class inside vLLM (planned or not, or none), its settings, and the policy.
+KINDS = {
+    "vLLM itself, by arrival": (None, None, "vllm"),
+    "vLLM itself, by priority": (None, None, "vllm"),
+    "`OrderedScheduler`, area": (False, {"order": "area"}, "vllm:area"),
+    "`PlannedScheduler`, by arrival": (True, {"order": None}, "vllm+plan"),
+    "`PlannedScheduler`, area": (True, {"order": "area"}, "vllm:area+plan"),
+    "`PlannedScheduler`, mc-sf": (True, {"order": "mc-sf"}, "vllm:mc-sf+plan"),
+}
+
+
+def compared():
+    """Yield kind, asynchronous, batches, equal ones and preemptions, over all random cases."""
+    for kind, (planned, settings, name) in KINDS.items():
+        for asynchronous in (False, True):
+            total = equal = preempted = 0
+            for seed in range(CASES):
+                options, requests = drawn(seed, asynchronous, "priority" in kind)
+                if planned is not None and settings["order"] is not None:
+                    options["policy"] = "priority"
+                longest = max(prompt + output for prompt, output, *_ in requests) + 8
+                scheduler = in_vllm.make(options, longest, settings, planned)
+                extras = [{"expected_output": request[1]} for request in requests]
+                depth = 2 if asynchronous else 1
+                theirs = in_vllm.serve(scheduler, requests, CLOCK, depth=depth, extras=extras)
+                both = equal_batches(theirs, ours(options, requests, name, CLOCK))
+                total, equal = total + both[0], equal + both[1]
+                preempted += theirs.preemptions
+            yield kind, asynchronous, total, equal, preempted
+
+
+@dataclass
+class Row:
+    """One way to schedule, on a trace."""
+
+    label: str
+    planned: bool | None = None
+    settings: dict | None = None
+    policy: str | None = None  # that predicts it
+    error: float = 0.0  # of the logarithm of forecasts; NaN: there are none
+    asynchronous: bool = False
+    window: tuple[float, int] | None = None
+
+
+WORK = {"order": "work", "clock": SERVING}
+ROWS = (
+    Row("vLLM, by arrival", policy="vllm"),
+    Row("by arrival, planned", True, {"order": None}, "vllm+plan"),
+    Row("work", False, WORK, "vllm:work"),
+    Row("area, planned", True, {"order": "area"}, "vllm:area+plan"),
+    Row("**work, planned**", True, WORK, "vllm:work+plan"),
+    Row("the same, patience of 120 s", True, WORK | {"patience": 120}),
+    Row("the same, window", True, WORK, window=(1.6, 128)),
+    Row("vLLM, asynchronous", policy="vllm", asynchronous=True),
+    Row("**work, planned, asynchronous**", True, WORK, "vllm:work+plan", asynchronous=True),
+    Row("work, rough forecasts", False, WORK, error=LOG_ERROR),
+    Row("work, planned, rough forecasts", True, WORK, error=LOG_ERROR),
+    Row("the same, factor 1.5", True, WORK | {"factor": 1.5}, error=LOG_ERROR),
+    Row("the same, beliefs", True, WORK | {"log_error": LOG_ERROR}, error=LOG_ERROR),
+    Row("work, planned, running means", True, WORK, error=np.nan),
+    Row(
+        "work, planned, rough forecasts, beliefs, asynchronous",
+        True,
+        WORK | {"log_error": LOG_ERROR},
+        error=LOG_ERROR,
+        asynchronous=True,
+    ),
+)
+
+
+def workload(memory, load):
+    """Return requests that bring a load on the clock."""
+    folder = os.environ.get("OPTSCHED_DATA")
+    if folder and (Path(folder) / "azure_conv_2023.csv.gz").exists():
+        path = Path(folder) / "azure_conv_2023.csv.gz"
+        requests = optsched.read_trace(path, memory, limit=REQUESTS, seconds_per_step=1e-6)
+    else:
+        requests = optsched.family(
+            "chat-and-summaries", n=REQUESTS, seed=1, rate=1, memory=memory, seconds_per_step=1e-6
+        )
+    ratio = load_on_clock(requests, optsched.get_clock(SERVING)).load / load
+    return requests.replace(seconds_per_step=1e-6 * ratio)
+
+
+def served(requests, row):
+    """Serve a workload inside vLLM; return what became of it."""
+    options = {
+        "num_gpu_blocks": requests.memory // 16 + 1,
+        "block_size": 16,
+        "max_num_seqs": 256,
+        "max_num_batched_tokens": 2048,
+        "policy": "fcfs",
+        "async_scheduling": row.asynchronous,
+    }
+    arrivals = requests.arrivals * requests.seconds_per_step
+    columns = (requests.prompts, requests.outputs, arrivals)
+    facts = [(*each, 0) for each in zip(*(c.tolist() for c in columns), strict=True)]
+    extras = None
+    if row.planned is not None and not np.isnan(row.error):
+        errors = np.random.default_rng(1).normal(0, row.error, len(requests))
+        expected = np.clip(requests.outputs * np.exp(errors), 1, None)
+        extras = [{"expected_output": float(value)} for value in expected]
+    longest = int(requests.peaks.max()) + 64
+    unlimited = bool(row.error)  # NaN included
+    scheduler = in_vllm.make(
+        options, longest, row.settings, row.planned, unlimited=unlimited, window=row.window
+    )
+    clock = optsched.get_clock(SERVING)
+    return in_vllm.serve(scheduler, facts, clock, depth=2 if row.asynchronous else 1, extras=extras)
+
+
+def measured(memory, load):
+    """Yield label, mean, gain, p99, preemptions and error of the prediction, row by row."""
+    requests = workload(memory, load)
+    arrivals = requests.arrivals * requests.seconds_per_step
+    plain = {}
+    for row in ROWS:
+        begun = time.process_time()
+        found = served(requests, row)
+        latencies = found.last - arrivals
+        mean, p99 = latencies.mean(), np.percentile(latencies, 99)
+        plain.setdefault(row.asynchronous, (mean, p99))
+        wrong = None
+        if row.policy:
+            policy = replace(get_policy(row.policy), async_scheduling=row.asynchronous)
+            wrong = optsched.run(requests, policy, clock=SERVING).mean_latency / mean - 1
+        gain = mean / plain[row.asynchronous][0] - 1
+        print(
+            f"{memory} {load} {row.label}: {mean:.2f} s ({gain:+.1%}), p99 {p99:.1f} s, "
+            f"{found.preemptions} preemptions, predicted {wrong}, "
+            f"CPU {time.process_time() - begun:.0f} s",
+            flush=True,
+        )
+        yield row.label, mean, gain, p99, found.preemptions, wrong
+
+
+def text_of(first, second):
+    """Return the tables of the page."""
+    lines = [
+        f"Real vLLM {in_vllm.VERSION}, {CASES} random cases a row and mode:",
+        "",
+        "| scheduler | mode | batches | equal | preemptions |",
+        "|---|---|--:|--:|--:|",
+    ]
+    for kind, asynchronous, total, equal, preempted in first:
+        mode = "asynchronous" if asynchronous else "synchronous"
+        lines.append(f"| {kind} | {mode} | {total:,} | {equal:,} | {preempted:,} |")
+    for (memory, load, bound), rows in second.items():
+        lines += [
+            "",
+            f"{memory:,} tokens, load {load:g} on the clock; bound of the mean {bound:.1f} s:",
+            "",
+            "| inside vLLM | mean (s) | against vLLM | p99 (s) | preemptions | predicted |",
+            "|---|--:|--:|--:|--:|--:|",
+        ]
+        for label, mean, gain, p99, preemptions, wrong in rows:
+            said = "" if wrong is None else f"{wrong:+.1%}"
+            change = "" if label.startswith("vLLM,") else f"{gain:+.1%}"
+            lines.append(
+                f"| {label} | {mean:.1f} | {change} | {p99:.0f} | {preemptions} | {said} |"
+            )
+    return "\n".join(lines)
+
+
+def main(page):
+    """Measure all, and write the tables into a page."""
+    first = []
+    for each in compared():
+        print(*each, flush=True)
+        first.append(each)
+    second = {}
+    for memory, load in WORKLOADS:
+        requests = workload(memory, load)
+        bound = optsched.bound(requests, clock=SERVING)
+        mean = np.floor(bound.value / len(requests) * 10) / 10
+        second[memory, load, mean] = list(measured(memory, load))
+    text = text_of(first, second)
+    print(text)
+    if page is not None:
+        whole = page.read_text(encoding="utf-8")
+        before, _, rest = whole.partition(BEGIN)
+        _, found, after = rest.partition(END)
+        if not found:
+            sys.exit(f"{page} has no lines {BEGIN!r} and {END!r} to write between")
+        page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+    if any(total != equal for _, _, total, equal, _ in first):
+        sys.exit("batches of optsched differ from those of vLLM; the table says where")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)

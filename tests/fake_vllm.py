@@ -1,0 +1,127 @@
+"""The interface of vLLM's scheduler, on top of the literal one, and modules of vLLM's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import literal_vllm
+
+
+@dataclass(eq=False)
+class Request(literal_vllm.Request):
+    """A request, with vLLM's names beside those of the literal scheduler."""
+
+    extra_args: dict[str, Any] | None = None
+    limit: int = 10**6
+    status: Any = field(default_factory=lambda: SimpleNamespace(name="WAITING"))
+
+    @property
+    def request_id(self):
+        return str(self.index)
+
+    @property
+    def num_prompt_tokens(self):
+        return self.prompt
+
+    @property
+    def num_output_tokens(self):
+        return self.made
+
+    @property
+    def num_output_placeholders(self):
+        return self.in_flight
+
+    @property
+    def max_tokens(self):
+        return self.limit
+
+    @property
+    def arrival_time(self):
+        return self.arrival
+
+    @property
+    def sampling_params(self):
+        return SimpleNamespace(extra_args=self.extra_args)
+
+
+class Waiting(list):
+    """A queue that sorts itself anew when requests are removed."""
+
+    def __init__(self, scheduler):
+        super().__init__()
+        self.scheduler = scheduler
+
+    def remove_requests(self, requests):
+        self[:] = [request for request in self if request not in requests]
+        self.scheduler.sort()
+
+
+class Scheduler(literal_vllm.Scheduler):
+    """The literal scheduler, called as vLLM calls its own."""
+
+    def __init__(self, vllm_config, kv_cache_config):
+        super().__init__(vllm_config.scheduler_config)
+        self.waiting = Waiting(self)
+        self.requests = {}
+        self.kv_cache_manager = SimpleNamespace(allocate_slots=lambda request: "blocks")
+
+    def add(self, request):
+        self.add_request(request)
+
+    def add_request(self, request):
+        self.requests[request.request_id] = request
+        super().add(request)
+
+    def preempt(self, request):
+        self._preempt_request(request, 0.0)
+
+    def _preempt_request(self, request, timestamp):
+        super().preempt(request)
+
+    def is_planned(self, request):
+        return self.kv_cache_manager.allocate_slots(request) is not None
+
+    def update(self, batch, number):
+        super().update(batch, number)
+        for request, *_ in batch.parts:
+            if request.last == number:
+                request.status.name = "FINISHED_LENGTH_CAPPED"
+                self._free_request(request)
+
+    def _free_request(self, request):
+        del self.requests[request.request_id]
+
+
+class AsyncScheduler(Scheduler):
+    """The same, under the name of the other class."""
+
+
+def modules(scheduler=Scheduler, asynchronous=AsyncScheduler, version="0.33.0"):
+    """Return modules as vLLM has them, by name."""
+    made = {
+        name: ModuleType(name) for name in ("vllm", "vllm.v1", "vllm.v1.core", "vllm.v1.core.sched")
+    }
+    made["vllm"].__version__ = version
+    for name, title, found in (
+        ("scheduler", "Scheduler", scheduler),
+        ("async_scheduler", "AsyncScheduler", asynchronous),
+    ):
+        module = ModuleType(f"vllm.v1.core.sched.{name}")
+        setattr(module, title, found)
+        made[module.__name__] = module
+    return made
+
+
+def config(settings, extra=None, longest=512):
+    """Return vLLM's configurations: of all, and of the KV cache."""
+    group = SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=settings.block_size))
+    return (
+        SimpleNamespace(
+            scheduler_config=settings,
+            model_config=SimpleNamespace(max_model_len=longest),
+            additional_config={} if extra is None else {"optsched": extra},
+        ),
+        SimpleNamespace(num_blocks=settings.num_gpu_blocks, kv_cache_groups=[group]),
+    )
