@@ -30,6 +30,7 @@ COMMANDS = {
     "solve, tiny": "solve family:uniform,n=6,seed=1",
     "solve": "solve family:chat-and-summaries,n=200,seed=1 --time-limit 5",
     "simulate": f"simulate family:uniform,n=100,rate=3 --policy area --clock {CLOCK}",
+    "simulate, vllm": f"simulate family:chat,n=100,rate=3 --policy vllm --clock {CLOCK}",
     "cluster, fcfs": f"{CLUSTER} --policies fcfs",
     "cluster": CLUSTER,
     "rolling": "rolling family:uniform,n=30,seed=1",

@@ -40,7 +40,7 @@ def measured_batches(
         if wrong.any():
             row = int(np.argmax(wrong))
             raise ClockError(
-                f"{where}, batch {row}: {column} is {batches[column].iloc[row]!r}, but must be a "
+                f"{where}, batch {row}: {column} is {batches[column].iloc[row]}, but must be a "
                 f"number {'above' if column == 'seconds' else 'from'} 0"
             )
     if len(batches) < least:
