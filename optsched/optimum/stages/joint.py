@@ -13,7 +13,12 @@ from optsched._internal.numbers import proven
 from optsched.errors import OptschedError
 from optsched.instance import Instance
 from optsched.optimum.stages.improve import raise_prices
-from optsched.optimum.stages.joint_exact import price_sizes, solve_joint_program
+from optsched.optimum.stages.joint_exact import (
+    choose_parts,
+    has_few_parts,
+    price_sizes,
+    solve_joint_program,
+)
 from optsched.optimum.stages.plan import Stage
 from optsched.solvers.bounds.bound import Bound, bound, find_bound, round_down
 from optsched.solvers.bounds.joint import JointBound, joint_bound, price_pools
@@ -207,6 +212,7 @@ STAGES: tuple[Stage[JointState], ...] = (
         ),
         price_sizes,
     ),
+    Stage(lambda state: _few(state) and has_few_parts(state), choose_parts),
     Stage(
         lambda state: _few(state) or state.method in ("highs", "cp-sat"),
         solve_joint_program,

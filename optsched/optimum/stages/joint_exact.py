@@ -16,13 +16,15 @@ import numpy as np
 from optsched._internal.numbers import proven
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.instance import Instance
+from optsched.joint_schedule import JointSchedule
 from optsched.models.joint import JointEvents, JointProgram, latest_joint_starts
 from optsched.optimum.stages.exact import solver_options
 from optsched.optimum.state import TOO_LARGE
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.bounds.bound import Bound
-from optsched.solvers.bounds.configurations import Problem, configuration_bound, start_costs
+from optsched.solvers.bounds.configurations import charges_of_starts, configuration_bound
 from optsched.solvers.bounds.lagrangian import PricedStarts
+from optsched.solvers.exact.parts import MOST, solve_parts
 from optsched.workers import Workers
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 _SHARE = 0.1  # of the time left, for sizes from one beginning
 _BEGINNINGS = (1.0, 0.4, 0.2)  # shares of the prices of scarce memory
 _PHASES, _ITERATIONS = 8, 800
+_PARTS = 0.8  # of the time left
 _MAX_EVENTS = 60  # requests; the program grows with the square of their number
 
 
@@ -41,7 +44,15 @@ _MAX_EVENTS = 60  # requests; the program grows with the square of their number
 def _load_sizes(_: str) -> None:
     instance = Instance([4] * 4, [1, 1, 6, 6], memory=10, arrivals=[0, 1, 1, 2])
     found = configuration_bound(instance, workers=Workers([10, 10]), phases=1, iterations=1)
-    _kept_by_sizes(instance, 2, found.certificate, 40.0)
+    _kept_by_sizes(instance, Workers([10, 10]), found.certificate, 40.0)
+
+
+@cache
+def _load_parts(_: str) -> None:
+    instance, workers = Instance([4] * 4, [1, 1, 6, 6], memory=10), Workers([10, 10])
+    start = JointSchedule(instance, workers, [0, 6, 1, 12], [0] * 4)
+    found = configuration_bound(instance, workers=workers, phases=1, iterations=1)
+    solve_parts(start, found.certificate)
 
 
 def price_sizes(state: JointState) -> None:
@@ -73,6 +84,36 @@ def price_sizes(state: JointState) -> None:
     state.raise_bound(best)
     gained = state.lowest - before
     state.note(f"configurations: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
+
+
+def choose_parts(state: JointState) -> None:
+    """Close the interval of few requests on equal workers: who shares a worker, and in which order.
+
+    What it needs grows with the number of subsets; where time runs out the program comes next.
+    """
+    if state.finished or state.left <= 0 or state.sizes is None or state.joint is None:
+        return
+    state.load(_load_parts, "parts")
+    end = state.elapsed + _PARTS * state.left
+    found = solve_parts(
+        state.joint,
+        state.sizes,
+        stop=lambda: state.finished or state.elapsed >= end,
+        on_progress=lambda lower, cost: state.report("parts", cost, lower),
+    )
+    state.offer_joint(found.joint)
+    state.raise_bound(Bound(float(found.lower), "branch and bound", found.seconds))
+    if found.stopped == "optimal":
+        state.status = "optimal"
+    state.note(
+        f"parts: {found.stopped}, {state.cost:,.10g}, bound {proven(state.lowest, digits=10)}, "
+        f"{found.ordered:,} put in order"
+    )
+
+
+def has_few_parts(state: JointState) -> bool:
+    """Whether all subsets of the requests can be tabulated."""
+    return len(state.instance) <= MOST and state.instance.deadlines is None
 
 
 def solve_joint_program(state: JointState) -> None:
@@ -148,7 +189,7 @@ def _solve_events(state: JointState, latest: IntArray) -> Solution | None:
     kept = [np.arange(first, last + 1) for first, last in pairs]
     start = state.joint
     if state.sizes is not None and state.joint is not None:
-        better = _kept_by_sizes(instance, len(state.workers), state.sizes, state.cost - 1)
+        better = _kept_by_sizes(instance, state.workers, state.sizes, state.cost - 1)
         kept = [np.intersect1d(mine, its) for mine, its in zip(kept, better, strict=True)]
         if not all(map(len, kept)):
             return None
@@ -166,20 +207,13 @@ def _solve_events(state: JointState, latest: IntArray) -> Solution | None:
 
 
 def _kept_by_sizes(
-    instance: Instance, workers: int, certificate: ConfigurationCertificate, cost: float
+    instance: Instance, workers: Workers, certificate: ConfigurationCertificate, cost: float
 ) -> list[IntArray]:
     """Return the starts of each request that schedules of at most a cost may have."""
-    problem = Problem.of(instance, workers)
-    unit = certificate.price_denominator * certificate.size_denominator
-    prices = np.array(certificate.prices, dtype=np.int64)
-    sizes = np.array(certificate.sizes, dtype=np.int64)
-    phase = np.searchsorted(certificate.ends, np.arange(1, len(prices) + 1))
-    costs = start_costs(problem, prices, phase, sizes, unit)
+    costs, group, unit = charges_of_starts(certificate, instance, workers)
     room = int((Fraction(cost) - certificate.value) * unit)
-    rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals])
-    _, group = np.unique(rows, axis=0, return_inverse=True)
     kept = []
-    for request, number in enumerate(group.reshape(-1).tolist()):
+    for request, number in enumerate(group.tolist()):
         arrival, most = int(instance.arrivals[request]), int(costs[number].min()) + room
         listed = np.flatnonzero(costs[number, arrival:] <= most) + arrival
         # After the last price a start costs its latency.

@@ -318,6 +318,23 @@ def start_costs(
     return costs
 
 
+def charges_of_starts(
+    certificate: ConfigurationCertificate, instance: Instance, workers: Workers
+) -> tuple[IntArray, IntArray, int]:
+    """Return what a certificate charges for starts, the group of each request, and the unit.
+
+    A row for each group of equal requests, as in `start_costs`.
+    """
+    problem = Problem.of(instance.replace(memory=workers.memories[0]), len(workers))
+    unit = certificate.price_denominator * certificate.size_denominator
+    prices = np.array(certificate.prices, dtype=np.int64)
+    sizes = np.array(certificate.sizes, dtype=np.int64)
+    phase = np.searchsorted(certificate.ends, np.arange(1, len(prices) + 1))
+    rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals])
+    _, group = np.unique(rows, axis=0, return_inverse=True)
+    return start_costs(problem, prices, phase, sizes, unit), group.reshape(-1), unit
+
+
 @compiled
 def _add_prices(
     problem: Problem, prices: IntArray, phase: IntArray, sizes: IntArray, unit: int, costs: IntArray
