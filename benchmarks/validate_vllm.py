@@ -27,7 +27,7 @@ SERVING = "llama-2-70b-2xa100"
 REQUESTS = 1000
 LOG_ERROR = 0.5
 #: Tokens of memory, load on the clock.
-WORKLOADS = ((16_496, 0.7), (16_496, 0.97), (103_280, 0.7), (103_280, 1.2))
+WORKLOADS = ((16_496, 0.7), (16_496, 0.97), (103_280, 1.2))
 BEGIN, END = "<!-- written by make validate: begin -->", "<!-- written by make validate: end -->"
 
 
@@ -130,26 +130,17 @@ class Row:
 WORK = {"order": "work", "clock": SERVING}
 ROWS = (
     Row("vLLM, by arrival", policy="vllm"),
-    Row("by arrival, planned", True, {"order": None}, "vllm+plan"),
-    Row("work", False, WORK, "vllm:work"),
-    Row("area, planned", True, {"order": "area"}, "vllm:area+plan"),
     Row("**work, planned**", True, WORK, "vllm:work+plan"),
     Row("the same, patience of 120 s", True, WORK | {"patience": 120}),
     Row("the same, window", True, WORK, window=(1.6, 128)),
     Row("vLLM, asynchronous", policy="vllm", asynchronous=True),
     Row("**work, planned, asynchronous**", True, WORK, "vllm:work+plan", asynchronous=True),
-    Row("work, rough forecasts", False, WORK, error=LOG_ERROR),
     Row("work, planned, rough forecasts", True, WORK, error=LOG_ERROR),
-    Row("the same, factor 1.5", True, WORK | {"factor": 1.5}, error=LOG_ERROR),
     Row("the same, beliefs", True, WORK | {"log_error": LOG_ERROR}, error=LOG_ERROR),
+    Row("the same, factor 1.5", True, WORK | {"factor": 1.5}, error=LOG_ERROR),
+    Row("work, not planned", False, WORK, "vllm:work"),
+    Row("by arrival, planned", True, {"order": None}, "vllm+plan"),
     Row("work, planned, running means", True, WORK, error=np.nan),
-    Row(
-        "work, planned, rough forecasts, beliefs, asynchronous",
-        True,
-        WORK | {"log_error": LOG_ERROR},
-        error=LOG_ERROR,
-        asynchronous=True,
-    ),
 )
 
 
