@@ -33,6 +33,7 @@ COMMANDS = {
     "simulate, vllm": f"simulate family:chat,n=100,rate=3 --policy vllm --clock {CLOCK}",
     "cluster, fcfs": f"{CLUSTER} --policies fcfs",
     "cluster": CLUSTER,
+    "route": "route family:chat-and-summaries,n=300 --workers 4 --routers jsq --time-limit 4",
     "rolling": "rolling family:uniform,n=30,seed=1",
     "doctor": "doctor",
 }

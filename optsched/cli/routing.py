@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import optsched
 from optsched.cli.common import DONE, Output, check_writable
-from optsched.cli.options import HTML, TRACE, command, flag, option
+from optsched.cli.options import HTML, INTERVALS, TRACE, command, flag, option
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def _barrier_option(name: str) -> click.Option:
     ),
     option("--policies P,Q", "fcfs,area", "Policies of the workers; each runs with each router."),
     option("--clock C", str, "How long batches take, as for compare. Default: steps."),
+    INTERVALS,
     option("--time-limit S", 60.0, "Seconds for all optima together."),
     HTML,
     [_barrier_option(name) for name in _BARRIER],

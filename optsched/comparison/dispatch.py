@@ -129,6 +129,11 @@ def compare(
     >>> compare(requests, ["fcfs", "lpt"], cluster=Cluster(2, 2)).best.policy
     'lpt'
     """
+    if routed := sorted({"workers", "router"} & set(options)):
+        raise PolicyError(
+            f"compare has no {routed[0]}: optsched.routing_loss compares routers and policies on "
+            "several workers, with the best placement and order too"
+        )
     if cluster is not None:
         _check(options, _ON_CLUSTER, "on a cluster")
         _refuse("is for one worker", clock=clock, intervals=intervals, beliefs=beliefs, bound=bound)

@@ -244,6 +244,7 @@ def routing_loss(
     policies: Iterable[str | Policy] = ("fcfs", "area"),
     *,
     clock: str | Clock | None = None,
+    intervals: str | None = None,
     time_limit: float = 60.0,
     seed: int = 0,
     on_result: Callable[[RoutedRun], None] | None = None,
@@ -267,6 +268,9 @@ def routing_loss(
     clock
         How long batches take. None counts in steps. On a clock all is compared with the bound in
         seconds, and the loss is not split.
+    intervals
+        What policies know of outputs, as for `run`, such as "relative:0.5"; None: all. The best
+        schedules know all outputs in any case, so that losses contain what not knowing costs.
     time_limit
         Seconds for all optima together, shared equally.
     seed
@@ -296,7 +300,9 @@ def routing_loss(
     began = time.perf_counter()
     several = as_workers(workers, instance)
     timed = None if clock is None else get_clock(clock)
-    options: dict[str, Any] = {} if timed is None else {"clock": timed}
+    options: dict[str, Any] = {"intervals": intervals}
+    if timed is not None:
+        options["clock"] = timed
     runs: list[RoutedRun] = []
     for router in get_routers(routers):
         for policy in get_policies(policies):

@@ -42,6 +42,13 @@ def test_on_a_clock_there_are_percentiles(optsched_command):
     assert set(entry) >= {"loss", "p50_latency", "p99_latency", "mean_ttft", "p99_ttft"}
 
 
+def test_policies_under_intervals_are_routed(optsched_command):
+    known = ("--routers", "jsq", "--policies", "a-min", "--intervals", "relative:0.5")
+    code, out, _ = optsched_command(*ROUTE, "--workers", 2, *known, "--json", "-")
+    assert code == 0
+    assert {entry["policy"] for entry in json.loads(out)["routers"]} == {"a-min"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

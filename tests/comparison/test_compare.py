@@ -56,6 +56,8 @@ WRONG = {
     "compare has no option 'until' in steps": {"until": 3},
     "compare has no option 'reveal' on a clock": {"clock": "unit", "reveal": 3},
     "intervals is for one worker; leave it out": {"cluster": Cluster(1, 1), "intervals": "exact"},
+    "compare has no workers: optsched.routing_loss compares routers": {"workers": 8},
+    "compare has no router: optsched.routing_loss": {"router": "jsq"},
     "rule is for one worker": {"cluster": Cluster(1, 1), "rule": "skip"},
 }
 

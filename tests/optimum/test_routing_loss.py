@@ -134,3 +134,17 @@ def test_deadlines_bind_no_policy_and_no_optimum():
     found = routing_loss(instance, 1, ["jsq"], ["fcfs"], time_limit=2)
     assert found.best == (12, 12)
     assert found.losses[0].loss == (0, 0)
+
+
+def test_policies_that_know_intervals_only_are_compared_with_the_same_optimum():
+    instance = Instance([2, 3, 1, 4, 2], [3, 2, 5, 1, 4], 12, arrivals=[0, 0, 1, 2, 2])
+    known = {"intervals": "relative:0.5", "time_limit": 8}
+    found = routing_loss(instance, 2, ["jsq", "round-robin"], ["a-min", "area-lower"], **known)
+    best = optimum(instance, [12, 12])
+    assert found.best.low <= best <= found.best.high
+    for each in found:
+        again = run(
+            instance, each.run.policy, workers=2, router=each.run.router, intervals="relative:0.5"
+        )
+        assert each.cost == again.total_latency
+        assert each.loss.low - 1e-9 <= (each.cost - best) / each.cost <= each.loss.high + 1e-9
