@@ -12,6 +12,7 @@ from optsched.instance import Instance
 from optsched.models.batch import BatchSelection
 from optsched.models.cluster.balance import BalanceProgram
 from optsched.models.events import EventProgram
+from optsched.models.game import GameValue
 from optsched.models.joint import JointEvents
 from optsched.models.linear.model import LinearModel
 from optsched.solution import Solution, Stopped
@@ -111,6 +112,16 @@ def _solve_balance(
     return assign_balanced(program, method, params.options(time_limit), **watched)
 
 
+def _solve_game(
+    game: GameValue, method: str, time_limit: float | None, params: SolveParams
+) -> Solution:
+    from optsched.solvers.exact.game import solve_game
+
+    if method not in ("auto", "exact"):
+        raise SolverError(f"method {method!r} cannot solve a game; take exact, or leave it out")
+    return solve_game(game, params.options(time_limit).time_limit)
+
+
 def _solve_batch(
     program: BatchSelection, method: Any, time_limit: float | None, params: SolveParams
 ) -> Solution:
@@ -162,5 +173,6 @@ _KINDS: dict[type, Kind] = {
     JointEvents: Kind("a JointEvents", (*_BACK_END, "bound"), _solve_events),
     EventProgram: Kind("an EventProgram", (*_BACK_END, "bound"), _solve_events),
     BalanceProgram: Kind("a BalanceProgram", ("threads", "seed", *WATCHED), _solve_balance),
+    GameValue: Kind("a GameValue", (), _solve_game),
     BatchSelection: Kind("a BatchSelection", ("seed", "epsilon", "solver"), _solve_batch),
 }
