@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from optsched.clock import BatchContent
@@ -233,6 +234,8 @@ class Foresight:
     upper: Sequence[int]
     key: Callable[[int, int], float] | None
     plan: bool
+    chances: Sequence[Sequence[Fraction]] | None = None  # of the outputs 1, 2, ..., by request
+    deviations: float = 1.0
 
 
 def with_foresight(known: Foresight) -> type[Scheduler]:
@@ -242,6 +245,11 @@ def with_foresight(known: Foresight) -> type[Scheduler]:
         def left(self, request: Request) -> int:
             """Tokens to come: the mean of the outputs that are still possible, rounded up."""
             made = request.made + request.in_flight
+            if known.chances is not None:
+                outputs = possible(request, made)
+                whole = sum(outputs.values())
+                mean = sum(o * chance for o, chance in outputs.items()) / whole if whole else 0
+                return max(1, math.ceil(mean - made))
             low, high = (max(b[request.index], made + 1) for b in (known.lower, known.upper))
             return math.ceil((low + high) / 2) - made
 
@@ -262,6 +270,9 @@ def with_foresight(known: Foresight) -> type[Scheduler]:
             if len(group) == 1 or not known.plan:
                 return True
             lag = int(self.settings.async_scheduling)
+            if known.chances is not None:
+                batches = steps_ahead(max(known.upper))
+                return all(self.is_likely(group, ahead, lag) for ahead in batches)
             for ahead in {self.left(r) + lag for r in group}:
                 blocks = 0
                 for r in group:
@@ -272,7 +283,39 @@ def with_foresight(known: Foresight) -> type[Scheduler]:
                     return False
             return True
 
+        def is_likely(self, group: list[Request], ahead: int, lag: int) -> bool:
+            """Whether the blocks fit so many batches ahead, in the mean and with a margin."""
+            mean, variance = Fraction(0), Fraction(0)
+            for r in group:
+                made = r.made + r.in_flight
+                outputs, then = possible(r, made), made + max(0, ahead - lag - 1)
+                whole = sum(outputs.values())
+                runs = sum(chance for o, chance in outputs.items() if o > then)
+                runs = Fraction(runs, whole) if whole else Fraction(0)
+                if then <= max(made, known.lower[r.index] - 1):
+                    runs = Fraction(1)
+                tokens = min(ahead, max(1, known.upper[r.index] - made))
+                blocks = self.blocks_for(r.prompt + made + tokens - 1)
+                mean += blocks * runs
+                variance += blocks**2 * runs * (1 - runs)
+            margin = known.deviations * float(variance) ** 0.5
+            return float(mean) + margin <= self.usable() + 1e-6
+
+    def possible(request: Request, made: int) -> dict[int, Fraction]:
+        """Return the outputs that a request may have, with their chances, not scaled."""
+        low = max(made + 1, known.lower[request.index])
+        chances = enumerate(known.chances[request.index], 1)
+        return {o: chance for o, chance in chances if low <= o <= known.upper[request.index]}
+
     return Foreseeing
+
+
+def steps_ahead(longest: int) -> list[int]:
+    """Batches ahead at which a plan by beliefs looks; blocks are kept for one more."""
+    found = [*range(1, 9)]
+    while found[-1] < longest + 1:
+        found.append(found[-1] + found[-1] // 4)
+    return found
 
 
 def content_of(batch: Batch) -> BatchContent:

@@ -68,6 +68,9 @@ class VllmPolicy(Policy):
         are then expected. None: as `scheduling_policy` says.
     plan
         Admit a request only if, with the outputs that are expected, none will be preempted.
+    deviations
+        Of the blocks that running requests are likely to hold: where there are beliefs, a plan
+        leaves so many standard deviations free.
     source
         Where the policy comes from.
 
@@ -97,6 +100,7 @@ class VllmPolicy(Policy):
     async_scheduling: bool = True
     order: PriorityPolicy | None = None
     plan: bool = False
+    deviations: float = 1.0
     source: str = ""
     needs: ClassVar[Needs] = Needs("vllm")
 
@@ -118,6 +122,11 @@ class VllmPolicy(Policy):
             raise PolicyError(
                 f"policy {self.name!r}: watermark is {self.watermark:g}, but must be a share from "
                 "0 to below 1"
+            )
+        if not 0 <= self.deviations < np.inf:
+            raise PolicyError(
+                f"policy {self.name!r}: deviations is {self.deviations}, but must be a number from "
+                "0 on"
             )
         if self.scheduling_policy not in ("fcfs", "priority"):
             raise PolicyError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -18,19 +19,21 @@ from optsched.forecasts import Beliefs, forecast
 from optsched.policies.base import delay_of, window_of
 from optsched.policies.decision import DecisionPolicy
 from optsched.rolling.decisions import Decisions
+from optsched.simulate import likely
 from optsched.simulate.seconds import serving, vllm
 from optsched.simulate.seconds.admission import admit_on_clock
 from optsched.simulate.seconds.batches import new_log, timing
 from optsched.simulate.seconds.delay import admit_with_delay
 from optsched.simulate.seconds.execution import ClockedRun, requests_of
 from optsched.simulate.seconds.reranking import reranking
+from optsched.simulate.seconds.vllm_likely import planning
 from optsched.simulate.seconds.waiting import serve_waiting
 from optsched.simulate.steps import chance, overflow, preemption
 from optsched.simulate.steps.decisions import run_decisions
 from optsched.simulate.steps.rules import admit_chosen, admit_in_order_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from optsched._internal.arrays import IntArray, Records
     from optsched.clock import Clock
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from optsched.policies.robust import IntervalPolicy
     from optsched.policies.serving import EnginePolicy
     from optsched.policies.vllm import VllmPolicy
-    from optsched.simulate.seconds.batches import BatchLog
+    from optsched.simulate.seconds.batches import BatchLog, Requests
     from optsched.simulate.task import Task
 
 _MAX_URGENCY = 2.0**55  # of a request with its upper bound; six times it fits
@@ -144,10 +147,12 @@ def run_by_chance(task: Task) -> Attempts:
     rules = chance.Chance(
         fixed, linear, square, policy.margin(clock), policy.passed, beliefs.prior, task.seed
     )
-    requests, tables = requests_of(instance, clock), chance.tables(beliefs, known)
+    requests, believed = requests_of(instance, clock), likely.tables(beliefs, known)
+    moments = chance.Moments(np.zeros_like(believed.beyond), np.zeros_like(believed.beyond))
+    ahead = likely.steps_ahead(longest)
     with timing(clock) as timer:
         attempts, running, log = interruptible_kernel(chance.run_by_chance, len(instance))(
-            requests, tables, rules, chance.steps_ahead(longest), new_log(), timer, task.until
+            requests, believed, moments, rules, ahead, new_log(), timer, task.until
         )
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
 
@@ -313,15 +318,24 @@ def vllm_limits(policy: VllmPolicy, instance: Instance) -> vllm.Limits:
 def serve_vllm(task: Task) -> ClockedRun:
     """Run vLLM's scheduler."""
     policy, requests = task.policy, requests_of(task.instance, task.clock)
-    limits, foresees = vllm_limits(policy, task.instance), policy.plan or policy.order is not None
-    known = forecast(task.instance, task.intervals or "exact") if foresees else None
-    with reranking(task, known) as (keys, rerank):
-        intervals = (requests.outputs,) * 2 if known is None else (known.lower, known.upper)
-        turns, levels = policy.ranks(task.instance)
-        queue = vllm.Queue(turns, levels, keys, intervals, rerank)
+    limits = vllm_limits(policy, task.instance)
+    with vllm_queue(task, requests) as queue:
         served, log, rows = vllm.serve(requests, queue, task.clock, limits, task.until)
     run = _served(task, served, log, "recomputed")
+    foresees = policy.plan or policy.order is not None
     return replace(run, statistics=rows, intervals=task.intervals if foresees else None)
+
+
+@contextmanager
+def vllm_queue(task: Task, requests: Requests) -> Iterator[vllm.Queue]:
+    """Return by what vLLM's scheduler admits, preempts and plans."""
+    policy, known = task.policy, None
+    if policy.plan or policy.order is not None:
+        known = forecast(task.instance, task.intervals or "exact", task.beliefs)
+    bounds = (requests.outputs,) * 2 if known is None else (known.lower, known.upper)
+    turns, levels = policy.ranks(task.instance)
+    with reranking(task, known) as (keys, rerank), planning(policy, known) as plan:
+        yield vllm.Queue(turns, levels, keys, bounds, *plan, rerank)
 
 
 def serve_in_queues(task: Task) -> ClockedRun:

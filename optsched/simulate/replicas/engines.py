@@ -14,13 +14,11 @@ import numpy as np
 from optsched._internal.arrays import ranks_in
 from optsched._internal.compiled import ZERO
 from optsched._internal.min_tree import ABSENT, put
-from optsched.forecasts import forecast
 from optsched.routers import Load
-from optsched.simulate.runners import engine_limits, vllm_limits
+from optsched.simulate.runners import engine_limits, vllm_limits, vllm_queue
 from optsched.simulate.seconds import serving, vllm
 from optsched.simulate.seconds.batches import COLUMNS, new_log, timing
 from optsched.simulate.seconds.execution import requests_of
-from optsched.simulate.seconds.reranking import reranking
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -46,13 +44,7 @@ class EngineWorkers:
         requests = requests_of(task.instance, task.clock)
         queue: Any = None
         if policy.needs.kind == "vllm":
-            foresees = policy.plan or policy.order is not None
-            known = forecast(task.instance, task.intervals or "exact") if foresees else None
-            keys, rerank = self._stack.enter_context(reranking(task, known))
-            outputs = requests.outputs
-            intervals = (outputs, outputs) if known is None else (known.lower, known.upper)
-            turns, levels = policy.ranks(task.instance)
-            queue = vllm.Queue(turns, levels, keys, intervals, rerank)
+            queue = self._stack.enter_context(vllm_queue(task, requests))
             served, of_turn = vllm.new_records(requests), ranks_in(queue.turns)
         else:
             served, how = serving.new_records(requests), serving.BATCHING.index(policy.batching)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched.simulate.likely import TOLERANCE, tables
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from optsched._internal.arrays import FloatArray
     from optsched.forecasts import Forecast
@@ -23,15 +25,12 @@ def reranking(task: Task, known: Forecast | None) -> Iterator[tuple[FloatArray, 
     """Return the keys of all requests, and what a kernel calls for those of preempted ones."""
     instance, policy, clock = task.instance, task.policy, task.clock
     errors: list[BaseException] = []
-
-    def expected(low: Any, high: Any, made: Any) -> Any:
-        """Return the mean of the tokens still to come, one at least, rounded up."""
-        return (np.maximum(low, made + 1) + np.maximum(high, made + 1) + 1) // 2 - made
+    expected = None if known is None else _tokens_to_come(known)
 
     def key(request: int, made: int) -> float:
-        assert known is not None
+        assert expected is not None
         try:
-            left = expected(known.lower[request], known.upper[request], made)
+            left = int(expected(request, made))
             prompt = instance.prompts[request] + made
             alone = type(instance)([prompt], [left], instance.memory)
             return float(policy.keys(alone, clock)[0])
@@ -40,11 +39,43 @@ def reranking(task: Task, known: Forecast | None) -> Iterator[tuple[FloatArray, 
             return 0.0
 
     keys = np.zeros(len(instance))
-    if policy.order is not None and known is not None:
+    if policy.order is not None and expected is not None:
         believed = instance.replace(
-            outputs=expected(known.lower, known.upper, 0), output_lower=None, output_upper=None
+            outputs=expected(slice(None), 0), output_lower=None, output_upper=None
         )
         keys = policy.keys(believed, clock)
     yield np.array(keys), _Callback(key)
     if errors:
         raise errors[0]
+
+
+def _tokens_to_come(known: Forecast) -> Callable[[Any, int], Any]:
+    """Return what says how many tokens requests are expected to make, one at least, rounded up.
+
+    It takes one request or a slice of them, and what was made. The mean is over the interval, or
+    by the belief.
+    """
+    lower, upper = known.lower, known.upper
+    if known.beliefs is None:
+
+        def mean_of_bounds(which: Any, made: int) -> Any:
+            low, high = np.maximum(lower[which], made + 1), np.maximum(upper[which], made + 1)
+            return (low + high + 1) // 2 - made
+
+        return mean_of_bounds
+    believed = tables(known.beliefs, known)
+    chances = known.beliefs.chances
+    sums = np.zeros_like(believed.beyond)
+    longest = chances.shape[1]
+    terms = chances * np.arange(1, longest + 1)
+    sums[:, :-1] = np.cumsum(terms[:, ::-1], axis=1)[:, ::-1]
+
+    def mean_of_beliefs(which: Any, made: int) -> Any:
+        row, most = believed.row[which], believed.most[which]
+        least = np.minimum(np.maximum(believed.least[which], made), longest)
+        mass = believed.beyond[row, least] - believed.beyond[row, most]
+        total = sums[row, least] - sums[row, most]
+        mean = np.where(mass > 0, total / np.where(mass > 0, mass, 1), made + 1)
+        return np.maximum(np.ceil(mean - made - TOLERANCE), 1).astype(np.int64)
+
+    return mean_of_beliefs

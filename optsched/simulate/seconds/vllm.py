@@ -60,6 +60,8 @@ class Queue(NamedTuple):
     levels: IntArray  # the largest of those running is preempted first, of equals the first
     keys: FloatArray  # come before turns and levels
     intervals: tuple[IntArray, IntArray]  # of the outputs, as far as they are known
+    listed: IntArray  # where requests are listed for a plan by beliefs; empty where it has none
+    is_likely: Any  # returns whether so many of them fit so many blocks
     rerank: Any  # returns the key of a preempted request from its number and the tokens it made
 
 
@@ -266,11 +268,8 @@ def _admit(engine: Engine, left: int, limits: Limits) -> int:
         if blocks > counters[_FREE]:
             break
         running[counters[_RUNNING]] = index
-        if limits.planned and counters[_RUNNING] > 0:
-            count, intervals = counters[_RUNNING] + 1, engine.queue.intervals
-            room = (limits.usable, limits.block_size, limits.depth - 1)
-            if not fits_to_the_end(engine.requests, running, count, intervals, room):
-                break
+        if limits.planned and counters[_RUNNING] > 0 and not _is_planned(engine, limits):
+            break
         _take_first(engine, limits)
         counters[_WAITING] -= 1
         request.waits = ZERO
@@ -279,6 +278,23 @@ def _admit(engine: Engine, left: int, limits: Limits) -> int:
         request.chunk = tokens
         left -= tokens
     return left
+
+
+@compiled
+def _is_planned(engine: Engine, limits: Limits) -> bool:
+    """Whether the running requests and the one behind them are expected to fit to the end."""
+    requests, running, queue = engine.requests, engine.running, engine.queue
+    count = engine.counters[_RUNNING] + 1
+    listed = queue.listed
+    if len(listed) == 0:
+        room = (limits.usable, limits.block_size, limits.depth - 1)
+        return fits_to_the_end(requests, running, count, queue.intervals, room)
+    for at in range(count):
+        index = running[at]
+        request = requests[index]
+        listed[at, 0], listed[at, 1] = index, request.prompt
+        listed[at, 2] = request.made + request.in_flight
+    return bool(queue.is_likely(count, limits.usable) == 1)
 
 
 @compiled

@@ -23,30 +23,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import ZERO, compiled
+from optsched.simulate.likely import TOLERANCE, chance_of_more
 from optsched.simulate.seconds.batches import add_batch, with_room
 from optsched.simulate.steps.preemption import RUNS, WAITS, log_attempt, random_rank
 
 if TYPE_CHECKING:
-    from optsched import forecasts
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.simulate.likely import Beliefs
     from optsched.simulate.seconds.batches import BatchLog, Requests
 
-_ALL_UP_TO = 8
 _SHARED = 10.0  # requests that what is seen of all rows is worth in each of them
-_TOLERANCE = 1e-6  # tokens: what rounding may add to a sum that fits exactly
 _REFIT_COMPLETIONS, _REFIT_SHARE = 5, 50  # completions between two fits: so many, or this share
 _, _WAITS, _RUNS, _DONE = range(4)
-
-
-class Beliefs(NamedTuple):
-    """Which outputs are likely: a row of chances for each request, cut to its interval."""
-
-    beyond: FloatArray  # chance that an output is more than 0, 1, ..., a row for alike requests
-    once: FloatArray  # sum of the outputs beyond that, times their chances
-    squares: FloatArray  # and of their squares
-    row: IntArray
-    least: IntArray  # one less than the output is at least
-    most: IntArray
 
 
 class Chance(NamedTuple):
@@ -78,33 +66,17 @@ class Rows(NamedTuple):
 _WAITING, _ACTIVE, _HELD, _LEARN_AT = range(4)
 
 
-def tables(beliefs: forecasts.Beliefs, known: forecasts.Forecast) -> Beliefs:
-    """Return beliefs in the form in which the kernel looks them up."""
-    rows, longest = beliefs.chances.shape
-    beyond = np.zeros((rows, longest + 1))
-    beyond[:, :-1] = np.cumsum(beliefs.chances[:, ::-1], axis=1)[:, ::-1]
-    return Beliefs(
-        beyond,
-        np.zeros_like(beyond),
-        np.zeros_like(beyond),
-        beliefs.rows.copy(),
-        np.minimum(known.lower - 1, longest),
-        np.minimum(known.upper, longest),
-    )
+class Moments(NamedTuple):
+    """Sums over the outputs beyond 0, 1, ... times their chances, a row for alike requests."""
 
-
-def steps_ahead(longest: int) -> IntArray:
-    """Return the steps ahead at which the memory is looked at, each from 8 on a quarter further."""
-    ahead = [*range(1, _ALL_UP_TO + 1)]
-    while ahead[-1] < longest:
-        ahead.append(ahead[-1] + ahead[-1] // 4)
-    return np.array(ahead, dtype=np.int64)
+    once: FloatArray  # of the outputs
+    squares: FloatArray
 
 
 @compiled
-def _set_moments(beliefs: Beliefs, row: int) -> None:
+def _set_moments(beliefs: Beliefs, moments: Moments, row: int) -> None:
     """Sum up the outputs beyond each number and their squares."""
-    beyond, once, squares = beliefs.beyond, beliefs.once, beliefs.squares
+    beyond, once, squares = beliefs.beyond, moments.once, moments.squares
     last = beyond.shape[1] - 1
     once[row, last] = squares[row, last] = 0.0
     for output in range(last, 0, -1):
@@ -114,7 +86,9 @@ def _set_moments(beliefs: Beliefs, row: int) -> None:
 
 
 @compiled
-def _expected_cost(beliefs: Beliefs, chance: Chance, request: int, seen: int) -> float:
+def _expected_cost(
+    beliefs: Beliefs, moments: Moments, chance: Chance, request: int, seen: int
+) -> float:
     """Return the expected cost of a request whose output is more than what was seen."""
     row, most = beliefs.row[request], beliefs.most[request]
     least = beliefs.least[request]
@@ -123,8 +97,8 @@ def _expected_cost(beliefs: Beliefs, chance: Chance, request: int, seen: int) ->
     mass = beliefs.beyond[row, least] - beliefs.beyond[row, most]
     once = squares = 0.0
     if mass > 0.0:
-        once = (beliefs.once[row, least] - beliefs.once[row, most]) / mass
-        squares = (beliefs.squares[row, least] - beliefs.squares[row, most]) / mass
+        once = (moments.once[row, least] - moments.once[row, most]) / mass
+        squares = (moments.squares[row, least] - moments.squares[row, most]) / mass
     else:
         once = least + 1.0
         squares = once * once
@@ -138,22 +112,13 @@ def _add_load(
     mean: FloatArray, variance: FloatArray,
 ) -> None:  # fmt: skip
     """Add what a request will hold at steps ahead: the mean, and the variance."""
-    row, most = beliefs.row[request], beliefs.most[request]
-    least = beliefs.least[request]
-    if seen > least:
-        least = seen
-    if made > least:
-        least = made
-    beyond = beliefs.beyond
-    rest = beyond[row, most]
-    mass = beyond[row, least] - rest
+    if made > seen:
+        seen = made
     for place in range(len(ahead)):
         last = made + ahead[place] - 1
-        runs = 1.0
-        if last > least:
-            if last >= most or mass <= 0.0:
-                break
-            runs = (beyond[row, last] - rest) / mass
+        runs = chance_of_more(beliefs, request, last, seen)
+        if runs == 0.0:
+            break
         held = prompt + last + 1
         mean[place] += held * runs
         variance[place] += held * held * runs * (1.0 - runs)
@@ -210,9 +175,9 @@ def _pop(rows: Rows) -> int:
 
 
 @compiled
-def _let_wait(beliefs: Beliefs, chance: Chance, rows: Rows, request: int) -> None:
+def _let_wait(beliefs: Beliefs, moments: Moments, chance: Chance, rows: Rows, request: int) -> None:
     rows.state[request] = _WAITS
-    rows.key[request] = _expected_cost(beliefs, chance, request, rows.seen[request])
+    rows.key[request] = _expected_cost(beliefs, moments, chance, request, rows.seen[request])
     rows.rank[request] = random_rank(chance.seed, request, rows.attempts[request], WAITS)
     _push(rows, request)
 
@@ -274,7 +239,7 @@ def _admit(
             for place in range(len(ahead)):
                 room = memory - new_mean[place]
                 allowed = chance.deviations * np.sqrt(new_variance[place])
-                if allowed > room + _TOLERANCE:
+                if allowed > room + TOLERANCE:
                     fits = False
                     break
         _pop(rows)
@@ -307,6 +272,7 @@ def _staying(ends: float, there: float) -> float:
 @compiled
 def _learn(
     beliefs: Beliefs,
+    moments: Moments,
     first: FloatArray,
     complete: IntArray,
     rows: Rows,
@@ -350,11 +316,11 @@ def _learn(
             ends = _SHARED * (common[output - 1] - common[output]) + complete[place, output]
             seen = _SHARED * common[output - 1] + gone[place, output]
             beyond[place, output] = beyond[place, output - 1] * _staying(ends, seen)
-        _set_moments(beliefs, ZERO + place)
+        _set_moments(beliefs, moments, ZERO + place)
     counts = rows.counts
     for place in range(counts[_WAITING]):
         request = rows.heap[place]
-        rows.key[request] = _expected_cost(beliefs, chance, request, rows.seen[request])
+        rows.key[request] = _expected_cost(beliefs, moments, chance, request, rows.seen[request])
     for place in range(counts[_WAITING] // 2 - 1, -1, -1):
         _sink(rows, ZERO + place)
 
@@ -363,6 +329,7 @@ def _learn(
 def run_by_chance(
     requests: Requests,
     beliefs: Beliefs,
+    moments: Moments,
     chance: Chance,
     ahead: IntArray,
     log: BatchLog,
@@ -377,7 +344,7 @@ def run_by_chance(
     complete = np.zeros(tables.shape, dtype=np.int64)
     first = tables.copy()
     for row in range(len(tables)):
-        _set_moments(beliefs, ZERO + row)
+        _set_moments(beliefs, moments, ZERO + row)
     size = len(ahead)
     load = (np.empty(size), np.empty(size), np.empty(size), np.empty(size))
     passed = np.empty(chance.passed + 1, dtype=np.int64)
@@ -385,10 +352,10 @@ def run_by_chance(
     released = logged = clock = done = ZERO  # the clock counts batches
     while True:
         while released < count and arrivals[released] <= log.now[0]:
-            _let_wait(beliefs, chance, rows, released)
+            _let_wait(beliefs, moments, chance, rows, released)
             released += 1
         if chance.prior > 0.0 and done >= counts[_LEARN_AT]:
-            _learn(beliefs, first, complete, rows, released, clock, chance)
+            _learn(beliefs, moments, first, complete, rows, released, clock, chance)
             more = done // _REFIT_SHARE
             counts[_LEARN_AT] = done + (more if more > _REFIT_COMPLETIONS else _REFIT_COMPLETIONS)
         while counts[_HELD] + counts[_ACTIVE] > memory:
@@ -401,7 +368,7 @@ def run_by_chance(
                 seen[request] = made
             rows.attempts[request] += 1
             _stop(rows, place, prompts[request] + made)
-            _let_wait(beliefs, chance, rows, request)
+            _let_wait(beliefs, moments, chance, rows, request)
         entered, prefill, squares = _admit(
             prompts, memory, beliefs, chance, rows, ahead, load, passed, clock
         )

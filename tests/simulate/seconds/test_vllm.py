@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import literal_vllm
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optsched
-from optsched import Instance
+from optsched import Beliefs, Instance
 from optsched.clock import LinearClock
 from optsched.errors import PolicyError
 from optsched.policies import VllmPolicy, get_policy
@@ -29,10 +30,11 @@ def policy_of(case, name="vllm"):
     return replace(get_policy(name), scheduling_policy=case["policy"], **options)
 
 
-def kernel_run(requests, case, clock, until=np.inf, name="vllm", widths=None):
+def kernel_run(requests, case, clock, until=np.inf, name="vllm", widths=None, beliefs=None):
     """Run requests (prompt, output, tick of a microsecond, priority) in the package.
 
-    Widths are those of the intervals in which the outputs are known to lie, below and above.
+    Widths are those of the intervals in which the outputs are known to lie, below and above;
+    beliefs are chances and the row of each request.
     """
     rows = sorted(range(len(requests)), key=lambda i: requests[i][2])
     prompts, outputs, ticks, priorities = np.array([requests[i] for i in rows]).T
@@ -51,6 +53,9 @@ def kernel_run(requests, case, clock, until=np.inf, name="vllm", widths=None):
         lower, upper = bounds(requests, widths, instance.memory)
         instance = instance.replace(output_lower=lower[rows], output_upper=upper[rows])
         known = {"intervals": "column"}
+        if beliefs is not None:
+            chances, groups = beliefs
+            known["beliefs"] = Beliefs(chances, np.array(groups)[rows])
     return optsched.run(instance, policy_of(case, name), clock=clock, until=until, **known), rows
 
 
@@ -187,6 +192,44 @@ def test_orders_and_plans_equal_the_literal_scheduler(drawn, name, widths):
     assert same(run, order, twin)
     assert run.check() == []
     assert run.unfinished == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    cases(),
+    st.sampled_from(["vllm+plan", "vllm:mc-sf+plan", "vllm:area+plan", "vllm:area"]),
+    st.sampled_from([(0, 3), (5, 5), (30, 30)]),
+    st.sampled_from([0.0, 1.0, 2.5]),
+    st.integers(0, 2**31),
+)
+def test_plans_by_beliefs_equal_the_literal_scheduler(drawn, name, widths, deviations, seed):
+    case, requests = drawn
+    key = ORDERS[name]
+    case = case | {"policy": "fcfs" if key is None else "priority"}
+    memory = (case["num_gpu_blocks"] - 1) * case["block_size"]
+    memory = max(memory, *(prompt + output for prompt, output, *_ in requests))
+    lower, upper = bounds(requests, widths, memory)
+    rng = np.random.default_rng(seed)
+    chances, groups = rng.integers(1, 9, (2, max(upper))), rng.integers(0, 2, len(requests))
+    exact = [[Fraction(int(chance)) for chance in chances[group]] for group in groups]
+    known = literal_vllm.Foresight(lower, upper, key, "plan" in name, exact, deviations)
+    policy = replace(get_policy(name), deviations=deviations)
+    run, order = kernel_run(
+        requests, case, CLOCK, name=policy, widths=widths, beliefs=(chances, groups)
+    )
+    twin = twin_run(requests, case, CLOCK, scheduler=literal_vllm.with_foresight(known))
+    assert same(run, order, twin)
+    assert run.check() == []
+    assert run.unfinished == 0
+
+
+def test_a_plan_by_beliefs_needs_one_that_does_not_learn():
+    requests = Instance([1], [1], 64)
+    learning = Beliefs.to_learn([1], 9)
+    with pytest.raises(PolicyError, match=r"the belief learns .* which policy .vllm.plan. cannot"):
+        optsched.run(requests, "vllm+plan", clock=CLOCK, intervals="common:1,9", beliefs=learning)
+    with pytest.raises(PolicyError, match="deviations is nan, but must be a number from 0 on"):
+        replace(get_policy("vllm+plan"), deviations=np.nan)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -1,0 +1,94 @@
+"""Plans inside vLLM's scheduler that go by beliefs: what is likely to fit to the end.
+
+The scheduler calls back for them, so that what few need is not compiled with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.compiled import compiled
+from optsched.errors import PolicyError
+from optsched.simulate.likely import TOLERANCE, chance_of_more, steps_ahead, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from optsched._internal.arrays import IntArray
+    from optsched.forecasts import Forecast
+    from optsched.policies.vllm import VllmPolicy
+    from optsched.simulate.likely import Beliefs
+
+_Callback = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+@contextmanager
+def planning(policy: VllmPolicy, known: Forecast | None) -> Iterator[tuple[IntArray, Any]]:
+    """Return what a kernel calls to plan by beliefs, and where it lists requests before.
+
+    A row is a request, its prompt, and the tokens that it has made. The call takes the number of
+    rows and of blocks. Without beliefs there are no rows.
+    """
+    errors: list[BaseException] = []
+    if known is None or known.beliefs is None:
+        yield np.zeros((0, 3), dtype=np.int64), _Callback(lambda _, __: 1)
+        return
+    if known.beliefs.prior:
+        raise PolicyError(
+            f"the belief learns while requests complete (prior {known.beliefs.prior:g}), which "
+            f"policy {policy.name!r} cannot; pass one whose prior is 0, or a history"
+        )
+    listed = np.zeros((len(known), 3), dtype=np.int64)
+    believed, lag = tables(known.beliefs, known), int(policy.async_scheduling)
+    ahead = steps_ahead(int(known.upper.max()) + lag)
+
+    def plan(count: int, usable: int) -> int:
+        limits = (usable, policy.block_size, lag)
+        try:
+            return int(
+                likely_to_fit(listed, count, believed, ahead, limits, float(policy.deviations))
+            )
+        except BaseException as error:
+            errors.append(error)
+            return 0
+
+    yield listed, _Callback(plan)
+    if errors:
+        raise errors[0]
+
+
+@compiled
+def likely_to_fit(
+    listed: IntArray,
+    count: int,
+    beliefs: Beliefs,
+    ahead: IntArray,
+    limits: tuple[int, int, int],
+    deviations: float,
+) -> bool:
+    """Whether mean and deviations of the blocks of the first `count` requests fit, batches ahead.
+
+    The limits are as of `fits_to_the_end`.
+    """
+    usable, block_size, lag = limits
+    for batches in ahead:
+        mean = variance = 0.0
+        for at in range(count):
+            request, prompt, made = listed[at, 0], listed[at, 1], listed[at, 2]
+            others = batches - lag - 1 if batches > lag else 0
+            runs = chance_of_more(beliefs, request, made + others, made)
+            left = beliefs.most[request] - made
+            if left > batches:
+                left = batches
+            elif left < 1:
+                left = 1
+            blocks = (prompt + made + left - 1 + block_size - 1) // block_size
+            mean += blocks * runs
+            variance += blocks * blocks * runs * (1.0 - runs)
+        if mean + deviations * np.sqrt(variance) > usable + TOLERANCE:
+            return False
+    return True
