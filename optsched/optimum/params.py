@@ -46,12 +46,11 @@ class Tuning:
     delays: float = 0.4
     delays_few: float = 0.2
     few: int = 400  # requests that are better searched than delayed
-    beam: float = 0.6
+    beam: float = 0.8
     beam_least: int = 150  # requests from which a beam gains on what the search finds
     beam_most: int = 30_000  # and up to which it does, with arrivals
     beam_offline: int = 6_000  # and offline
-    beam_turns: int = 4  # of a beam and a search, while they gain, each on a share of what is left
-    between: float = 0.15
+    after_beam: float = 0.15  # for the search from what it found, which may cost more than the best
     before_beam: float = 0.05  # share of each stage that a beam makes up for
     # Each takes several times as long as the one before: little is lost where it is not enough.
     efforts: tuple[Effort, ...] = (

@@ -16,7 +16,7 @@ from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.coarse import CELLS, coarse_prices, smoothed
 from optsched.solvers.bounds.configurations import ConfigurationBound, configuration_bound
 from optsched.solvers.bounds.lagrangian import certify
-from optsched.solvers.search.annealing import STRIDE, WORK_PER_SECOND
+from optsched.solvers.search.annealing import WORK_PER_SECOND
 from optsched.solvers.search.beam import start_by_beam
 from optsched.solvers.search.delays import delay_large
 from optsched.solvers.search.search import search
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from optsched.schedule import Schedule
 
 _SHARE = 0.5  # of the time left, for the configuration bound
-_RUNS = 4  # of a beam that must be possible for one to be worth its time
 _LARGE = 0.7  # quantile of memory-time from which requests are priced on coarse grids
 _GRIDS = ((CELLS, 300), (4 * CELLS, 200))  # cells in an output, and rounds
 
@@ -58,33 +57,24 @@ def delay_requests(state: State) -> None:
 
 
 def start_large(state: State, seed: int) -> None:
-    """Start large requests anew where memory is worth it, and let a search move all, by turns."""
-    if state.prices is None or state.best is None:
+    """Start large requests anew where memory is worth it, and let a search move all."""
+    if state.finished or state.prices is None or state.best is None:
         return
-    tuning, least, share = state.tuning, 0.0, None
     state.load(load, "beam")
-    for turn in range(tuning.beam_turns):
-        work = tuning.beam * state.left * WORK_PER_SECOND
-        if state.finished or work <= _RUNS * least:
-            return
-        before = state.cost
-        found = start_by_beam(
-            state.best,
-            state.prices,
-            work=work,
-            share=share,
-            seed=seed + STRIDE * turn,
-            threads=state.params.threads,
-            deadline=state.until(2 * work / WORK_PER_SECOND),
-            on_progress=lambda cost: state.report("beam", min(cost, state.cost), state.lowest),
-            stop=state.stop,
-        )
-        least, share = found.least, found.share
-        state.offer(found.schedule)
-        state.note(f"beam: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
-        search_schedules(state, seed + STRIDE * turn, tuning.between, start=found.schedule)
-        if state.cost >= before:
-            return
+    before, work = state.cost, state.tuning.beam * state.left * WORK_PER_SECOND
+    found = start_by_beam(
+        state.best,
+        state.prices,
+        work=work,
+        seed=seed,
+        threads=state.params.threads,
+        deadline=state.until(2 * work / WORK_PER_SECOND),
+        on_progress=lambda cost: state.report("beam", min(cost, state.cost), state.lowest),
+        stop=state.stop,
+    )
+    state.offer(found)
+    state.note(f"beam: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
+    search_schedules(state, seed, state.tuning.after_beam, start=found)
 
 
 def search_schedules(

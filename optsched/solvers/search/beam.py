@@ -66,7 +66,7 @@ _ROOM = 0.5  # share of the memory that requests may take that start as they arr
 # Settings to try: what is added to the share of memory that a known schedule makes use of, or to
 # the best share tried before; quantiles of memory-time from which requests are large; and large
 # requests for each slice.
-_MEMORY, _MEMORY_AGAIN = (0.02, 0.045, 0.0), (0.0, 0.015, -0.015)
+_MEMORY = (0.02, 0.045, 0.0)
 _QUANTILES, _QUANTILES_ARRIVALS = (0.75, 0.55, 0.65), (0.7, 0.55, 0.75)
 _STARTS, _STARTS_ARRIVALS = (0.2, 0.1, 0.15), (0.7, 1.0, 0.4)
 _MANY_OFFLINE = 2_500  # requests from which slices hold fewer of more that wait
@@ -91,14 +91,6 @@ class Run(NamedTuple):
     work: float
 
 
-class Beamed(NamedTuple):
-    """The best schedule of all runs, the work of a first run and its prices, and the best share."""
-
-    schedule: Schedule
-    least: float
-    share: float | None
-
-
 class Watch(NamedTuple):
     """What ends a search before its work is done."""
 
@@ -117,29 +109,24 @@ def start_by_beam(
     certificate: Certificate,
     *,
     work: float,
-    share: float | None = None,
     seed: int = 0,
     threads: int = 1,
     deadline: float = math.inf,
     stop: threading.Event | None = None,
     on_progress: Callable[[float], None] | None = None,
-) -> Beamed:
+) -> Schedule:
     """Return the best schedule of several runs, or the start if none gets to its end.
 
     It may cost more than the start, which has often been searched: a search from it may find more
-    than one from the start. Deadlines are not respected. The share of the memory that prices are
-    for is a guess where it is not known from before.
+    than one from the start. Deadlines are not respected.
     """
     if start.instance.memory >= 2**31 or start.makespan > MAX_STEPS:
-        return Beamed(start, math.inf, share)
+        return start
     runs = _Runs(start, certificate, work, Watch(deadline, stop), threads, on_progress)
-    shares = [runs.usage() + each for each in _MEMORY]
-    if share is not None:
-        shares = [share + each for each in _MEMORY_AGAIN]
-    settings = _settings(start.instance, shares, seed)
+    settings = _settings(start.instance, [runs.usage() + each for each in _MEMORY], seed)
     # The first run says what others will take; all rounds of them take about as much.
     runs.follow(settings[:1], _NARROW)
-    least, unit = work - runs.left, max(runs.done, 1.0) / _NARROW
+    unit = max(runs.done, 1.0) / _NARROW
     rounds = 1 + round(math.log(len(settings), _WIDER))
     width = min(_WIDE, int(runs.left / unit / (rounds * len(settings))))
     number = len(settings)
@@ -155,8 +142,7 @@ def start_by_beam(
         if width <= before:
             break
         runs.follow(runs.ranked()[:number], width)
-    best = runs.ranked()
-    return Beamed(runs.best, least, best[0].share if best else share)
+    return runs.best
 
 
 def _settings(instance: Instance, shares: list[float], seed: int) -> list[Setting]:

@@ -36,9 +36,9 @@ def test_schedules_are_feasible_and_the_same_for_a_seed(instance, seed, data):
     instance = instance.replace(weights=[data.draw(weight) for _ in range(len(instance))])
     certificate = _certificate(instance, "weighted-latency")
     start = run(instance, "fcfs").schedule
-    found = start_by_beam(start, certificate, work=1e7, seed=seed).schedule
+    found = start_by_beam(start, certificate, work=1e7, seed=seed)
     assert found.check() == []
-    again = start_by_beam(start, certificate, work=1e7, seed=seed, threads=2).schedule
+    again = start_by_beam(start, certificate, work=1e7, seed=seed, threads=2)
     assert np.array_equal(again.starts, found.starts)
 
 
@@ -203,7 +203,7 @@ def test_a_beam_beats_local_moves_at_equal_work(n, load):
     instance = family("chat-and-summaries", n=n, seed=0, load=load)
     area, work = run(instance, "area").schedule, 2e8
     first = search(area, np.ones(n), work=0.2 * work).schedule
-    found = start_by_beam(first, _certificate(instance), work=0.5 * work).schedule
+    found = start_by_beam(first, _certificate(instance), work=0.5 * work)
     beamed = search(found, np.ones(n), work=0.3 * work).schedule
     assert beamed.check() == []
     moved = search(area, np.ones(n), work=work).schedule
@@ -214,11 +214,11 @@ def test_what_ends_a_search_leaves_the_start():
     instance = family("chat-and-summaries", n=2000, seed=0, load=1.1)
     area, stop = run(instance, "area").schedule, threading.Event()
     certificate = _certificate(instance)
-    late = start_by_beam(area, certificate, work=1e12, deadline=time.perf_counter()).schedule
+    late = start_by_beam(area, certificate, work=1e12, deadline=time.perf_counter())
     assert late == area
     stop.set()
-    assert start_by_beam(area, certificate, work=1e12, stop=stop).schedule == area
-    assert start_by_beam(area, certificate, work=1.0).schedule == area
+    assert start_by_beam(area, certificate, work=1e12, stop=stop) == area
+    assert start_by_beam(area, certificate, work=1.0) == area
 
 
 def test_prices_on_a_coarse_grid_beat_those_of_the_relaxation():
