@@ -164,7 +164,7 @@ class Foresight:
         self._settings = settings
         self._policy = settings.policy()
         self.clock = get_clock("unit" if settings.clock is None else settings.clock)
-        self._memory = usable * min(sizes)
+        self._memory = usable * min(sizes, default=1)
         self._means: dict[Any, tuple[int, float]] = defaultdict(lambda: (0, _FIRST_GUESS))
         self._near, self._past = _beliefs(settings, min(longest, _LONGEST))
         tables = [each.chances for each in (self._near, self._past) if each is not None]
@@ -340,7 +340,8 @@ def _scheduler(name: str, base: Any, planned: bool) -> type:
 
         def limit_of(self, request: Any) -> int:
             """Return how many tokens a request may make at most."""
-            return int(request.max_tokens)
+            room = self.max_model_len - request.num_prompt_tokens
+            return int(min(request.max_tokens, room))
 
         def now(self) -> float:
             """Return the time on the clock of arrivals."""
@@ -377,7 +378,7 @@ def _scheduler(name: str, base: Any, planned: bool) -> type:
             super()._preempt_request(request, *args, **more)
 
         def _free_request(self, request: Any, *args: Any, **more: Any) -> Any:
-            if request.num_output_tokens and not request.status.name.endswith("ABORTED"):
+            if request.status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"):
                 self.foresight.learn(request, request.num_output_tokens)
             return super()._free_request(request, *args, **more)
 

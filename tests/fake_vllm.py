@@ -65,6 +65,7 @@ class Scheduler(literal_vllm.Scheduler):
         super().__init__(vllm_config.scheduler_config)
         self.waiting = Waiting(self)
         self.requests = {}
+        self.max_model_len = vllm_config.model_config.max_model_len
         self.kv_cache_manager = SimpleNamespace(allocate_slots=lambda request: "blocks")
 
     def add(self, request):
@@ -114,7 +115,7 @@ def modules(scheduler=Scheduler, asynchronous=AsyncScheduler, version="0.33.0"):
     return made
 
 
-def config(settings, extra=None, longest=512):
+def config(settings, extra=None, longest=10**6):
     """Return vLLM's configurations: of all, and of the KV cache."""
     group = SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=settings.block_size))
     return (
