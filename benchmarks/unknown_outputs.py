@@ -2,6 +2,7 @@
 
     python benchmarks/unknown_outputs.py [--seeds 5] [--clock llama-2-70b-2xa100]
     python benchmarks/unknown_outputs.py --games 20
+    python benchmarks/unknown_outputs.py --speed
 
 Requests of LMSYS-Chat and of Azure's conversations, where the folder OPTSCHED_DATA has them, and of
 the family `chat-and-summaries`; 16,492 tokens; offline and at loads around one; intervals of four
@@ -9,12 +10,14 @@ kinds. Each number is a geometric mean of ratios of mean latencies to `area-post
 reserve of a tenth that it had before.
 
 With `--games`, policies on tiny instances instead, as ratios to the best that any policy can do.
+With `--speed`, CPU seconds of runs with 600 and with 100,000 requests.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,6 +153,33 @@ def games(count: int) -> None:
     print(table.agg([geometric, "max"]).unstack().round(3))
 
 
+def speed(workloads: list[str]) -> None:
+    """Print CPU seconds of warm runs, the belief taken from a history, learned, or not used."""
+    for workload in workloads:
+        past = optsched.Instance(*drawn(workload, 2_000, 10_001), MEMORY)
+        for count, times in ((600, 5), (100_000, 1)):
+            prompts, outputs = drawn(workload, min(count, 10_000), 1)
+            chosen = np.random.default_rng(1).integers(0, len(prompts), count)
+            prompts, outputs = prompts[chosen], outputs[chosen]
+            work = (prompts * outputs + outputs * (outputs + 1) / 2).sum() / MEMORY
+            for last in (0, work):
+                arrivals = np.sort(np.random.default_rng(2).uniform(0, last, count)).astype(int)
+                requests = optsched.Instance(prompts, outputs, MEMORY, arrivals)
+                known = f"common:1,{outputs.max()}"
+                for name, policy, more in (
+                    ("history", "area-chance", {"beliefs": past}),
+                    ("learned", "area-chance", {}),
+                    ("none", "area-posterior", {}),
+                ):
+                    seconds = []
+                    for _ in range(times + (count == 600)):  # the first one warms up
+                        began = time.process_time()
+                        optsched.run(requests, policy, intervals=known, **more)
+                        seconds.append(time.process_time() - began)
+                    load = "arrivals" if last else "offline"
+                    print(f"{workload:20} {count:7,} {load:9} {name:8} {min(seconds):8.4f} s")
+
+
 def geometric(values: pd.Series) -> float:
     """Return the geometric mean."""
     return float(np.exp(np.log(values).mean()))
@@ -162,6 +192,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--clock")
     parser.add_argument("--games", type=int)
+    parser.add_argument("--speed", action="store_true")
     options = parser.parse_args()
     if options.games:
         games(options.games)
@@ -169,6 +200,9 @@ def main() -> None:
     workloads = {"chat-and-summaries": 1_000}
     if "OPTSCHED_DATA" in os.environ:
         workloads |= {"lmsys_chat": 1_000, "azure_conv_2023": 600}
+    if options.speed:
+        speed(list(workloads))
+        return
     rows = [
         row
         for workload, count in workloads.items()

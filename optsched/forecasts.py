@@ -114,14 +114,16 @@ class Beliefs:
                 f"the history has no completed request with an output of at most {longest}, the "
                 "largest that can be; take another one, or leave it out to learn while running"
             )
-        past, outputs = history.prompts[known], history.outputs[known]
-        edges = _edges(past)
-        group = np.searchsorted(edges, past)
-        chances = [
-            _smoothed(outputs[group == row] if (group == row).any() else outputs, longest)
-            for row in range(len(edges) + 1)
-        ]
-        return cls(_mixed(np.array(chances)), np.searchsorted(edges, np.asarray(prompts)))
+        from optsched._internal.smoothing import smooth
+
+        edges = _edges(history.prompts[known])
+        values, place = np.unique(history.outputs[known], return_inverse=True)
+        counts = np.zeros((len(edges) + 1, len(values)), dtype=np.int64)
+        np.add.at(counts, (np.searchsorted(edges, history.prompts[known]), place), 1)
+        counts[counts.sum(axis=1) == 0] = counts.sum(axis=0)
+        chances = np.zeros((len(counts), longest))
+        smooth(values, counts, _BANDWIDTH, chances)
+        return cls(_mixed(chances), np.searchsorted(edges, np.asarray(prompts)))
 
     @classmethod
     def to_learn(cls, prompts: npt.ArrayLike, longest: int) -> Beliefs:
@@ -170,17 +172,6 @@ def _mixed(chances: FloatArray) -> FloatArray:
     """Return chances of which a small share is spread evenly, so that no output is impossible."""
     even = _UNIFORM_SHARE / chances.shape[1]
     return np.asarray((1 - _UNIFORM_SHARE) * chances / chances.sum(axis=1, keepdims=True) + even)
-
-
-def _smoothed(outputs: IntArray, longest: int) -> FloatArray:
-    """Return chances of all outputs from a sample, smoothed on the scale of the logarithm."""
-    values, counts = np.unique(outputs, return_counts=True)
-    scale = np.log(np.arange(1, longest + 1))
-    total = np.zeros(longest)
-    for value, count in zip(values, counts, strict=True):
-        near = np.exp(-0.5 * ((scale - np.log(value)) / _BANDWIDTH) ** 2 - scale)
-        total += count / near.sum() * near
-    return total / len(outputs)
 
 
 @dataclass(frozen=True, eq=False, init=False)

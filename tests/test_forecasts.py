@@ -142,6 +142,17 @@ def test_a_history_gives_similar_prompts_similar_outputs():
     assert beliefs.prior == 0
 
 
+def test_a_history_is_smoothed_on_the_scale_of_the_logarithm():
+    outputs = [1, 7, 7, 80, 200]
+    beliefs = Beliefs.of_history(Instance([0] * 5, outputs, 900), [0, 3], 200)
+    every = np.arange(1, 201)
+    expected = np.full(200, 0.02 / 200)
+    for output in outputs:
+        near = np.exp(-0.5 * (np.log(every / output) / 0.12) ** 2) / every
+        expected += 0.98 * near / near.sum() / len(outputs)
+    assert beliefs.chances[beliefs.rows[0]] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
 def test_a_history_with_nothing_that_could_run_is_refused():
     past = Instance([1, 1], [50, 60], 100)
     with pytest.raises(OptschedError, match="no completed request with an output of at most 40"):
