@@ -40,7 +40,7 @@ def claims_of(result):
 def test_the_targets_are_those_of_the_issue():
     named = [name for name in TARGETS if name.startswith("fluid-")]
     figures = (7, 8, 11, 12, 13, 14, 16, 17, 18)
-    theorems = ["fluid-prop-4", "fluid-theorem-1", "fluid-theorem-2"]
+    theorems = ["fluid-prop-4", *(f"fluid-theorem-{number}" for number in (1, 2, 3))]
     assert named == [f"fluid-fig-{number}" for number in figures] + theorems
 
 
@@ -334,3 +334,33 @@ def test_figure_6_leaves_a_prompt_behind_that_algorithm_2_completes():
     ends = dict(enumerate(result.completions[:10].tolist(), start=1))
     done = {prompt: end for prompt, end in ends.items() if not math.isnan(end)}
     assert done == {1: 1.5, 2: 1.5, 4: 7.5, 3: 14.5, 5: 14.5, 6: 14.5, 9: 14.5}
+
+
+def test_theorem_3_thresholds_are_strict_at_all_times_and_arrivals_follow_the_rates():
+    """(13), with arrivals of every span up to a full batch summed up numerically."""
+    thresholds = theory.VARYING
+    # The stages of each segment hold the prompt of 10 and the tokens made, the prefill none.
+    lasts = [0, 21, 41, 81, 161]
+    segments = zip(thresholds, lasts[:-1], lasts[1:], strict=True)
+    held = sum(n * (10 + made) for n, first, last in segments for made in range(first, last))
+    batch = 0.0085 + 2.7e-7 * held
+    ticks = np.arange(0, theory.PERIOD + batch, 1e-3)
+    swing = theory.SWING * theory.SIGNS[:, None] * np.sin(2 * np.pi * ticks / theory.PERIOD)
+    rates = np.array([20.0, 40.0, 80.0, 160.0])[:, None] * (1 + swing)
+    arrived = np.concatenate([np.zeros((4, 1)), np.cumsum(rates * 1e-3, axis=1)], axis=1)
+    for span in (1, 10, int(batch / 1e-3)):
+        came = arrived[:, span:] - arrived[:, :-span]
+        assert came.sum(axis=0).max() < thresholds[0]
+        for here in range(3):
+            share = came[here + 1 :].sum(axis=0) / came[here:].sum(axis=0)
+            assert share.max() < thresholds[here + 1] / thresholds[here]
+    requests = theory.varying_requests(400.0, 1)
+    seconds = requests.arrivals * requests.seconds_per_step
+    phase = np.sin(2 * np.pi * seconds / theory.PERIOD)
+    for kind, border in enumerate(theory.FOUR_BORDERS):
+        own = phase[requests.outputs == border]
+        assert len(own) == pytest.approx(400 * [20, 40, 80, 160][kind], rel=0.05)
+        # The mean of sin over arrivals at rate 1 + a sin is a / 2.
+        assert own.mean() == pytest.approx(theory.SWING * theory.SIGNS[kind] / 2, abs=0.03)
+    found = quick("fluid-theorem-3")
+    assert found.verdict.label == "in shape", found.verdict

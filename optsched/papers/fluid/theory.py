@@ -1,4 +1,4 @@
-"""Fluid Prop. 4 and Theorems 1 and 2: how gap, latency and memory grow with the horizon."""
+"""Fluid Prop. 4 and Theorems 1 to 3: how gap, latency and memory grow with the horizon."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from optsched.workloads import poisson_requests
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from optsched.instance import Instance
     from optsched.policies import Policy
     from optsched.simulate.seconds.execution import ClockedRun
 
@@ -245,6 +246,71 @@ def _draw_theorem_2(table: pd.DataFrame, axes: Panels) -> None:
     _plot(table, "thresholds", "excess", ylabel=ylabel, legend=False, ax=axes[1])
 
 
+# Theorem 3: arrival rates that change
+
+#: Rates of the four types swing by this share, short and long ones against each other.
+SWING, PERIOD, SIGNS = 0.2, 10.0, np.array([-1, -1, 1, 1])
+#: Where long ones are most frequent, all shares p of (13) are largest, and so is the total rate.
+PEAK = FOUR.with_rates(FOUR.rates * (1 + SWING * SIGNS))
+VARYING = (80, 77, 70, 48)  # strict in (13) at all times
+
+
+def varying_requests(horizon: float, seed: int) -> Instance:
+    """Draw arrivals at rates that change with time, by thinning those at the largest rates."""
+    most = FOUR.scaled(1 + SWING)
+    drawn = poisson_requests(most, horizon, 10**9, seed=seed)
+    seconds = drawn.arrivals * (drawn.seconds_per_step or 1.0)
+    kind = np.searchsorted(FOUR_BORDERS, drawn.outputs)
+    rate = (1 + SWING * SIGNS[kind] * np.sin(2 * np.pi * seconds / PERIOD)) / (1 + SWING)
+    kept = np.random.default_rng([seed, 3]).random(len(drawn)) < rate
+    return drawn.take(np.flatnonzero(kept))
+
+
+def serve_varying(horizon: float, seed: int) -> dict[str, float]:
+    """Serve them until a horizon; the peak is that of the first iterations."""
+    requests = varying_requests(horizon, seed)
+    policy = NestedWaitPolicy("varying", borders=FOUR_BORDERS, thresholds=VARYING)
+    last = float(requests.arrivals[-1]) * 1e-6
+    result = run(requests, policy, clock=FOUR_CLOCK, until=last)
+    first_peak = float(result.log.usage[:ITERATIONS].max())
+    return _measures(result, horizon) | {"first_peak": first_peak}
+
+
+def _theorem_3(study: Study) -> Outcome:
+    horizons = study.choose((100, 200, 400, 800), (100, 200, 400, 800, 1600, 3200, 6400))
+    runs = study.table(serve_varying, grid(horizon=horizons, seed=study.seeds(8, 16)))
+    plan = NestedWaitThresholds(PEAK, get_clock(FOUR_CLOCK)).plan(
+        VARYING, delta=DELTA, iterations=ITERATIONS
+    )
+    # Iterations last as 80 arrivals do at the least total rate, which is four fifths of the most.
+    short = 1.5 * ITERATIONS * VARYING[0] / float(FOUR.rates.sum())
+    others = range(study.seed + 1000, study.seed + 1000 + study.choose(40, 400))
+    checks = study.table(serve_varying, grid(horizon=[short], seed=others))
+    claims = [
+        _growth(f"exponent of {name}", runs, what, limits, study.seed, 200)
+        for name, what, limits in (
+            ("the gap", "gap", (-1.1, -0.9)),
+            ("latency", "latency", (-0.1, 0.1)),
+            ("TTFT", "ttft", (-0.1, 0.1)),
+        )
+    ]
+    beyond = float((checks["first_peak"] > plan.memory_bound).mean())
+    label = "share of runs beyond the bound of memory"
+    claims.append(shape(label, beyond, at_most=DELTA))
+    settings = {
+        "clock": FOUR_CLOCK,
+        "thresholds": VARYING,
+        "rates": f"{FOUR.rates.tolist()}, the last two up by {SWING:g} when the others are down",
+        "period": PERIOD,
+        "bound": plan.memory_bound,
+        "runs_of_the_bound": len(checks),
+        "fewest_batches": float(checks["batches"].min()),
+        "horizons": list(horizons),
+    }
+    runs["thresholds"] = "rates that change"
+    return Outcome(_curves(runs, "thresholds", ("gap", "latency", "ttft")), claims, settings)
+
+
 def _plot(table: pd.DataFrame, by: str, what: str, **look: Any) -> None:
     look = {"xlabel": "horizon (s)", "xscale": "log", "yscale": "log", **band(what), **look}
     plot_series(table, x="horizon", by=by, **look)
@@ -254,4 +320,5 @@ TARGETS: Computations = {
     "fluid-prop-4": (_proposition_4, _draw_proposition_4),
     "fluid-theorem-1": (_theorem_1, _draw_theorem_1),
     "fluid-theorem-2": (_theorem_2, _draw_theorem_2),
+    "fluid-theorem-3": (_theorem_3, _draw_theorem_1),
 }
