@@ -230,8 +230,8 @@ def text_of(first, second):
             "|---|--:|--:|--:|--:|--:|",
         ]
         for label, mean, gain, p99, preemptions, wrong in rows:
-            said = "" if wrong is None else f"{wrong:+.1%}"
-            change = "" if label.startswith("vLLM,") else f"{gain:+.1%}"
+            said = "" if wrong is None else f"{100 * wrong:+.1f} %"
+            change = "" if label.startswith("vLLM,") else f"{100 * gain:+.1f} %"
             lines.append(
                 f"| {label} | {mean:.1f} | {change} | {p99:.0f} | {preemptions} | {said} |"
             )
