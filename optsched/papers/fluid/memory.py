@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from optsched.clock import get_clock
 from optsched.errors import InfeasibleError
@@ -18,8 +19,6 @@ from optsched.workloads.request_types import RequestTypes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    import pandas as pd
 
     from optsched._internal.arrays import IntArray
     from optsched.models.fluid.nested import NestedWaitPlan
@@ -56,30 +55,56 @@ def least_plan(
     types: RequestTypes, segments: int, margins: Sequence[float], **chance: Any
 ) -> NestedWaitPlan:
     """Return the thresholds of least memory bound over some margins; segments are equally wide."""
+    return _least(_strict(types, segments, margins), **chance)
+
+
+def _strict(
+    types: RequestTypes, segments: int, margins: Sequence[float]
+) -> list[tuple[NestedWaitThresholds, IntArray]]:
+    """Return the least thresholds at each margin that keeps some, with their program."""
     borders = np.rint(np.linspace(0, LONGEST, segments + 1)[1:]).astype(np.int64)
     program = NestedWaitThresholds(types, get_clock(CLOCK), borders)
-    plans = []
+    found = []
     for margin in margins:
         tried = replace(program, margin=margin)
         try:
-            plans.append(tried.plan(tried.least_fixed_point(), **chance))
+            found.append((tried, tried.least_fixed_point()))
         except InfeasibleError:  # the widest margins may keep nothing
+            continue
+    return found
+
+
+def _least(strict: list[tuple[NestedWaitThresholds, IntArray]], **chance: Any) -> NestedWaitPlan:
+    """Return the plan of least memory bound; one without a bound is left out."""
+    plans = []
+    for program, thresholds in strict:
+        try:
+            plans.append(program.plan(thresholds, **chance))
+        except InfeasibleError:
             continue
     return min(plans, key=lambda plan: plan.memory_bound)
 
 
 def _memory(
-    delta: float, iterations: int, rate: float, segments: int, margins: list[float]
-) -> dict[str, Any]:
-    plan = least_plan(chats(rate), segments, margins, delta=delta, iterations=iterations)
-    return {
-        "full_batch": plan.memory,
-        "queues": plan.queue_memory,
-        "rare_queues": plan.rare_memory,
-        "margin": plan.program.margin,
-        "first_threshold": int(plan.thresholds[0]),
-        "printed_batch": printed_batch(plan.program.last_stages, plan.thresholds),
-    }
+    rate: float, segments: int, margins: list[float], panels: list[list[float]]
+) -> list[dict[str, Any]]:
+    """Plan for each panel; what differs between them does not change the thresholds."""
+    strict = _strict(chats(rate), segments, margins)
+    rows = []
+    for delta, iterations in panels:
+        plan = _least(strict, delta=delta, iterations=int(iterations))
+        row = {
+            "delta": delta,
+            "iterations": int(iterations),
+            "full_batch": plan.memory,
+            "queues": plan.queue_memory,
+            "rare_queues": plan.rare_memory,
+            "margin": plan.program.margin,
+            "first_threshold": int(plan.thresholds[0]),
+            "printed_batch": printed_batch(plan.program.last_stages, plan.thresholds),
+        }
+        rows.append(row)
+    return rows
 
 
 def _compute(study: Study) -> Outcome:
@@ -89,12 +114,11 @@ def _compute(study: Study) -> Outcome:
         (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 100, 250, 500),
     )
     margins = study.choose([0.002, 0.01, 0.03, 0.1, 0.2], np.geomspace(0.002, 0.4, 30).tolist())
-    calls = [
-        {**dict(zip(_PANEL, panel, strict=True)), **call}
-        for panel in panels
-        for call in grid(rate=[rate], segments=segments, margins=[margins])
-    ]
-    table = study.table(_memory, calls).drop(columns=["rate", "margins"])
+    calls = grid(rate=[rate], segments=segments, margins=[margins], panels=[panels])
+    table = study.table(_memory, calls).drop(columns=["rate", "margins", "panels"])
+    # Panel by panel, in the order of the figure.
+    table = pd.concat([rows for _, rows in _panels(table)], ignore_index=True)
+    table = table[[*_PANEL, *table.columns.difference(_PANEL, sort=False)]]
     claims = [claim for panel, rows in _panels(table) for claim in _claims(rows, *panel)]
     settings = {
         "prompt": PROMPT,
