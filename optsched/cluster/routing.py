@@ -231,8 +231,6 @@ class BalanceRouting:
             raise PolicyError(f"unknown method {self.method!r}: {nearest(self.method, METHODS)}")
         if self.method == "deficit" and (self.lookahead != 0 or self.patience is not None):
             raise PolicyError("the method 'deficit' needs lookahead 0 and no patience; use 'swap'")
-        if self.time_limit is not None and self.method not in SOLVERS:
-            raise PolicyError(f"time_limit is for {' and '.join(SOLVERS)}, not for {self.method}")
         if self.time_limit is not None and not self.time_limit > 0:
             raise PolicyError(f"time_limit is {self.time_limit}, but must be positive seconds")
         if not self.window_scale > 0:

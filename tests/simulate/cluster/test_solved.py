@@ -57,10 +57,17 @@ def test_a_run_is_the_same_again():
     assert one.workers.tolist() == other.workers.tolist()
 
 
-def test_seconds_per_step_are_for_solvers_and_positive():
-    with pytest.raises(PolicyError, match="time_limit is for highs and cp-sat, not for swap"):
-        BalanceRouting(time_limit=1.0)
+def test_seconds_per_step_are_positive_and_methods_known():
     with pytest.raises(PolicyError, match="time_limit is 0, but must be positive"):
         BalanceRouting(method="highs", time_limit=0)
     with pytest.raises(PolicyError, match="unknown method 'highz': did you mean 'highs'"):
         BalanceRouting(method="highz")
+
+
+def test_a_step_that_is_cut_short_has_the_assignment_of_the_search():
+    rng = np.random.default_rng(3)
+    instance = Instance(rng.integers(0, 900, 60), rng.integers(1, 30, 60), 10**6)
+    limited = BalanceRouting(lookahead=3, method="cp-sat", time_limit=1e-9)
+    search = BalanceRouting(lookahead=3, rounds=1_000)
+    one, other = (run(instance, each, cluster=Cluster(3, 8)) for each in (limited, search))
+    assert one.workers.tolist() == other.workers.tolist()
