@@ -13,7 +13,7 @@ from optsched._internal.arrays import as_integers
 from optsched._internal.json import read_object, write_object
 from optsched._internal.views import draw
 from optsched.errors import InstanceError, ScheduleError
-from optsched.schedule import Schedule, Violation
+from optsched.schedule import Schedule, Started, Violation
 from optsched.workers import Workers, as_workers
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class JointSchedule:
+class JointSchedule(Started):
     """Start step and worker of all requests of an instance; every metric follows from them alone.
 
     It may be infeasible; `check` lists why.
@@ -121,7 +121,7 @@ class JointSchedule:
     def __str__(self) -> str:
         violations = self.check()
         verdict = "feasible" if not violations else f"infeasible, {len(violations)} violations"
-        latency = self.pooled().latency_percentiles()
+        latency = self.latency_percentiles()
         served = np.bincount(self.placement, minlength=len(self.workers))
         return (
             f"{self.policy}: {len(self.starts):,} requests on {len(self.workers):,} workers, "
@@ -193,36 +193,6 @@ class JointSchedule:
             raise ScheduleError(f"worker {worker} of {len(self.workers)} serves no request")
         own = self.instance.take(requests).replace(memory=self.workers.memories[worker])
         return Schedule(own, self.starts[requests], self.policy)
-
-    @property
-    def completions(self) -> IntArray:
-        """Step at which each request makes its last token, shape (n,)."""
-        return self.pooled().completions
-
-    @property
-    def latencies(self) -> IntArray:
-        """End-to-end latency of each request in steps, shape (n,)."""
-        return self.pooled().latencies
-
-    @property
-    def total_latency(self) -> int:
-        """Sum of the latencies in steps."""
-        return self.pooled().total_latency
-
-    @property
-    def weighted_latency(self) -> float:
-        """Sum of weight times latency in steps; the total latency where there are no weights."""
-        return self.pooled().weighted_latency
-
-    @property
-    def mean_latency(self) -> float:
-        """Mean latency in steps."""
-        return self.pooled().mean_latency
-
-    @property
-    def makespan(self) -> int:
-        """Last completion step."""
-        return self.pooled().makespan
 
     @property
     def utilisation(self) -> FloatArray:

@@ -89,8 +89,68 @@ class Violation:
         )
 
 
+class Started:
+    """Start steps of all requests of an instance, on one worker or several, and their latencies."""
+
+    instance: Instance
+    starts: IntArray
+
+    @property
+    def completions(self) -> IntArray:
+        """Step :math:`c_i = p_i + o_i` at which each request makes its last token, shape (n,)."""
+        return self.starts + self.instance.outputs
+
+    @property
+    def latencies(self) -> IntArray:
+        """End-to-end latency :math:`c_i - a_i` of each request in steps, shape (n,)."""
+        return self.completions - self.instance.arrivals
+
+    @property
+    def first_token_latencies(self) -> IntArray:
+        """Time to first token :math:`p_i + 1 - a_i` of each request in steps, shape (n,)."""
+        return self.starts + 1 - self.instance.arrivals
+
+    @property
+    def total_latency(self) -> int:
+        """Sum of the latencies (the papers' TEL) in steps."""
+        return int(self.latencies.sum())
+
+    @property
+    def weighted_latency(self) -> float:
+        """Sum of weight times latency in steps; the total latency where there are no weights."""
+        weights = self.instance.weights
+        return float(self.total_latency if weights is None else weights @ self.latencies)
+
+    @property
+    def mean_latency(self) -> float:
+        """Mean latency (the papers' AEL) in steps."""
+        return self.total_latency / len(self.starts)
+
+    @property
+    def makespan(self) -> int:
+        """Last completion step."""
+        return int(self.completions.max())
+
+    def latency_percentiles(self) -> dict[str, float]:
+        """Return the median, the 90th and the 99th percentile of the latency in steps.
+
+        Returns
+        -------
+        dict
+            Keys "p50", "p90", "p99"; linear interpolation between order statistics.
+
+        Examples
+        --------
+        >>> from optsched import Instance
+        >>> Schedule(Instance([1, 1], [2, 2], memory=9), [0, 2]).latency_percentiles()["p50"]
+        3.0
+        """
+        values = np.percentile(self.latencies, [50, 90, 99])
+        return dict(zip(("p50", "p90", "p99"), values.tolist(), strict=True))
+
+
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class Schedule:
+class Schedule(Started):
     """Start steps of all requests of an instance; every metric follows from them alone.
 
     A schedule may be infeasible; `check` lists why.
@@ -172,59 +232,6 @@ class Schedule:
             f"  memory    peak {self.peak_memory:,} of {self.instance.memory:,} tokens, "
             f"{self.utilisation:.1%} used on average"
         )
-
-    @property
-    def completions(self) -> IntArray:
-        """Step :math:`c_i = p_i + o_i` at which each request makes its last token, shape (n,)."""
-        return self.starts + self.instance.outputs
-
-    @property
-    def latencies(self) -> IntArray:
-        """End-to-end latency :math:`c_i - a_i` of each request in steps, shape (n,)."""
-        return self.completions - self.instance.arrivals
-
-    @property
-    def first_token_latencies(self) -> IntArray:
-        """Time to first token :math:`p_i + 1 - a_i` of each request in steps, shape (n,)."""
-        return self.starts + 1 - self.instance.arrivals
-
-    @property
-    def total_latency(self) -> int:
-        """Sum of the latencies (the papers' TEL) in steps."""
-        return int(self.latencies.sum())
-
-    @property
-    def weighted_latency(self) -> float:
-        """Sum of weight times latency in steps; the total latency where there are no weights."""
-        weights = self.instance.weights
-        return float(self.total_latency if weights is None else weights @ self.latencies)
-
-    @property
-    def mean_latency(self) -> float:
-        """Mean latency (the papers' AEL) in steps."""
-        return self.total_latency / len(self.starts)
-
-    @property
-    def makespan(self) -> int:
-        """Last completion step."""
-        return int(self.completions.max())
-
-    def latency_percentiles(self) -> dict[str, float]:
-        """Return the median, the 90th and the 99th percentile of the latency in steps.
-
-        Returns
-        -------
-        dict
-            Keys "p50", "p90", "p99"; linear interpolation between order statistics.
-
-        Examples
-        --------
-        >>> from optsched import Instance
-        >>> Schedule(Instance([1, 1], [2, 2], memory=9), [0, 2]).latency_percentiles()["p50"]
-        3.0
-        """
-        values = np.percentile(self.latencies, [50, 90, 99])
-        return dict(zip(("p50", "p90", "p99"), values.tolist(), strict=True))
 
     @cached_property
     def _pieces(self) -> tuple[IntArray, IntArray, IntArray]:
