@@ -30,9 +30,12 @@ _SHORTEST_BATCH = 1e-3  # seconds; shorter steps are ticks of a clock, in which 
 #: Fields with one integer per request, and those of them that may be absent.
 INTEGER_FIELDS = (
     *("prompts", "outputs", "arrivals", "deadlines"),
-    *("output_lower", "output_upper", "priorities"),
+    *("output_lower", "output_upper", "priorities", "output_estimates"),
 )
-OPTIONAL_FIELDS = ("weights", "deadlines", "output_lower", "output_upper", "priorities", "labels")
+OPTIONAL_FIELDS = (
+    *("weights", "deadlines", "output_lower", "output_upper", "priorities", "output_estimates"),
+    "labels",
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -71,6 +74,8 @@ class Instance:
         Length of a step in seconds where arrivals were converted from seconds, else None.
     priorities
         What an engine that schedules by priority goes by, smaller first, shape (n,).
+    output_estimates
+        Outputs that a predictor expects, at least 1, shape (n,); they need not be near the truth.
 
     Raises
     ------
@@ -102,6 +107,7 @@ class Instance:
     name: str
     seconds_per_step: float | None
     priorities: IntArray | None
+    output_estimates: IntArray | None
 
     def __init__(
         self,
@@ -117,11 +123,12 @@ class Instance:
         name: str = "instance",
         seconds_per_step: float | None = None,
         priorities: npt.ArrayLike | None = None,
+        output_estimates: npt.ArrayLike | None = None,
     ) -> None:
         fields: dict[str, Any] = {"memory": checked_memory(memory)}
         numbers = (
             *(prompts, outputs, arrivals, deadlines),
-            *(output_lower, output_upper, priorities),
+            *(output_lower, output_upper, priorities, output_estimates),
         )
         for field, values in zip(INTEGER_FIELDS, numbers, strict=True):
             fields[field] = None if values is None else as_integers(field, values)
@@ -378,6 +385,7 @@ class Instance:
 
         names = {"prompts": "prompt_tokens", "outputs": "output_tokens", "arrivals": "arrival"}
         names |= {"weights": "weight", "deadlines": "deadline", "priorities": "priority"}
+        names["output_estimates"] = "output_estimate"
         frame = pd.DataFrame(self.columns()).rename(columns=names)
         if not self.arrivals.any():
             frame = frame.drop(columns="arrival")

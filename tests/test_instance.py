@@ -126,6 +126,7 @@ def test_equality_is_by_value_and_type():
         ({"weights": [float("inf")]}, "weights is inf, but must be positive and finite"),
         ({"deadlines": [0]}, "deadlines is 0, but steps count from 1"),
         ({"output_lower": [0]}, "output_lower is 0, but must be at least 1"),
+        ({"output_estimates": [0]}, "output_estimates is 0, but must be at least 1"),
         ({"output_lower": [2]}, "output_lower is 2, above the output 1"),
         ({"outputs": [4], "output_upper": [3]}, "output_upper is 3, below the output 4"),
         ({"seconds_per_step": 0.0}, "seconds_per_step is 0.0, but must be positive"),

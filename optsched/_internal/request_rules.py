@@ -88,6 +88,9 @@ def _rules(columns: dict[str, Any], memory: int) -> Iterator[tuple[str, BoolArra
             upper < outputs,
             "output_upper is {value}, below the output {outputs}",
         )
+    if (estimates := columns.get("output_estimates")) is not None:
+        wrong = "output_estimates is {value}, but must be at least 1"
+        yield ("output_estimates", estimates < 1, wrong)
     # Last, because only among requests that break no other rule it is clear which one is too early.
     if arrivals is not None:
         descending = np.zeros(len(arrivals), dtype=bool)

@@ -15,6 +15,7 @@ from optsched.errors import OptschedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from optsched.forecasts import Beliefs
     from optsched.instance import Instance
 
 TICK = 1e-6  # seconds of a step where arrivals must stay precise
@@ -94,7 +95,13 @@ _HISTORY = option(
     str,
     "Completed requests, from which policies under intervals learn which outputs are likely.",
 )
-KNOWLEDGE = (INTERVALS, _HISTORY, _RULE)
+_LOG_ERROR = option(
+    "--log-error E",
+    float,
+    "Instead of --history: error of the column output_estimate of TRACE, as the standard deviation "
+    "of its logarithm.",
+)
+KNOWLEDGE = (INTERVALS, _HISTORY, _LOG_ERROR, _RULE)
 CLOCK = (
     option(
         "--clock C",
@@ -214,7 +221,7 @@ def command(
             if TRACE in parameters:
                 options["instance"] = _instance(output, options)
             if _HISTORY in listed:
-                options["beliefs"] = _history(output, options.pop("history"))
+                options["beliefs"] = _beliefs(output, options)
             return function(output=output, **options)
 
         listed.sort(key=_place)
@@ -265,12 +272,29 @@ def _take_hardware(options: dict[str, Any], how: dict[str, Any]) -> None:
         options["clock"] = clock_of(model, gpu, gpus)
 
 
-def _history(output: Output, trace: str | None) -> Instance | None:
-    """Read completed requests, which need not fit into the memory."""
-    if trace is None:
+def _beliefs(output: Output, options: dict[str, Any]) -> Beliefs | Instance | None:
+    """Take out of the options which outputs are likely: by completed requests, or by a column."""
+    history, log_error = take(options, "history", "log_error").values()
+    if history is not None and log_error is not None:
+        raise OptschedError("--history and --log-error both say what is likely; pass one of them")
+    if log_error is not None:
+        return _around_estimates(options["instance"], log_error)
+    if history is None:
         return None
-    memory = None if trace.startswith("family:") else MAX_TOKENS
-    return read_instance(output, trace, memory, skip_invalid=False)
+    memory = None if history.startswith("family:") else MAX_TOKENS  # they need not fit
+    return read_instance(output, history, memory, skip_invalid=False)
+
+
+def _around_estimates(instance: Instance, log_error: float) -> Beliefs:
+    from optsched.forecasts import Beliefs
+
+    if instance.output_estimates is None:
+        raise OptschedError(
+            "--log-error is the error of the column output_estimate, which TRACE does not have; "
+            "add it, or leave --log-error out"
+        )
+    longest = int((instance.memory - instance.prompts).max())
+    return Beliefs.around(instance.output_estimates, log_error, longest)
 
 
 def read_instance(

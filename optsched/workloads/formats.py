@@ -155,11 +155,15 @@ NATIVE = TraceFormat(
         "output_lower": "output_lower",
         "output_upper": "output_upper",
         "priority": "priorities",
+        "output_estimate": "output_estimates",
         "label": "labels",
     },
     clock="arrival_s",
     optional=frozenset(
-        "arrival arrival_s weight deadline output_lower output_upper priority label".split()  # noqa: SIM905
+        (
+            *("arrival", "arrival_s", "weight", "deadline", "priority", "label"),
+            *("output_lower", "output_upper", "output_estimate"),
+        )
     ),
     public=False,
 )

@@ -232,8 +232,9 @@ def read_trace(
 
     A trace is a CSV, packed with gzip or not, with columns ``prompt_tokens`` and ``output_tokens``
     and, in any order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
-    ``output_lower``, ``output_upper``, ``priority`` and ``label``; or one of the public traces:
-    Azure LLM inference 2023 and 2024, BurstGPT, Vidur, Mooncake (JSONL). The header tells which.
+    ``output_lower``, ``output_upper``, ``output_estimate``, ``priority`` and ``label``; or one of
+    the public traces: Azure LLM inference 2023 and 2024, BurstGPT, Vidur, Mooncake (JSONL). The
+    header tells which.
 
     An arrival after :math:`t` seconds becomes step :math:`\lceil t / \mathtt{seconds\_per\_step}
     \rceil`, as a request cannot start before it is there. Public traces start when their first

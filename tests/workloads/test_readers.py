@@ -59,8 +59,8 @@ def test_every_format_is_recognised_by_its_content(trace, content, prompts, outp
 
 def test_all_native_columns_become_fields(trace):
     path = trace(
-        "label,deadline,weight,output_upper,output_lower,arrival,output_tokens,prompt_tokens\n"
-        '"a, ""b""",50,0.5,9,1,0,4,0\nc,60,2,4,4,7,4,3\n'
+        "label,deadline,weight,output_upper,output_lower,arrival,output_tokens,prompt_tokens,"
+        'output_estimate\n"a, ""b""",50,0.5,9,1,0,4,0,7\nc,60,2,4,4,7,4,3,1\n'
     )
     assert read_trace(path, 10) == Instance(
         [0, 3],
@@ -71,6 +71,7 @@ def test_all_native_columns_become_fields(trace):
         deadlines=[50, 60],
         output_lower=[1, 4],
         output_upper=[9, 4],
+        output_estimates=[7, 1],
         labels=['a, "b"', "c"],
         name="trace",
     )
@@ -154,6 +155,7 @@ def test_csv_round_trip(tmp_path_factory, instance, data):
         "labels": st.lists(label, min_size=count, max_size=count),
         "output_lower": st.just(np.maximum(instance.outputs - 1, 1)),
         "output_upper": st.just(instance.outputs + 2),
+        "output_estimates": st.lists(st.integers(1, 10**6), min_size=count, max_size=count),
     }
     chosen = data.draw(st.sets(st.sampled_from(sorted(changes))))
     instance = instance.replace(**{name: data.draw(changes[name]) for name in sorted(chosen)})

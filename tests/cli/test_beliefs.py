@@ -1,0 +1,61 @@
+"""What the command line says of likely outputs: a history, or a column and its error."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import optsched
+from optsched import Beliefs
+
+KNOWN = ("--intervals", "common:1,90", "--policy", "area-chance", "--json", "-")
+
+
+@pytest.fixture
+def trace(tmp_path):
+    requests = optsched.family("uniform", n=60, seed=3, memory=200)
+    path = tmp_path / "trace.csv"
+    requests.replace(output_estimates=requests.outputs + 2).to_csv(path)
+    return path
+
+
+def test_a_column_of_estimates_and_its_error_say_what_is_likely(optsched_command, trace):
+    def mean(*arguments):
+        code, out, _ = optsched_command("simulate", trace, "--memory", 200, *KNOWN, *arguments)
+        assert code == 0
+        return json.loads(out)["mean_latency"]
+
+    requests = optsched.read_trace(trace, 200)
+    beliefs = Beliefs.around(requests.outputs + 2, 0.3, 200 - int(requests.prompts.min()))
+    known = {"intervals": "common:1,90"}
+    assert mean("--log-error", 0.3) == pytest.approx(
+        optsched.run(requests, "area-chance", beliefs=beliefs, **known).mean_latency
+    )
+    assert mean("--history", trace) == pytest.approx(
+        optsched.run(requests, "area-chance", beliefs=requests, **known).mean_latency
+    )
+    assert mean("--log-error", 0.3) < mean()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--log-error", 0.3, "--history", "t.csv"), "pass one of them"),
+        (("--log-error", 0), "--log-error is 0.0, but must be above 0"),
+        (("--log-error", "nan"), "--log-error is nan, but must be above 0"),
+    ],
+)
+def test_bad_beliefs_get_one_sentence(optsched_command, trace, arguments, message):
+    code, _, err = optsched_command("simulate", trace, "--memory", 200, *KNOWN, *arguments)
+    assert code == 2
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_an_error_without_a_column_is_refused(optsched_command):
+    code, _, err = optsched_command(
+        "compare", "family:uniform,n=9", "--intervals", "common:1,90", "--log-error", 0.3
+    )
+    assert code == 2
+    assert "the column output_estimate, which TRACE does not have" in err
