@@ -13,7 +13,6 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import in_vllm
 import numpy as np
 
 import optsched
@@ -96,6 +95,8 @@ KINDS = {
 
 def compared():
     """Yield kind, asynchronous, batches, equal ones and preemptions, over all random cases."""
+    import in_vllm  # and the real vLLM with it
+
     for kind, (planned, settings, name) in KINDS.items():
         for asynchronous in (False, True):
             total = equal = preempted = 0
@@ -160,6 +161,8 @@ def workload(memory, load):
 
 def served(requests, row):
     """Serve a workload inside vLLM; return what became of it."""
+    import in_vllm
+
     options = {
         "num_gpu_blocks": requests.memory // 16 + 1,
         "block_size": 16,
@@ -212,6 +215,8 @@ def measured(memory, load):
 
 def text_of(first, second):
     """Return the tables of the page."""
+    import in_vllm
+
     lines = [
         f"Real vLLM {in_vllm.VERSION}, {CASES} random cases a row and mode:",
         "",
@@ -230,7 +235,7 @@ def text_of(first, second):
             "|---|--:|--:|--:|--:|--:|",
         ]
         for label, mean, gain, p99, preemptions, wrong in rows:
-            said = "" if wrong is None else f"{100 * wrong:+.1f} %"
+            said = "" if wrong is None else f"{round(100 * wrong, 1) + 0.0:+.1f} %"
             change = "" if label.startswith("vLLM,") else f"{100 * gain:+.1f} %"
             lines.append(
                 f"| {label} | {mean:.1f} | {change} | {p99:.0f} | {preemptions} | {said} |"
