@@ -6,10 +6,14 @@ import importlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from optsched import run
+from optsched.policies import get_policy
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -157,6 +161,27 @@ def test_the_page_of_validation_has_the_figures_of_its_script(benchmark, shared_
         assert f"| {len(rows)} | {batches:,} | {equal:,} |" in page
     for engine, clock, (mean, *_), *_ in validation.against_vidur(shared_data / "engines"):
         assert f"{mean:+.1%}".replace("%", " %") in page, (engine, clock)
+
+
+@pytest.mark.no_cover
+def test_means_inside_vllm_are_predicted_as_the_page_says(benchmark, shared_data, monkeypatch):
+    monkeypatch.setenv("OPTSCHED_DATA", str(shared_data))
+    validate = benchmark("validate_vllm")
+    page = (FOLDER.parent / "docs" / "validation.md").read_text(encoding="utf-8")
+    for memory, load in validate.WORKLOADS:
+        _, found, section = page.partition(f"{memory:,} tokens, load {load:g} on the clock")
+        assert found
+        section = section.partition(" on the clock")[0]
+        requests = validate.workload(memory, load)
+        for row in validate.ROWS:
+            if row.policy is None:
+                continue
+            policy = replace(get_policy(row.policy), async_scheduling=row.asynchronous)
+            ours = run(requests, policy, clock=validate.SERVING)
+            line = section.partition(f"| {row.label} | ")[2].partition("\n")[0].split(" | ")
+            assert float(line[0]) == pytest.approx(ours.mean_latency, abs=0.051)
+            assert int(line[3]) == ours.preemptions
+            assert line[4].startswith("+0.0 %")
 
 
 @pytest.mark.no_cover
