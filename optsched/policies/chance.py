@@ -45,6 +45,11 @@ class ChancePolicy(Policy):
     source
         Where the policy comes from.
 
+    Raises
+    ------
+    PolicyError
+        If the deviations or the requests passed over are no number from 0 on.
+
     Examples
     --------
     >>> from optsched import Instance, run
@@ -63,6 +68,13 @@ class ChancePolicy(Policy):
     passed: int = 2
     source: str = ""
     needs: ClassVar[Needs] = Needs("chance", "intervals")
+
+    def __post_init__(self) -> None:
+        for option, value in (("deviations", self.deviations), ("passed", self.passed)):
+            if value is not None and not 0 <= value < np.inf:
+                raise PolicyError(
+                    f"policy {self.name!r}: {option} is {value}, but must be a number from 0 on"
+                )
 
     def parsed(self, parameters: str) -> ChancePolicy:
         """Return the policy with the parameters "Z" or "Z,PASSED"."""

@@ -25,7 +25,7 @@ import numpy as np
 from optsched._internal.compiled import ZERO, compiled
 from optsched.simulate.likely import TOLERANCE, chance_of_more
 from optsched.simulate.seconds.batches import add_batch, with_room
-from optsched.simulate.steps.preemption import RUNS, WAITS, log_attempt, random_rank
+from optsched.simulate.steps.preemption import RUNS, WAITS, log_attempt, random_rank, with_running
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -384,11 +384,7 @@ def run_by_chance(
         if log.now[0] >= until or not add_batch(
             log, timer, prefill, decodes, resident, squares, usage, usage
         ):
-            for request in running[:active]:
-                made = clock - starts[request]
-                ended = log_attempt(ended, logged, request, starts[request], made)
-                logged += 1
-            return ended[:, :logged].copy(), active, log
+            return with_running(ended, logged, running, starts, active, clock), active, log
         clock += 1
         counts[_HELD] += active
         place = ZERO

@@ -25,7 +25,7 @@ import numpy as np
 
 from optsched._internal.compiled import compiled
 from optsched.simulate.seconds.batches import add_batch, with_room
-from optsched.simulate.steps.preemption import log_attempt, random_rank
+from optsched.simulate.steps.preemption import log_attempt, random_rank, with_running
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -126,11 +126,8 @@ def run_to_threshold(
         if now >= until or not add_batch(
             log, timer, prefill, decodes, resident, squares, usage, usage
         ):
-            for request in running[:active]:
-                made = step - starts[request]
-                attempts = log_attempt(attempts, logged, request, starts[request], made)
-                logged += 1
-            return attempts[:, :logged].copy(), active, log, STOPPED, now, 0.0, none
+            attempts = with_running(attempts, logged, running, starts, active, step)
+            return attempts, active, log, STOPPED, now, 0.0, none
         step += 1
         held += active
         kept = 0

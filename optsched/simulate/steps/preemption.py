@@ -59,6 +59,18 @@ def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: in
 
 
 @compiled
+def with_running(
+    log: IntArray, logged: int, running: IntArray, starts: IntArray, active: int, clock: int
+) -> IntArray:
+    """Return all attempts, those that are still running last."""
+    for place in range(active):
+        request = running[place]
+        log = log_attempt(log, logged, request, starts[request], clock - starts[request])
+        logged += 1
+    return log[:, :logged].copy()
+
+
+@compiled
 def _urgency(rates: IntArray, request: int, planned: int, upper: int, mean: int) -> int:
     """Return a + b o + c o^2 at the planned output, or six times its mean from there to the upper.
 
@@ -264,11 +276,7 @@ def run_planned(
         if log.now[0] >= until or not add_batch(
             log, timer, prefill, decodes, resident, squares, usage, usage
         ):
-            for request in running[:active]:
-                made = clock - starts[request]
-                ended = log_attempt(ended, logged, request, starts[request], made)
-                logged += 1
-            return ended[:, :logged].copy(), active, log
+            return with_running(ended, logged, running, starts, active, clock), active, log
         clock += 1
         plan[clock & (size - 1)] = 0
         held += active

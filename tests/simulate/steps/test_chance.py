@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -118,6 +120,13 @@ def test_what_prompts_say_of_outputs_is_learned_from_a_history():
 def test_odd_parameters_are_refused_in_one_sentence(parameters):
     with pytest.raises(PolicyError, match="should read area-chance:Z"):
         get_policy(f"area-chance:{parameters}")
+
+
+@pytest.mark.parametrize("option", ["deviations", "passed"])
+@pytest.mark.parametrize("value", [np.nan, -1, np.inf])
+def test_odd_numbers_are_refused_in_one_sentence(option, value):
+    with pytest.raises(PolicyError, match=f"{option} is {value}, but must be a number from 0 on"):
+        replace(get_policy("area-chance"), **{option: value})
 
 
 def test_beliefs_without_intervals_are_refused():
