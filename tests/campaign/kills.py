@@ -247,7 +247,9 @@ def _sweep_main(rng, folder, outcome):
 
 def _check_interrupt(ended, outcome):
     code, error = ended
-    outcome.check(code in (130, 0, -signal.SIGINT), "Ctrl-C gives exit code", code, error[-300:])
+    starting = code == 1 and "in main" not in error  # it imports, and our code does not run yet
+    good = starting or code in (130, 0, -signal.SIGINT)
+    outcome.check(good, "Ctrl-C gives exit code", code, error[-300:])
     if code == -signal.SIGINT or "Traceback" in error:
         outcome.note("Ctrl-C while Python itself starts or ends")
         ours = "optsched" in error and "import" not in error
@@ -278,8 +280,10 @@ def _disturb(command, number, rng, begun):
     try:
         error = process.communicate(timeout=60)[1]
     except subprocess.TimeoutExpired:  # workers that are still there hold the pipe
-        process.kill()
         error = ""
+        if process.poll() is None:
+            process.kill()
+            process.wait()
     return None if ended else (process.returncode, error)
 
 
