@@ -27,7 +27,8 @@ class Aside(Generic[T]):
         self._error: BaseException | None = None
         self._done = threading.Event()
         call = (function, arguments)
-        threading.Thread(target=self._run, args=call, daemon=True).start()
+        name = f"optsched {getattr(function, '__name__', '')}"
+        threading.Thread(target=self._run, args=call, name=name, daemon=True).start()
 
     def _run(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> None:
         try:
