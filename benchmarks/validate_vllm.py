@@ -128,7 +128,7 @@ class Row:
     window: tuple[float, int] | None = None
 
 
-_WINDOWED = 20_000  # tokens up to which a window, which asks a plan 128 times a batch, takes seconds
+_WINDOWED = 20_000  # tokens up to which a window, which asks a plan more often, takes seconds
 WORK = {"order": "work", "clock": SERVING}
 ROWS = (
     Row("vLLM, by arrival", policy="vllm"),
