@@ -13,7 +13,7 @@ thresholds.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -82,8 +82,8 @@ class _InQueues(Policy):
                 "thresholds",
             )
 
-    def parsed(self, parameters: str) -> _InQueues:
-        """Return the policy with the thresholds "OUTPUT=THRESHOLD,...", by ascending outputs."""
+    def _read(self, parameters: str) -> dict[str, Any]:
+        """Read "OUTPUT=THRESHOLD,...", by ascending outputs: name, borders and thresholds."""
         pairs = [part.partition("=")[::2] for part in parameters.split(",")]
         numbers = [number for pair in pairs for number in pair]
         if not all(number.strip().isdecimal() for number in numbers):
@@ -93,11 +93,11 @@ class _InQueues(Policy):
                 "are 12"
             )
         borders, thresholds = zip(*[map(int, pair) for pair in pairs], strict=True)
-        return self._with(f"{self.name}:{parameters}", borders, thresholds)
-
-    def _with(self, name: str, borders: tuple[int, ...], thresholds: tuple[int, ...]) -> _InQueues:
-        """Return the policy with thresholds of the user's own."""
-        raise NotImplementedError
+        return {
+            "name": f"{self.name}:{parameters}",
+            "borders": borders,
+            "thresholds": thresholds,
+        }
 
     def _own(self, instance: Instance) -> tuple[IntArray, IntArray] | None:
         """Return the user's own borders and thresholds, where both are given."""
@@ -185,9 +185,10 @@ class WaitPolicy(_InQueues):
             f"{count} thresholds for {self.classes} classes; pass one per class",
         )
 
-    def _with(self, name: str, borders: tuple[int, ...], thresholds: tuple[int, ...]) -> WaitPolicy:
-        count = len(borders)
-        return replace(self, name=name, classes=count, thresholds=thresholds, borders=borders)
+    def parsed(self, parameters: str) -> WaitPolicy:
+        """Return the policy with the thresholds "OUTPUT=THRESHOLD,...", by ascending outputs."""
+        own = self._read(parameters)
+        return replace(self, classes=len(own["borders"]), **own)
 
     def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
         """Decide where requests queue and how many must.
@@ -302,10 +303,9 @@ class NestedWaitPolicy(_InQueues):
         together = self.borders is not None or self.thresholds is None
         self._require(together, "give borders and thresholds together, or neither")
 
-    def _with(
-        self, name: str, borders: tuple[int, ...], thresholds: tuple[int, ...]
-    ) -> NestedWaitPolicy:
-        return replace(self, name=name, borders=borders, thresholds=thresholds)
+    def parsed(self, parameters: str) -> NestedWaitPolicy:
+        """Return the policy with the thresholds "OUTPUT=THRESHOLD,...", by ascending outputs."""
+        return replace(self, **self._read(parameters))
 
     def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
         """Decide where requests queue and how many must.

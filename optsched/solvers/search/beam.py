@@ -63,9 +63,8 @@ _CELLS, _CELLS_MANY, _MANY = 25, 12, 5_000  # in an output; fewer from so many r
 _SMOOTH = 4  # cells over which its prices are smoothed
 _TABLE = 4_000_000  # entries of a table of least costs at most
 _ROOM = 0.5  # share of the memory that requests may take that start as they arrive
-# Settings to try: what is added to the share of memory that a known schedule makes use of, or to
-# the best share tried before; quantiles of memory-time from which requests are large; and large
-# requests for each slice.
+# Settings to try: what is added to the share of memory that a known schedule makes use of;
+# quantiles of memory-time from which requests are large; and large requests for each slice.
 _MEMORY = (0.02, 0.045, 0.0)
 _QUANTILES, _QUANTILES_ARRIVALS = (0.75, 0.55, 0.65), (0.7, 0.55, 0.75)
 _STARTS, _STARTS_ARRIVALS = (0.2, 0.1, 0.15), (0.7, 1.0, 0.4)
