@@ -1,7 +1,8 @@
-"""Robust Fig. 1, 2 and 5 to 7: competitive ratios over all mixes, and latencies on a clock."""
+"""Robust Fig. 1, 2 and 4 to 7: ratios over all mixes, lengths, and latencies on a clock."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 
 from optsched.instance import Instance
 from optsched.papers.claims import Claim, Estimate, beside, means, number, ratio, readings, shape
+from optsched.papers.distributions import Printed, distributions, draw_distributions
 from optsched.papers.robust.closed_ratios import CROSSOVER
 from optsched.papers.robust.competitive_ratio import CompetitiveRatio
 from optsched.papers.target import BAND, Computations, Draw, Outcome, Panels, Study, grid, lines
@@ -161,6 +163,11 @@ def _draw_fig_2(table: pd.DataFrame, axes: Panels) -> None:
     axes[0].axvline(CROSSOVER, **REFERENCE)
 
 
+# Fig. 4: lengths of 2,000 conversations
+
+_LENGTHS = {"prompts": Printed(41, 11, 4961, 1, 468), "outputs": Printed(85, 43, 9702, 1, 883)}
+
+
 # Fig. 5 to 7: mean latency under prediction intervals, on the clock of two A100 GPUs
 
 _CLOCK, _MEMORY, _MAX_REQUESTS = "llama-2-70b-2xa100", 16_492, 2000
@@ -306,6 +313,10 @@ def _draw(table: pd.DataFrame, axes: Panels) -> None:
 TARGETS: Computations = {
     "robust-fig-1": (_fig_1, _draw_fig_1),
     "robust-fig-2": (_fig_2, _draw_fig_2),
+    "robust-fig-4": (
+        partial(distributions, workload="chat", printed=_LENGTHS, n=_MAX_REQUESTS),
+        draw_distributions,
+    ),
     "robust-fig-5": (_fig_5, _draw),
     "robust-fig-6": (_fig_6, _draw),
     "robust-fig-7": (_fig_7, _draw),

@@ -1,7 +1,8 @@
-"""Sorted-F Fig. 8 and EC.2, Table EC.1 and Example 1: total and mean latencies."""
+"""Sorted-F Fig. 5 to 8 and EC.2, Table EC.1 and Example 1: lengths, total and mean latencies."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from optsched.papers.claims import (
     refutable,
     shape,
 )
+from optsched.papers.distributions import Printed, distributions, draw_distributions
 from optsched.papers.target import BAND, Computations, Outcome, Panels, Study, bars, grid, lines
 from optsched.report.style import TEXT_SIZE
 from optsched.simulate import run
@@ -42,10 +44,20 @@ def _example_1(study: Study) -> Outcome:
     return Outcome(table, claims, {"requests": len(instance), "memory": instance.memory})
 
 
+# Figures 5 to 7: lengths of conversations, of summaries, and of 1,600 and 400 of them together
+
+WORKLOAD = "chat-and-summaries"
+#: Requests, the share of summaries, and what is printed of their lengths.
+LENGTHS = {
+    "5": (1600, 0.0, {"prompts": Printed(41.84, 12.0), "outputs": Printed(85.35, 43.0)}),
+    "6": (400, 1.0, {"prompts": Printed(2546.39, 2667.5), "outputs": Printed(296.08, 161.0)}),
+    "7": (2000, 0.2, {"prompts": Printed(542.75, 18.0), "outputs": Printed(127.5)}),
+}
+
+
 # Figures 8 and EC.2: mean latency on chats mixed with summaries, by number of requests
 
 CLOCK = "llama-2-70b-2xa100"
-WORKLOAD = "chat-and-summaries"
 PAPER = ("fcfs", "mc-sf", "sorted-f-quantile", "sorted-lp", "sorted-f", "lp-swap")
 # The figure prints no numbers. What the text calls lower must be so by a tenth, about what a
 # reader can tell in the figure; what it calls nearly identical must be within a twentieth.
@@ -240,6 +252,13 @@ TARGETS: Computations = {
         _example_1,
         bars(x="policy", y="total_latency", ylabel="total latency (steps)"),
     ),
+    **{
+        f"sorted-f-fig-{name}": (
+            partial(distributions, workload=WORKLOAD, printed=printed, n=n, summaries=share),
+            draw_distributions,
+        )
+        for name, (n, share, printed) in LENGTHS.items()
+    },
     "sorted-f-fig-8": (_figure_8, _draw),
     "sorted-f-fig-ec-2": (_figure_ec_2, _draw),
     "sorted-f-table-ec-1": (
