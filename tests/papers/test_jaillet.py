@@ -32,10 +32,11 @@ def claims_of(name):
 
 
 def test_all_targets_of_the_issue_are_there():
-    figures = [f"jaillet-fig-{number}" for number in (5, 7, 8, 9, 10, 11, 12, 13)]
+    figures = [f"jaillet-fig-{number}" for number in (4, 5, 7, 8, 9, 10, 11, 12, 13)]
     theorems = [f"jaillet-theorem-{number}" for number in ("4-2", "5-3", "6-2", "6-4")]
+    others = ["jaillet-lemma-5-4", "jaillet-section-8-2"]
     assert sorted(name for name in TARGETS if name.startswith("jaillet-")) == sorted(
-        figures + theorems
+        figures + theorems + others
     )
 
 
@@ -65,6 +66,25 @@ def test_one_factor_explains_four_slopes_of_figure_5_and_the_200_seconds():
     assert claims[label].ours == pytest.approx(200, rel=0.1)
     counted = [label for label, claim in claims.items() if claim.counts]
     assert all("batch times x 1.6" in label and "area" not in label for label in counted)
+
+
+def test_section_8_2_eight_gpus_are_more_than_benchmarks_need():
+    found, claims = claims_of("jaillet-section-8-2")
+    assert [claim.holds for claim in claims.values()] == [True] + [False] * 5
+    one = quick("jaillet-fig-5").table
+    one = one[(one["requests"] == 10_000) & one["demand"].str.contains("50.*1.6")]
+    one = one.set_index("policy")["mean_latency"]
+    own = found.table[found.table["gpus"] == 2].set_index("policy")["mean_latency"]
+    assert own["mc-sf"] == pytest.approx(one["mc-sf"], rel=0.03)  # two seeds, and three
+    falls = found.table.pivot_table("mean_latency", "gpus", "policy").diff().iloc[1:]
+    assert (falls < 0).all(axis=None)
+
+
+def test_section_8_2_an_even_split_is_one_pair_per_fourth_of_the_requests():
+    instance, slow = requests(50, 3, 2000), clock(1.6)
+    routed = run(instance, "mc-sf", clock=slow, workers=4, router="round-robin")
+    alone = [run(instance.take(range(at, 2000, 4)), "mc-sf", clock=slow) for at in range(4)]
+    assert routed.mean_latency == pytest.approx(np.mean([each.mean_latency for each in alone]))
 
 
 def test_figure_9_protecting_little_memory_collapses():
