@@ -8,7 +8,7 @@ from typing import Any
 
 from optsched.papers.bf_io import figures as bf_io_figures
 from optsched.papers.bf_io import theorems as bf_io_theorems
-from optsched.papers.fluid import memory, serving, theory
+from optsched.papers.fluid import at_capacity, memory, serving, theory
 from optsched.papers.jaillet import coupling, section_7, section_8
 from optsched.papers.jaillet import theorems as jaillet_theorems
 from optsched.papers.robust import appendix as robust_appendix
@@ -27,6 +27,7 @@ _COMPUTATIONS = {
     **serving.TARGETS,
     **memory.TARGETS,
     **theory.TARGETS,
+    **at_capacity.TARGETS,
     **robust_figures.TARGETS,
     **robust_theorems.TARGETS,
     **robust_appendix.TARGETS,

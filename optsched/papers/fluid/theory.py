@@ -84,7 +84,7 @@ def serve_small(policy: str, clock: str, horizon: float, seed: int) -> dict[str,
     requests = poisson_requests(SMALL, horizon, SMALL_MEMORY, seed=seed)
     # Requests that wait when arrivals end are not flushed: the horizon is where they end.
     last = float(requests.arrivals[-1]) * 1e-6
-    result = run(requests, POLICIES[policy], clock=clock, until=last)
+    result = run(requests, POLICIES.get(policy, policy), clock=clock, until=last)
     return _measures(result, horizon)
 
 
@@ -97,7 +97,7 @@ def serve_nested(thresholds: str, horizon: float, seed: int) -> dict[str, float]
     return _measures(result, horizon) | {"first_peak": first_peak}
 
 
-def _curves(runs: pd.DataFrame, by: str, measures: Sequence[str]) -> pd.DataFrame:
+def curves(runs: pd.DataFrame, by: str, measures: Sequence[str]) -> pd.DataFrame:
     """Return the mean of each measure and its 95 % interval, one row per name and horizon."""
     rows = []
     for (name, horizon), group in runs.groupby([by, "horizon"], sort=False):
@@ -110,7 +110,7 @@ def _curves(runs: pd.DataFrame, by: str, measures: Sequence[str]) -> pd.DataFram
     return pd.DataFrame(rows)
 
 
-def _growth(
+def growth(
     label: str, runs: pd.DataFrame, what: str, limits: tuple[float, float], seed: int, start: float
 ) -> Claim:
     """Claim that a measure grows like a power of the horizon between two exponents."""
@@ -144,7 +144,7 @@ def _proposition_4(study: Study) -> Outcome:
     # Omega(1): in the end the gap does not fall; a tenth either way for what falls off.
     powers = {"fcfs": (-0.1, 0.1), "mixed": (-0.1, 0.1), "wait": (-math.inf, -0.4)}
     claims = [
-        _growth(f"exponent of the gap, {name}", rows, "gap", powers[str(name)], study.seed, 4000)
+        growth(f"exponent of the gap, {name}", rows, "gap", powers[str(name)], study.seed, 4000)
         for name, rows in runs.groupby("policy", sort=False)
     ]
     waiting = longest["waiting_long"].mean()
@@ -152,7 +152,7 @@ def _proposition_4(study: Study) -> Outcome:
     label = "long requests that wait, per iteration"  # a step of the proof
     claims += beside([number(label, 0.3, waiting, within=0.1)])
     settings = {"memory": SMALL_MEMORY, "clock": clock, "seeds": seeds, "horizons": list(horizons)}
-    return Outcome(_curves(runs, "policy", ("gap", "waiting_long")), claims, settings)
+    return Outcome(curves(runs, "policy", ("gap", "waiting_long")), claims, settings)
 
 
 def _draw_proposition_4(table: pd.DataFrame, axes: Panels) -> None:
@@ -177,14 +177,14 @@ def _theorem_1(study: Study) -> Outcome:
             # A tenth either way: constant terms and few octaves bend the lines.
             limits = power - 0.1, power + 0.1
             label = f"exponent of {what}, {name}"
-            claims.append(_growth(label, rows, what, limits, study.seed, 400))
+            claims.append(growth(label, rows, what, limits, study.seed, 400))
     settings = {
         "types": "those of Prop. 4, thresholds 1 and 1, memory 9 = M*",
         "clocks": clocks,
         "seeds": len(seeds),
         "horizons": list(horizons),
     }
-    return Outcome(_curves(runs, "thresholds", ("gap", "latency", "ttft")), claims, settings)
+    return Outcome(curves(runs, "thresholds", ("gap", "latency", "ttft")), claims, settings)
 
 
 def _draw_theorem_1(table: pd.DataFrame, axes: Panels) -> None:
@@ -205,7 +205,7 @@ def _theorem_2(study: Study) -> Outcome:
     beyond = float((checks["first_peak"] > plan.memory_bound).mean())
     strict = runs[runs["thresholds"] == "strict"]
     claims = [
-        _growth(f"exponent of {name}, strict", strict, what, limits, study.seed, 200)
+        growth(f"exponent of {name}, strict", strict, what, limits, study.seed, 200)
         for name, what, limits in (
             ("the gap", "gap", (-1.1, -0.9)),
             ("latency", "latency", (-0.1, 0.1)),
@@ -229,8 +229,8 @@ def _theorem_2(study: Study) -> Outcome:
         "seeds": len(seeds),
         "horizons": list(horizons),
     }
-    curves = _curves(runs, "thresholds", ("gap", "latency", "ttft", "excess"))
-    return Outcome(curves, claims, settings)
+    table = curves(runs, "thresholds", ("gap", "latency", "ttft", "excess"))
+    return Outcome(table, claims, settings)
 
 
 def full_batch(policy: NestedWaitPolicy) -> int:
@@ -287,7 +287,7 @@ def _theorem_3(study: Study) -> Outcome:
     others = range(study.seed + 1000, study.seed + 1000 + study.choose(40, 400))
     checks = study.table(serve_varying, grid(horizon=[short], seed=others))
     claims = [
-        _growth(f"exponent of {name}", runs, what, limits, study.seed, 200)
+        growth(f"exponent of {name}", runs, what, limits, study.seed, 200)
         for name, what, limits in (
             ("the gap", "gap", (-1.1, -0.9)),
             ("latency", "latency", (-0.1, 0.1)),
@@ -308,7 +308,7 @@ def _theorem_3(study: Study) -> Outcome:
         "horizons": list(horizons),
     }
     runs["thresholds"] = "rates that change"
-    return Outcome(_curves(runs, "thresholds", ("gap", "latency", "ttft")), claims, settings)
+    return Outcome(curves(runs, "thresholds", ("gap", "latency", "ttft")), claims, settings)
 
 
 def _plot(table: pd.DataFrame, by: str, what: str, **look: Any) -> None:
