@@ -9,7 +9,7 @@ from typing import Any
 from optsched.papers.bf_io import figures as bf_io_figures
 from optsched.papers.bf_io import theorems as bf_io_theorems
 from optsched.papers.fluid import at_capacity, memory, serving, theory
-from optsched.papers.jaillet import coupling, section_7, section_8
+from optsched.papers.jaillet import coupling, lengths, section_7, section_8
 from optsched.papers.jaillet import theorems as jaillet_theorems
 from optsched.papers.robust import appendix as robust_appendix
 from optsched.papers.robust import figures as robust_figures
@@ -21,6 +21,7 @@ from optsched.papers.target import Target
 
 _COMPUTATIONS = {
     **section_7.TARGETS,
+    **lengths.TARGETS,
     **section_8.TARGETS,
     **coupling.TARGETS,
     **jaillet_theorems.TARGETS,
