@@ -10,10 +10,11 @@ import pandas as pd
 
 from optsched.instance import Instance
 from optsched.papers.claims import beside, number, refutable, shape
+from optsched.papers.jaillet.interruption import Adversary, anew, paused, restarting, short_first
 from optsched.papers.jaillet.section_7 import over_seeds
-from optsched.papers.target import Computations, Outcome, Panels, Study, band, grid, lines
+from optsched.papers.target import Computations, Outcome, Panels, Study, band, grid, lines, panels
 from optsched.report.series import plot_bars, plot_series
-from optsched.report.style import LIMIT
+from optsched.report.style import LIMIT, TEXT_SIZE
 from optsched.schedule import Schedule
 from optsched.simulate import run
 from optsched.solvers.bounds.bound import bound
@@ -253,24 +254,36 @@ def _draw_theorem_5_3(table: pd.DataFrame, axes: Panels) -> None:
 
 _POLICIES = ("fcfs", "mc-sf", "sorted-f", "area")
 _PRINTED, _WIDER = "arrivals from (1 - 2 epsilon) M, as printed", "arrivals from epsilon M on"
+_ENDS = "the long request is never interrupted"
+_ANEW = "it is started anew after the best number of short ones"
 _DELAY = 2  # c of Theorem 6.4: an algorithm of ratio c starts the long request by step c M
-
-
-def _at_once(instance: Instance) -> Schedule:
-    """Serve the short requests when they come, and the long one once they are on their way."""
-    together = instance.replace(arrivals=np.full(len(instance), instance.arrivals[-1]))
-    return Schedule(instance, run(together, "mc-sf").schedule.starts)
 
 
 def _competitive(inverse: int, memory: int) -> dict[str, Any]:
     """Serve by all policies and as if it were known what comes; 1 / epsilon is given."""
     instance = family("jaillet-theorem-6-2", n=memory // inverse + 1, memory=memory)
-    offline = _at_once(instance)
+    offline = short_first(instance)
     if offline.check():
         raise AssertionError("the offline schedule does not fit")
     online = {name: run(instance, name).total_latency for name in _POLICIES}
     ratio = min(online.values()) / offline.total_latency
-    return {"inverse": inverse, "memory": memory, "ratio": ratio, **online}
+    adversary = Adversary(inverse, memory)
+    return {
+        "inverse": inverse,
+        "memory": memory,
+        "ratio": ratio,
+        "anew": anew(adversary) / offline.total_latency,
+        "paused": paused(adversary) / offline.total_latency,
+        "beside": adversary.beside,
+        **online,
+    }
+
+
+def _answered(inverse: int, memory: int) -> dict[str, Any]:
+    """Find the threshold of restarts that does best against an adversary who knows it."""
+    adversary = Adversary(inverse, memory)
+    ratios = restarting(adversary, np.arange(1, adversary.shorts + 2))
+    return {"inverse": inverse, "memory": memory, "ratio": float(ratios.min())}
 
 
 def _theorem_6_2(study: Study) -> Outcome:
@@ -280,12 +293,39 @@ def _theorem_6_2(study: Study) -> Outcome:
     cells = [{"inverse": i, "memory": scale * i**3} for i in inverses for scale in scales]
     # Every policy starts the long request at once, so that all fall for the same arrivals.
     found = study.map(_competitive, cells)
-    last = {row["inverse"]: row["ratio"] for row in found}  # of the largest memory
+    more = [{"inverse": i, "memory": 4**power * i**3} for i in inverses for power in range(5)]
+    answered = study.map(_answered, more)
+    last, best = ({row["inverse"]: row for row in rows} for rows in (found, answered))
     label = "epsilon = 1/{}: least ratio of all policies"
-    claims = [shape(label.format(i), last[i], at_least=i, paper=i) for i in inverses]
-    table = pd.DataFrame(found)
+    claims = [shape(label.format(i), last[i]["ratio"], at_least=i, paper=i) for i in inverses]
+    label = "epsilon = 1/{}: the same if it is started anew after any number of short ones"
+    ours = [shape(label.format(i), best[i]["ratio"], at_least=i, paper=i) for i in inverses]
+    least, name = inverses[-1], f"epsilon = 1/{inverses[-1]}"
+    ours += [
+        shape(f"{name}: started anew for those that come as printed",
+              last[least]["anew"], at_least=least),
+        number(f"{name}: interrupted with its tokens kept, one short one at a time, as the proof "
+               "grants", least, last[least]["paused"], within=0.1),
+        number(f"{name}: short ones that fit beside these tokens",
+               1, last[least]["beside"], within=0),
+    ]  # fmt: skip
+    parts = [pd.DataFrame(found).assign(long=_ENDS), pd.DataFrame(answered).assign(long=_ANEW)]
+    table = pd.concat(parts, ignore_index=True)
+    table["scale"] = table["memory"] // table["inverse"] ** 3
     table["epsilon"] = [f"epsilon = 1/{inverse}" for inverse in table["inverse"]]
-    return Outcome(table, claims, {"policies": list(_POLICIES), "epsilon^3 M": scales})
+    settings = {"policies": list(_POLICIES), "epsilon^3 M": scales}
+    return Outcome(table, claims + beside(ours), settings)
+
+
+def _draw_theorem_6_2(table: pd.DataFrame, axes: Panels) -> None:
+    look: dict[str, Any] = {"x": "scale", "y": "ratio", "by": "epsilon", "legend": False}
+    look |= {"ylabel": "least ratio to a schedule\nthat knows what comes"}
+    look |= {"xscale": "log", "yscale": "log"}
+    panels("long", "memory M, in 1 / epsilon^3 tokens", **look)(table, axes)
+    for ax, title in zip(axes, table["long"].unique(), strict=True):
+        ax.set_title(title, fontsize=TEXT_SIZE + 1)
+        ax.set_ylim(1, 2 * table["ratio"].max())
+    axes[0].legend(frameon=False, fontsize=TEXT_SIZE, loc="lower right", handlelength=3)
 
 
 def _expected(inverse: int, memory: int) -> dict[str, Any]:
@@ -364,18 +404,7 @@ def _theorem_6_4(study: Study) -> Outcome:
 TARGETS: Computations = {
     "jaillet-theorem-4-2": (_theorem_4_2, _draw_theorem_4_2),
     "jaillet-theorem-5-3": (_theorem_5_3, _draw_theorem_5_3),
-    "jaillet-theorem-6-2": (
-        _theorem_6_2,
-        lines(
-            x="memory",
-            y="ratio",
-            by="epsilon",
-            xlabel="memory M (tokens)",
-            ylabel="least ratio of all policies\nto a schedule that knows what comes",
-            xscale="log",
-            yscale="log",
-        ),
-    ),
+    "jaillet-theorem-6-2": (_theorem_6_2, _draw_theorem_6_2),
     "jaillet-theorem-6-4": (
         _theorem_6_4,
         lines(
