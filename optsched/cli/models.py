@@ -181,6 +181,11 @@ def _first_step(
         ["memory", "slack"],
         "What to find: least memory, or largest slack within the limits.",
     ),
+    option(
+        "--method M",
+        ["auto", "highs", "cp-sat"],
+        "What solves the program of WAIT (auto: least memory needs no solver, else highs).",
+    ),
     option("--thresholds N,..", Numbers(int), "Check these instead of computing some."),
     flag("--nested", "Nested WAIT: outputs are not known in advance."),
     option(
@@ -327,11 +332,11 @@ def _wait(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> WaitPla
     program = WaitThresholds(types, clock, *limits)
     if options["thresholds"] is not None:
         return program.plan(_several(options["thresholds"]))
-    least = program.least_fixed_point()
-    if options["objective"] == "memory":
+    least, method = program.least_fixed_point(), options["method"]
+    if options["objective"] == "memory" and method == "auto":
         return program.plan(least)
     params = optsched.SolveParams(start=least)
-    found = optsched.solve(program, time_limit=None, params=params)
+    found = optsched.solve(program, time_limit=None, method=method, params=params)
     return program.plan(least if found.answer is None else found.answer)
 
 
@@ -339,6 +344,11 @@ def _nested(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> Neste
     from optsched.models.fluid.nested import NestedWaitThresholds
     from optsched.models.fluid.segments import design_segments
 
+    if options["method"] != "auto":
+        raise OptschedError(
+            f"--method {options['method']} solves the program of WAIT, and thresholds of Nested "
+            "WAIT are a least fixed point; leave it out"
+        )
     risk = {name: options[name] for name in ("delta", "iterations")}
     segments, margin, asked = (options[name] for name in ("segments", "margin", "thresholds"))
     if (segments == "auto" or isinstance(segments, int)) and asked is None:

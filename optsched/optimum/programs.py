@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched.errors import OptschedError, SolverError
@@ -12,6 +14,8 @@ from optsched.instance import Instance
 from optsched.models.batch import BatchSelection
 from optsched.models.cluster.balance import BalanceProgram
 from optsched.models.events import EventProgram
+from optsched.models.fluid.wait import WaitThresholds
+from optsched.models.fluid.whole import WholeThresholds
 from optsched.models.game import GameValue
 from optsched.models.joint import JointEvents
 from optsched.models.linear.model import LinearModel
@@ -74,6 +78,31 @@ def _solve_program(
         params = replace(params, start=program.write_point(params.start))
     found = _solve_model(program.to_linear(), method, time_limit, params)
     return found.with_answer(program.read)
+
+
+def _solve_thresholds(
+    program: WaitThresholds, method: str, time_limit: float | None, params: SolveParams
+) -> Solution:
+    """Solve a program of WAIT; for CP-SAT in whole numbers, whose slack counts units."""
+    if method != "cp-sat":
+        return _solve_program(program, method, time_limit, params)
+    whole = WholeThresholds(program)
+    found = _solve_program(whole, method, time_limit, params)
+    if program.objective == "memory":
+        return found
+    values = None if found.values is None else program.write_point(found.answer)
+    return replace(
+        found,
+        values=values,
+        objective=None if values is None else float(values[-1]),
+        bound=None if found.bound is None else _at_least(Fraction(found.bound) * whole.unit),
+        step=None,
+    )
+
+
+def _at_least(exact: Fraction) -> float:
+    rounded = float(exact)
+    return rounded if rounded >= exact else math.nextafter(rounded, math.inf)
 
 
 def _solve_pyomo(
@@ -169,6 +198,7 @@ def _solve_batch_of_size(
 _PROGRAM = Kind("a program", _BACK_END, _solve_program)
 _PYOMO = Kind("a Pyomo model", tuple(n for n in _BACK_END if n != "start"), _solve_pyomo)
 _KINDS: dict[type, Kind] = {
+    WaitThresholds: Kind("a WaitThresholds", _BACK_END, _solve_thresholds),
     LinearModel: Kind("a LinearModel", _BACK_END, _solve_model),
     JointEvents: Kind("a JointEvents", (*_BACK_END, "bound"), _solve_events),
     EventProgram: Kind("an EventProgram", (*_BACK_END, "bound"), _solve_events),

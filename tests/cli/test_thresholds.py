@@ -62,6 +62,18 @@ def test_slack_and_another_clock(thresholds):
     assert content["thresholds"] == [21, 21]
 
 
+@pytest.mark.parametrize("method", ["highs", "cp-sat"])
+def test_any_solver_finds_them(thresholds, method):
+    how = ("--method", method)
+    code, content, err = thresholds(LOW_DEMAND, "--memory", 8000, "--objective", "slack", *how)
+    assert (code, err, content["thresholds"]) == (0, "", [13, 13])
+    _, content, _ = thresholds(LOW_DEMAND, *how)
+    assert content["thresholds"] == [11, 11]
+    code, _, err = thresholds(SYNTHETIC, "--nested", *how)
+    assert code == 2
+    assert "least fixed point" in err
+
+
 def test_nested(thresholds):
     code, content, _ = thresholds(
         SYNTHETIC, "--nested", "--thresholds", "60,57,50,34", "--iterations", 242

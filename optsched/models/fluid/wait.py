@@ -201,7 +201,7 @@ class WaitThresholds(Program):
             One value per column.
         """
         chosen = as_integers("thresholds", thresholds)
-        slack = [min(self._exact_slacks(chosen))] if self.objective == "slack" else []
+        slack = [self.exact_slack(chosen)] if self.objective == "slack" else []
         return np.array([*chosen.tolist(), *slack], dtype=np.float64)
 
     def least_fixed_point(self) -> IntArray:
@@ -276,6 +276,10 @@ class WaitThresholds(Program):
             )
         self._check_limits(chosen, "the thresholds")
         return WaitPlan(self, chosen, np.array([float(slack) for slack in slacks]))
+
+    def exact_slack(self, thresholds: npt.ArrayLike) -> Fraction:
+        """Return the seconds by which batches are shorter than (9) asks for, at least."""
+        return min(self._exact_slacks(as_integers("thresholds", thresholds)))
 
     def _exact_slacks(self, thresholds: IntArray) -> list[Fraction]:
         work = self.types.exact_work(self.clock)
