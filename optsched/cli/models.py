@@ -11,7 +11,18 @@ import numpy as np
 import optsched
 from optsched.cli.common import DONE, Output, check_writable, take
 from optsched.cli.optima import OBJECTIVES
-from optsched.cli.options import MEMORY, TRACE, Numbers, command, flag, option, path
+from optsched.cli.options import (
+    MEMORY,
+    SKIP_INVALID,
+    TICK,
+    TRACE,
+    Numbers,
+    command,
+    flag,
+    option,
+    path,
+    read_instance,
+)
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
@@ -205,6 +216,7 @@ def _first_step(
     option("--prompt N", int, "Nested: prompt of all types (default: their mean)."),
     option("--classes K", int, "For a trace: number of types (default: all pairs)."),
     option("--rate X", float, "For a trace: requests per second (default: its own)."),
+    SKIP_INVALID,
     path("--out", "Write the program to a file that ends in .mps or .lp as well."),
     runs=(
         "thresholds trace.csv --clock llama-2-7b-a100 --rate 2",
@@ -225,7 +237,7 @@ def thresholds(
     from optsched.models.fluid.equilibrium import equilibrium
 
     check_writable(out)
-    given, chosen, memory = _read(types, options)
+    given, chosen, memory = _read(output, types, options)
     if clock is not None:
         chosen = get_clock(clock)
     if chosen is None:
@@ -280,6 +292,7 @@ def thresholds(
     option("--gap X", 1e-4, "Share by which the throughput may fall short of the best."),
     option("--classes K", int, "For a trace: number of types (default: all pairs)."),
     option("--rate X", float, "For a trace: requests per second (default: its own)."),
+    SKIP_INVALID,
     runs=("throughput trace.csv --clock llama-2-7b-a100 --rate 20 --max-latency 2",),
 )
 def throughput(
@@ -288,7 +301,7 @@ def throughput(
     """Find the most throughput under limits on latency."""
     from optsched.optimum.throughput import best_throughput
 
-    given, chosen, memory = _read(types, options)
+    given, chosen, memory = _read(output, types, options)
     if clock is None and chosen is None:
         raise OptschedError(f"{types} names no clock; pass --clock, such as affine:0.0085,2.7e-7")
     limits = take(options, "memory", "latency_s", "ttft_s")
@@ -310,18 +323,26 @@ def throughput(
     return DONE
 
 
-def _read(source: str, options: dict[str, Any]) -> tuple[RequestTypes, Clock | None, int | None]:
+def _read(
+    output: Output, source: str, options: dict[str, Any]
+) -> tuple[RequestTypes, Clock | None, int | None]:
     """Read types, from a TOML file with the clock and the memory that it names."""
     from optsched._internal.arrays import MAX_TOKENS
-    from optsched.workloads import read_trace
     from optsched.workloads.request_types import RequestTypes, read_types
 
     asked = take(options, "classes", "rate")
+    skip_invalid = options.pop("skip_invalid")
     if source.endswith(".toml"):
-        if any(value is not None for value in asked.values()):
-            raise OptschedError("--classes and --rate are for traces; a TOML file has its own")
+        if skip_invalid or any(value is not None for value in asked.values()):
+            raise OptschedError(
+                "--classes, --rate and --skip-invalid are for traces; leave them out, since a TOML "
+                "file has types of its own"
+            )
         return read_types(source)
-    instance = read_trace(source, options["memory"] or MAX_TOKENS)
+    memory = options["memory"] or MAX_TOKENS
+    instance = read_instance(
+        output, source, memory, skip_invalid=skip_invalid, seconds_per_step=TICK
+    )
     return RequestTypes.from_instance(instance, **asked), None, None
 
 

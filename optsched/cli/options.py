@@ -112,10 +112,11 @@ CLOCK = (
     option("--until T", float, "On a clock: form no batch from time T on."),
     option("--warm-up T", 0.0, "On a clock: leave what is before time T out of the metrics."),
 )
+SKIP_INVALID = flag("--skip-invalid", "Skip bad rows, and list them.")
 READING = (
     option("--limit N", int, "Take only the first N requests."),
     option("--seconds-per-step S", 0.05, "Length of a step where arrivals are in seconds."),
-    flag("--skip-invalid", "Skip bad rows, and list them."),
+    SKIP_INVALID,
 )
 HARDWARE = (
     option("--model M", str, "Instead of --memory: a model, such as llama-2-70b, ..."),
@@ -218,10 +219,11 @@ def command(
         @functools.wraps(function)
         def call(json_path: str | None, quiet: bool, **options: Any) -> int:
             output = Output(json_path, quiet)
+            skip_invalid = options.get("skip_invalid", False)
             if TRACE in parameters:
                 options["instance"] = _instance(output, options)
             if _HISTORY in listed:
-                options["beliefs"] = _beliefs(output, options)
+                options["beliefs"] = _beliefs(output, options, skip_invalid)
             return function(output=output, **options)
 
         listed.sort(key=_place)
@@ -272,7 +274,9 @@ def _take_hardware(options: dict[str, Any], how: dict[str, Any]) -> None:
         options["clock"] = clock_of(model, gpu, gpus)
 
 
-def _beliefs(output: Output, options: dict[str, Any]) -> Beliefs | Instance | None:
+def _beliefs(
+    output: Output, options: dict[str, Any], skip_invalid: bool
+) -> Beliefs | Instance | None:
     """Take out of the options which outputs are likely: by completed requests, or by a column."""
     history, log_error = take(options, "history", "log_error").values()
     if history is not None and log_error is not None:
@@ -282,7 +286,7 @@ def _beliefs(output: Output, options: dict[str, Any]) -> Beliefs | Instance | No
     if history is None:
         return None
     memory = None if history.startswith("family:") else MAX_TOKENS  # they need not fit
-    return read_instance(output, history, memory, skip_invalid=False)
+    return read_instance(output, history, memory, skip_invalid=skip_invalid)
 
 
 def _around_estimates(instance: Instance, log_error: float) -> Beliefs:

@@ -283,7 +283,7 @@ def _rate(instance: Instance) -> float:
     if instance.seconds_per_step is None or span == 0:
         raise InstanceError(
             f"{instance.name} does not say how many requests arrive per second, because its "
-            "arrivals are not in seconds or all at once; pass a rate"
+            "arrivals are not in seconds or all at once; pass the requests per second (rate)"
         )
     return (len(instance) - 1) / (span * instance.seconds_per_step)
 

@@ -16,6 +16,7 @@ FILES = {
     "when.csv": "prompt_tokens,output_tokens,timestamp\n12,5,0\n20,6,0.2\n",
     "other.csv": "prompt_tokens;output_tokens\n12;5\n20;6\n",
     "broken.csv": "prompt_tokens,output_tokens\n12,-3\n20,6\n",
+    "plain.csv": "prompt_tokens,output_tokens\n12,5\n20,6\n",
     "large.csv": "prompt_tokens,output_tokens\n12,5\n20,600\n9,60\n",
     "due.csv": "prompt_tokens,output_tokens,deadline\n5,2,2\n5,2,3\n",
     "sweep.toml": 'instances = [{family = "uniform", n = 5}]\npolicies = [{name = "area"}]\n',
@@ -86,6 +87,31 @@ MISTAKES = [
         from_zero,
     ),
     ("bound broken.csv --memory 99", r"\((--skip-invalid) leaves", added("")),
+    (
+        "thresholds broken.csv --clock affine:0.01,1e-6 --rate 1",
+        r"\((--skip-invalid) leaves",
+        added(""),
+    ),
+    (
+        "throughput broken.csv --clock affine:0.01,1e-6 --rate 1 --max-latency 9",
+        r"\((--skip-invalid) leaves",
+        added(""),
+    ),
+    (
+        f"simulate {FAMILY} --policy area-posterior --intervals common:1,99 --history broken.csv",
+        r"\((--skip-invalid) leaves",
+        added(""),
+    ),
+    (
+        "thresholds plain.csv --clock affine:0.01,1e-6",
+        r"pass the requests per second \((--rate)\)",
+        with_value("2"),
+    ),
+    (
+        "throughput plain.csv --clock affine:0.01,1e-6 --max-latency 9",
+        r"pass the requests per second \((--rate)\)",
+        with_value("2"),
+    ),
     ("bound large.csv --memory 99", r"raise the memory to (\d+)", added("--memory")),
     (f"bound {FAMILY} --memory 9", r"raise the memory to (\d+)", added("--memory")),
     (

@@ -131,7 +131,7 @@ def test_types_of_an_instance_keep_its_memory_and_iterations():
 def test_the_rate_is_that_of_the_arrivals():
     instance = Instance([1] * 5, [3] * 5, 10, arrivals=[0, 10, 20, 30, 40], seconds_per_step=0.5)
     assert RequestTypes.from_instance(instance).rates.tolist() == [0.2]
-    with pytest.raises(InstanceError, match="does not say how many requests arrive per second"):
+    with pytest.raises(InstanceError, match=r"; pass the requests per second \(rate\)$"):
         RequestTypes.from_instance(Instance([1], [3], 10))
     with pytest.raises(InstanceError, match="9 classes of 5 requests; choose 1 to 5"):
         RequestTypes.from_instance(instance, 9)
