@@ -47,6 +47,11 @@ _WHOLE = Numbers(int)
     ),
     option("--time-limit S", float, "Seconds per step that highs and cp-sat may take."),
     option("--patience N", int, "Steps that bf-io lets a request wait."),
+    flag("--deadlines", "bf-io keeps deadlines (column deadline) where that is possible."),
+    flag("--tenants", "bf-io shares slots among tenants (column label, such as acme/17)."),
+    option(
+        "--energy-price X", 0.0, "Tokens of imbalance that a joule is worth to bf-io (linearised)."
+    ),
     option("--reveal R", 128, "Requests in view."),
     option("--steps K", int, "Stop after K steps (default: when done)."),
     flag("--drain", "After K steps reveal no more, but finish all in view."),
@@ -89,9 +94,11 @@ def cluster(output: Output, html: str | None, warm_up: int | None, **options: An
     facts = Cluster(
         **take(options, "workers", "slots", "overhead_s", "seconds_per_token", "slowness", "memory")
     )
-    chosen = _routings(**take(options, "policies", "lookahead", "patience", "method", "time_limit"))
-    names = ("trace", "seed", "seeds", "limit", "skip_invalid")
-    traces = _traces(output, **take(options, *names))
+    goals = ("deadlines", "tenants", "energy_price")
+    names = ("policies", "lookahead", "patience", "method", "time_limit", *goals)
+    chosen = _routings(**take(options, *names))
+    reading = ("trace", "seed", "seeds", "limit", "skip_invalid")
+    traces = _traces(output, **take(options, *reading))
     count = len(chosen) * len(traces)
     comparison: ClusterComparison | None = None
     with output.progress() as update, Finished(count, "runs", update) as done:

@@ -26,8 +26,10 @@ from optsched.cli.options import (
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
+    from optsched._internal.arrays import IntArray
     from optsched.clock import Clock
     from optsched.instance import Instance
+    from optsched.models import BalanceState, StepGoals
     from optsched.models.fluid.nested import NestedWaitPlan
     from optsched.models.fluid.wait import WaitPlan
     from optsched.models.program import Program
@@ -88,11 +90,15 @@ def select(
     ),
     option("--slots B", int, "balance: requests that each of them may run."),
     option("--lookahead H", 20, "balance: steps that are foreseen."),
+    flag("--deadlines", "balance: keep deadlines (column deadline)."),
+    flag("--tenants", "balance: share slots among tenants (column label, such as acme/17)."),
+    option("--energy-price X", 0.0, "balance: tokens of imbalance that a joule is worth."),
     path("--out", "Write a file that ends in .mps or .lp.", required=True),
     runs=(
         "export family:uniform,n=8 --out program.lp",
         "export family:uniform,n=8 --workers 2 --out joint.mps",
         "export family:uniform,n=8 --model balance --workers 2 --slots 3 --out step.lp",
+        "export trace.csv --model balance --workers 2 --slots 3 --energy-price 1000 --out step.lp",
     ),
 )
 def export(
@@ -114,7 +120,7 @@ def export(
     if model == "batch":
         program = _batch(instance, sizes["size"])
     elif model == "balance":
-        program = _first_step(instance, sizes["workers"], sizes["slots"], sizes["lookahead"])
+        program = _first_step(instance, **sizes)
     elif sizes["workers"] is not None:
         program = _joint(instance, sizes["workers"], model, horizon, objective)
     else:
@@ -159,26 +165,61 @@ def _joint(
 
 
 def _first_step(
-    instance: Instance, given: str | None, slots: int | None, lookahead: int
+    instance: Instance,
+    workers: str | None,
+    slots: int | None,
+    lookahead: int,
+    energy_price: float,
+    size: int | None,
+    **asked: bool,
 ) -> Program:
     """Return the step program of empty workers and the requests that arrive first."""
+    from optsched.cluster import BalanceRouting, Cluster
+    from optsched.cluster.service import energy_bonus
     from optsched.models import BalanceProgram, BalanceState
 
-    if given is None or slots is None:
+    if workers is None or slots is None:
         raise OptschedError("a step is that of a cluster; add --workers G and --slots B")
-    if not given.isdecimal():
-        raise OptschedError(f"--workers is {given!r}, but a step needs a number of equal workers")
-    workers = int(given)
+    if not workers.isdecimal():
+        raise OptschedError(f"--workers is {workers!r}, but a step needs a number of equal workers")
+    count = int(workers)
     for name, value, least in (
-        ("workers", workers, 1),
+        ("workers", count, 1),
         ("slots", slots, 1),
         ("lookahead", lookahead, 0),
     ):
         if value < least:
             raise OptschedError(f"--{name} is {value}, but must be a whole number from {least}")
-    waiting = instance.prompts[instance.arrivals == instance.arrivals.min()]
-    empty = np.zeros((workers, lookahead + 1), dtype=np.int64)
-    return BalanceProgram(BalanceState(empty, np.full(workers, slots), waiting))
+    BalanceRouting(lookahead, energy_price=energy_price)  # refuses what a cluster does
+    first = np.flatnonzero(instance.arrivals == instance.arrivals.min())
+    waiting = instance.prompts[first]
+    empty = np.zeros((count, lookahead + 1), dtype=np.int64)
+    tokens = waiting[:, None] + np.arange(lookahead + 1)
+    bonus = energy_bonus(Cluster(count, slots), empty, tokens, energy_price)
+    state = BalanceState(empty, np.full(count, slots), waiting, bonus=bonus)
+    return BalanceProgram(state, goals=_goals(instance, first, state, **asked))
+
+
+def _goals(
+    instance: Instance, first: IntArray, state: BalanceState, deadlines: bool, tenants: bool
+) -> StepGoals | None:
+    """Return the goals of the first step, in which no worker has any requests."""
+    from optsched.cluster import service
+    from optsched.models import StepGoals
+
+    if not (deadlines or tenants):
+        return None
+    latest = tenant = short = None
+    if deadlines:
+        latest = service.require_deadlines(instance) - service.longest_outputs(instance)
+        latest = latest[first] - instance.arrivals[first]
+    if tenants:
+        found = service.require_tenants(instance)
+        tenant = found.number[first]
+        demands = np.bincount(tenant, minlength=len(found.names))
+        short = service.fair_slots(found.weights, demands, int(state.free.sum()))
+    price = state.alive.size * int(state.waiting.max())
+    return StepGoals(latest, np.zeros(state.lookahead), tenant, short, price)
 
 
 @command(

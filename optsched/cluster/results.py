@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.views import draw
+from optsched.cluster.service import jain, tenants_of
 from optsched.errors import InstanceError
 from optsched.execution import Run
 from optsched.schedule import Violation
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.cluster.facts import Cluster
+    from optsched.cluster.service import Tenants
     from optsched.instance import Instance
 
 WARM_UP = 300  # steps; longer than the mean output of the calibrated workload
@@ -249,7 +251,11 @@ class ClusterRun(Run):
               requests that still wait included, over the whole run;
             - ``stuck``: requests that wait at the end for more than 20 times as long as first
               come, first served would let all wait (mean waiting over admissions per step);
-            - ``completed``: requests; ``steps`` and ``seconds`` that were measured.
+            - ``completed``: requests; ``steps`` and ``seconds`` that were measured;
+            - ``due`` and ``missed``, where there are deadlines: requests whose deadline is after
+              the warm-up and within the run, and those of them not completed by it;
+            - ``jain``, where labels name tenants (``acme/17``): Jain's index of the tokens that
+              each tenant was served by its weight, from 1 / tenants to 1.
 
         Raises
         ------
@@ -263,13 +269,7 @@ class ClusterRun(Run):
         >>> ran.metrics(warm_up=0)["imbalance_tokens"]
         6.5
         """
-        if warm_up is None:
-            warm_up = min(WARM_UP, self.steps // 4)
-        if not 0 <= warm_up < self.steps:
-            raise InstanceError(
-                f"the run has {self.steps} steps, too few to pass a warm-up of {warm_up}; give a "
-                "longer trace or a shorter warm-up"
-            )
+        warm_up = self._warm_up(warm_up)
         seconds = self.step_seconds[warm_up:]
         imbalance = float(self.imbalance[warm_up:].mean())
         idle = self.cluster.seconds_per_token * imbalance
@@ -292,7 +292,64 @@ class ClusterRun(Run):
             "completed": int(self.completed.sum()),
             "steps": len(seconds),
             "seconds": total_s,
+            **self._deadlines(warm_up),
+            **self._fairness(warm_up),
         }
+
+    def _warm_up(self, warm_up: int | None) -> int:
+        """Return how many steps are not measured."""
+        if warm_up is None:
+            warm_up = min(WARM_UP, self.steps // 4)
+        if not 0 <= warm_up < self.steps:
+            raise InstanceError(
+                f"the run has {self.steps} steps, too few to pass a warm-up of {warm_up}; give a "
+                "longer trace or a shorter warm-up"
+            )
+        return warm_up
+
+    def _deadlines(self, warm_up: int) -> dict[str, Any]:
+        if self.instance.deadlines is None:
+            return {}
+        deadlines, unit = self.instance.deadlines, self.instance.seconds_per_step
+        on_time, due = self.completed & (self.completions <= deadlines), deadlines <= self.steps
+        due &= deadlines > warm_up
+        if unit is not None:
+            last = deadlines * unit
+            on_time = self.finished_s <= last * (1 + 1e-9)  # seconds are sums over all steps
+            due = (last > self.times[warm_up]) & (last <= self.makespan)
+        return {"due": int(due.sum()), "missed": int((due & ~on_time).sum())}
+
+    def _fairness(self, warm_up: int) -> dict[str, Any]:
+        tenants = tenants_of(self.instance)
+        return {} if tenants is None else {"jain": jain(self._served(tenants, warm_up), tenants)}
+
+    def _served(self, tenants: Tenants, warm_up: int) -> FloatArray:
+        """Return the tokens that each tenant was served after the warm-up."""
+        ends = np.minimum(self.starts + self.instance.outputs, self.steps)
+        made = np.maximum(ends - np.maximum(self.starts, warm_up), 0)
+        made = np.where(self.starts >= 0, made, 0).astype(np.float64)
+        served = np.bincount(tenants.number, made, minlength=len(tenants.names))
+        return served.astype(np.float64)
+
+    def tenant_shares(self, warm_up: int | None = None) -> dict[str, float]:
+        """Return each tenant's share of the tokens produced after a warm-up.
+
+        Parameters
+        ----------
+        warm_up
+            Steps at the start that are left out; None as for `metrics`.
+
+        Returns
+        -------
+        dict
+            By the name of the tenant; empty unless all labels name one.
+        """
+        tenants = tenants_of(self.instance)
+        if tenants is None:
+            return {}
+        served = self._served(tenants, self._warm_up(warm_up))
+        shares = served / max(1.0, float(served.sum()))
+        return dict(zip(tenants.names, shares.tolist(), strict=True))
 
     @property
     def stuck(self) -> int:

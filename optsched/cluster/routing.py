@@ -190,6 +190,17 @@ class BalanceRouting:
     time_limit
         Seconds that a solver may take for a step, which then has the best assignment known; None
         for no limit.
+    deadlines
+        Whether no more of the deadlines within the window pass than must (`StepGoals`): a request
+        has to start as many steps before its deadline as it has output tokens, or
+        ``output_upper`` where the instance has that. Where time is in seconds, steps are expected
+        to stay as long as they are.
+    tenants
+        Whether slots are shared among tenants, max-min fair by weight: a tenant is what stands
+        before the first slash of a label, and weighs as much as its requests on average. A slot
+        that the tenant worst off is short of costs :math:`(H + 1)\, G \max_j s_j`.
+    energy_price
+        Tokens of imbalance that a joule is worth, linearised (docs/balance.md).
 
     Raises
     ------
@@ -215,6 +226,9 @@ class BalanceRouting:
     window_scale: float = 1.2
     longest: int = 100
     time_limit: float | None = None
+    deadlines: bool = False
+    tenants: bool = False
+    energy_price: float = 0.0
 
     def __post_init__(self) -> None:
         window = self.window
@@ -233,8 +247,20 @@ class BalanceRouting:
             raise PolicyError("the method 'deficit' needs lookahead 0 and no patience; use 'swap'")
         if self.time_limit is not None and not self.time_limit > 0:
             raise PolicyError(f"time_limit is {self.time_limit}, but must be positive seconds")
+        if not 0 <= self.energy_price < np.inf:
+            raise PolicyError(f"energy_price is {self.energy_price}, but must be a number from 0")
+        if self.has_goals and self.method in ("greedy", "deficit"):
+            raise PolicyError(
+                f"the method {self.method!r} knows no deadlines, tenants or energy; use 'swap', "
+                "'highs' or 'cp-sat'"
+            )
         if not self.window_scale > 0:
             raise PolicyError(f"window_scale is {self.window_scale}, but must be positive")
+
+    @property
+    def has_goals(self) -> bool:
+        """Whether anything but balance and waiting is asked for."""
+        return self.deadlines or self.tenants or self.energy_price > 0
 
     @property
     def window(self) -> int:

@@ -85,7 +85,7 @@ class ClusterComparison(Comparison[ClusterRun]):
         if len(rows) == 1:
             entry |= rows[0]
         else:
-            for metric in rows[0]:
+            for metric in (key for key in rows[0] if all(key in row for row in rows)):
                 given = [row[metric] for row in rows if row[metric] is not None]
                 entry[metric] = sum(given) / len(given) if given else None
             for metric in ("max_wait_steps", "stuck"):
@@ -94,6 +94,12 @@ class ClusterComparison(Comparison[ClusterRun]):
                 metric: list(_interval(np.array([row[metric] for row in rows], dtype=float))[1:])
                 for metric in ("imbalance_tokens", "throughput", "tpot", "energy_joule")
                 if all(row[metric] is not None for row in rows)
+            }
+        shares = [run.tenant_shares(self.warm_up) for run in runs]
+        if all(shares):
+            entry["tenant_shares"] = {
+                name: sum(each.get(name, 0.0) for each in shares) / len(shares)
+                for name in sorted(set().union(*shares))
             }
         return {**entry, "run_seconds": sum(run.seconds for run in runs)}
 

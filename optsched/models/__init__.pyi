@@ -1,6 +1,7 @@
 from .batch import BatchSelection as BatchSelection
 from .cluster.balance import BalanceProgram as BalanceProgram
 from .cluster.balance_state import BalanceState as BalanceState
+from .cluster.goals import StepGoals as StepGoals
 from .conflict import Conflict as Conflict
 from .events import EventProgram as EventProgram
 from .fluid.equilibrium import Equilibrium as Equilibrium

@@ -114,6 +114,8 @@ _CLUSTER: _Columns = (
     ("energy, kJ", "energy_joule", lambda joule: f"{1e-3 * joule:,.1f}"),
     ("max wait", "max_wait_steps", "{:,.0f}".format),
     ("stuck", "stuck", "{:,.0f}".format),
+    ("missed", "missed", "{:,.0f}".format),
+    ("Jain", "jain", "{:.3f}".format),
 )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.models.cluster.balance_state import BalanceState
+    from optsched.models.cluster.goals import StepGoals
 
 Form = Literal["literal", "reduced"]
 FORMS: tuple[Form, ...] = ("literal", "reduced")
@@ -68,11 +69,14 @@ class BalanceProgram(Program):
         Number :math:`U` of admissions; None means min(waiting, free slots), as in the paper.
     form
         "reduced", or "literal" as the paper prints it.
+    goals
+        Deadlines and tenants, which add rows ``deadline`` and ``share`` and a column
+        ``shortfall``; None, as in the paper, for none.
 
     Raises
     ------
     InstanceError
-        If the prediction is shorter than the lookahead.
+        If the prediction is shorter than the lookahead, or the goals are those of another step.
     ModelError
         If there is no room for so many admissions.
 
@@ -100,6 +104,7 @@ class BalanceProgram(Program):
     lookahead: int | None = None
     admitted: int | None = None
     form: Form = "reduced"
+    goals: StepGoals | None = None
 
     def __post_init__(self) -> None:
         require_known("form", self.form, FORMS)
@@ -114,6 +119,8 @@ class BalanceProgram(Program):
                 f"admitted is {self.admitted}, but with {len(self.state.waiting)} waiting and "
                 f"{self.state.free.sum()} free slots it must be from 0 to {room}"
             )
+        if self.goals is not None:
+            self.goals.check(len(self.state.waiting), self.state.lookahead)
 
     def __repr__(self) -> str:
         return f"<BalanceProgram of {self.state!r}, admits {self.admitted}>"
@@ -139,6 +146,11 @@ class BalanceProgram(Program):
         )
 
     @property
+    def _priced(self) -> int:
+        """Number of columns after the peaks."""
+        return 0 if self.goals is None else len(self.goals.variables())
+
+    @property
     def _sums_count(self) -> bool:
         """Whether loads are written by sums and counts."""
         return self.form == "reduced" and self.state.drift.ndim == 1
@@ -151,12 +163,16 @@ class BalanceProgram(Program):
         LinearModel
             Columns ``assign[request,worker]`` and ``peak[step]``; rows ``once``, ``slots``,
             ``admit``, ``reach`` and, where memory is limited, ``memory``. The reduced form adds
-            columns ``tokens[worker]`` and ``count[worker]`` and rows ``sum``.
+            columns ``tokens[worker]`` and ``count[worker]`` and rows ``sum``; goals add rows
+            ``deadline[step]`` and ``share[tenant]`` and the column ``shortfall``.
         """
         state, workers = self.state, self._open
         added = self._added(workers)
         variables = self._variables(workers, added)
         groups = self._selection(workers) + self._reach(workers, added)
+        if self.goals is not None:
+            variables += self.goals.variables()
+            groups += self.goals.rows(len(workers), self.admissions, state.lookahead)
         offset = -float((state.slowness[:, None] * state.alive).sum())
         return LinearModel.build("balance", variables, groups, offset=offset)
 
@@ -284,11 +300,13 @@ class BalanceProgram(Program):
         Returns
         -------
         int
-            Accumulated imbalance, less the bonus of those admitted.
+            Accumulated imbalance, less the bonus of those admitted, and the price of the largest
+            shortfall.
         """
-        loads = self.loads(worker)
-        bonus = self.state.bonus[self._chosen(worker) != WAITING].sum()
-        return int(len(loads) * loads.max(axis=0).sum() - loads.sum() - bonus)
+        chosen, loads = self._chosen(worker), self.loads(worker)
+        bonus = self.state.bonus[chosen != WAITING].sum()
+        price = 0 if self.goals is None else self.goals.price * self.goals.shortfall(chosen)
+        return int(len(loads) * loads.max(axis=0).sum() - loads.sum() - bonus) + price
 
     def read(self, values: npt.ArrayLike, /) -> IntArray:
         """Turn a point of the linear model into an assignment.
@@ -311,7 +329,7 @@ class BalanceProgram(Program):
         family, workers = self._assign_family, self._open
         point = np.asarray(values, dtype=np.float64)
         sums = 2 * len(workers) if self._sums_count else 0
-        columns = len(family) + sums + self.state.alive.shape[1]
+        columns = len(family) + sums + self.state.alive.shape[1] + self._priced
         if point.shape != (columns,):
             raise ModelError(
                 f"the point has shape {point.shape}, but the program has {columns} columns"
@@ -357,7 +375,10 @@ class BalanceProgram(Program):
         if self._sums_count:
             parts += [taken @ self.state.waiting, taken.sum(axis=1)]
         peaks = np.maximum(self.loads(chosen).max(axis=0), self._floor(workers))
-        return np.concatenate([*parts, peaks.astype(np.float64)])
+        parts.append(peaks.astype(np.float64))
+        if self.goals is not None and self._priced:
+            parts.append(np.array([float(self.goals.shortfall(chosen))]))
+        return np.concatenate(parts)
 
     def _chosen(self, worker: npt.ArrayLike) -> IntArray:
         chosen = np.asarray(worker, dtype=np.int64)

@@ -101,16 +101,16 @@ class BalanceState:
         workers, steps = loads.shape
         if workers == 0:
             raise InstanceError("there are no workers; pass at least one row of loads")
-        sizes = _row("waiting", waiting, None)
+        sizes = whole_row("waiting", waiting, None)
         count = len(sizes)
         fields = {
             "alive": loads,
-            "free": _row("free", free, workers),
+            "free": whole_row("free", free, workers),
             "waiting": sizes,
             "drift": _drifts(drift, count, steps - 1),
-            "slowness": _row("slowness", 1 if slowness is None else slowness, workers),
-            "memory": None if memory is None else _row("memory", memory, workers),
-            "bonus": _row("bonus", 0 if bonus is None else bonus, count),
+            "slowness": whole_row("slowness", 1 if slowness is None else slowness, workers),
+            "memory": None if memory is None else whole_row("memory", memory, workers),
+            "bonus": whole_row("bonus", 0 if bonus is None else bonus, count),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, None if value is None else read_only(value))
@@ -180,8 +180,11 @@ class BalanceState:
         bonus: npt.ArrayLike | None = None,
     ) -> BalanceState:
         """Make a state from a list of the active requests."""
-        limits, at = _row("slots", slots, None), _row("worker", worker, None)
-        held, left = _row("tokens", tokens, len(at)), _row("remaining", remaining, len(at))
+        limits, at = whole_row("slots", slots, None), whole_row("worker", worker, None)
+        held, left = (
+            whole_row("tokens", tokens, len(at)),
+            whole_row("remaining", remaining, len(at)),
+        )
         if len(limits) == 0:
             raise InstanceError("there are no workers; pass the slots of at least one")
         if lookahead < 0:
@@ -266,7 +269,8 @@ def _whole(name: str, values: Any) -> IntArray:
     return array.astype(np.int64)
 
 
-def _row(name: str, values: Any, length: int | None) -> IntArray:
+def whole_row(name: str, values: Any, length: int | None) -> IntArray:
+    """Copy a row of whole numbers, one for all where a number is given and the length is known."""
     array = _whole(name, values)
     if array.ndim == 0 and length is not None:
         array = np.full(length, array)

@@ -81,7 +81,7 @@ def run_cluster(
         overhead_s=cluster.overhead_s,
         seconds_per_token=cluster.seconds_per_token,
     )
-    kernel, settings = _kernel(routing, cluster, settings)
+    kernel, settings = _kernel(routing, cluster, instance, settings)
     parts = []
     for steps, revealing in ((options.steps, True), (None, False)):
         if revealing or (options.drain and options.steps is not None):
@@ -120,6 +120,11 @@ def _check(instance: Instance, cluster: Cluster, routing: Routing, options: Clus
         )
     if dispatch == "instant" and not isinstance(routing, RoutingRule | BalanceRouting):
         raise PolicyError("a rule of your own routes from the pool; take dispatch='pool'")
+    if dispatch == "instant" and isinstance(routing, BalanceRouting) and routing.has_goals:
+        raise PolicyError(
+            "deadlines, tenants and an energy price are for requests that start when they are "
+            "routed; take dispatch='pool'"
+        )
     unequal = len(np.unique(cluster.per_worker("slowness"))) > 1
     if isinstance(routing, BalanceRouting) and routing.method == "deficit" and unequal:
         raise PolicyError("the method 'deficit' needs workers of one slowness; use 'swap'")
@@ -217,7 +222,9 @@ def _patience(routing: Routing, n: int) -> IntArray | int:
     return patience
 
 
-def _kernel(routing: Routing, cluster: Cluster, settings: Settings) -> tuple[Kernel, Settings]:
+def _kernel(
+    routing: Routing, cluster: Cluster, instance: Instance, settings: Settings
+) -> tuple[Kernel, Settings]:
     """Return what runs the steps, compiled for no more than the policy needs, and its settings."""
     limited = cluster.memory is not None and not settings.instant
     if isinstance(routing, RoutingRule):
@@ -229,8 +236,8 @@ def _kernel(routing: Routing, cluster: Cluster, settings: Settings) -> tuple[Ker
     if routing.method == "deficit":
         return balance.run_by_deficit, settings._replace(limited=limited)
     kernel = balance.run_balanced
-    if routing.method in SOLVERS:
-        kernel = partial(solved.run_solved, routing)
+    if routing.method in SOLVERS or routing.has_goals:
+        kernel = partial(solved.run_solved, solved.planner_of(routing, cluster, instance))
     return kernel, settings._replace(
         limited=limited,
         adaptive=routing.window_scale if routing.lookahead == "adaptive" else 0.0,

@@ -142,6 +142,8 @@ def _first(program: BalanceProgram, method: str) -> _Found:
                 "use method='cp-sat', or leave admitted out"
             )
         return _Found(program, None, _filled(program), "none")
+    if program.goals is not None:
+        return _first_with_goals(program, method)
     obstacle = _not_for_deficit(state)
     if method == "deficit" and obstacle:
         raise SolverError(f"method 'deficit' cannot take {obstacle}; use 'auto' or 'cp-sat'")
@@ -153,6 +155,20 @@ def _first(program: BalanceProgram, method: str) -> _Found:
     if admitted < program.admissions:
         program = replace(program, admitted=admitted)
     return _Found(program, worker, _filled(program), "greedy" if method == "greedy" else "swap")
+
+
+def _first_with_goals(program: BalanceProgram, method: str) -> _Found:
+    """Return what swap finds where some requests must be admitted, if it finds room for them."""
+    from optsched.solvers.balance.goals import search_with_goals
+
+    if method in ("greedy", "deficit"):
+        raise SolverError(f"method {method!r} knows no goals; use 'swap', 'highs' or 'cp-sat'")
+    state = program.state
+    if state.memory is not None:
+        admitted = int((_search(state, _ROUNDS) != _WAITING).sum())
+        program = replace(program, admitted=min(admitted, program.admissions))
+    worker = search_with_goals(program, lambda bonus: _search(replace(state, bonus=bonus), _ROUNDS))
+    return _Found(program, worker, _filled(program), "none" if worker is None else "swap")
 
 
 def _not_for_deficit(state: BalanceState) -> str:
