@@ -8,7 +8,7 @@ from typing import Any
 
 from optsched.papers.bf_io import figures as bf_io_figures
 from optsched.papers.bf_io import theorems as bf_io_theorems
-from optsched.papers.fluid import at_capacity, memory, serving, theory
+from optsched.papers.fluid import at_capacity, measured, memory, serving, theory
 from optsched.papers.jaillet import coupling, lengths, section_7, section_8
 from optsched.papers.jaillet import theorems as jaillet_theorems
 from optsched.papers.robust import appendix as robust_appendix
@@ -25,6 +25,7 @@ _COMPUTATIONS = {
     **section_8.TARGETS,
     **coupling.TARGETS,
     **jaillet_theorems.TARGETS,
+    **measured.TARGETS,
     **serving.TARGETS,
     **memory.TARGETS,
     **theory.TARGETS,
