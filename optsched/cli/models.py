@@ -77,7 +77,8 @@ def select(
         "--model M",
         ["hindsight", "relaxation", "batch", "balance"],
         "Which model: hindsight (OPT-IP), relaxation (Relax-LP), batch (selection of one), or "
-        "balance (the first step of a cluster, (IO)).",
+        "balance (the first step of a cluster, (IO)). Those of types are written by thresholds "
+        "--out and throughput --out.",
     ),
     option("--objective O", "total-latency", f"What hindsight minimises: {OBJECTIVES}"),
     option("--horizon T", int, "Last step (default: one that is proven)."),
@@ -98,7 +99,8 @@ def select(
         "export family:uniform,n=8 --out program.lp",
         "export family:uniform,n=8 --workers 2 --out joint.mps",
         "export family:uniform,n=8 --model balance --workers 2 --slots 3 --out step.lp",
-        "export trace.csv --model balance --workers 2 --slots 3 --energy-price 1000 --out step.lp",
+        "export trace.csv --memory 16492 --model balance --workers 2 --slots 3 "
+        "--energy-price 1000 --out step.lp",
     ),
 )
 def export(
@@ -334,14 +336,25 @@ def thresholds(
     option("--classes K", int, "For a trace: number of types (default: all pairs)."),
     option("--rate X", float, "For a trace: requests per second (default: its own)."),
     SKIP_INVALID,
-    runs=("throughput trace.csv --clock llama-2-7b-a100 --rate 20 --max-latency 2",),
+    path("--out", "Write the program at the best iteration time to a .mps or .lp file as well."),
+    runs=(
+        "throughput trace.csv --clock llama-2-7b-a100 --rate 20 --max-latency 2",
+        "throughput trace.csv --clock llama-2-7b-a100 --rate 20 --classes 4 --out rates.lp",
+    ),
 )
 def throughput(
-    output: Output, types: str, clock: str | None, gap: float, seed: int, **options: Any
+    output: Output,
+    types: str,
+    clock: str | None,
+    gap: float,
+    out: str | None,
+    seed: int,
+    **options: Any,
 ) -> int:
     """Find the most throughput under limits on latency."""
     from optsched.optimum.throughput import best_throughput
 
+    check_writable(out)
     given, chosen, memory = _read(output, types, options)
     if clock is None and chosen is None:
         raise OptschedError(f"{types} names no clock; pass --clock, such as affine:0.0085,2.7e-7")
@@ -351,6 +364,8 @@ def throughput(
     with output.progress("finding the iteration time", kernels=False):
         plan = best_throughput(given, clock or chosen, gap=gap, **limits)  # type: ignore[arg-type]
     output.say(str(plan))
+    if out is not None:
+        optsched.write_model(plan.program.to_linear(), out)
     names = ("throughput", "bound", "gap", "iteration_s", "latency_s", "ttft_s", "memory")
     admitted = zip(given.names, given.rates.tolist(), plan.rates.tolist(), strict=True)
     output.result(

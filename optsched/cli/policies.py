@@ -149,7 +149,12 @@ _ENGINE = (
 
 @command(
     TRACE,
-    option("--policy P", str, "Name of a policy, such as a-min.", required=True),
+    option(
+        "--policy P",
+        str,
+        "Name of a policy, such as a-min, or wait:100=12,500=4 with thresholds of one's own.",
+        required=True,
+    ),
     KNOWLEDGE,
     CLOCK,
     *_ENGINE,

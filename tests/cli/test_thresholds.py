@@ -221,3 +221,30 @@ def test_throughput_under_a_limit_on_latency(optsched_command, tmp_path):
     code, _, err = optsched_command("throughput", path, "--max-ttft", 0.001)
     assert code == 2
     assert "the limits leave" in err
+
+
+def test_the_program_of_the_throughput_is_exported(optsched_command, tmp_path):
+    from optsched.solvers import read_model, solve_linear
+
+    path, out = tmp_path / "types.toml", tmp_path / "rates.lp"
+    path.write_text(LOW_DEMAND)
+    command = ("throughput", path, "--max-latency", 0.15, "--json", "-", "--out")
+    code, text, _ = optsched_command(*command, out)
+    assert code == 0
+    assert solve_linear(read_model(out), "highs").objective == pytest.approx(
+        json.loads(text)["throughput"]
+    )
+    code, _, err = optsched_command(*command, tmp_path / "rates.txt")
+    assert code == 2
+    assert ".mps" in err
+
+
+def test_thresholds_of_ones_own_are_run(optsched_command):
+    """As `thresholds` finds them, with the outputs that they are for."""
+    command = ("simulate", "family:uniform,n=60", "--clock", "affine:0.0085,2.7e-7", "--json", "-")
+    runs = []
+    for policy in ("wait:25=3,60=4", "nested-wait:25=3,60=2"):
+        code, text, _ = optsched_command(*command, "--policy", policy)
+        assert code == 0
+        runs.append(json.loads(text))
+    assert runs[0] != runs[1]
