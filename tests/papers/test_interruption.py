@@ -16,6 +16,7 @@ from optsched.papers.jaillet.interruption import (
     paused,
     restarting,
     short_first,
+    weighing,
 )
 
 small = st.builds(
@@ -102,6 +103,28 @@ def test_one_short_request_fewer_than_it_takes(of, threshold):
     schedule = short_at_once(of, come, of.gap + steps)
     assert schedule.check() == []
     assert known == min(latency, schedule.total_latency)
+
+
+@given(small, st.integers(1, 30))
+@settings(max_examples=60, deadline=None)
+def test_lost_steps_are_weighed_against_the_wait(of, count):
+    """Restart while the steps lost are at most count * shorts, then go on; the last batch waits."""
+    restarts = 0
+    while (restarts + 1) * of.gap <= count * of.shorts:
+        restarts += 1
+    repeated, come = restart(of, count, [count] * restarts) if restarts else (of.output, [])
+    steps = int(of.serve(count)[1])
+    begin = restarts * (of.gap + steps)
+    come = [*come, *[begin + of.gap] * count]
+    waits = short_at_once(of, come, begin)
+    late = short_at_once(of, come, begin + of.gap + steps)
+    early = short_at_once(of, come, 0)
+    assert waits.check() == late.check() == early.check() == []
+    assert repeated == waits.total_latency - sum(
+        int(waits.starts[-each]) + 1 - come[-each] for each in range(1, count + 1)
+    )
+    known = min(each.total_latency for each in (waits, late, early))
+    assert weighing(of, np.array([count]))[0] == pytest.approx(waits.total_latency / known)
 
 
 @given(small, st.integers(1, 12))

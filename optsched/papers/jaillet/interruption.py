@@ -117,3 +117,19 @@ def restarting(of: Adversary, thresholds: IntArray) -> FloatArray:
         online, known = again(of, thresholds, 2**power)
         ratios = np.maximum(ratios, online / known)
     return ratios
+
+
+def weighing(of: Adversary, counts: IntArray) -> FloatArray:
+    """Return the ratios of an algorithm that weighs lost steps against the wait of short ones.
+
+    It starts the long request anew as long as the steps lost in this way are at most those that the
+    short ones would wait in all. So many come again and again until it goes on.
+    """
+    alone, steps = of.serve(counts)
+    wait = counts * of.shorts
+    restarts = wait // of.gap
+    lost = restarts * (of.gap + steps)
+    online = lost + of.output + wait + (restarts + 1) * alone
+    last = lost + of.gap + steps + of.output + (restarts + 1) * alone
+    ratios: FloatArray = online / np.minimum(online, np.minimum(last, online - lost))
+    return ratios
