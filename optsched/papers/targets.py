@@ -15,6 +15,7 @@ from optsched.papers.robust import appendix as robust_appendix
 from optsched.papers.robust import figures as robust_figures
 from optsched.papers.robust import theorems as robust_theorems
 from optsched.papers.sorted_f import figures as sorted_f_figures
+from optsched.papers.sorted_f import proof as sorted_f_proof
 from optsched.papers.sorted_f import relaxation as sorted_f_relaxation
 from optsched.papers.sorted_f import theorems as sorted_f_theorems
 from optsched.papers.target import Target
@@ -35,6 +36,7 @@ _COMPUTATIONS = {
     **robust_appendix.TARGETS,
     **sorted_f_figures.TARGETS,
     **sorted_f_theorems.TARGETS,
+    **sorted_f_proof.TARGETS,
     **sorted_f_relaxation.TARGETS,
     **bf_io_figures.TARGETS,
     **bf_io_theorems.TARGETS,
