@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -173,6 +174,15 @@ def _proposition_5(study: Study) -> Outcome:
             number("M*", 9, balance.memory, within=1e-9),
             number("requests of type 1", 2, balance.active_requests[0], within=1e-9),
             number("requests of type 2", 3, balance.active_requests[1], within=1e-9),
+            # The same where time grows with the tokens of a batch, d0 = 1 - 9 d1.
+            *(
+                shape(
+                    f"least gap where all caches count, d1 = {work}",
+                    float(least_gap(SMALL_MEMORY, Fraction(work))),
+                    at_least=0.01,
+                )
+                for work in ("0.05", "0.1")
+            ),
             shape("full batches that surely fit on", len(safe_batches(SMALL_MEMORY)), at_most=0),
         ]
     )

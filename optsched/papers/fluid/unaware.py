@@ -45,6 +45,7 @@ class _Batch(NamedTuple):
     second: int  # in stage 1, of either type
     last: int  # in stage 2
     again: int  # long ones that were preempted, in stage 0
+    held: int  # tokens of the batch, without those of requests that pause
     after: tuple[_State, ...]  # by how many of `second` are long, from none on
 
     @property
@@ -72,7 +73,8 @@ def _batches(state: _State, memory: int) -> Iterator[_Batch]:
                         restarted = state.restarted - resumed + again
                         long = state.long - last + resumed
                         after = (_State(started, restarted, long + n) for n in range(second + 1))
-                        yield _Batch(state, second, last, again, tuple(after))
+                        held = 2 * (second + resumed) + 3 * last + fresh + again
+                        yield _Batch(state, second, last, again, held, tuple(after))
 
 
 def _preempted(state: _State) -> Iterator[tuple[_State, int]]:
@@ -83,25 +85,31 @@ def _preempted(state: _State) -> Iterator[tuple[_State, int]]:
 
 
 @functools.cache
-def least_gap(memory: int) -> Fraction:
-    r"""Prove what any policy unaware of types misses of the fluid's tokens per iteration, at least.
+def least_gap(memory: int, per_token: Fraction = Fraction(0)) -> Fraction:
+    r"""Prove what any policy unaware of types misses of the fluid's tokens per second, at least.
 
-    Requests of unknown type wait at all times, which can only help. Then tokens per iteration are
-    at most any :math:`g` for which there are values :math:`h` of states and a price :math:`\pi \ge
-    0` of a long request that was preempted, with
+    A batch takes :math:`T(b)`, one second where it fills the memory and `per_token` less for each
+    token that is missing. Requests of unknown type wait at all times, which can only help. Then
+    tokens per second are at most any :math:`g` for which there are values :math:`h` of states and a
+    price :math:`\pi \ge 0` of a long request that was preempted, with
 
-    .. math:: g + h(s) \ge r(b) - \pi\, k(b) + \mathbb{E}[h(s')], \quad h(s) \ge h(s^-) + \pi\, k
+    .. math::
+
+        g\, T(b) + h(s) \ge r(b) - \pi\, k(b) + \mathbb{E}[h(s')], \quad h(s) \ge h(s^-) + \pi\, k
 
     for every batch :math:`b` in state :math:`s`, which takes :math:`k` such requests in, and for
     every preemption. A linear program finds them; rounded, they are checked in integers.
     """
     states = _states(memory)
     batches = [batch for state in states for batch in _batches(state, memory)]
-    values, price = _rounded(states, batches)
+    times = [1 - per_token * (memory - batch.held) for batch in batches]
+    values, price = _rounded(states, batches, times)
     for state in states:  # ascending: what is left after a preemption comes first
         least = [values[other] + price * known for other, known in _preempted(state)]
         values[state] = max([values[state], *least])
-    best = max(_surplus(batch, values, price) for batch in batches)
+    best = max(
+        _surplus(batch, values, price) / time for batch, time in zip(batches, times, strict=True)
+    )
     return FLUID - best / (2 * _UNIT)
 
 
@@ -113,7 +121,9 @@ def _surplus(batch: _Batch, values: dict[_State, int], price: int) -> Fraction:
     return now + Fraction(2 * later, 2**flips)
 
 
-def _rounded(states: list[_State], batches: list[_Batch]) -> tuple[dict[_State, int], int]:
+def _rounded(
+    states: list[_State], batches: list[_Batch], times: list[Fraction]
+) -> tuple[dict[_State, int], int]:
     """Solve the linear program; return values and price in whole multiples of 1 / `_UNIT`."""
     from scipy.optimize import linprog
 
@@ -121,7 +131,8 @@ def _rounded(states: list[_State], batches: list[_Batch]) -> tuple[dict[_State, 
     gain, price = len(states), len(states) + 1
     entries: list[tuple[int, int, float]] = []
     for row, batch in enumerate(batches):
-        entries += [(row, gain, -1), (row, price, -batch.again), (row, place[batch.before], -1)]
+        entries += [(row, gain, -float(times[row])), (row, price, -batch.again)]
+        entries.append((row, place[batch.before], -1))
         flips = len(batch.after) - 1
         for n, state in enumerate(batch.after):
             entries.append((row, place[state], math.comb(flips, n) / 2**flips))
