@@ -145,6 +145,12 @@ MISTAKES = [
         r"pass a lateness, such as ([\w-]+)",
         added("--lateness"),
     ),
+    (
+        "thresholds plain.csv --clock affine:0.01,1e-6 --rate 0.12345678901234567 --memory 999 "
+        "--objective slack --method cp-sat",
+        r"take method (\w+)",
+        changed("cp-sat"),
+    ),
     (f"export {FAMILY} --out x.txt", r"must end in (\.mps) or", changed(".txt")),
     (
         f"export {FAMILY} --out x.lp --model batch",

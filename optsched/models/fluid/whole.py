@@ -162,7 +162,7 @@ class WholeThresholds(Program):
             raise ModelError(
                 f"WAIT thresholds: in whole numbers (9) has one of {len(str(largest))} digits for "
                 f"{what}, and at most 15 are exact; round the rates and the clock to fewer digits, "
-                "or use method='highs'"
+                "or take method highs"
             )
 
     def read(self, values: npt.ArrayLike, /) -> IntArray:

@@ -129,6 +129,6 @@ def test_a_start_is_taken():
 def test_rates_of_many_digits_are_refused_in_one_sentence():
     types = RequestTypes([10, 20], [10, 20], [1 / 3, 2 / 7])
     program = WaitThresholds(types, "affine:0.0085,2.7e-7", memory=8000, objective="slack")
-    with pytest.raises(ModelError, match=r"digits for .*; round the rates .* method='highs'"):
+    with pytest.raises(ModelError, match=r"digits for .*; round the rates .* take method highs"):
         solve(program, method="cp-sat")
     assert solve(program).proven_optimal
