@@ -39,6 +39,7 @@ def test_names_are_those_of_the_design():
         "sorted-f-theorem-ec-1",
         "sorted-f-theorem-2",
         "sorted-f-theorem-ec-2",
+        "sorted-f-relax-lp",
         "sorted-f-lemma-1",
         "sorted-f-lemma-2",
         *(f"sorted-f-theorem-{number}" for number in range(3, 9)),

@@ -227,11 +227,6 @@ def _look(study: Study, name: str) -> _Found:
         for how, found in ways.items():
             label = f"{each.what}{by}: {how}"
             claims.append(shape(label, found.max(), at_most=each.limit, paper=each.limit))
-    curves = [
-        {"lists": kind, "ratio": ratio, "share": float((rows.ratio >= ratio).mean())}
-        for kind, rows in drawn.groupby("kind", sort=False)
-        for ratio in sorted(set(rows.ratio))
-    ]
     worst = tops.to_dict("records")[int(tops.ratio.argmax())]
     settings: dict[str, Any] = {
         "requests": f"2 to {_MAX_REQUESTS}",
@@ -240,7 +235,18 @@ def _look(study: Study, name: str) -> _Found:
         "steps of a climb": steps,
         "worst list climbed to": {name: worst[name] for name in ("requests", "memory", "fit")},
     }
-    return _Found(refutable(claims), pd.DataFrame(curves), settings)
+    return _Found(refutable(claims), shares(drawn), settings)
+
+
+def shares(drawn: pd.DataFrame) -> pd.DataFrame:
+    """Return for each kind of lists the share of those with a ratio of x or more."""
+    return pd.DataFrame(
+        [
+            {"lists": kind, "ratio": ratio, "share": float((rows.ratio >= ratio).mean())}
+            for kind, rows in drawn.groupby("kind", sort=False)
+            for ratio in sorted(set(rows.ratio))
+        ]
+    )
 
 
 def _look_only(study: Study, name: str) -> Outcome:
@@ -288,7 +294,7 @@ def _theorem_3(study: Study) -> Outcome:
     )
     worst = served.groupby("memory", as_index=False).ratio.max()
     worst["family"] = "sorted-f-dp, worst of 5 families"
-    traps["family"] = traps.policy + ", trap of local swap"
+    traps["family"] = traps.policy.replace("sorted-f-dp", "sorted-f-dp, trap of sorted-f")
     rows = pd.concat([worst, traps])
     found = _look(study, "theorem-3")
     return found.outcome(more, rows.rename(columns={"memory": "size", "ratio": "of_family"}))
@@ -388,22 +394,19 @@ def _theorem_8(study: Study) -> Outcome:
     return _look(study, "theorem-8").outcome(refutable(more), rows)
 
 
-def _draw(table: pd.DataFrame, axes: Panels, name: str, size: str) -> None:
+def draw_shares(table: pd.DataFrame, axes: Panels, what: str, limit: float, size: str = "") -> None:
     """Draw how often lists have a ratio of x or more, and ratios of families by their size."""
-    each = INEQUALITIES[name]
     drawn = table[table.share.notna()]
-    scale = "log" if each.limit > 2 * drawn.ratio.max() else "linear"
-    look: dict[str, Any] = {"xlabel": each.what, "ylabel": "share of lists with this or more"}
-    plot_series(
-        drawn, x="ratio", y="share", by="lists", yscale="log", xscale=scale, ax=axes[0], **look
-    )
-    axes[0].axvline(each.limit, **REFERENCE)
+    look: dict[str, Any] = {"xlabel": what, "ylabel": "share of lists with this or more"}
+    look["xscale"] = "log" if limit > 2 * drawn.ratio.max() else "linear"
+    plot_series(drawn, x="ratio", y="share", by="lists", yscale="log", ax=axes[0], **look)
+    axes[0].axvline(limit, **REFERENCE)
     if size:
         rows = table[table.share.isna()]
         scale = "log" if rows.of_family.max() > 3 * rows.of_family.min() else "linear"
-        look = {"xlabel": size, "ylabel": each.what, "xscale": "log", "yscale": scale}
+        look = {"xlabel": size, "ylabel": what, "xscale": "log", "yscale": scale}
         plot_series(rows, x="size", y="of_family", by="family", ax=axes[1], **look)
-        axes[1].axhline(each.limit, **REFERENCE)
+        axes[1].axhline(limit, **REFERENCE)
 
 
 _SECOND = {
@@ -414,7 +417,7 @@ _SECOND = {
 }
 
 TARGETS: Computations = {
-    f"sorted-f-{name}": (compute, partial(_draw, name=name, size=size))
-    for name in INEQUALITIES
+    f"sorted-f-{name}": (compute, partial(draw_shares, what=each.what, limit=each.limit, size=size))
+    for name, each in INEQUALITIES.items()
     for compute, size in [_SECOND.get(name, (partial(_look_only, name=name), ""))]
 }

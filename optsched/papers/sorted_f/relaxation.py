@@ -1,21 +1,26 @@
-"""Sorted-F Section EC.4.2: whether Relax-LP prefers short outputs, on fine and coarse grids."""
+"""Sorted-F Sections 6 and EC.4.2: how far Relax-LP is from OPT-IP, and what it prefers."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from optsched.papers.claims import estimate, readings, shape
-from optsched.papers.target import BAND, Computations, Outcome, Study, bars
+from optsched.instance import Instance
+from optsched.models.relaxation import LatencyRelaxation
+from optsched.papers.claims import beside, estimate, readings, shape
+from optsched.papers.sorted_f.proof import KINDS, draw, draw_shares, shares
+from optsched.papers.sorted_f.transformed import optimum
+from optsched.papers.target import BAND, Computations, Outcome, Study, bars, grid
+from optsched.solvers.backends.driver import solve_linear
 from optsched.solvers.selection.expected_starts import expected_starts
 from optsched.workloads import family
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
-    from optsched.instance import Instance
 
 DISTRIBUTIONS = ("uniform", "normal", "binomial", "exponential", "mixed")
 GRIDS = (1, 10, 25)  # steps between starts; 1 is Relax-LP itself
@@ -92,6 +97,71 @@ def _section_ec_4_2(study: Study) -> Outcome:
     return Outcome(table, claims, {"memory": 100, "seeds": seeds, "steps between starts": grids})
 
 
+# Section 6: Relax-LP as a bound, and how far it is
+
+_ROUNDING = 1e-7  # of a solver's objective, as a share
+_FEW = 12  # requests of a draw of the five distributions
+
+
+def relax_lp(instance: Instance, horizon: int) -> tuple[float, bool]:
+    """Solve Relax-LP; return its value, and whether the point found has fractional starts."""
+    program = LatencyRelaxation(instance, horizon=horizon)
+    found = solve_linear(program.to_linear()).require(optimal=True)
+    if found.objective is None or found.values is None:
+        raise AssertionError
+    return found.objective, bool(np.abs(found.values - np.rint(found.values)).max() > 1e-6)
+
+
+def gaps(kind: str, lists: int, seed: int) -> list[dict[str, float]]:
+    """Divide the optimum of lists that are drawn by Relax-LP."""
+    rng = np.random.default_rng([seed, 4])
+    drawn = [draw(kind, rng) for _ in range(lists)]
+    # An optimum runs something at every step, so that it has completed by then.
+    values = [relax_lp(each, int(each.outputs.sum()))[0] for each in drawn]
+    totals = [optimum(each).total_latency for each in drawn]
+    return [{"ratio": total / value} for total, value in zip(totals, values, strict=True)]
+
+
+def halves(requests: int, memory: int = 1000) -> dict[str, float]:
+    """Divide the optimum by Relax-LP where no two requests, of one token each, fit together."""
+    instance = Instance([memory // 2] * requests, [1] * requests, memory)
+    least = requests * (requests + 1) // 2
+    return {"of_family": least / relax_lp(instance, requests)[0]}
+
+
+def fractional(distribution: str, seed: int) -> bool:
+    """Whether Relax-LP yields fractional starts on a draw of some requests."""
+    instance = family(distribution, n=_FEW, seed=seed)
+    return relax_lp(instance, int(instance.outputs.sum()))[1]
+
+
+def _relax_lp(study: Study) -> Outcome:
+    lists = study.choose(15, 150)
+    drawn = study.table(gaps, grid(kind=KINDS, lists=[lists], seed=[study.seed]))
+    sizes = study.choose([2, 8, 32], [2, 4, 8, 16, 32, 64, 128])
+    table = study.table(halves, grid(requests=sizes))
+    seeds = study.seeds(1, 5)
+    split = study.map(fractional, grid(distribution=DISTRIBUTIONS, seed=seeds))
+    what = "OPT-IP over Relax-LP"
+    claims = [
+        shape(f"{what}: least of {len(drawn)} lists", drawn.ratio.min(), at_least=1 - _ROUNDING),
+        # "Typically": in more than half of the draws.
+        shape("draws with fractional starts (share)", float(np.mean(split)), at_least=0.5),
+    ]
+    claims += beside(
+        [
+            *(
+                shape(f"{what}, {kind}: largest", rows.ratio.max(), at_least=1 - _ROUNDING)
+                for kind, rows in drawn.groupby("kind", sort=False)
+            ),
+            shape(f"{what}, no two fit together: largest", table.of_family.max(), at_most=2),
+        ]
+    )
+    rows = table.rename(columns={"requests": "size"}).assign(family="no two fit together")
+    settings = {"lists": lists, "requests per draw": _FEW, "seeds": seeds}
+    return Outcome(pd.concat([shares(drawn), rows], ignore_index=True), claims, settings)
+
+
 _LOOK: dict[str, Any] = {
     "x": "distribution",
     "y": "share",
@@ -99,4 +169,9 @@ _LOOK: dict[str, Any] = {
     "ylabel": "pairs with the shorter output first\nthough it takes more memory-time",
 }
 
-TARGETS: Computations = {"sorted-f-section-ec-4-2": (_section_ec_4_2, bars(**_LOOK, **BAND))}
+_GAP: dict[str, Any] = {"what": "OPT-IP over Relax-LP", "limit": 1, "size": "requests"}
+
+TARGETS: Computations = {
+    "sorted-f-relax-lp": (_relax_lp, partial(draw_shares, **_GAP)),
+    "sorted-f-section-ec-4-2": (_section_ec_4_2, bars(**_LOOK, **BAND)),
+}
