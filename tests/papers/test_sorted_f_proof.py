@@ -116,6 +116,14 @@ def test_lemma_1_and_theorems_4_to_6_hold_5_with_3(instance, fit):
 
 
 @settings(max_examples=60)
+@given(st.sampled_from(list(KINDS)), st.integers(0, 2**32), fits)
+def test_sorted_f_align_is_within_six_times_the_optimum_without_theorems_7_and_8(kind, seed, fit):
+    instance = draw(kind, np.random.default_rng(seed))
+    found = totals(instance, sorted_f_batches(instance, fit))
+    assert found.align <= 6 * optimum(instance).total_latency
+
+
+@settings(max_examples=60)
 @given(lists, fits)
 def test_a_batch_takes_no_longer_than_the_optimum_allows(instance, fit):
     """What the argument for 40 in docs/policies.md rests on.
