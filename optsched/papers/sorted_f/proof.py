@@ -366,14 +366,21 @@ def _theorem_7(study: Study) -> Outcome:
     ]
     table = study.table(against_theorem_7, calls)
     least = float(least_align(long_first(140, 7)))
-    what = "Optimal_align over Optimal"
-    more = [shape(f"{what}: one of 140 tokens, 7 of one", least, at_most=6, paper=6)]
+    return _exceeded(study, "theorem-7", table, {"one of 140 tokens, 7 of one": least})
+
+
+def _exceeded(study: Study, name: str, table: pd.DataFrame, small: dict[str, float]) -> Outcome:
+    """Return the outcome of an inequality that families and a small list of requests refute."""
+    each = INEQUALITIES[name]
     table["family"] = table.copies.map(_peaks)
-    for peaks, rows in table.groupby("family", sort=False):
-        label = f"{what}: {peaks}, largest"
-        more.append(shape(label, rows.of_family.max(), at_most=6, paper=6))
+    families = table.groupby("family", sort=False).of_family.max()
+    found = {f"{peaks}, largest": ratio for peaks, ratio in families.items()} | small
+    more = [
+        shape(f"{each.what}: {of}", ratio, at_most=each.limit, paper=each.limit)
+        for of, ratio in found.items()
+    ]
     rows = table.rename(columns={"long": "size"}).drop(columns="copies")
-    return _look(study, "theorem-7").outcome(refutable(more), rows)
+    return _look(study, name).outcome(refutable(more), rows)
 
 
 def against_theorem_8(long: int, copies: int) -> dict[str, float]:
@@ -390,15 +397,8 @@ def _theorem_8(study: Study) -> Outcome:
         against_theorem_8, grid(long=longs, copies=study.choose([1, 4], [1, 2, 4, 8]))
     )
     least = short_beside_long(4, 1).instance
-    what = "Sorted-F_align over Optimal_align"
     four = float(_aligned(least, sorted_f_batches(least)))
-    more = [shape(f"{what}: outputs of 1, 4, 4 and 8 tokens", four, at_most=1, paper=1)]
-    table["family"] = table.copies.map(_peaks)
-    for peaks, rows in table.groupby("family", sort=False):
-        label = f"{what}: {peaks}, largest"
-        more.append(shape(label, rows.of_family.max(), at_most=1, paper=1))
-    rows = table.rename(columns={"long": "size"}).drop(columns="copies")
-    return _look(study, "theorem-8").outcome(refutable(more), rows)
+    return _exceeded(study, "theorem-8", table, {"outputs of 1, 4, 4 and 8 tokens": four})
 
 
 def draw_shares(table: pd.DataFrame, axes: Panels, what: str, limit: float, size: str = "") -> None:
