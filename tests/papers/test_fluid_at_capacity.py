@@ -1,4 +1,4 @@
-"""Fluid Prop. 3 and 5: bounds on any policy, beside twins that take no short cut."""
+"""Fluid Prop. 2, 3 and 5: bounds on any policy, beside twins that take no short cut."""
 
 from __future__ import annotations
 
@@ -12,12 +12,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick_targets import quick
+from scipy.optimize import linprog
 from scipy.stats import poisson
 
 from optsched import run
 from optsched.papers.fluid import at_capacity, unaware
 from optsched.papers.fluid.theory import SMALL, SMALL_MEMORY, WAIT
 from optsched.workloads import poisson_requests
+
+# Proposition 2
+
+
+@pytest.mark.parametrize("memory", range(4, 13))
+def test_what_iterations_reach_is_a_linear_program(memory):
+    """At most one request of each type per iteration; they take three and six tokens."""
+    best = linprog([-2, -3], A_ub=[[3, 6]], b_ub=[memory], bounds=(0, 1))
+    assert at_capacity.most_in(memory) == pytest.approx(-best.fun / 5)
+
+
+def test_proposition_2_in_quick_form():
+    result = quick("fluid-prop-2")
+    assert result.verdict.label == "in shape"
+    share = result.table.set_index(["policy", "memory"]).share
+    assert (share[:, 36] > 0.99).all()  # the bound is reached, so that it could be exceeded
+
 
 # Proposition 3
 

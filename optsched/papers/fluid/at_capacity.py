@@ -1,4 +1,4 @@
-"""Fluid Prop. 3 and 5: what no policy can avoid where the memory is that of the equilibrium."""
+"""Fluid Prop. 2, 3 and 5: what no policy can avoid where the memory is that of the equilibrium."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pandas as pd
 
 from optsched.instance import Instance
 from optsched.models.fluid.equilibrium import equilibrium
-from optsched.papers.claims import beside, estimate, number, readings, shape
+from optsched.papers.claims import beside, estimate, means, number, readings, shape
 from optsched.papers.fluid.theory import SMALL, SMALL_MEMORY, curves, growth, serve_small
 from optsched.papers.fluid.unaware import gaps_by_batch, least_gap, safe_batches
-from optsched.papers.target import Computations, Outcome, Panels, Study, band, grid
+from optsched.papers.target import BAND, Computations, Outcome, Panels, Study, band, grid
 from optsched.report.series import plot_series
 from optsched.report.style import REFERENCE
 from optsched.simulate import run
@@ -27,6 +27,62 @@ if TYPE_CHECKING:
 CLOCK = "affine:1,0"  # the appendix counts in iterations
 STARTED = SMALL_MEMORY  # requests that hold cache, at most: two arrive per iteration
 _OUT_OF = 1e-12  # arrivals less likely are left out, which lowers the bound
+
+# Proposition 2: no policy has more throughput than the fluid
+
+TOKENS = 5  # that arrive per iteration, two and three with a request of each type
+ENOUGH, SHORT = "C from M* on", "C below M*"
+
+
+def serve_in(policy: str, memory: int, horizon: int, seed: int) -> dict[str, float]:
+    """Serve the instance of Appendix A.3 with some memory; return its share of the throughput."""
+    requests = poisson_requests(SMALL, float(horizon), memory, seed=seed)
+    found = run(requests, policy, clock=CLOCK, until=float(horizon))
+    return {"share": float(requests.outputs[found.completed].sum()) / (TOKENS * horizon)}
+
+
+def most_in(memory: int) -> float:
+    """Return the share of the throughput that iterations of so many tokens can reach.
+
+    Short requests take three tokens, summed over the stages, and make two; long ones six and three.
+    """
+    return min(1.0, (2 + 3 * (memory - 3) / 6) / TOKENS)
+
+
+def _proposition_2(study: Study) -> Outcome:
+    horizon, seeds = study.choose(4000, 16_000), study.seeds(8, 32)
+    memories = (4, 5, 6, 7, 8, SMALL_MEMORY, 12, 18, 36)
+    policies = ["fcfs", "mixed", "mc-sf", "area"]
+    runs = study.table(
+        serve_in, grid(policy=policies, memory=memories, horizon=[horizon], seed=seeds)
+    )
+    table = means(runs, ["policy", "memory"], "share")
+    table["side"] = np.where(table["memory"] < SMALL_MEMORY, SHORT, ENOUGH)
+    table["most"] = table["memory"].map(most_in)
+    largest = table.groupby("side")["share"].max()
+    # Tokens that arrive have a variance of 4 + 9 per iteration; three standard errors of a mean.
+    noise = 3 * float(np.sqrt(13 / (horizon * len(seeds)))) / TOKENS
+    label = "{}: largest throughput of a policy over the fluid's"
+    claims = [
+        shape(label.format(ENOUGH), largest[ENOUGH], at_most=1 + noise, paper=1),
+        shape(label.format(SHORT), largest[SHORT], at_most=0.97),
+    ]
+    reached = float((table["share"] / table["most"]).max())
+    label = "largest throughput of a policy over what iterations of C tokens reach"
+    claims += beside([shape(label, reached, at_most=1 + noise)])
+    settings = {"clock": CLOCK, "horizon": horizon, "seeds": len(seeds)}
+    return Outcome(table.drop(columns="side"), claims, settings)
+
+
+def _draw_proposition_2(table: pd.DataFrame, axes: Panels) -> None:
+    ax = axes[0]
+    most = table.drop_duplicates("memory")
+    ax.plot(most["memory"], most["most"], label="any policy, at most", **REFERENCE)
+    ax.axvline(SMALL_MEMORY, **REFERENCE)
+    look: dict[str, Any] = {"xlabel": "memory C (tokens)", "ylabel": "throughput over the fluid's"}
+    plot_series(table, x="memory", y="share", by="policy", xscale="log", ax=ax, **BAND, **look)
+    ax.set_ylim(0, None)
+
 
 # Proposition 3: latency grows like the root of the horizon
 
@@ -216,6 +272,7 @@ def _plot(table: pd.DataFrame, what: str, ax: Any, **look: Any) -> None:
 
 
 TARGETS: Computations = {
+    "fluid-prop-2": (_proposition_2, _draw_proposition_2),
     "fluid-prop-3": (_proposition_3, _draw_proposition_3),
     "fluid-prop-5": (_proposition_5, _draw_proposition_5),
 }
