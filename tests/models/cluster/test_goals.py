@@ -103,7 +103,6 @@ def test_both_forms_and_solvers_find_the_optimum_of_the_enumeration(profiles):
     assert changed >= 3
 
 
-@pytest.mark.no_cover
 def test_solvers_agree_on_hundreds_of_steps_and_searches_are_never_below():
     generator = np.random.default_rng(5)
     shown = 0
