@@ -168,16 +168,18 @@ def reproduce(
 ) -> int:
     """Regenerate tables and figures of the papers."""
     from optsched.papers import TARGETS, reproduce_into
-    from optsched.papers.driver import describe
+    from optsched.papers.driver import describe, get_target
 
     if listing:
         _list_targets(output)
         return DONE
     if not names:
         raise OptschedError("no target is named; name some, or all, or see --list")
+    chosen = list(TARGETS) if names == ("all",) else list(dict.fromkeys(names))
+    for name in chosen:
+        get_target(name)
     if out is None:
         raise OptschedError("there is no folder for the results; name one with --out")
-    chosen = list(TARGETS) if names == ("all",) else list(dict.fromkeys(names))
     results: list[dict[str, Any]] = []
 
     def keep(result: dict[str, Any]) -> None:

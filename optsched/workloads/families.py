@@ -201,9 +201,9 @@ def parse_family(text: str) -> tuple[str, dict[str, Any]]:
             raise InstanceError(
                 f"{text}: {assignment!r} is not understood; write parameters as key=number"
             ) from None
-    if "memory" in parameters or "name" in parameters:
+    for key in parameters.keys() & {"memory", "name"}:
         raise InstanceError(
-            f"{text}: the memory is not a parameter of a family; pass it separately"
+            f"{text}: {key} is not a parameter of a family; leave out {key}={parameters[key]}"
         )
     return name.strip(), parameters
 

@@ -151,6 +151,21 @@ MISTAKES = [
         r"take method (\w+)",
         changed("cp-sat"),
     ),
+    (
+        f"compare {FAMILY},memory=99",
+        "leave out (memory=99)",
+        lambda found, line: line.replace(f",{found[1]}", ""),
+    ),
+    (
+        "cluster due.csv --workers 2 --slots 2 --deadlines --dispatch instant --policies bf-io",
+        r"take the (dispatch '\w+')",
+        lambda found, line: line.replace("dispatch instant", found[1]),
+    ),
+    (
+        "reproduce sorted-f-example-2 --quick --out new",
+        "did you mean '(.*?)'",
+        changed("sorted-f-example-2"),
+    ),
     (f"export {FAMILY} --out x.txt", r"must end in (\.mps) or", changed(".txt")),
     (
         f"export {FAMILY} --out x.lp --model batch",

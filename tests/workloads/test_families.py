@@ -186,7 +186,7 @@ def test_families_by_text():
         ("family:uniform,load=1,rate=1", "rate and load are both given; keep one of them"),
         (
             "family:uniform,memory=5",
-            "the memory is not a parameter of a family; pass it separately",
+            "memory is not a parameter of a family; leave out memory=5",
         ),
         (
             "family:chat-and-summaries,summaries=2",

@@ -119,11 +119,11 @@ def _check(instance: Instance, cluster: Cluster, routing: Routing, options: Clus
             f"{LAST_ARRIVAL:,} are run; make the steps longer or cut the trace"
         )
     if dispatch == "instant" and not isinstance(routing, RoutingRule | BalanceRouting):
-        raise PolicyError("a rule of your own routes from the pool; take dispatch='pool'")
+        raise PolicyError("a rule of your own routes from the pool; take the dispatch 'pool'")
     if dispatch == "instant" and isinstance(routing, BalanceRouting) and routing.has_goals:
         raise PolicyError(
             "deadlines, tenants and an energy price are for requests that start when they are "
-            "routed; take dispatch='pool'"
+            "routed; take the dispatch 'pool'"
         )
     unequal = len(np.unique(cluster.per_worker("slowness"))) > 1
     if isinstance(routing, BalanceRouting) and routing.method == "deficit" and unequal:

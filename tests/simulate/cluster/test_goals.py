@@ -158,7 +158,7 @@ def test_tenants_and_deadlines_must_be_there_and_what_knows_no_goals_is_refused(
         BalanceRouting(0, "greedy", deadlines=True)
     with pytest.raises(PolicyError, match=r"energy_price is -1, but must be a number from 0"):
         BalanceRouting(energy_price=-1)
-    with pytest.raises(PolicyError, match="take dispatch='pool'"):
+    with pytest.raises(PolicyError, match="take the dispatch 'pool'"):
         run(plain, BalanceRouting(energy_price=1), cluster=cluster, dispatch="instant")
     for facts, message in (
         ({"power": PowerLaw(utilisation="throughput")}, "needs a power law by load"),
