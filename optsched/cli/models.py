@@ -109,9 +109,10 @@ def export(
     model: str,
     objective: Any,
     horizon: int | None,
+    size: int | None,
     out: str,
     seed: int,
-    **sizes: Any,
+    **cluster: Any,
 ) -> int:
     """Write a model to a file for another solver."""
     from optsched.models import HindsightProgram, LatencyRelaxation
@@ -120,11 +121,11 @@ def export(
     check_writable(out)
     program: Program
     if model == "batch":
-        program = _batch(instance, sizes["size"])
+        program = _batch(instance, size)
     elif model == "balance":
-        program = _first_step(instance, **sizes)
-    elif sizes["workers"] is not None:
-        program = _joint(instance, sizes["workers"], model, horizon, objective)
+        program = _first_step(instance, **cluster)
+    elif cluster["workers"] is not None:
+        program = _joint(instance, cluster["workers"], model, horizon, objective)
     else:
         end = proven_horizon(instance, objective) if horizon is None else horizon
         if model == "relaxation":
@@ -172,7 +173,6 @@ def _first_step(
     slots: int | None,
     lookahead: int,
     energy_price: float,
-    size: int | None,
     **asked: bool,
 ) -> Program:
     """Return the step program of empty workers and the requests that arrive first."""
@@ -220,7 +220,7 @@ def _goals(
         tenant = found.number[first]
         demands = np.bincount(tenant, minlength=len(found.names))
         short = service.fair_slots(found.weights, demands, int(state.free.sum()))
-    price = state.alive.size * int(state.waiting.max())
+    price = service.slot_price(state.alive, state.waiting)
     return StepGoals(latest, np.zeros(state.lookahead), tenant, short, price)
 
 

@@ -83,6 +83,14 @@ def fair_slots(weights: FloatArray, demands: IntArray, slots: int) -> IntArray:
     return np.floor(shares + 1e-9).astype(np.int64)
 
 
+def slot_price(loads: IntArray, sizes: IntArray) -> int:
+    """Return the tokens of imbalance that a slot is worth to the tenant worst off.
+
+    The largest waiting request, on every worker and at every step of the window.
+    """
+    return loads.size * int(sizes.max())
+
+
 def jain(served: FloatArray, tenants: Tenants) -> float:
     """Return Jain's index of what each tenant got by weight: 1 is even, 1 / T all to one."""
     each = served / tenants.weights

@@ -201,10 +201,11 @@ def parse_family(text: str) -> tuple[str, dict[str, Any]]:
             raise InstanceError(
                 f"{text}: {assignment!r} is not understood; write parameters as key=number"
             ) from None
-    for key in parameters.keys() & {"memory", "name"}:
-        raise InstanceError(
-            f"{text}: {key} is not a parameter of a family; leave out {key}={parameters[key]}"
-        )
+    for key in ("memory", "name"):
+        if key in parameters:
+            raise InstanceError(
+                f"{text}: {key} is not a parameter of a family; leave out {key}={parameters[key]}"
+            )
     return name.strip(), parameters
 
 

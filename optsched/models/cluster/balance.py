@@ -10,6 +10,7 @@ from scipy import sparse
 
 from optsched._internal.arrays import prefix_sums
 from optsched.errors import require_known
+from optsched.models.cluster.balance_state import WAITING
 from optsched.models.linear.model import (
     Family,
     LinearModel,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 Form = Literal["literal", "reduced"]
 FORMS: tuple[Form, ...] = ("literal", "reduced")
-WAITING = -1
 
 
 @dataclass(frozen=True, eq=False, repr=False)

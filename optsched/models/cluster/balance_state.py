@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, IntArray
 
+WAITING = -1  # in place of a worker
 _LARGEST = 2**40  # tokens of a worker times its slowness
 _SUM = 2**53  # beyond it an imbalance is no exact floating-point number
 

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from optsched._internal.arrays import prefix_sums
 from optsched.errors import InstanceError
-from optsched.models.cluster.balance_state import whole_row
+from optsched.models.cluster.balance_state import WAITING, whole_row
 from optsched.models.linear.families import read_only
 from optsched.models.linear.model import Family, Rows, Variables
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import IntArray
 
-_WAITING = -1
 _LARGEST = 2**40
 
 
@@ -145,7 +144,7 @@ class StepGoals:
         """Return whether an assignment admits what deadlines require."""
         if self.latest is None:
             return True
-        started = chosen != _WAITING
+        started = chosen != WAITING
         required = self.required(int(started.sum()), lookahead)
         ahead = np.arange(len(required))[:, None]
         due = (self.latest >= 0) & (self.latest <= ahead)
@@ -155,7 +154,7 @@ class StepGoals:
         """Return by how many slots the tenant that is worst off falls short after an assignment."""
         if self.tenant is None or self.short is None:
             return 0
-        admitted = self.tenant[chosen != _WAITING]
+        admitted = self.tenant[chosen != WAITING]
         left = self.short - np.bincount(admitted, minlength=len(self.short))
         return int(left.max(initial=0))
 

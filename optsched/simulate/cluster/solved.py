@@ -91,7 +91,7 @@ def _solve_step(
         bonus += service.energy_bonus(planner.cluster, loads, tokens, routing.energy_price)
     goals = None
     if routing.deadlines or routing.tenants:
-        price = (lookahead + 1) * len(slots) * int(sizes.max())
+        price = service.slot_price(loads, sizes)
         length = _step_length(planner, int((loads[:, 0] * state.slowness).max()))
         goals = _goals(planner, state, believed is None, lookahead, length, price)
     return solve_step(loads, slots, sizes, growth, state.slowness, bonus, routing, goals)

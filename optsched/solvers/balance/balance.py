@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched.errors import SolverError, nearest
+from optsched.models.cluster.balance_state import WAITING
 from optsched.solution import Solution, Stopped
 from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import PLAIN, solve_linear
@@ -34,7 +35,6 @@ BALANCE_METHODS = ("auto", "swap", "greedy", "deficit", "highs", "cp-sat")
 
 _ROUNDS = 1_000  # the search ends long before
 _WORTHWHILE = 0.02  # seconds below which no solver is started
-_WAITING = -1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,7 +60,7 @@ class Assignment:
     @property
     def admitted(self) -> int:
         """Number of requests admitted."""
-        return int((self.worker != _WAITING).sum())
+        return int((self.worker != WAITING).sum())
 
 
 class _Found(NamedTuple):
@@ -151,7 +151,7 @@ def _first(program: BalanceProgram, method: str) -> _Found:
         worker, bound = _deficit(state)
         return _Found(program, worker, bound, "deficit")
     worker = _search(state, 0 if method == "greedy" else _ROUNDS)
-    admitted = int((worker != _WAITING).sum())
+    admitted = int((worker != WAITING).sum())
     if admitted < program.admissions:
         program = replace(program, admitted=admitted)
     return _Found(program, worker, _filled(program), "greedy" if method == "greedy" else "swap")
@@ -165,7 +165,7 @@ def _first_with_goals(program: BalanceProgram, method: str) -> _Found:
         raise SolverError(f"method {method!r} knows no goals; use 'swap', 'highs' or 'cp-sat'")
     state = program.state
     if state.memory is not None:
-        admitted = int((_search(state, _ROUNDS) != _WAITING).sum())
+        admitted = int((_search(state, _ROUNDS) != WAITING).sum())
         program = replace(program, admitted=min(admitted, program.admissions))
     worker = search_with_goals(program, lambda bonus: _search(replace(state, bonus=bonus), _ROUNDS))
     return _Found(program, worker, _filled(program), "none" if worker is None else "swap")

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched.models.cluster.balance_state import WAITING
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched._internal.arrays import IntArray
     from optsched.models.cluster.balance import BalanceProgram
     from optsched.models.cluster.goals import StepGoals
-
-_WAITING = -1
 
 
 def search_with_goals(
@@ -35,7 +35,7 @@ def search_with_goals(
         bonus = state.bonus.copy()
         bonus[requests] += int(worth) * int(state.slowness.max())
         chosen = search(bonus)
-        kept = int((chosen != _WAITING).sum()) == program.admissions
+        kept = int((chosen != WAITING).sum()) == program.admissions
         if not kept or not goals.admits(chosen, state.lookahead):
             continue
         if best is None or program.cost(chosen) < program.cost(best):
