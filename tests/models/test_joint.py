@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyomo.environ as pyo
 import pytest
 from brute_force import OBJECTIVES, joint_optima, optimum
 from strategies import tiny_joint
@@ -158,7 +159,6 @@ def test_equal_requests_are_ordered_by_start_in_the_events():
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_names_survive_mps_and_pyomo(objective, tmp_path):
-    pyo = pytest.importorskip("pyomo.environ")
     instance = Instance([2, 4, 1], [2, 1, 3], 7, weights=[2, 1, 1])
     program = JointProgram(instance, [7, 5], objective=objective)
     model = program.to_linear()
