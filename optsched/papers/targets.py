@@ -6,6 +6,7 @@ import tomllib
 from importlib import resources
 from typing import Any
 
+from optsched.papers.bf_io import energy as bf_io_energy
 from optsched.papers.bf_io import figures as bf_io_figures
 from optsched.papers.bf_io import theorems as bf_io_theorems
 from optsched.papers.fluid import at_capacity, measured, memory, serving, theory
@@ -40,6 +41,7 @@ _COMPUTATIONS = {
     **sorted_f_relaxation.TARGETS,
     **bf_io_figures.TARGETS,
     **bf_io_theorems.TARGETS,
+    **bf_io_energy.TARGETS,
 }
 
 
