@@ -22,7 +22,7 @@ from optsched import (
 )
 from optsched.models import queue_decay
 from optsched.papers import TARGETS
-from optsched.papers.fluid import memory, serving, theory
+from optsched.papers.fluid import memory, segments, serving, theory
 from optsched.policies import NestedWaitPolicy, WaitPolicy
 from optsched.report.series import plot_stack
 from optsched.workloads import poisson_requests
@@ -41,7 +41,7 @@ def test_the_targets_are_those_of_the_issue():
     named = [name for name in TARGETS if name.startswith("fluid-")]
     figures = (3, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18)
     theorems = [f"fluid-prop-{number}" for number in (2, 3, 4, 5)]
-    theorems += [f"fluid-theorem-{number}" for number in (1, 2, 3)]
+    theorems += [f"fluid-theorem-{number}" for number in (1, 2, 3, 4)]
     assert named == [f"fluid-fig-{number}" for number in figures] + theorems
 
 
@@ -365,3 +365,39 @@ def test_theorem_3_thresholds_are_strict_at_all_times_and_arrivals_follow_the_ra
         assert own.mean() == pytest.approx(theory.SWING * theory.SIGNS[kind] / 2, abs=0.03)
     found = quick("fluid-theorem-3")
     assert found.verdict.label == "in shape", found.verdict
+
+
+# Theorem 4
+
+
+def test_thresholds_of_theorem_4_hold_14_some_at_equality():
+    rate = segments.TYPES.rates.sum()
+    for name, (lasts, thresholds, _) in segments.SEGMENTS.items():
+        slack = thresholds[0] / rate - segments.full_batch_seconds(name)
+        assert slack == pytest.approx(0, abs=1e-12) if "equality" in name else slack > 0
+        for here, last in enumerate(lasts[:-1]):
+            before = lasts[here - 1] if here else 0
+            longer = segments.TYPES.rates[segments.TYPES.outputs > last].sum()
+            there = segments.TYPES.rates[segments.TYPES.outputs > before].sum()
+            assert thresholds[here + 1] / thresholds[here] > longer / there
+    found = quick("fluid-theorem-4")
+    assert found.verdict.label == "in shape", found.verdict
+    alone = [claim for claim in found.claims if segments.ALONE in claim.label]
+    assert len(alone) == 3
+    assert not any(claim.counts or claim.holds for claim in alone)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_type_in_one_segment_is_a_queue_at_capacity(seed):
+    """Each batch takes in one request and has the one before produce its token."""
+    horizon = 200.0
+    requests = poisson_requests(segments.ONE, horizon, 10**9, seed=seed)
+    arrivals = (requests.arrivals * requests.seconds_per_step).tolist()
+    ends = [arrivals[0] + 0.9]  # nothing to decode yet
+    for arrival in arrivals[1:]:
+        ends.append(max(ends[-1], arrival) + 1.0)
+    # The last batch begins when the last request arrives, at the latest.
+    done = [end if end - 1 <= arrivals[-1] else math.inf for end in [*ends[1:], math.inf]]
+    waits = [min(end, horizon) - arrival for end, arrival in zip(done, arrivals, strict=True)]
+    measured = segments.serve(segments.ALONE, horizon, seed)["latency"]
+    assert measured == pytest.approx(np.mean(waits), rel=1e-3)

@@ -190,7 +190,9 @@ def test_the_long_ones_of_theorem_7_run_at_once_and_nothing_could_be_earlier(cop
     assert (copies + 1) * given.peaks[short].min() > given.memory  # more do not fit into a step
     steps = -(-np.arange(1, short.sum() + 1) // copies)
     assert schedule.total_latency == 200 * copies + steps.sum()
-    assert least_align(schedule) > 10
+    by_peaks = [optimal_align(schedule, each) for each in READINGS if each.fit == "peak"]
+    assert min(by_peaks) > 10 * schedule.total_latency
+    assert least_align(schedule) > 5
 
 
 @pytest.mark.parametrize("copies", [1, 4])
@@ -209,10 +211,19 @@ def test_no_more_long_ones_of_theorem_8_ever_run_together(copies):
     assert totals(given, sorted_f_batches(given)).align == own + copies * mean
 
 
-def test_theorem_7_fails_for_eight_requests():
+def test_theorem_7_fails_for_eight_requests_by_peaks_and_for_24_step_by_step():
     schedule = long_first(140, 7)
     assert optimum(schedule.instance).total_latency == schedule.total_latency == 168
-    assert 168 * least_align(schedule) == 1009 == 6 * 168 + 1
+    aligned = {fit: set() for fit in ("peak", "profile")}
+    for each in READINGS:
+        aligned[each.fit].add(optimal_align(schedule, each))
+    assert min(aligned["peak"]) == 1009 == 6 * 168 + 1
+    assert min(aligned["profile"]) == 147 + 6 * Fraction(141, 2) + 15  # the first short one beside
+    schedule = long_first(232, 23)
+    assert schedule.check() == []
+    total = 232 + 23 * 24 // 2
+    assert schedule.total_latency == total
+    assert least_align(schedule) * total == 255 + 22 * Fraction(233, 2) + 21 * 22 // 2 > 6 * total
 
 
 def test_theorem_8_fails_for_four_requests_whatever_the_optimum_and_the_reading():
@@ -232,6 +243,7 @@ def test_readings_of_theorem_7_by_hand():
     assert optimal_align(schedule, Reading()) == 6 + 4 * 2
     assert optimal_align(schedule, Reading(skips=True)) == 6 + Fraction(5, 2)
     assert optimal_align(schedule, Reading("short first")) == 6 + Fraction(2, 2)
+    assert optimal_align(schedule, Reading(fit="profile")) == 6  # 1 + 6 + 1 tokens, then fewer
     # Groups end at 2, 3 and 5, so that windows begin at 0, 6 and 15.
     queue = Schedule(Instance([0, 0, 0], [2, 1, 2], 2), [0, 2, 3])
     assert optimal_align(queue, Reading()) == 5 + 2 + 3

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.policies import Policy
     from optsched.simulate.seconds.execution import ClockedRun
+    from optsched.workloads.request_types import RequestTypes
 
 #: The instance of Appendix A.3: at an iteration time of 1, M* is 9 tokens.
 SMALL = types_of(1, [1, 2], [1, 1], prefill_makes_token=False)
@@ -88,13 +89,33 @@ def serve_small(policy: str, clock: str, horizon: float, seed: int) -> dict[str,
     return _measures(result, horizon)
 
 
+def serve_types(
+    types: RequestTypes,
+    policy: NestedWaitPolicy,
+    clock: str,
+    horizon: float,
+    seed: int,
+    *,
+    iterations: int,
+) -> dict[str, float]:
+    """Serve Poisson arrivals until a horizon; the first peak is that of so many iterations."""
+    requests = poisson_requests(types, horizon, 10**9, seed=seed)
+    return _until_the_last(requests, policy, clock, horizon, iterations)
+
+
+def _until_the_last(
+    requests: Instance, policy: NestedWaitPolicy, clock: str, horizon: float, iterations: int
+) -> dict[str, float]:
+    last = float(requests.arrivals[-1]) * 1e-6
+    result = run(requests, policy, clock=clock, until=last)
+    first_peak = float(result.log.usage[:iterations].max())
+    return _measures(result, horizon) | {"first_peak": first_peak}
+
+
 def serve_nested(thresholds: str, horizon: float, seed: int) -> dict[str, float]:
     """Serve the four types of Section 6.2 until a horizon."""
-    requests = poisson_requests(FOUR, horizon, 10**9, seed=seed)
-    last = float(requests.arrivals[-1]) * 1e-6
-    result = run(requests, NESTED[thresholds], clock=FOUR_CLOCK, until=last)
-    first_peak = float(result.log.usage[:ITERATIONS].max())
-    return _measures(result, horizon) | {"first_peak": first_peak}
+    policy = NESTED[thresholds]
+    return serve_types(FOUR, policy, FOUR_CLOCK, horizon, seed, iterations=ITERATIONS)
 
 
 def curves(runs: pd.DataFrame, by: str, measures: Sequence[str]) -> pd.DataFrame:
@@ -157,7 +178,7 @@ def _proposition_4(study: Study) -> Outcome:
 
 def _draw_proposition_4(table: pd.DataFrame, axes: Panels) -> None:
     ylabel = "throughput missing (tokens per iteration)"
-    _plot(table, "policy", "gap", ylabel=ylabel, xlabel="horizon (iterations)", ax=axes[0])
+    plot_growth(table, "policy", "gap", ylabel=ylabel, xlabel="horizon (iterations)", ax=axes[0])
 
 
 def _theorem_1(study: Study) -> Outcome:
@@ -190,7 +211,7 @@ def _theorem_1(study: Study) -> Outcome:
 def _draw_theorem_1(table: pd.DataFrame, axes: Panels) -> None:
     labels = ("throughput missing (tokens/s)", "mean latency (s)", "mean TTFT (s)")
     for ax, what, ylabel in zip(axes, ("gap", "latency", "ttft"), labels, strict=True):
-        _plot(table, "thresholds", what, ylabel=ylabel, legend=what == "gap", ax=ax)
+        plot_growth(table, "thresholds", what, ylabel=ylabel, legend=what == "gap", ax=ax)
 
 
 def _theorem_2(study: Study) -> Outcome:
@@ -239,11 +260,11 @@ def full_batch(policy: NestedWaitPolicy) -> int:
 
 
 def _draw_theorem_2(table: pd.DataFrame, axes: Panels) -> None:
-    _plot(table, "thresholds", "latency", ylabel="mean latency (s)", ax=axes[0])
+    plot_growth(table, "thresholds", "latency", ylabel="mean latency (s)", ax=axes[0])
     axes[0].set_yscale("linear")  # it hardly changes
     axes[0].set_ylim(0, 1.15 * table["latency_high"].max())
     ylabel = "peak beyond a full batch (tokens)"
-    _plot(table, "thresholds", "excess", ylabel=ylabel, legend=False, ax=axes[1])
+    plot_growth(table, "thresholds", "excess", ylabel=ylabel, legend=False, ax=axes[1])
 
 
 # Theorem 3: arrival rates that change
@@ -270,10 +291,7 @@ def serve_varying(horizon: float, seed: int) -> dict[str, float]:
     """Serve them until a horizon; the peak is that of the first iterations."""
     requests = varying_requests(horizon, seed)
     policy = NestedWaitPolicy("varying", borders=FOUR_BORDERS, thresholds=VARYING)
-    last = float(requests.arrivals[-1]) * 1e-6
-    result = run(requests, policy, clock=FOUR_CLOCK, until=last)
-    first_peak = float(result.log.usage[:ITERATIONS].max())
-    return _measures(result, horizon) | {"first_peak": first_peak}
+    return _until_the_last(requests, policy, FOUR_CLOCK, horizon, ITERATIONS)
 
 
 def _theorem_3(study: Study) -> Outcome:
@@ -311,7 +329,8 @@ def _theorem_3(study: Study) -> Outcome:
     return Outcome(curves(runs, "thresholds", ("gap", "latency", "ttft")), claims, settings)
 
 
-def _plot(table: pd.DataFrame, by: str, what: str, **look: Any) -> None:
+def plot_growth(table: pd.DataFrame, by: str, what: str, **look: Any) -> None:
+    """Plot a measure against the horizon, both as logarithms, one line per name."""
     look = {"xlabel": "horizon (s)", "xscale": "log", "yscale": "log", **band(what), **look}
     plot_series(table, x="horizon", by=by, **look)
 

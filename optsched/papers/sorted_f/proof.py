@@ -365,8 +365,8 @@ def _theorem_7(study: Study) -> Outcome:
         if (copies + 1) * (math.sqrt(2 * long) + 2) < long
     ]
     table = study.table(against_theorem_7, calls)
-    least = float(least_align(long_first(140, 7)))
-    return _exceeded(study, "theorem-7", table, {"one of 140 tokens, 7 of one": least})
+    least = float(least_align(long_first(232, 23)))
+    return _exceeded(study, "theorem-7", table, {"one of 232 tokens, 23 of one": least})
 
 
 def _exceeded(study: Study, name: str, table: pd.DataFrame, small: dict[str, float]) -> Outcome:

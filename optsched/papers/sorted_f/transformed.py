@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -37,9 +37,12 @@ class Reading(NamedTuple):
     ties: str = TIES[0]  # which of equal starts comes first
     skips: bool = False  # whether a request that does not fit is passed over for later ones
     windows: bool = False  # whether a group waits for its window: if not, as in the derivation
+    fit: Fit = "peak"  # as Definition 1 counts; or step by step, as requests that start together
 
 
-READINGS = [Reading(*each) for each in itertools.product(TIES, (False, True), (False, True))]
+READINGS = [
+    Reading(*each) for each in itertools.product(TIES, (False, True), (False, True), get_args(Fit))
+]
 
 
 def sorted_f_batches(instance: Instance, fit: Fit = "peak") -> Batches:
@@ -153,7 +156,8 @@ def optimal_align(schedule: Schedule, reading: Reading = READINGS[0]) -> Fractio
     for begin, group in _by_completion(schedule):
         if reading.windows:
             clock = max(clock, Fraction(begin))
-        for batch in _cut(schedule, _by_start(schedule, group, reading.ties), reading.skips):
+        order = _by_start(schedule, group, reading.ties)
+        for batch in _cut(schedule.instance, order, reading.skips, reading.fit):
             total += clock * len(batch)
             clock += Fraction(int(outputs[batch].sum()), len(batch))
     return total
@@ -181,19 +185,25 @@ def _by_start(schedule: Schedule, group: IntArray, ties: str) -> list[int]:
     return [int(request) for request in group[order]]
 
 
-def _cut(schedule: Schedule, order: list[int], skips: bool) -> Batches:
-    """Cut requests into batches W_h whose peaks fit, each with the earliest of those left."""
-    peaks, memory = schedule.instance.peaks, schedule.instance.memory
+def _cut(instance: Instance, order: list[int], skips: bool, fit: Fit) -> Batches:
+    """Cut requests into batches W_h that fit, each with the earliest of those left."""
     batches: Batches = []
     while order:
         batch: list[int] = []
-        room = memory
         for request in order:
-            if peaks[request] <= room:
+            if _fits(instance, [*batch, request], fit):
                 batch.append(request)
-                room -= int(peaks[request])
             elif not skips:
                 break
         batches.append(batch)
         order = [request for request in order if request not in batch]
     return batches
+
+
+def _fits(instance: Instance, batch: list[int], fit: Fit) -> bool:
+    """Whether requests that start together fit, by their peaks or at every completion."""
+    prompts, outputs = instance.prompts[batch], instance.outputs[batch]
+    if fit == "peak":
+        return int((prompts + outputs).sum()) <= instance.memory
+    held = [int((prompts + end)[outputs >= end].sum()) for end in set(outputs.tolist())]
+    return max(held) <= instance.memory
