@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from fractions import Fraction
+from itertools import combinations, combinations_with_replacement, permutations
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,9 +20,6 @@ from optsched.papers.robust.theorems import requests_of, worst_of_two
 from optsched.papers.target import Computations, Outcome, Study, bars, grid, lines
 from optsched.schedule import Schedule
 from optsched.simulate import run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 # Theorem 8.6
 
@@ -47,15 +46,7 @@ def _theorem_8_6(study: Study) -> Outcome:
     rows = [["a-random", *row] for row in found[["alpha", "ratio"]].to_numpy().tolist()]
     rows += [["bound", short / _LONG, _a_random_bound(short / _LONG)] for short in shorts]
     mixes = {u: float(CompetitiveRatio(u).lower_bound) for u in _UPPERS}
-    claims = refutable(
-        shape(
-            f"A_min, outputs 1 to {u}: worst mix over worst mix of the two ends, by Lemma 4.6",
-            ratio / a_min_two_point(1 / u),
-            at_most=1,
-            paper=1,
-        )
-        for u, ratio in mixes.items()
-    )
+    claims = refutable(map(_against_ends, _WORST))
     # The O(1 / M) is taken to be one long request's share of the memory.
     claims += [
         shape(
@@ -66,50 +57,94 @@ def _theorem_8_6(study: Study) -> Outcome:
         )
         for alpha, ratio in found[["alpha", "ratio"]].to_numpy().tolist()
     ]
+    claims += beside(
+        shape(
+            f"A_min, outputs 1 to {u}: worst mix over worst mix of the two ends, by Lemma 4.6",
+            ratio / a_min_two_point(1 / u),
+            at_most=1,
+            paper=1,
+        )
+        for u, ratio in mixes.items()
+    )
     return Outcome(pd.DataFrame(rows, columns=["curve", "alpha", "ratio"]), claims, settings)
+
+
+class Tiny(NamedTuple):
+    """Requests that are few enough for all orders to be tried: expectations are exact."""
+
+    least: int
+    upper: int
+    prompt: int
+    memory: int
+    outputs: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """As the begin of a label."""
+        words = " ".join(map(str, self.outputs))
+        sizes = f"s = {self.prompt}, M = {self.memory}, outputs {self.least} to {self.upper}"
+        return f"{sizes}, o = {words}"
+
+    def expect(self, policy: str, memory: int | None = None) -> Fraction:
+        """Return the mean total latency over all orders of A_max or A_random, of these outputs."""
+        orders = set(permutations(self.outputs))
+        totals = (self._in_order(policy, order, memory or self.memory) for order in orders)
+        return Fraction(sum(totals), len(orders))
+
+    def _in_order(self, policy: str, order: tuple[int, ...], memory: int) -> int:
+        instance = Instance(np.full(len(order), self.prompt), order, memory)
+        if policy == "a-random":
+            return run(instance, "fcfs").total_latency  # knows the outputs, and keeps the order
+        known = f"common:{self.least},{self.upper}"
+        return run(instance, policy, intervals=known).total_latency  # ties keep it, too
+
+    def ratio(self, policy: str) -> Fraction:
+        """Return what a policy costs over H-SF."""
+        requests = Instance([self.prompt] * len(self.outputs), self.outputs, self.memory)
+        return self.expect(policy) / run(requests, "h-sf").total_latency
+
+    def worst_of_ends(self, policy: str) -> Fraction:
+        """Return the largest ratio of as many requests whose outputs are the least or the most."""
+        ends = combinations_with_replacement((self.least, self.upper), len(self.outputs))
+        return max(self._replace(outputs=outputs).ratio(policy) for outputs in ends)
+
+
+#: Outputs that are worse than all at the ends; for A_random, of which the proof speaks, and A_max.
+_WORST = (
+    ("a-random", Tiny(1, 3, 1, 5, (2, 3))),
+    ("a-random", Tiny(2, 4, 1, 6, (2, 3, 4))),
+    ("a-max", Tiny(2, 4, 1, 7, (2, 3, 3))),
+)
+
+
+def _against_ends(case: tuple[str, Tiny]) -> Claim:
+    policy, tiny = case
+    name, ends = policy.replace("a-", "A_"), f"outputs {tiny.least} or {tiny.upper}"
+    label = f"{name}, {tiny.name}: ratio over the worst with {ends}"
+    worse = tiny.ratio(policy) / tiny.worst_of_ends(policy)
+    return shape(label, float(worse), at_most=1, paper=1)
 
 
 # Lemma 8.8
 
-#: Least and largest output, memory, and outputs of small instances. All outputs are equal but for
-#: one at most, so that an order is a place of that one, and expectations are exact.
-_SMALL = ((2, 4, 14, (2, 2, 2, 2, 2, 2, 2)), (2, 4, 14, (2, 2, 2, 2, 3, 2, 2)))
-
-
-def orders(outputs: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield the orders of outputs that are equal but for one, each as likely as the others."""
-    rare = min(set(outputs), key=list(outputs).count)
-    others = list(outputs)
-    others.remove(rare)
-    for place in range(len(outputs)):
-        yield (*others[:place], rare, *others[place:])
-
-
-def totals_in_order(
-    least: int, upper: int, memory: int, outputs: Sequence[int]
-) -> tuple[list[int], list[int]]:
-    """Return total latencies of A_max, and of A_random with alpha M, over all orders."""
-    a_max, a_random = [], []
-    for order in orders(outputs):
-        instance = Instance(np.zeros(len(order)), order, memory)
-        served = run(instance, "a-max", intervals=f"common:{least},{upper}")
-        a_max.append(served.total_latency)
-        smaller = instance.replace(memory=memory * least // upper)
-        a_random.append(run(smaller, "fcfs").total_latency)  # whose order is given
-    return a_max, a_random
+#: Lists that cost A_max more than A_random with the share alpha of the memory.
+_SMALL = (
+    Tiny(4, 8, 1, 14, (4, 4)),
+    Tiny(2, 4, 0, 14, (2, 2, 2, 2, 2, 2, 2)),
+    Tiny(2, 4, 0, 14, (2, 2, 2, 2, 2, 2, 3)),
+)
 
 
 def _lemma_8_8(_study: Study) -> Outcome:
     rows, claims = [], list[Claim]()
-    for least, upper, memory, outputs in _SMALL:
-        a_max, a_random = totals_in_order(least, upper, memory, outputs)
-        words = " ".join(map(str, outputs))
-        label = f"l = {least}, u = {upper}, M = {memory}, o = {words}: A_max over A_random(alpha M)"
-        claims.append(shape(label, sum(a_max) / sum(a_random), at_most=1, paper=1))
-        rows += [
-            [words, name, float(np.mean(totals))]
-            for name, totals in (("a-max", a_max), ("a-random, alpha M", a_random))
-        ]
+    for tiny in _SMALL:
+        share = tiny.memory * tiny.least // tiny.upper
+        found = {"a-max": tiny.expect("a-max"), "a-random, alpha M": tiny.expect("a-random", share)}
+        a_max, a_random = found.values()
+        label = f"{tiny.name}: A_max over A_random(alpha M)"
+        claims.append(shape(label, float(a_max / a_random), at_most=1, paper=1))
+        words = " ".join(map(str, tiny.outputs))
+        rows += [[words, name, float(total)] for name, total in found.items()]
     table = pd.DataFrame(rows, columns=["outputs", "policy", "expected_total"])
     return Outcome(table, refutable(claims), {"orders": "all"})
 
@@ -142,19 +177,19 @@ def _corollary_4_10(study: Study) -> Outcome:
     before, last = uppers[-2:]
     # As for Theorem 4.3: c log u grows by this much.
     most = math.log(last) / math.log(before)
+    over_one = [ratio[upper, parts] / ratio[upper, 1] for upper in uppers for parts in _PARTS[1:]]
+    growth = {parts: ratio[last, parts] / ratio[before, parts] for parts in _PARTS[1:]}
+    label = f"{{}} classes: growth of A_min over H-SF from u={before} to {last}"
     claims = [
+        shape(label.format(_FOUR), growth.pop(_FOUR), at_most=most, paper=most),
         shape(
-            f"u={upper}: A_min with {parts} classes over A_min with one",
-            ratio[upper, parts] / ratio[upper, 1],
-            at_most=1,
-            paper=1,
-        )
-        for upper in uppers
-        for parts in _PARTS[1:]
+            "A_min with classes over A_min with one, the most", max(over_one), at_most=1, paper=1
+        ),
+        *beside(
+            shape(label.format(parts), each, at_most=most, paper=most)
+            for parts, each in growth.items()
+        ),
     ]
-    growth = ratio[last, _FOUR] / ratio[before, _FOUR]
-    label = f"{_FOUR} classes: growth from u={before} to {last}"
-    claims.append(shape(label, growth, at_most=most, paper=most))
     table["outputs"] = [f"outputs 1 to {upper}" for upper in table["upper"]]
     settings = {"mix": "worst by Lemma 4.6 for one class", "memory": "40 u", "seeds": seeds}
     return Outcome(table, claims, settings)
@@ -174,16 +209,37 @@ def _example_8_2(_study: Study) -> Outcome:
     claims = [
         number("I3 over the optimum", 1, totals["I3"] / optimum, within=0),
         shape("places where a schedule does not fit", violations, at_most=0),
-        shape("latest start of I3 after those of I1 and I2", _delay(), at_most=0),
+        shape("latest start of I3 after those of I1 and I2", _delay("I3", "I1", "I2"), at_most=0),
+        shape(
+            "latest start of I1 after that of I2, which delays neither",
+            _delay("I1", "I2"),
+            at_least=1,
+        ),
+        shape("latest start of I2 after that of I1", _delay("I2", "I1"), at_least=1),
+        shape(
+            "pairs of requests that two schedules start in different orders",
+            _reordered(),
+            at_most=0,
+        ),
         *beside([shape("I1 over the optimum", totals["I1"] / optimum, at_least=1)]),
     ]
     table = pd.DataFrame({"schedule": list(totals), "total_latency": list(totals.values())})
     return Outcome(table, claims, {"memory": 7, "outputs": [1, 2, 3, 4], "prompt": 1})
 
 
-def _delay() -> int:
-    third = np.array(_STARTS["I3"])
-    return int(max((third - np.array(_STARTS[name])).max() for name in ("I1", "I2")))
+def _delay(name: str, *others: str) -> int:
+    """Return the most steps that a request starts later than in one of the other schedules."""
+    starts = np.array(_STARTS[name])
+    return int(max((starts - np.array(_STARTS[other])).max() for other in others))
+
+
+def _reordered() -> int:
+    """Count the pairs that break Definition 8.1, over all pairs of schedules."""
+    return sum(
+        (a[i] - a[j]) * (b[i] - b[j]) < 0
+        for a, b in combinations(_STARTS.values(), 2)
+        for i, j in combinations(range(len(a)), 2)
+    )
 
 
 _EXPECTED: dict[str, Any] = {

@@ -1,0 +1,103 @@
+"""Robust Theorems 4.2 and 4.3 where prompts are so long that the memory is a number of slots.
+
+With m slots, prompts of s = m u tokens and a memory of m (s + u), m requests fit at any age, and
+m + 1 hold at least (m + 1) (s + 1) > m (s + u) tokens and never do. As m grows, so does the memory,
+and the share of it that a prompt takes vanishes. Nothing overflows, so that A_min preempts nothing:
+it serves the requests in random order, one after the other on each slot, whatever they produce.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched.instance import Instance
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from optsched._internal.arrays import IntArray
+
+#: No outputs cost `in_rounds` more than this times the least total latency.
+MOST_OF_ROUNDS = 12
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Outputs of 1 and u = root^2 on slots, each of which runs so many long requests.
+
+    There are root short requests for a long one, which is the worst for A_min as their numbers
+    grow.
+    """
+
+    root: int
+    slots: int
+    each: int
+
+    @property
+    def upper(self) -> int:
+        """The long output, u."""
+        return self.root**2
+
+    @property
+    def outputs(self) -> IntArray:
+        """All outputs, the shortest first."""
+        long = self.slots * self.each
+        return np.repeat(np.array([1, self.upper], np.int64), [long * self.root, long])
+
+    @property
+    def instance(self) -> Instance:
+        """The requests with their prompts, and the memory for so many slots."""
+        prompt = self.slots * self.upper
+        memory = self.slots * (prompt + self.upper)
+        return Instance(np.full(len(self.outputs), prompt), self.outputs, memory)
+
+    @property
+    def a_min_least(self) -> Fraction:
+        """Bound the expected total latency of A_min from below.
+
+        When the k-th request in its order starts, all before it have started, and at most m - 1 of
+        them run, with at most u steps left. So it starts by no less than a share 1 / m of their
+        outputs less (m - 1) u / m, and in random order these are k - 1 times the mean.
+        """
+        long = self.slots * self.each
+        count, total = long * (self.root + 1), long * (self.root + self.upper)
+        waits = Fraction((count - 1) * total, 2 * self.slots)
+        return total + waits - Fraction(count * (self.slots - 1) * self.upper, self.slots)
+
+    @property
+    def shortest_first(self) -> int:
+        """The total latency of H-SF: the short ones fill all slots step by step, then the long."""
+        steps, longs = self.each * self.root, self.each
+        short = steps * (steps + 1) // 2
+        return self.slots * (short + longs * steps + self.upper * longs * (longs + 1) // 2)
+
+    @property
+    def proven(self) -> Fraction:
+        """What A_min costs at least over H-SF; it tends to (1 + root) / 2."""
+        return self.a_min_least / self.shortest_first
+
+
+def in_rounds(outputs: Sequence[int], slots: int) -> int:
+    r"""Return the total latency of a policy that knows no outputs: each round doubles a limit.
+
+    In a round of limit 1, 2, 4, ... every open request is started anew and preempted when it has
+    produced so many tokens. With m slots round r takes at most :math:`\sum_i \min(o_i, 2^r) / m +
+    2^r` steps, the sum over the requests that are open then. So request j, with :math:`2^{p - 1} <
+    o_j \le 2^p`, ends by :math:`4 \sum_i \min(o_i, o_j) / m + 4 o_j`, and all of them cost at most
+    12 times the larger of :math:`\sum o` and :math:`\sum_{i, j} \min(o_i, o_j) / 2 m`. No schedule
+    on m slots costs less than either.
+    """
+    open_ones, begin, limit, total = list(outputs), 0, 1, 0
+    while open_ones:
+        free = [begin] * slots
+        for output in open_ones:
+            end = heapq.heappop(free) + min(output, limit)
+            heapq.heappush(free, end)
+            total += end * (output <= limit)
+        begin, limit, open_ones = max(free), 2 * limit, [o for o in open_ones if o > limit]
+    return total
