@@ -1,4 +1,4 @@
-"""Robust Corollary 4.10, and the steps to the bound of A_max: Theorem 8.6, Lemma and Example 8."""
+"""Robust Theorem 4.2, Corollary 4.10, and the steps to the bound of A_max in Section 8."""
 
 from __future__ import annotations
 
@@ -16,10 +16,54 @@ from optsched.papers.claims import Claim, beside, number, refutable, shape
 from optsched.papers.robust.closed_ratios import a_min_two_point
 from optsched.papers.robust.competitive_ratio import CompetitiveRatio
 from optsched.papers.robust.figures import ratios
-from optsched.papers.robust.theorems import requests_of, worst_of_two
+from optsched.papers.robust.slots import MANY, MOST_OF_ROUNDS, Slots, in_rounds
+from optsched.papers.robust.theorems import ratio_to_hindsight, requests_of, worst_of_two
 from optsched.papers.target import Computations, Outcome, Study, bars, grid, lines
 from optsched.schedule import Schedule
 from optsched.simulate import run
+
+# Theorem 4.2
+
+
+def _on_slots(root: int, slots: int, each: int, seeds: list[int]) -> dict[str, float]:
+    """Serve the requests by A_min, by a-double and in rounds; return ratios to H-SF."""
+    of = Slots(root, slots, each)
+    instance = of.instance
+    return {
+        "a-min": ratio_to_hindsight(instance, "a-min", of.upper, seeds),
+        "a-double": ratio_to_hindsight(instance, "a-double", of.upper, seeds),
+        "in rounds": in_rounds(of.outputs.tolist(), slots) / of.shortest_first,
+    }
+
+
+def _theorem_4_2(study: Study) -> Outcome:
+    settings = {"slots": 20, "each": study.choose(5, 20), "seeds": study.seeds(1, 3)}
+    roots = study.choose([2, 4, 8], [2, 4, 8, 16])
+    found = study.map(_on_slots, [call | settings for call in grid(root=roots)])
+    rows: list[list[Any]] = []
+    for root, curves in zip(roots, found, strict=True):
+        rows += [[f"{curve}, simulated", root**2, ratio] for curve, ratio in curves.items()]
+    proven = {root: float(Slots(root, **MANY).proven) for root in (2, 4, 8, 16, 32, 64, 256)}
+    rows += [["A_min, proven, many requests", root**2, ratio] for root, ratio in proven.items()]
+    rows += [["in rounds, proven, all requests", root**2, MOST_OF_ROUNDS] for root in proven]
+    claims = refutable(
+        shape(
+            f"outputs 1 to {root**2:,}: most that restarts in rounds cost, over the least of A_min",
+            MOST_OF_ROUNDS / proven[root],
+            at_least=1,
+            paper=1,
+        )
+        for root in (32, 64, 256)
+    )
+    last, name = found[-1], f"outputs 1 to {roots[-1] ** 2:,}, simulated"
+    claims += beside(
+        shape(f"{name}: {policy} over A_min", last[policy] / last["a-min"], at_least=1, paper=1)
+        for policy in ("in rounds", "a-double")
+    )
+    table = pd.DataFrame(rows, columns=["curve", "u", "ratio"])
+    shown = {"prompts": "m u", "memory": "m (s + u)", "m": settings["slots"]}
+    return Outcome(table, claims, shown | {"seeds": settings["seeds"]})
+
 
 # Theorem 8.6
 
@@ -249,7 +293,13 @@ _EXPECTED: dict[str, Any] = {
 }
 _TOTALS = {"xlabel": "schedule", "ylabel": "total latency (steps)"}
 
+_BY_U: dict[str, Any] = {"x": "u", "y": "ratio", "by": "curve", "xscale": "log", "yscale": "log"}
+
 TARGETS: Computations = {
+    "robust-theorem-4-2": (
+        _theorem_4_2,
+        lines(xlabel="largest output u (tokens)", ylabel="ratio to H-SF", **_BY_U),
+    ),
     "robust-corollary-4-10": (
         _corollary_4_10,
         lines(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 #: No outputs cost `in_rounds` more than this times the least total latency.
 MOST_OF_ROUNDS = 12
+MANY = {"slots": 100, "each": 10_000}  # by then the proven ratio of A_min is nearly its limit
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from optsched.papers.robust.closed_ratios import (
 )
 from optsched.papers.robust.competitive_ratio import CompetitiveRatio
 from optsched.papers.robust.figures import ratios
-from optsched.papers.robust.slots import MOST_OF_ROUNDS, Slots, in_rounds
+from optsched.papers.robust.slots import MANY, Slots
 from optsched.papers.target import BAND, Computations, Outcome, Panels, Study, grid, lines, panels
 from optsched.simulate import run
 from optsched.workloads import family
@@ -240,51 +240,6 @@ def _draw_3_4(table: pd.DataFrame, axes: Panels) -> None:
     draw(table.assign(inverse=1 / table["alpha"]), axes)
 
 
-# Theorem 4.2
-
-_ON_SLOTS = {"slots": 100, "each": 10_000}  # by then the proven ratio is nearly its limit
-
-
-def _on_slots(root: int, slots: int, each: int, seeds: list[int]) -> dict[str, float]:
-    """Serve the requests by A_min, by a-double and in rounds; return ratios to H-SF."""
-    of = Slots(root, slots, each)
-    instance = of.instance
-    return {
-        "a-min": ratio_to_hindsight(instance, "a-min", of.upper, seeds),
-        "a-double": ratio_to_hindsight(instance, "a-double", of.upper, seeds),
-        "in rounds": in_rounds(of.outputs.tolist(), slots) / of.shortest_first,
-    }
-
-
-def _theorem_4_2(study: Study) -> Outcome:
-    settings = {"slots": 20, "each": study.choose(5, 20), "seeds": study.seeds(1, 3)}
-    roots = study.choose([2, 4, 8], [2, 4, 8, 16])
-    found = study.map(_on_slots, [call | settings for call in grid(root=roots)])
-    rows: list[list[Any]] = []
-    for root, curves in zip(roots, found, strict=True):
-        rows += [[f"{curve}, simulated", root**2, ratio] for curve, ratio in curves.items()]
-    proven = {root: float(Slots(root, **_ON_SLOTS).proven) for root in (2, 4, 8, 16, 32, 64, 256)}
-    rows += [["A_min, proven, many requests", root**2, ratio] for root, ratio in proven.items()]
-    rows += [["in rounds, proven, all requests", root**2, MOST_OF_ROUNDS] for root in proven]
-    claims = refutable(
-        shape(
-            f"outputs 1 to {root**2:,}: most that restarts in rounds cost, over the least of A_min",
-            MOST_OF_ROUNDS / proven[root],
-            at_least=1,
-            paper=1,
-        )
-        for root in (32, 64, 256)
-    )
-    last, name = found[-1], f"outputs 1 to {roots[-1] ** 2:,}, simulated"
-    claims += beside(
-        shape(f"{name}: {policy} over A_min", last[policy] / last["a-min"], at_least=1, paper=1)
-        for policy in ("in rounds", "a-double")
-    )
-    table = pd.DataFrame(rows, columns=["curve", "u", "ratio"])
-    shown = {"prompts": "m u", "memory": "m (s + u)", "m": settings["slots"]}
-    return Outcome(table, claims, shown | {"seeds": settings["seeds"]})
-
-
 # Theorem 4.3
 
 _ROOTS = (16, 256)  # of the largest outputs between which a logarithm doubles
@@ -355,8 +310,8 @@ def _with_prompts() -> list[Claim]:
     """Claim the growth with prompts, which only the proof sets aside: proven, and by the lemma."""
     small, large = _ROOTS
     growth = f"growth from u={small**2} to {large**2}"
-    prompts = "prompts of {slots} u, memory for {slots} requests".format(**_ON_SLOTS)
-    on_slots = [float(Slots(root, **_ON_SLOTS).proven) for root in _ROOTS]
+    prompts = "prompts of {slots} u, memory for {slots} requests".format(**MANY)
+    on_slots = [float(Slots(root, **MANY).proven) for root in _ROOTS]
     by_limit = [a_min_long_prompts(root**2) for root in _ROOTS]
     curves = {
         f"{prompts}: what A_min costs at least over H-SF, proven": on_slots,
@@ -492,17 +447,11 @@ def _theorem_5_3(_study: Study) -> Outcome:
 
 _DRAW = panels("family", "q of {} outputs", x="q", y="ratio", by="curve", ylabel=_RATIO, **BAND)
 
-_BY_U: dict[str, Any] = {"x": "u", "y": "ratio", "by": "curve", "xscale": "log", "yscale": "log"}
-
 TARGETS: Computations = {
     "robust-fig-3": (_fig_3, _DRAW),
     "robust-theorem-5-3": (_theorem_5_3, _DRAW),
     "robust-theorem-3-3": (_theorem_3_3, ratios(by="curve", yscale="log")),
     "robust-theorem-3-4": (_theorem_3_4, _draw_3_4),
-    "robust-theorem-4-2": (
-        _theorem_4_2,
-        lines(xlabel="largest output u (tokens)", ylabel=_RATIO, **_BY_U),
-    ),
     "robust-theorem-4-3": (_theorem_4_3, _draw_4_3),
     "robust-theorem-5-1": (_theorem_5_1, ratios(by="curve")),
     "robust-theorem-5-2": (_theorem_5_2, ratios(by="curve")),
