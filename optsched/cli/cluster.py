@@ -8,7 +8,18 @@ import click
 
 import optsched
 from optsched.cli.common import INTERRUPTED, Finished, Output, check_writable, take
-from optsched.cli.options import HTML, READING, TICK, Numbers, command, flag, option, read_instance
+from optsched.cli.given import only_for
+from optsched.cli.options import (
+    HTML,
+    READING,
+    TICK,
+    Numbers,
+    command,
+    flag,
+    option,
+    read_instance,
+    seeded,
+)
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -18,6 +29,8 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 _WHOLE = Numbers(int)
+_GOALS = ("deadlines", "tenants", "energy_price")
+_OF_BF_IO = ("lookahead", "patience", "method", "time_limit", *_GOALS)
 
 
 @command(
@@ -46,7 +59,7 @@ _WHOLE = Numbers(int)
         "How bf-io finds the assignment of a step; highs and cp-sat prove it the best.",
     ),
     option("--time-limit S", float, "Seconds per step that highs and cp-sat may take."),
-    option("--patience N", int, "Steps that bf-io lets a request wait."),
+    option("--patience N", int, "Steps that bf-io lets a request wait (from the pool)."),
     flag("--deadlines", "bf-io keeps deadlines (column deadline) where that is possible."),
     flag("--tenants", "bf-io shares slots among tenants (column label, such as acme/17)."),
     option(
@@ -91,12 +104,11 @@ def cluster(output: Output, html: str | None, warm_up: int | None, **options: An
     from optsched.comparison import ClusterComparison
 
     check_writable(html)
+    _refuse_unused(options)
     facts = Cluster(
         **take(options, "workers", "slots", "overhead_s", "seconds_per_token", "slowness", "memory")
     )
-    goals = ("deadlines", "tenants", "energy_price")
-    names = ("policies", "lookahead", "patience", "method", "time_limit", *goals)
-    chosen = _routings(**take(options, *names))
+    chosen = _routings(**take(options, "policies", *_OF_BF_IO))
     reading = ("trace", "seed", "seeds", "limit", "skip_invalid")
     traces = _traces(output, **take(options, *reading))
     count = len(chosen) * len(traces)
@@ -127,6 +139,18 @@ def cluster(output: Output, html: str | None, warm_up: int | None, **options: An
     return done.code
 
 
+def _refuse_unused(options: dict[str, Any]) -> None:
+    """Refuse options that count only beside others."""
+    from optsched.cluster.routing import SOLVERS
+
+    bf_io = "bf-io" in [name.strip() for name in options["policies"].split(",")]
+    only_for(" ".join(_OF_BF_IO), bf_io, "the policy bf-io", "add it to --policies")
+    solved = options["method"] in SOLVERS
+    only_for("time_limit", solved, "the methods highs and cp-sat", "pass one as --method")
+    pool = options["dispatch"] == "pool"
+    only_for("patience", pool, "requests that wait until they are routed", "take --dispatch pool")
+
+
 def _routings(policies: str, lookahead: Any, **how: Any) -> list[Routing]:
     """Return the policies, with one BF-IO for each lookahead."""
     from optsched.cluster import get_routing
@@ -153,7 +177,7 @@ def _traces(output: Output, trace: str, seed: int, seeds: int, **how: Any) -> li
             f"--seeds is {seeds}, but only a family without a seed of its own has several; leave "
             "it out"
         )
-    names = [trace] if one else [f"{trace},seed={seed + number}" for number in range(seeds)]
+    names = [seeded(trace, seed + number) for number in range(seeds)] if family else [trace]
     # The memory of an instance is that of one worker alone; here the cluster has its own.
     how["seconds_per_step"] = TICK
     return [read_instance(output, name, None if family else MAX_TOKENS, **how) for name in names]

@@ -12,6 +12,7 @@ import click
 
 import optsched
 from optsched.cli.common import DONE, INTERRUPTED, Output, check_writable
+from optsched.cli.given import only_for
 from optsched.cli.options import HTML, JOBS, MEMORY, Numbers, command, flag, option, path
 from optsched.errors import OptschedError
 
@@ -71,10 +72,9 @@ def regret(
     from optsched.policies import split_names
 
     check_writable(html)
-    if resume and out is None:
-        raise OptschedError("--resume goes on with a folder; name it with --out")
-    if threshold and options["clock"] is not None:
-        raise OptschedError("--threshold searches in steps; leave it or --clock out")
+    only_for("resume", out is not None, "results that are kept in a folder", "name it with --out")
+    in_steps = options["clock"] is None
+    only_for("threshold time_limit", in_steps, "regret in steps, which --clock does not count")
     names = split_names(policies)
     options["seeds"] = range(seed, seed + seeds) if seeds > 0 else seeds
     with output.progress() as update:
@@ -138,11 +138,12 @@ def sweep(config: str, output: Output, out: str, executor: Any, **options: Any) 
 def _list_targets(output: Output) -> None:
     """Print all targets with the verdicts on them that this version came with."""
     from optsched.papers import TARGETS
-    from optsched.papers.stored import count_labels, last_verdicts
+    from optsched.papers.stored import NOT_RUN, count_labels, last_verdicts
 
     last = last_verdicts()
     entries = [
-        {"target": name, "title": target.title} | last[name] for name, target in TARGETS.items()
+        {"target": name, "title": target.title} | last.get(name, NOT_RUN)
+        for name, target in TARGETS.items()
     ]
     for entry in entries:
         note = " (quick)" if entry["quick"] else ""
@@ -171,6 +172,9 @@ def reproduce(
     from optsched.papers.driver import describe, get_target
 
     if listing:
+        if names:
+            raise OptschedError(f"--list names all targets; leave {' '.join(names)} or --list out")
+        only_for("out quick jobs overwrite", False, "runs of targets, and --list runs none")
         _list_targets(output)
         return DONE
     if not names:

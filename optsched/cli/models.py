@@ -10,6 +10,7 @@ import numpy as np
 
 import optsched
 from optsched.cli.common import DONE, Output, check_writable, take
+from optsched.cli.given import only_for
 from optsched.cli.optima import OBJECTIVES
 from optsched.cli.options import (
     MEMORY,
@@ -22,6 +23,7 @@ from optsched.cli.options import (
     option,
     path,
     read_instance,
+    seeded,
 )
 from optsched.errors import InfeasibleError, OptschedError
 
@@ -57,6 +59,8 @@ def select(
     **params: Any,
 ) -> int:
     """Select the batch of least F that fits into the memory."""
+    only_for("epsilon", method == "scaled-dp", "--method scaled-dp", "choose it")
+    only_for("time_limit", method == "mip", "--method mip", "choose it")
     selection = optsched.BatchSelection(instance.prompts, instance.outputs, instance.memory, fit)
     with output.progress("selecting"):
         found = optsched.solve(
@@ -119,13 +123,14 @@ def export(
     from optsched.optimum.solving import proven_horizon
 
     check_writable(out)
+    _refuse_unused(model)
     program: Program
     if model == "batch":
         program = _batch(instance, size)
     elif model == "balance":
         program = _first_step(instance, **cluster)
     elif cluster["workers"] is not None:
-        program = _joint(instance, cluster["workers"], model, horizon, objective)
+        program = _joint(instance, cluster["workers"], horizon, objective)
     else:
         end = proven_horizon(instance, objective) if horizon is None else horizon
         if model == "relaxation":
@@ -142,6 +147,18 @@ def export(
     return DONE
 
 
+def _refuse_unused(model: str) -> None:
+    """Refuse options of other models than the one that is written."""
+    for names, *models in (
+        ("size", "batch"),
+        ("slots lookahead deadlines tenants energy_price", "balance"),
+        ("objective", "hindsight"),
+        ("horizon", "hindsight", "relaxation"),
+        ("workers", "hindsight", "balance"),
+    ):
+        only_for(names, model in models, f"--model {' or '.join(models)}, not {model}")
+
+
 def _batch(instance: Instance, size: int | None) -> Program:
     """Return the selection of a batch of a given size."""
     from optsched.models import BatchSelection
@@ -151,16 +168,12 @@ def _batch(instance: Instance, size: int | None) -> Program:
     return BatchSelection(instance.prompts, instance.outputs, instance.memory, size=size)
 
 
-def _joint(
-    instance: Instance, workers: str, model: str, horizon: int | None, objective: Any
-) -> Program:
+def _joint(instance: Instance, workers: str, horizon: int | None, objective: Any) -> Program:
     """Return the program of several workers, as long as some optimum may take."""
     from optsched.models import JointProgram
     from optsched.optimum.joint import proven_joint_horizon
     from optsched.workers import as_workers
 
-    if model != "hindsight":
-        raise OptschedError(f"--workers is for hindsight and balance; leave it out of {model}")
     several = as_workers(workers, instance)
     if horizon is None:
         horizon = proven_joint_horizon(instance, several, objective)
@@ -280,6 +293,7 @@ def thresholds(
     from optsched.models.fluid.equilibrium import equilibrium
 
     check_writable(out)
+    _refuse_unused_thresholds(nested, out, options)
     given, chosen, memory = _read(output, types, options)
     if clock is not None:
         chosen = get_clock(clock)
@@ -348,7 +362,6 @@ def throughput(
     clock: str | None,
     gap: float,
     out: str | None,
-    seed: int,
     **options: Any,
 ) -> int:
     """Find the most throughput under limits on latency."""
@@ -387,19 +400,31 @@ def _read(
     from optsched.workloads.request_types import RequestTypes, read_types
 
     asked = take(options, "classes", "rate")
-    skip_invalid = options.pop("skip_invalid")
+    skip_invalid, seed = options.pop("skip_invalid"), options.pop("seed")
     if source.endswith(".toml"):
-        if skip_invalid or any(value is not None for value in asked.values()):
-            raise OptschedError(
-                "--classes, --rate and --skip-invalid are for traces; leave them out, since a TOML "
-                "file has types of its own"
-            )
+        only_for("classes rate skip_invalid", False, "traces, and a TOML file has its own types")
         return read_types(source)
     memory = options["memory"] or MAX_TOKENS
+    if source.startswith("family:"):
+        source = seeded(source, seed)
     instance = read_instance(
         output, source, memory, skip_invalid=skip_invalid, seconds_per_step=TICK
     )
     return RequestTypes.from_instance(instance, **asked), None, None
+
+
+def _refuse_unused_thresholds(nested: bool, out: str | None, options: dict[str, Any]) -> None:
+    """Refuse options of the other kind of thresholds, and those that only serve to find them."""
+    only_for("segments margin delta iterations prompt", nested, "Nested WAIT", "add --nested")
+    only_for("batch_limit objective method", not nested, "WAIT, and not for Nested WAIT")
+    found, written = options["thresholds"] is None, out is not None
+    best = options["segments"] == "auto"
+    named = "thresholds that are found, and --thresholds names them"
+    only_for("method", found, named)
+    only_for("objective margin", found or written, named)
+    only_for("segments", found or not best, named)
+    best = found and (best or isinstance(options["segments"], int))
+    only_for("minimum_slack", not best, "segments that are named, and not for the best ones")
 
 
 def _wait(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> WaitPlan:
@@ -421,11 +446,6 @@ def _nested(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> Neste
     from optsched.models.fluid.nested import NestedWaitThresholds
     from optsched.models.fluid.segments import design_segments
 
-    if options["method"] != "auto":
-        raise OptschedError(
-            f"--method {options['method']} solves the program of WAIT, and thresholds of Nested "
-            "WAIT are a least fixed point; leave it out"
-        )
     risk = {name: options[name] for name in ("delta", "iterations")}
     segments, margin, asked = (options[name] for name in ("segments", "margin", "thresholds"))
     if (segments == "auto" or isinstance(segments, int)) and asked is None:

@@ -13,6 +13,7 @@ import optsched
 from optsched._internal.numbers import at_least, proven
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable
+from optsched.cli.given import only_for
 from optsched.cli.options import HTML, TRACE, WORKERS, command, option, path
 from optsched.clock import LinearClock, get_clock
 from optsched.clock_work import load_on_clock
@@ -71,6 +72,8 @@ def solve(
     """
     check_writable(certificate)
     check_writable(html)
+    due = instance.deadlines is not None
+    only_for("lateness penalty", due, "requests with deadlines, which TRACE has not")
     with output.progress("solving") as update:
         try:
             result = optsched.solve(
@@ -183,8 +186,7 @@ def bound(
         if method == "closed-form":
             raise OptschedError("the closed form has no certificate; use --method lagrangian")
         method = "lagrangian"
-    if max_num_seqs is not None and clock is None:
-        raise OptschedError("--max-num-seqs is for bounds on a clock; add --clock, or leave it out")
+    only_for("max_num_seqs", clock is not None, "bounds on a clock", "add --clock, such as unit")
     found: Bound | ClockBound | JointBound
     how: dict[str, Any] = _several(workers)
     if clock is not None:

@@ -10,6 +10,7 @@ import click
 
 from optsched._internal.arrays import MAX_TOKENS
 from optsched.cli.common import LISTED, Output, take
+from optsched.cli.given import TWICE, only_for, typed_twice
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ _RULE = option(
 _HISTORY = option(
     "--history TRACE",
     str,
-    "Completed requests, from which policies under intervals learn which outputs are likely.",
+    "Completed requests, from which policies under intervals learn which outputs are likely: "
+    "area-chance, work-chance and vllm with an order or a plan.",
 )
 _LOG_ERROR = option(
     "--log-error E",
@@ -115,7 +117,7 @@ CLOCK = (
 SKIP_INVALID = flag("--skip-invalid", "Skip bad rows, and list them.")
 READING = (
     option("--limit N", int, "Take only the first N requests."),
-    option("--seconds-per-step S", 0.05, "Length of a step where arrivals are in seconds."),
+    option("--seconds-per-step S", 0.05, "In steps: their length, where arrivals are in seconds."),
     SKIP_INVALID,
 )
 HARDWARE = (
@@ -182,6 +184,11 @@ class _Command(Examples):
             with formatter.section(name):
                 formatter.write_dl(records)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; keep in mind which options are typed twice."""
+        ctx.meta[TWICE] = typed_twice(self.make_parser(ctx).parse_args(list(args))[2])
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error names options, where Python has arguments of these names."""
         try:
@@ -224,7 +231,10 @@ def command(
                 options["instance"] = _instance(output, options)
             if _HISTORY in listed:
                 options["beliefs"] = _beliefs(output, options, skip_invalid)
-            return function(output=output, **options)
+            code = function(output=output, **options)
+            for flag in click.get_current_context().meta[TWICE]:
+                output.note(f"{flag} was given twice; the last one counts")
+            return code
 
         listed.sort(key=_place)
         return click.command(cls=_Command, params=listed, epilog=examples(runs))(call)
@@ -238,6 +248,8 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     how = take(options, "memory", "limit", "seconds_per_step", "skip_invalid")
     if "gpus" in options:
         _take_hardware(options, how)
+    on_clock = options.get("clock") not in (None, "unit")
+    only_for("seconds_per_step", not on_clock, "runs in steps")
     if how["memory"] is None and options.get("num_gpu_blocks") is not None:
         size = options["block_size"] or DEFAULT_BLOCK
         how["memory"] = (options["num_gpu_blocks"] - 1) * size  # one block is not used
@@ -245,17 +257,24 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
         from optsched.workers import Workers
 
         how["memory"] = max(Workers.parse(options["workers"], how["memory"]).memories)
-    on_clock = options.get("clock") not in (None, "unit")
     if on_clock:
         how["seconds_per_step"] = TICK
     if not trace.startswith("family:"):
         instance = read_instance(output, trace, **how)
+        converted = on_clock or instance.seconds_per_step == how["seconds_per_step"]
+        only_for("seconds_per_step", converted, f"arrivals in seconds, which {trace} has not")
         _note_odd_arrivals(output, instance)
         return instance
-    trace += "" if "seed=" in trace else f",seed={options['seed']}"
+    only_for("seconds_per_step", False, "files with arrivals in seconds")
+    trace = seeded(trace, options["seed"])
     if on_clock and "seconds_per_step=" not in trace:
         trace += f",seconds_per_step={TICK!r}"  # so that a rate is per second
     return read_instance(output, trace, **how)
+
+
+def seeded(trace: str, seed: int) -> str:
+    """Return a family with the seed of the command, unless it has its own."""
+    return trace if "seed=" in trace else f"{trace},seed={seed}"
 
 
 def _take_hardware(options: dict[str, Any], how: dict[str, Any]) -> None:
@@ -265,13 +284,17 @@ def _take_hardware(options: dict[str, Any], how: dict[str, Any]) -> None:
 
     model, gpu, gpus = take(options, "model", "gpu", "gpus").values()
     if model is None and gpu is None:
+        only_for("gpus", False, "a model on GPUs", "add --model and --gpu")
         return
     if model is None or gpu is None:
         raise OptschedError("--model and --gpu belong together; pass both, or --memory")
+    before = how["memory"], options.get("clock")
     if how["memory"] is None:
         how["memory"] = memory_tokens(model, gpu, gpus)
     if "clock" in options and options["clock"] is None:
         options["clock"] = clock_of(model, gpu, gpus)
+    used = before != (how["memory"], options.get("clock"))
+    only_for("model gpu gpus", used, "a memory or a known clock where none is set")
 
 
 def _beliefs(

@@ -11,6 +11,7 @@ import click
 
 import optsched
 from optsched.cli.common import DONE, INTERRUPTED, NO, Finished, Output, check_writable, take
+from optsched.cli.given import only_for
 from optsched.cli.options import (
     CLOCK,
     HTML,
@@ -23,9 +24,11 @@ from optsched.cli.options import (
     path,
     switch,
 )
-from optsched.errors import OptschedError, PolicyError
+from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from optsched.instance import Instance
     from optsched.policies import Policy
 
@@ -54,10 +57,10 @@ def compare(
 
     schedules = known.pop("schedules")
     timed = _on_clock(known)
-    if timed and schedules is not None:
-        raise OptschedError("--schedules is for comparisons in steps; leave --clock out")
+    only_for("schedules", not timed, "comparisons in steps")
     named = None if policies is None else split_names(policies)
     chosen = compared(named, known["intervals"], known.get("clock"), known["rule"])
+    refuse_intervals(chosen)
     check_writable(html)
     folder = _folder(schedules)
     comparison: ClockComparison | StepComparison | None = None
@@ -98,14 +101,21 @@ def compare(
 
 
 def _on_clock(options: dict[str, Any]) -> bool:
-    """Whether a clock is asked for; what is for clocks alone is refused or left out without one."""
-    if options["clock"] is not None:
+    """Whether a clock is asked for; what is for clocks alone is left out without one."""
+    timed = options["clock"] is not None
+    only_for("until warm_up", timed, "runs on a clock", "add --clock, such as unit")
+    if timed:
         options["until"] = math.inf if options["until"] is None else options["until"]
         return True
-    if options.pop("until") is not None or options.pop("warm_up"):
-        raise OptschedError("--until and --warm-up are times on a clock; add --clock")
-    del options["clock"]
+    for name in ("clock", "until", "warm_up"):
+        del options[name]
     return False
+
+
+def refuse_intervals(policies: Iterable[Policy]) -> None:
+    """Refuse intervals where no policy would do with outputs what it does without."""
+    look = any(each.foresees != "nothing" or each.needs.knows != "either" for each in policies)
+    only_for("intervals", look, "policies that foresee outputs, such as a-min, and none does here")
 
 
 def _bound(instance: Instance, method: Any, options: dict[str, Any]) -> Any:
@@ -183,8 +193,8 @@ def simulate(
     check_log(log)
     check_log(batches)
     chosen = _with_settings(policy, known)
-    if batches is not None and chosen.needs.kind != "vllm":
-        raise PolicyError(f"--batches is for the policy vllm, not {policy}; leave it out")
+    only_for("batches", chosen.needs.kind == "vllm", f"the policy vllm, not {policy}")
+    refuse_intervals([chosen])
     measured = take(known, "warm_up") if _on_clock(known) else {}
     with output.progress(f"running {chosen.name}"):
         run = optsched.run(instance, chosen, **known)
@@ -219,15 +229,15 @@ def _with_settings(name: str, options: dict[str, Any]) -> Policy:
     shares = take(options, "alpha", "beta")
     settings = take(options, *(str(each.name) for each in _ENGINE))
     settings = {name: value for name, value in settings.items() if value is not None}
+    protects = policy.needs.kind == "threshold"
+    only_for("alpha beta", protects, f"policies that protect memory, and {name} has no such share")
     if any(share is not None for share in shares.values()):
-        if policy.needs.kind != "threshold":
-            raise PolicyError(f"policy {name!r} has neither alpha nor beta; leave them out")
         policy = policy.with_parameters(**shares)
     of_policy = {field.name for field in dataclasses.fields(policy)}
-    for setting in settings:
-        if setting not in of_policy:
-            flag = setting.replace("_", "-")
-            raise PolicyError(f"policy {name!r} has no option --{flag}; leave it out")
+    if getattr(policy, "order", None) is not None:
+        of_policy -= {"scheduling_policy"}  # the order is that
+    foreign = " ".join(setting for setting in settings if setting not in of_policy)
+    only_for(foreign, not foreign, f"engines that have it, such as vllm, and {name} has not")
     return dataclasses.replace(policy, **settings)  # type: ignore[no-any-return]
 
 
@@ -281,6 +291,9 @@ def rolling(
     from optsched.simulate.runners import raise_if_interrupted
 
     policy = RollingPolicy(**settings)
+    planned = "rolling horizons that plan, for which --budget 0 leaves no time"
+    only_for("model window horizon scenarios", policy.budget > 0, planned)
+    only_for("length_estimate", intervals is not None, "outputs in intervals", "add --intervals")
     check_writable(html)
     check_log(log)
     names = ["a-min", "area-posterior"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import optsched
-from optsched.cli.common import DONE, Output, check_writable
+from optsched.cli.common import DONE, Output, check_writable, take
+from optsched.cli.given import is_given, only_for
 from optsched.cli.options import HTML, INTERVALS, TRACE, command, flag, option
-from optsched.errors import OptschedError
+from optsched.cli.policies import refuse_intervals
 
 if TYPE_CHECKING:
     import click
@@ -43,7 +44,7 @@ def _barrier_option(name: str) -> click.Option:
     option("--policies P,Q", "fcfs,area", "Policies of the workers; each runs with each router."),
     option("--clock C", str, "How long batches take, as for compare. Default: steps."),
     INTERVALS,
-    option("--time-limit S", 60.0, "Seconds for all optima together."),
+    option("--time-limit S", 60.0, "In steps: seconds for all optima together."),
     HTML,
     [_barrier_option(name) for name in _BARRIER],
     runs=(
@@ -61,18 +62,18 @@ def route(
     **options: Any,
 ) -> int:
     """Prove what routers lose, by placement and by order."""
-    from optsched.policies import split_names
+    from optsched.policies import get_policies, split_names
     from optsched.routers import get_routers
 
-    for name in _BARRIER:
-        if options.pop(name):
-            raise OptschedError(
-                f"--{name} is for workers that wait for each other, and the workers of route do "
-                "not; leave it out, or use optsched cluster"
-            )
+    waiting = "workers that wait for each other, as in optsched cluster"
+    only_for(" ".join(_BARRIER), False, waiting)
+    take(options, *_BARRIER)
     check_writable(html)
     chosen = get_routers(routers.replace(" ", "").split(","))
     names = split_names(policies)
+    refuse_intervals(get_policies(names))
+    if options["clock"] is not None and is_given("time_limit"):
+        output.note("--time-limit is for optima in steps; on a clock there is only a bound")
     with output.progress() as update:
 
         def show(run: RoutedRun) -> None:

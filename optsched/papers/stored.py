@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 VERDICTS = "verdicts.json"
+#: Of a target that is newer than the last full run.
+NOT_RUN: dict[str, Any] = {
+    "verdict": "not run",
+    "reason": "it is newer than the last full run of all targets",
+    "quick": False,
+    "seed": None,
+}
 _KEPT = ("verdict", "reason", "quick", "seed")
 
 
@@ -34,5 +41,5 @@ def to_store(results: Iterable[Mapping[str, Any]]) -> str:
 def count_labels(results: Iterable[Mapping[str, Any]]) -> str:
     """Count the verdicts of reproductions in words, the best first."""
     found = [each["verdict"] for each in results]
-    counts = {label: found.count(label) for label in LABELS}
+    counts = {label: found.count(label) for label in (*LABELS, NOT_RUN["verdict"])}
     return ", ".join(f"{count} {label}" for label, count in counts.items() if count)

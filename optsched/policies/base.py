@@ -39,6 +39,12 @@ RULES = ("prefix", "skip", "backfill", "window", "delay")
 
 
 _GAMMA = 16.0  # of the rule delay
+_FORESEES: dict[str, Literal["intervals", "beliefs"]] = {  # by kind
+    "plan": "intervals",
+    "rolling": "intervals",
+    "chance": "beliefs",
+    "decision": "beliefs",
+}
 
 
 class Needs(NamedTuple):
@@ -67,6 +73,11 @@ class Policy:
     description: str
     source: str
     needs: ClassVar[Needs]
+
+    @property
+    def foresees(self) -> Literal["nothing", "intervals", "beliefs"]:
+        """What it looks at where outputs are unknown: nothing, or intervals, or what is likely."""
+        return _FORESEES.get(self.needs.kind, "nothing")
 
     def seeded(self, seed: int) -> Policy:
         """Return the policy that draws from a seed: itself, unless it is random in itself."""

@@ -134,6 +134,11 @@ class VllmPolicy(Policy):
                 "be fcfs or priority"
             )
 
+    @property
+    def foresees(self) -> Literal["nothing", "beliefs"]:
+        """What it looks at: what is likely, where it has an order or a plan."""
+        return "beliefs" if self.plan or self.order is not None else "nothing"
+
     def parsed(self, parameters: str) -> VllmPolicy:
         """Return the policy with an order by name, as in vllm:area."""
         orders = {order.name: order for order in (*PRIORITIES, WORK)}

@@ -228,6 +228,11 @@ def run(
             "beliefs or a history say which outputs in an interval are likely; pass intervals "
             "too, such as common:1,1000"
         )
+    if beliefs is not None and chosen.foresees != "beliefs":
+        raise PolicyError(
+            f"policy {chosen.name!r} does not ask which outputs are likely; leave beliefs or the "
+            "history out, or run area-chance"
+        )
     chosen = with_rule(chosen, rule).seeded(seed)
     if patience is None:
         patience = max(10_000, 100 * int(instance.outputs.max()))

@@ -322,15 +322,15 @@ def serve_vllm(task: Task) -> ClockedRun:
     with vllm_queue(task, requests) as queue:
         served, log, rows = vllm.serve(requests, queue, task.clock, limits, task.until)
     run = _served(task, served, log, "recomputed")
-    foresees = policy.plan or policy.order is not None
-    return replace(run, statistics=rows, intervals=task.intervals if foresees else None)
+    intervals = None if policy.foresees == "nothing" else task.intervals
+    return replace(run, statistics=rows, intervals=intervals)
 
 
 @contextmanager
 def vllm_queue(task: Task, requests: Requests) -> Iterator[vllm.Queue]:
     """Return by what vLLM's scheduler admits, preempts and plans."""
     policy, known = task.policy, None
-    if policy.plan or policy.order is not None:
+    if policy.foresees != "nothing":
         known = forecast(task.instance, task.intervals or "exact", task.beliefs)
     bounds = (requests.outputs,) * 2 if known is None else (known.lower, known.upper)
     turns, levels = policy.ranks(task.instance)

@@ -184,8 +184,9 @@ def test_select_names_a_batch(optsched_command, trace, method):
 @pytest.mark.parametrize("model", ["hindsight", "relaxation", "batch"])
 def test_export_writes_what_can_be_read_again(optsched_command, trace, tmp_path, model, ending):
     path = tmp_path / f"model.{ending}"
+    size = ("--size", 3) if model == "batch" else ()
     code, out, _ = optsched_command(
-        *("export", trace, "--memory", 64, "--model", model, "--size", 3, "--out", path),
+        *("export", trace, "--memory", 64, "--model", model, *size, "--out", path),
         *("--json", "-"),
     )
     content = json.loads(out)

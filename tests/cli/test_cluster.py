@@ -40,7 +40,7 @@ def test_several_windows_and_seeds_and_a_report(optsched_command, tmp_path):
     code, out, _ = optsched_command(
         *CLUSTER,
         "family:uniform,n=200",
-        *("--lookahead", "0,5", "--seeds", 2, "--patience", 50, "--dispatch", "instant"),
+        *("--lookahead", "0,5", "--seeds", 2, "--dispatch", "instant"),
         *("--steps", 40, "--drain", "--html", page),
     )
     assert code == 0

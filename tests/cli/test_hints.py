@@ -98,7 +98,7 @@ MISTAKES = [
         added(""),
     ),
     (
-        f"simulate {FAMILY} --policy area-posterior --intervals common:1,99 --history broken.csv",
+        f"simulate {FAMILY} --policy area-chance --intervals common:1,99 --history broken.csv",
         r"\((--skip-invalid) leaves",
         added(""),
     ),

@@ -137,7 +137,7 @@ def test_a_folder_of_another_regret_is_refused(optsched_command, tmp_path):
         (("--policies", "area", *out, "--resume"), "another regret, which differs in policies"),
         (("--memory", 300, *out, "--resume"), "another regret, which differs in memory"),
         (("--out", tmp_path), "holds other files, but no regret; take an empty folder"),
-        (("--resume",), "--resume goes on with a folder; name it with --out"),
+        (("--resume",), "--resume is for results that are kept in a folder; name it with --out"),
     ):
         code, _, err = optsched_command(*line, *options)
         assert (code, err.count("\n")) == (2, 1)

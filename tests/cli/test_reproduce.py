@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from optsched import papers as reproduction
-from optsched.papers import TARGETS, CompetitiveRatio
+from optsched.papers import TARGETS, CompetitiveRatio, stored
 from optsched.papers.claims import LABELS
 
 
@@ -18,7 +18,7 @@ def test_list_names_all_targets_with_their_last_verdicts(optsched_command):
     entries = json.loads(out)
     assert [entry["target"] for entry in entries] == list(TARGETS)
     assert all({"title", "verdict", "reason", "quick"} <= set(entry) for entry in entries)
-    assert {entry["verdict"] for entry in entries} <= set(LABELS)
+    assert {entry["verdict"] for entry in entries} <= {*LABELS, "not run"}
     code, out, _ = optsched_command("reproduce", "--list")
     assert code == 0
     *lines, _, count = out.splitlines()
@@ -27,6 +27,20 @@ def test_list_names_all_targets_with_their_last_verdicts(optsched_command):
         assert line.split(maxsplit=1)[0] == entry["target"]
         assert f"{entry['verdict']}{note}" in line
     assert count.startswith(f"{len(TARGETS)} targets: ")
+
+
+def test_a_target_without_a_verdict_is_listed_as_not_run(optsched_command, monkeypatch):
+    known = {"verdict": "reproduced", "reason": "all rows", "quick": False, "seed": 0}
+    monkeypatch.setattr(stored, "last_verdicts", lambda: {"robust-fig-1": known})
+    entries = json.loads(optsched_command("reproduce", "--list", "--json", "-")[1])
+    found = {entry.pop("target"): entry for entry in entries}
+    assert found["robust-fig-1"]["verdict"] == "reproduced"
+    assert found["robust-fig-4"]["verdict"] == "not run"
+    assert all(set(entry) == {"title", *known} for entry in found.values())
+    code, out, _ = optsched_command("reproduce", "--list")
+    assert code == 0
+    others = len(TARGETS) - 1
+    assert out.splitlines()[-1] == f"{others + 1} targets: 1 reproduced, {others} not run"
 
 
 def test_a_target_is_reproduced_into_a_folder(optsched_command, tmp_path):

@@ -33,10 +33,11 @@ def test_memories_stand_for_the_memory(optsched_command):
 
 
 def test_on_a_clock_there_are_percentiles(optsched_command):
-    code, out, _ = optsched_command(
+    code, out, err = optsched_command(
         *(*ROUTE, "--workers", 2, "--clock", "affine:0.01,0.0001", "--json", "-")
     )
     assert code == 0
+    assert "--time-limit is for optima in steps" in err
     entry = json.loads(out)["routers"][0]
     assert entry["order"] is None
     assert set(entry) >= {"loss", "p50_latency", "p99_latency", "mean_ttft", "p99_ttft"}
@@ -54,8 +55,6 @@ def test_policies_under_intervals_are_routed(optsched_command):
     [
         (("--workers", 2, "--routers", "jqs"), "unknown router 'jqs': did you mean 'jsq'?"),
         (("--workers", 0), "workers is 0, but must be a whole number from 1"),
-        (("--workers", 2, "--slots", 4), "--slots is for workers that wait for each other"),
-        (("--workers", 2, "--drain"), "--drain is for workers that wait for each other"),
         (("--workers", "20x2"), "leave the request out or raise the memory to 90"),
         (("--workers", 2, "--policies", "aera"), "unknown policy 'aera': did you mean 'area'?"),
     ],

@@ -94,7 +94,6 @@ def test_compare_takes_rules_parameters_and_loops(optsched_command, tmp_path):
         (("simulate", "--policy", "area", "--intervals", "common:1,90"), "needs the outputs"),
         (("simulate", "--policy", "a-min", "--intervals", "common:9,2"), "1 <= L <= U"),
         (("simulate", "--policy", "a-min", "--intervals", "common:1,2"), "outside its interval"),
-        (("simulate", "--policy", "area", "--alpha", "0.1"), "has neither alpha nor beta"),
         (("simulate", "--policy", "alpha-greedy", "--alpha", "1.5"), "must lie between 0 and 1"),
         (("simulate", "--policy", "alpha-greedy", "--beta", "0.5"), "has no beta"),
         (("simulate", "--policy", "area", "--log", "x.txt"), "a log ends in"),

@@ -125,6 +125,15 @@ def _check(instance: Instance, cluster: Cluster, routing: Routing, options: Clus
             "deadlines, tenants and an energy price are for requests that start when they are "
             "routed; take the dispatch 'pool'"
         )
+    if (
+        dispatch == "instant"
+        and isinstance(routing, BalanceRouting)
+        and routing.patience is not None
+    ):
+        raise PolicyError(
+            f"patience is {routing.patience}, but is for requests that wait until they are routed; "
+            "take the dispatch 'pool', or leave it out"
+        )
     unequal = len(np.unique(cluster.per_worker("slowness"))) > 1
     if isinstance(routing, BalanceRouting) and routing.method == "deficit" and unequal:
         raise PolicyError("the method 'deficit' needs workers of one slowness; use 'swap'")
