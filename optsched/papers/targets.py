@@ -9,7 +9,15 @@ from typing import Any
 from optsched.papers.bf_io import energy as bf_io_energy
 from optsched.papers.bf_io import figures as bf_io_figures
 from optsched.papers.bf_io import theorems as bf_io_theorems
-from optsched.papers.fluid import at_capacity, measured, memory, segments, serving, theory
+from optsched.papers.fluid import (
+    at_capacity,
+    measured,
+    memory,
+    segments,
+    serving,
+    stability,
+    theory,
+)
 from optsched.papers.jaillet import coupling, lengths, section_7, section_8
 from optsched.papers.jaillet import theorems as jaillet_theorems
 from optsched.papers.robust import appendix as robust_appendix
@@ -30,6 +38,7 @@ _COMPUTATIONS = {
     **measured.TARGETS,
     **serving.TARGETS,
     **memory.TARGETS,
+    **stability.TARGETS,
     **theory.TARGETS,
     **segments.TARGETS,
     **at_capacity.TARGETS,

@@ -22,7 +22,7 @@ from optsched import (
 )
 from optsched.models import queue_decay
 from optsched.papers import TARGETS
-from optsched.papers.fluid import memory, segments, serving, theory
+from optsched.papers.fluid import memory, segments, serving, stability, theory
 from optsched.policies import NestedWaitPolicy, WaitPolicy
 from optsched.report.series import plot_stack
 from optsched.workloads import poisson_requests
@@ -40,7 +40,7 @@ def claims_of(result):
 def test_the_targets_are_those_of_the_issue():
     named = [name for name in TARGETS if name.startswith("fluid-")]
     figures = (3, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18)
-    theorems = [f"fluid-prop-{number}" for number in (2, 3, 4, 5)]
+    theorems = [f"fluid-prop-{number}" for number in (1, 2, 3, 4, 5)]
     theorems += [f"fluid-theorem-{number}" for number in (1, 2, 3, 4)]
     assert named == [f"fluid-fig-{number}" for number in figures] + theorems
 
@@ -187,6 +187,26 @@ def test_proposition_1_needs_d1():
     result = run(requests, "fcfs", clock=CLOCK, until=8)
     early, late = result.in_system([4, 8])
     assert late - early > 0.05 * over.rates[0] * 4  # grows all along
+
+
+def test_proposition_1_by_d1_and_not_by_d0():
+    found = quick("fluid-prop-1")
+    assert found.verdict.label == "in shape", found.verdict
+    claims = claims_of(found)
+    by_d0 = claims[f"{stability.WITH_D0}: exponent of latency, fcfs"]
+    assert by_d0.refutes
+    assert by_d0.ours == 0  # each is served before the next one comes
+    alone = 11 * stability.OVERHEAD + stability.PER_TOKEN * sum(range(10, 21))
+    rate = stability.RATES[stability.WITH_D0]
+    assert stability.serve_evenly("fcfs", rate, 50)["latency"] == pytest.approx(alone)
+    unlimited = claims[f"{stability.WITH_D1}, no limit of memory: exponent of latency, fcfs"]
+    assert 0.45 < unlimited.ours < 0.6
+    rows = found.table[found.table["product"] == stability.WITH_D1]
+    rate = stability.RATES[stability.WITH_D1]
+    assert all(
+        latency > stability.least_latency(rate, horizon) > horizon / 8
+        for horizon, latency in zip(rows["horizon"], rows["latency"], strict=True)
+    )
 
 
 def test_formulas_below_5_in_8_and_in_appendix_a_2():
