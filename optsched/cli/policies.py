@@ -195,6 +195,8 @@ def simulate(
     chosen = _with_settings(policy, known)
     only_for("batches", chosen.needs.kind == "vllm", f"the policy vllm, not {policy}")
     refuse_intervals([chosen])
+    asks = chosen.foresees == "beliefs"
+    only_for("history log_error", asks, f"policies such as area-chance, and {policy} does not ask")
     measured = take(known, "warm_up") if _on_clock(known) else {}
     with output.progress(f"running {chosen.name}"):
         run = optsched.run(instance, chosen, **known)

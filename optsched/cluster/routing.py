@@ -150,6 +150,11 @@ class RoutingRule:
             )
         if self.choices < 1:
             raise PolicyError(f"choices is {self.choices}, but at least 1 worker must be drawn")
+        if self.name != "power-of-d" and self.choices != RoutingRule.choices:
+            raise PolicyError(
+                f"choices is {self.choices}, but is for 'power-of-d', not {self.name!r}; leave it "
+                "out"
+            )
 
     @property
     def description(self) -> str:
@@ -178,13 +183,13 @@ class BalanceRouting:
         Steps after which a request is admitted almost at any price: the bonus for its admission
         grows with the square of its wait, and then exceeds all that its admission can cost. One
         number, or one per request, which makes classes of service; 0 means that it may wait
-        forever, None that all may.
+        forever, None that all may. Not with the dispatch "instant", where none waits.
     information
         What is known of the requests that run.
     name
         Short name for tables.
     rounds
-        Rounds of improvement of "swap" at most.
+        Rounds of improvement of "swap" at most, without deadlines, tenants or energy.
     window_scale, longest
         Of the adaptive window.
     time_limit
@@ -205,7 +210,8 @@ class BalanceRouting:
     Raises
     ------
     PolicyError
-        If a number is not possible, or the lookahead is longer than the information reaches.
+        If a number is not possible, or would not count with this method and lookahead, or the
+        lookahead is longer than the information reaches.
 
     Examples
     --------
@@ -256,6 +262,21 @@ class BalanceRouting:
             )
         if not self.window_scale > 0:
             raise PolicyError(f"window_scale is {self.window_scale}, but must be positive")
+        self._refuse_unused()
+
+    def _refuse_unused(self) -> None:
+        """Refuse what was changed but does not count, given method and lookahead."""
+        solved, adaptive = self.method in SOLVERS, self.lookahead == "adaptive"
+        searched = self.method == "swap" and not self.has_goals
+        for name, used, purpose in (
+            ("time_limit", solved, "the methods 'highs' and 'cp-sat'"),
+            ("rounds", searched, "the method 'swap' without deadlines, tenants or energy"),
+            ("window_scale", adaptive, "the lookahead 'adaptive'"),
+            ("longest", adaptive, "the lookahead 'adaptive'"),
+        ):
+            value = getattr(self, name)
+            if not used and value != getattr(BalanceRouting, name):
+                raise PolicyError(f"{name} is {value}, but is for {purpose}; leave it out")
 
     @property
     def has_goals(self) -> bool:
@@ -376,7 +397,8 @@ def get_routing(routing: str | Routing, **options: Any) -> Routing:
     Raises
     ------
     PolicyError
-        If there is no policy of that name; the message offers the nearest.
+        If there is no policy of that name; the message offers the nearest. Or if options are
+        passed with anything but the name "bf-io".
 
     Examples
     --------
@@ -392,10 +414,17 @@ def get_routing(routing: str | Routing, **options: Any) -> Routing:
         if routing not in ROUTINGS:
             raise PolicyError(f"unknown routing policy {routing!r}: {nearest(routing, ROUTINGS)}")
         found = ROUTINGS[routing]
-        return replace(found, **options) if isinstance(found, BalanceRouting) else found
+        if isinstance(found, BalanceRouting):
+            return replace(found, **options)
+        routing = found
     if not isinstance(routing, (RoutingRule, BalanceRouting, PythonRouting)):
         raise PolicyError(
             f"{routing!r} is not a routing policy: it needs a name and a method route"
+        )
+    if options:
+        raise PolicyError(
+            f"{', '.join(options)}: options are for the name 'bf-io', and {routing.name!r} has "
+            "none; leave them out"
         )
     return routing
 

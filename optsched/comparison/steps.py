@@ -109,12 +109,7 @@ def compare_in_steps(
     for policy in chosen:
         began = time.perf_counter()
         execution = run(
-            instance,
-            policy,
-            intervals=intervals,
-            beliefs=beliefs if policy.foresees == "beliefs" else None,
-            rule=rule,
-            seed=seed,
+            instance, policy, intervals=intervals, beliefs=beliefs, rule=rule, seed=seed
         )
         seconds = time.perf_counter() - began
         if not execution.all_complete:

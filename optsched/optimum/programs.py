@@ -19,6 +19,7 @@ from optsched.models.fluid.whole import WholeThresholds
 from optsched.models.game import GameValue
 from optsched.models.joint import JointEvents
 from optsched.models.linear.model import LinearModel
+from optsched.optimum.params import SolveParams
 from optsched.solution import Solution, Stopped
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.backends.pyomo import compile_pyomo
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
     from optsched.models.program import Program
-    from optsched.optimum.params import SolveParams
 
 WATCHED = ("on_progress", "stop")
 _BACK_END = ("threads", "seed", "memory_limit", "gap_limit", "start", "in_child", *WATCHED)
@@ -156,6 +156,12 @@ def _solve_batch(
 ) -> Solution:
     if method == "auto":
         method = "dp" if program.fit == "peak" and program.size is None else "mip"
+    plain = SolveParams()
+    for name, user in (("epsilon", "scaled-dp"), ("solver", "mip")):
+        if method != user and (value := getattr(params, name)) != getattr(plain, name):
+            raise SolverError(
+                f"{name} is {value!r}, but is for the method {user!r}, not {method!r}; leave it out"
+            )
     if program.size is not None:
         return _solve_batch_of_size(program, method, time_limit, params)
     began = time.perf_counter()

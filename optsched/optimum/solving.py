@@ -173,6 +173,11 @@ def _solve_instance(
         )
     if method == "exact" and objective != "total-latency":
         raise OptschedError(f"exact minimises total latency, not {objective}; use highs or cp-sat")
+    if params.lateness != "forbidden" and instance.deadlines is None:
+        raise OptschedError(
+            f"lateness is {params.lateness!r}, but the requests have no deadlines; add them, or "
+            "leave lateness and penalty out"
+        )
     if params.start is not None:
         _begin_from(state, params.start)
     go_through(state, STAGES, load_policies)

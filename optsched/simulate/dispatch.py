@@ -128,6 +128,7 @@ def run(
     beliefs
         What policies under intervals may know beyond them: which outputs are likely, or completed
         requests from which that is taken. None: nothing; a policy that needs a belief learns one.
+        Policies that do not ask what is likely, such as "a-min", run the same with and without.
     rule
         What happens when a request does not fit: "prefix" (none passes it), "skip", "backfill" or
         "window", perhaps with a ratio and a length as in "window:1.4,64"; all but the first for
@@ -227,11 +228,6 @@ def run(
         raise PolicyError(
             "beliefs or a history say which outputs in an interval are likely; pass intervals "
             "too, such as common:1,1000"
-        )
-    if beliefs is not None and chosen.foresees != "beliefs":
-        raise PolicyError(
-            f"policy {chosen.name!r} does not ask which outputs are likely; leave beliefs or the "
-            "history out, or run area-chance"
         )
     chosen = with_rule(chosen, rule).seeded(seed)
     if patience is None:

@@ -45,6 +45,11 @@ IGNORED = [
     (f"{ENGINE} --policy vllm:area", "--scheduling-policy priority"),
     (f"{ENGINE} --policy vllm", "--intervals relative:0.5"),
     (f"simulate {FAMILY} --policy alpha-greedy", "--intervals relative:0.5"),
+    (
+        f"simulate {FAMILY} --policy area-posterior --intervals relative:0.5",
+        "--history plain.csv",
+    ),
+    (f"simulate {FAMILY} --policy rolling --intervals relative:0.5", "--history plain.csv"),
     (f"rolling {FAMILY} --budget 0", "--model beam --window 9 --horizon 999 --scenarios 3"),
     (f"rolling {FAMILY} --budget 0", "--length-estimate upper"),
     ("regret family:equal-prompts --horizons 60 --seeds 1 --jobs 1", "--resume"),
@@ -116,11 +121,6 @@ REMEDIES = [
         f"rolling {FAMILY} --budget 0 --length-estimate upper",
         "add --intervals",
         ("--length", "--intervals relative:0.5 --length"),
-    ),
-    (
-        f"simulate {FAMILY} --policy area-posterior --intervals relative:0.5 --history plain.csv",
-        "does not ask which outputs are likely",
-        (" --history plain.csv", ""),
     ),
     (
         f"compare {FAMILY} --policies a-min --intervals relative:0.5 --history plain.csv",

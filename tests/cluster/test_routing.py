@@ -33,6 +33,11 @@ def imbalance(trace, policy, **options):
         ({"method": "swop"}, "unknown method 'swop': did you mean 'swap'?"),
         ({"method": "deficit"}, "'deficit' needs lookahead 0 and no patience"),
         ({"window_scale": 0}, "window_scale is 0, but must be positive"),
+        ({"time_limit": 1}, "time_limit is 1, but is for the methods 'highs' and 'cp-sat'; leave"),
+        ({"rounds": 5, "method": "highs"}, "rounds is 5, but is for the method 'swap' without"),
+        ({"rounds": 5, "tenants": True}, "rounds is 5, but is for the method 'swap' without"),
+        ({"longest": 50}, "longest is 50, but is for the lookahead 'adaptive'; leave it out"),
+        ({"window_scale": 2.0}, "window_scale is 2.0, but is for the lookahead 'adaptive'"),
     ],
 )
 def test_bad_options_get_one_sentence(options, message):
@@ -45,6 +50,12 @@ def test_bad_options_get_one_sentence(options, message):
     [
         (lambda: RoutingRule("bf-io"), "unknown routing rule 'bf-io'"),
         (lambda: RoutingRule("power-of-d", choices=0), "at least 1 worker must be drawn"),
+        (lambda: RoutingRule("jsq", choices=3), "choices is 3, but is for 'power-of-d', not 'jsq'"),
+        (lambda: get_routing("jsq", lookahead=3), "lookahead: options are for the name 'bf-io'"),
+        (
+            lambda: get_routing(BalanceRouting(), method="greedy"),
+            "method: options are for the name",
+        ),
         (lambda: Predictor(5, misses=1.5), "misses is 1.5, but must be a share"),
         (lambda: Predictor(-1), "horizon is -1, but must not be negative"),
         (lambda: get_routing(3), "3 is not a routing policy: it needs a name and a method route"),
@@ -53,6 +64,11 @@ def test_bad_options_get_one_sentence(options, message):
 def test_bad_rules_get_one_sentence(make, message):
     with pytest.raises(PolicyError, match=message):
         make()
+
+
+def test_what_is_routed_on_arrival_has_no_patience(trace):
+    with pytest.raises(PolicyError, match="patience is 9, but is for requests that wait until"):
+        run(trace, BalanceRouting(patience=9), cluster=CLUSTER, dispatch="instant", steps=5)
 
 
 @pytest.mark.parametrize("patience", [[1, 2], 1.5, -3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optsched import Cluster, Comparison, Instance, PriorityPolicy, compare, family
+from optsched import Cluster, Comparison, Instance, PriorityPolicy, compare, family, run
 from optsched.comparison import steps
 from optsched.errors import OptschedError
 
@@ -58,8 +58,22 @@ WRONG = {
     "intervals is for one worker; leave it out": {"cluster": Cluster(1, 1), "intervals": "exact"},
     "compare has no workers: optsched.routing_loss compares routers": {"workers": 8},
     "compare has no router: optsched.routing_loss": {"router": "jsq"},
+    "beliefs or a history say which outputs are likely, and no policy here asks for that": {
+        "policies": ["a-min", "alpha-greedy"],
+        "intervals": "common:1,9",
+        "beliefs": REQUESTS,
+    },
     "rule is for one worker": {"cluster": Cluster(1, 1), "rule": "skip"},
 }
+
+
+@pytest.mark.parametrize("clock", [None, "unit"])
+def test_beliefs_are_for_those_policies_that_ask(clock):
+    known = {"intervals": "common:1,999", **({} if clock is None else {"clock": clock})}
+    found = compare(REQUESTS, ["a-min", "area-chance"], beliefs=REQUESTS, **known)
+    alone = run(REQUESTS, "area-chance", beliefs=REQUESTS, **known)
+    assert found["area-chance"].total_latency == alone.total_latency
+    assert found["a-min"].total_latency == run(REQUESTS, "a-min", **known).total_latency
 
 
 @pytest.mark.parametrize("sentence", WRONG)

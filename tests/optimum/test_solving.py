@@ -17,6 +17,7 @@ from strategies import instances
 import optsched.optimum.stages.exact
 import optsched.optimum.stages.plan
 from optsched import (
+    BatchSelection,
     HindsightProgram,
     InfeasibleError,
     Instance,
@@ -100,6 +101,22 @@ def test_deadlines_hard_and_soft():
             assert soft.objective == min(costs)
             assert soft.proven_optimal
     assert 0 < infeasible < 16
+
+
+def test_a_price_of_lateness_needs_deadlines():
+    params = SolveParams(lateness="per-step", penalty=3.0)
+    with pytest.raises(OptschedError, match="lateness is 'per-step', but the requests have no"):
+        solve(Instance([4, 4], [1, 6], memory=13), params=params)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("dp", {"epsilon": 0.2}), ("auto", {"epsilon": 0.2}), ("swap", {"solver": "cp-sat"})],
+)
+def test_what_a_selection_would_ignore_is_refused(method, params):
+    selection = BatchSelection([4, 4], [1, 6], memory=13)
+    with pytest.raises(OptschedError, match=r"but is for the method '.*', not '(dp|mip|swap)'"):
+        solve(selection, method=method, params=SolveParams(**params))
 
 
 def test_horizon_is_said_and_may_be_too_short():
