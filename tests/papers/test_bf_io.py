@@ -63,10 +63,18 @@ def test_table_1_in_quick_form():
     assert len(drawn(found).axes) == 4
 
 
-@pytest.mark.parametrize("number", [6, 7])
-def test_figures_of_a_run_in_quick_form(number):
-    found = quick(f"bf-io-fig-{number}")
+def test_figure_7_in_quick_form():
+    found = quick("bf-io-fig-7")
     assert found.verdict.label in ("reproduced", "in shape")
+    assert drawn(found).axes
+
+
+def test_figure_6_holds_but_for_jsq_which_is_no_worse_than_fcfs():
+    found = quick("bf-io-fig-6")
+    assert found.verdict.label == "mostly"
+    shapes = [claim for claim in found.claims if claim.counts and not claim.exact]
+    assert [claim.holds for claim in shapes] == [True, True, False]
+    assert shapes[-1].label == "jsq over fcfs, peak load"
     assert drawn(found).axes
 
 

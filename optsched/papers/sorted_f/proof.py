@@ -345,7 +345,7 @@ def saturation(kind: str, fit: Fit, lists: int, seed: int) -> dict[str, float]:
 
 
 def _peaks(copies: int) -> str:
-    return f"peaks up to 1/{copies} of the memory" if copies > 1 else "peaks up to the memory"
+    return f"requests of up to {f'1/{copies} of' if copies > 1 else 'all'} the memory"
 
 
 def against_theorem_7(long: int, copies: int) -> dict[str, float]:
@@ -374,7 +374,7 @@ def _exceeded(study: Study, name: str, table: pd.DataFrame, small: dict[str, flo
     each = INEQUALITIES[name]
     table["family"] = table.copies.map(_peaks)
     families = table.groupby("family", sort=False).of_family.max()
-    found = {f"{peaks}, largest": ratio for peaks, ratio in families.items()} | small
+    found = {f"{peaks}, worst": ratio for peaks, ratio in families.items()} | small
     more = [
         shape(f"{each.what}: {of}", ratio, at_most=each.limit, paper=each.limit)
         for of, ratio in found.items()
