@@ -58,21 +58,36 @@ def run_solved(
     revealing: bool,
 ) -> int:
     """Do what `balance.run_balanced` does, with a program that may have goals at every step."""
+    running = np.arange(state.now[0].revealed)
     for row in range(len(columns.waiting)):
         waiting = reveal(state, revealing)
         if waiting == NONE:
             return row
         if waiting > 0:
-            chosen = _solve_step(planner, state, believed, settings)
+            running = still_running(state, running)
+            chosen = _solve_step(planner, state, believed, settings, running)
             if settings.limited:
                 keep_to_memory(state, settings, chosen)
+            admitted = state.waiting[: len(chosen)][chosen != NONE]
+            running = np.concatenate([running, admitted])
             admit(state, believed, settings, chosen)
         advance(state, believed, settings, columns, row)
     return len(columns.waiting)
 
 
+def still_running(state: State, requests: IntArray) -> IntArray:
+    """Return those of some requests that run at this step; to ask all of a long trace is slow."""
+    begun = state.requests["start"][requests]
+    ends = begun + state.requests["output"][requests]
+    return requests[(begun >= 0) & (ends > state.now[0].step)]
+
+
 def _solve_step(
-    planner: Planner, state: State, believed: IntArray | None, settings: Settings
+    planner: Planner,
+    state: State,
+    believed: IntArray | None,
+    settings: Settings,
+    running: IntArray,
 ) -> IntArray:
     """Choose a worker for each waiting request, or NONE."""
     lookahead = window_now(state, settings)
@@ -93,24 +108,28 @@ def _solve_step(
     if routing.deadlines or routing.tenants:
         price = service.slot_price(loads, sizes)
         length = _step_length(planner, int((loads[:, 0] * state.slowness).max()))
-        goals = _goals(planner, state, believed is None, lookahead, length, price)
+        goals = _goals(planner, state, running, believed is None, lookahead, length, price)
     return solve_step(loads, slots, sizes, growth, state.slowness, bonus, routing, goals)
 
 
 def _goals(
-    planner: Planner, state: State, certain: bool, lookahead: int, length: float, price: int
+    planner: Planner,
+    state: State,
+    active: IntArray,
+    certain: bool,
+    lookahead: int,
+    length: float,
+    price: int,
 ) -> StepGoals:
     """Return deadlines and shortfalls of the requests that wait."""
     from optsched.models.cluster.goals import StepGoals
 
     requests, step = state.requests, int(state.now[0].step)
     waiting = state.waiting[: state.now[0].waiting]
-    begun = requests["start"]
-    active = np.flatnonzero((begun >= 0) & (begun + requests["output"] > step))
     latest = freed = tenant = short = None
     if planner.deadlines is not None:
         lasts = requests["output" if certain else "lasts"][active]
-        left = begun[active] + lasts - step
+        left = requests["start"][active] + lasts - step
         freed = np.bincount(left[left <= lookahead], minlength=lookahead + 1)[1:]
         left = planner.deadlines[waiting] - state.time[0]
         steps = np.floor(left / length + 1e-9).astype(np.int64)

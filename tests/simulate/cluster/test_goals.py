@@ -87,6 +87,29 @@ def test_goals_of_a_step_are_those_of_the_run_read_literally(monkeypatch, lookah
     assert min(asked, shortfalls) > 3
 
 
+def test_what_runs_is_what_all_requests_of_the_run_say(monkeypatch):
+    rng, looked_at, inner = np.random.default_rng(3), [], solved.still_running
+
+    def of_all(state, requests):
+        begun = state.requests["start"]
+        runs = np.flatnonzero((begun >= 0) & (begun + state.requests["output"] > state.now[0].step))
+        found = inner(state, requests)
+        assert sorted(found.tolist()) == runs.tolist()
+        looked_at.append((len(requests), len(runs)))
+        return found
+
+    monkeypatch.setattr(solved, "still_running", of_all)
+    for memory in (None, 90):  # where memory is limited, not all that are chosen start
+        for seconds in (False, True):
+            instance = instance_of(rng, 40, timed=seconds)
+            routing = BalanceRouting(2, deadlines=True, tenants=True)
+            cluster = Cluster(3, 2, memory=memory)
+            run(instance, routing, cluster=cluster, reveal=9, steps=12, drain=True)
+    # Of what was revealed only those that ran at the step before, but where a part begins.
+    assert sum(before > 6 for before, _ in looked_at) <= 4
+    assert max(running for _, running in looked_at) > 3
+
+
 @pytest.mark.parametrize("method", ["swap", "highs", "cp-sat"])
 def test_deadlines_are_missed_less_often_and_tenants_are_served_more_evenly(method):
     rng = np.random.default_rng(5)
