@@ -209,8 +209,10 @@ class _Runs:
     def __init__(self, study: Study, intervals: list[str], policies: list[str]) -> None:
         sizes = study.choose([400, 1200, _MAX_REQUESTS], list(range(200, _MAX_REQUESTS + 1, 200)))
         self.seeds, self.claims = study.seeds(3, 10), list[Claim]()
-        common = {"memory": [*_MEMORIES, _ROOMY], "intervals": [intervals], "policies": [policies]}
-        runs = study.table(_latencies, grid(requests=sizes, seed=self.seeds, **common))
+        common: dict[str, Any] = {"intervals": [intervals], "policies": [policies]}
+        memories = [*_MEMORIES, _ROOMY]
+        cells = grid(requests=sizes, seed=self.seeds, memory=memories, **common)
+        runs = study.table(_latencies, cells)
         keys = ["memory", "intervals", "policy", "requests"]
         self.table = means(runs, keys, "mean_latency_s")
         by = runs[runs["requests"] == _MAX_REQUESTS].groupby(["policy", "memory", "intervals"])

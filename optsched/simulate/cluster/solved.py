@@ -79,7 +79,7 @@ def still_running(state: State, requests: IntArray) -> IntArray:
     """Return those of some requests that run at this step; to ask all of a long trace is slow."""
     begun = state.requests["start"][requests]
     ends = begun + state.requests["output"][requests]
-    return requests[(begun >= 0) & (ends > state.now[0].step)]
+    return np.asarray(requests[(begun >= 0) & (ends > state.now[0].step)])
 
 
 def _solve_step(
