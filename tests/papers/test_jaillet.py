@@ -17,7 +17,7 @@ from quick_targets import quick
 from optsched import Instance, Schedule, family, run, solve
 from optsched.papers import TARGETS
 from optsched.papers.jaillet.section_7 import CLOCK, clock, requests
-from optsched.papers.jaillet.theorems import _backlog_pace, _expected, _latencies
+from optsched.papers.jaillet.theorems import _backlog_pace, _expected, _latencies, _overloaded_pace
 from optsched.solvers.search.pacing import start_evenly
 
 mpl.use("Agg")
@@ -56,7 +56,16 @@ def test_figures_8_and_11_mc_sf_never_exceeds_the_memory():
 def test_one_factor_explains_four_slopes_of_figure_5_and_the_200_seconds():
     """As printed 1/6 would be 1,667 s at 10,000 requests."""
     found, claims = claims_of("jaillet-fig-5")
-    assert found.verdict.label in ("reproduced", "in shape")
+    assert found.verdict.label == "mostly"
+    failing = [claim.label for claim in found.claims if claim.counts and not claim.holds]
+    named = (
+        "10/s, batch times x 1.6: slope with alpha 0.2, said to be best, over the best benchmark's"
+    )
+    assert [label for label in failing if "as printed" not in label] == [named]
+    assert claims[named].ours == pytest.approx(1.4, rel=0.1)
+    fitted = claims["10/s, batch times x 1.6: slope of MC-SF (s), to which 1.6 is fitted"]
+    assert fitted.holds
+    assert not fitted.counts
     for policy in ("MC-SF", "the best benchmark"):
         label = f"50/s, batch times x 1.6: slope of {policy} (s)"
         printed, tenth = claims[f"{label}, as printed"], claims[f"{label}, a tenth of it"]
@@ -179,7 +188,7 @@ def test_theorem_4_2_is_false():
     assert found.verdict.reason.startswith("s = 4, o = 1 1 6 6, M = 13: MC-SF over the optimum is")
     holds = [label for label, claim in claims.items() if claim.holds]
     assert holds == ["as many fit at any age: worst MC-SF over the optimum"]
-    label = "s = 0, o = 2 2 3 3, M = 4: MC-SF over the optimum"
+    label = "s = 1, o = 2 2 3 3, M = 6: MC-SF over the optimum"
     assert claims[label].ours == pytest.approx(16 / 15)
 
 
@@ -200,7 +209,27 @@ def test_theorem_5_3_mc_sf_is_overloaded_where_the_worker_is_not():
     assert _backlog_pace() == 5.9
     found, _ = claims_of("jaillet-theorem-5-3")
     assert found.verdict.label == "refuted"
-    assert "requests per step from a backlog" in found.verdict.reason
+    assert found.verdict.reason.startswith(
+        "outputs 10, 12 in every step: requests that MC-SF starts"
+    )
+
+
+@pytest.mark.parametrize("rate", [11, 12])
+def test_theorem_5_3_waves_go_on_for_ever_where_as_many_come_in_every_step(rate):
+    """Literal, one step after the other: from an empty worker it ends in waves of 59."""
+    running, waiting, begun = [], 0, []
+    for now in range(400):
+        waiting += rate
+        running = [start for start in running if start + 10 > now]
+        while waiting:
+            tried = [*running, now]
+            held = [sum(1 + t - s for s in tried if s < t <= s + 10) for t in range(now, now + 11)]
+            if max(held) > 650:
+                break
+            running, waiting = tried, waiting - 1
+        begun.append(running.count(now))
+    assert [count for count in begun[-100:] if count] == [59] * 10
+    assert _overloaded_pace(rate, 400) == 5.9
 
 
 @given(seed=st.integers(0, 10**6))

@@ -40,6 +40,7 @@ VERDICTS = {
     "robust-example-8-2": "reproduced",
     "robust-theorem-8-6": "refuted",
     "robust-lemma-8-8": "refuted",
+    "robust-prop-8-4": "refuted",
 }
 GEOMETRIC = ("geometric", "weighted geometric")
 ROBUST = [name for name in TARGETS if name.startswith("robust-")]
@@ -57,6 +58,7 @@ def test_all_targets_of_the_paper_are_there():
         "robust-corollary-4-10",
         "robust-example-8-2",
         "robust-lemma-8-8",
+        "robust-prop-8-4",
     }
 
 
@@ -75,7 +77,7 @@ def test_verdicts_and_plots(name):
 def test_figure_1_has_the_values_and_shows_where_the_printed_fit_is_off():
     claims = claims_of("robust-fig-1")
     for u in (1, 2, 10, 100, 1000):
-        claim = claims[f"u={u}"]
+        claim = claims[f"ratio at u = {u}, by the printed fit"]
         assert claim.low <= claim.ours * (1 + 1e-13)
         assert claim.ours <= claim.high * (1 + 1e-13)
         assert claim.ours == pytest.approx(CompetitiveRatio(u).eigenvalue, rel=1e-12)
@@ -117,7 +119,7 @@ def test_theorem_3_4_is_off_by_a_factor_that_grows():
     claims = claims_of("robust-theorem-3-4")
     assert claims["alpha=1/4, printed mix: A_max as the proof runs it"].ours == pytest.approx(3)
     assert claims["alpha=1/4, printed mix: A_max as the proof runs it"].paper == 6
-    bounds = [claim for label, claim in claims.items() if "bound on the ratio" in label]
+    bounds = [claim for label, claim in claims.items() if "proven most of A_max" in label]
     assert [claim.holds for claim in bounds] == [False, False, True, True, False, False, False]
     assert claims["exponent of 1 / alpha, worst mix"].ours == pytest.approx(1, abs=0.05)
     assert claims["simulated workers over the formula, largest distance from 1"].holds
@@ -247,6 +249,19 @@ def test_outputs_between_the_ends_are_worst_over_all_lists_and_orders(place):
     ends = [ratio for outputs, ratio in ratios.items() if set(outputs) <= {tiny.least, tiny.upper}]
     assert tiny.worst_of_ends(policy) == max(ends)
     assert tiny.ratio(policy) == ratios[tiny.outputs] > max(ends)
+
+
+def test_proposition_8_4_holds_but_for_what_is_left_of_a_smaller_memory():
+    """Six requests of 9 + 1 tokens: three at a time in 30, one at a time in 15."""
+    requests = (1,) * 6
+    assert [_literal_total(requests, None, memory, 9) for memory in (30, 15)] == [9, 21]
+    found = quick("robust-prop-8-4")
+    smallest, *others = [claim for claim in found.claims if claim.counts]
+    assert smallest.ours == pytest.approx(21 / 9)
+    assert all(claim.ours > 2 for claim in others)
+    vanishing = [claim.ours for claim in found.claims if not claim.counts]
+    assert vanishing == sorted(vanishing, reverse=True)
+    assert vanishing[-1] < 2 < vanishing[0]
 
 
 def test_lemma_8_8_fails_in_expectation_over_all_orders():

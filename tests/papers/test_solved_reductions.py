@@ -137,7 +137,8 @@ def test_theorem_4_2_fails_by_nearly_two_even_for_empty_prompts(output, scale, c
     assert run(instance, "mc-sf").total_latency > ratio * staggered.total_latency
 
 
-def test_theorem_4_2_fails_on_four_requests_without_prompts():
-    instance = Instance([0] * 4, [2, 2, 3, 3], memory=4)
+@pytest.mark.parametrize(("prompt", "memory"), [(0, 4), (1, 6)])
+def test_theorem_4_2_fails_on_four_requests_with_prompts_of_a_token_at_most(prompt, memory):
+    instance = Instance([prompt] * 4, [2, 2, 3, 3], memory)
     assert run(instance, "mc-sf").total_latency == 16
     assert optimum(instance, "highs") == literal.optimum(instance) == 15

@@ -55,7 +55,7 @@ def _section_8_2(study: Study) -> Outcome:
     ours = "mean latency of MC-SF on 2 GPUs (s)"
     claims = [shape(ours, means["mc-sf", 2], at_most=1.1 * _CAP, paper=_CAP)]
     claims += readings(
-        f"benchmarks need more than {_FEW} GPUs",
+        f"benchmarks need more than {_FEW} GPUs: {_CAP} s or more on {_FEW}",
         [
             shape(label.format(which), each, at_least=_CAP)
             for which, each in (("the best benchmark", at_few[0]), ("the worst", at_few[-1]))

@@ -193,6 +193,40 @@ def _lemma_8_8(_study: Study) -> Outcome:
     return Outcome(table, refutable(claims), {"orders": "all"})
 
 
+# Proposition 8.4
+
+
+def _halved(fitting: int, waves: int) -> float:
+    """Return how much longer equal requests take with half of a memory that odd numbers fill."""
+    prompts, outputs = np.full(waves * fitting, 9), np.ones(waves * fitting, np.int64)
+    whole, half = (
+        run(Instance(prompts, outputs, memory), "a-random").total_latency
+        for memory in (10 * fitting, 5 * fitting)
+    )
+    return half / whole
+
+
+def _prop_8_4(study: Study) -> Outcome:
+    """Halve the memory of requests of 9 + 1 tokens; both schedules are optimally packed."""
+    waves, label = study.choose(20, 100), "M = {} and {}, {} requests: latency with half of it"
+    sizes = [(3, 2), *((fitting, waves) for fitting in (3, 7, 31, 127, 511))]
+    found = {size: _halved(*size) for size in sizes}
+    claims = [
+        shape(
+            label.format(10 * fitting, 5 * fitting, fitting * times) + " over that with all",
+            ratio,
+            at_most=2,
+            paper=2,
+        )
+        for (fitting, times), ratio in found.items()
+    ]
+    counted = 2  # the others show that the excess vanishes
+    rows = [[10 * fitting, ratio] for (fitting, times), ratio in found.items() if times == waves]
+    table = pd.DataFrame(rows, columns=["memory", "ratio"]).assign(curve="half of the memory")
+    settings = {"prompt": 9, "output": 1, "share of the memory": 0.5}
+    return Outcome(table, [*refutable(claims[:counted]), *beside(claims[counted:])], settings)
+
+
 # Corollary 4.10
 
 _PARTS = (1, 2, 4, 8, 16)  # classes of equal width among the outputs 1 to u
@@ -313,6 +347,17 @@ TARGETS: Computations = {
         ),
     ),
     "robust-theorem-8-6": (_theorem_8_6, ratios(by="curve")),
+    "robust-prop-8-4": (
+        _prop_8_4,
+        lines(
+            x="memory",
+            y="ratio",
+            by="curve",
+            xlabel="memory M (tokens)",
+            ylabel="total latency with half of M\nover that with all",
+            xscale="log",
+        ),
+    ),
     "robust-lemma-8-8": (_lemma_8_8, bars(x="outputs", y="expected_total", **_EXPECTED)),
     "robust-example-8-2": (
         _example_8_2,
