@@ -418,7 +418,8 @@ def _vary_alpha(study: Study, demand: Demand, best_from: float) -> Outcome:
         # "Minimises" is read strictly, and as within a tenth; "degrades significantly" by half.
         best_alpha = shape(f"beta {beta:g}: best alpha", where, at_least=best_from, at_most=0.25)
         within = shape(f"beta {beta:g}: {most}", best / least, at_most=1.1)
-        claims += readings(f"beta {beta:g}: best alpha, or within a tenth", [best_alpha, within])
+        statement = f"beta {beta:g}: {best_from:g} to 0.25 is best, or within a tenth; best alpha"
+        claims += readings(statement, [best_alpha, within])
         claims.append(shape(f"beta {beta:g}: {mean}", below / least, at_least=1.5))
     return Outcome(table, claims, settings)
 
@@ -436,8 +437,10 @@ def _vary_beta(study: Study, demand: Demand, well_to: float) -> Outcome:
         # "Well" is within a tenth of the least, and worse by more than a twentieth.
         claims += [
             shape(f"alpha {alpha:g}: {most}", well, at_most=1.1),
-            shape(f"alpha {alpha:g}: beta 0.5 over the least", ratio[0.5], at_least=1.05),
-            shape(f"alpha {alpha:g}: beta 0.01 over the least", ratio[0.01], at_least=1.05),
+            shape(f"alpha {alpha:g}: beta 0.5 is worse, over the least", ratio[0.5], at_least=1.05),
+            shape(
+                f"alpha {alpha:g}: beta 0.01 is worse, over the least", ratio[0.01], at_least=1.05
+            ),
         ]
     return Outcome(table, claims, settings)
 

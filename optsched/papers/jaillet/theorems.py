@@ -423,7 +423,9 @@ def _theorem_6_4(study: Study) -> Outcome:
     label = f"{name}: ratio of the best start, as printed"
     of_proof = {"at_least": proven, "paper": proven}
     probabilities = (_DELAY * inverses[-1] + 1) / (_DELAY * inverses[-1])
-    claims = [wider]
+    # An algorithm of ratio c starts by step c M, and so costs at least this much.
+    above = f"{name}: least ratio of all that start by c M and run on, {_WIDER}"
+    claims = [wider, shape(above, last[_WIDER], at_least=_DELAY, paper=_DELAY)]
     claims += beside(  # what the proof takes for its arrivals
         [
             shape(label, last[_PRINTED], **of_proof),

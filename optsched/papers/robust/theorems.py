@@ -141,7 +141,7 @@ def _theorem_5_1(study: Study) -> Outcome:
     claims = [
         claim
         for pair in zip(*either, strict=True)
-        for claim in readings(pair[0].label.partition(":")[0], pair)
+        for claim in readings(f"{pair[0].label.partition(':')[0]}, bound {pair[0].paper:.3f}", pair)
     ]
     prompt = 10 * _LONG
     rows = [
