@@ -166,10 +166,18 @@ def _reasons(statements: Sequence[Sequence[Claim]]) -> str:
 
 
 def _names(statements: Sequence[Sequence[Claim]]) -> str:
-    """Name each statement, with our value of its first reading."""
+    """Name each statement, with our value of the reading that comes nearest."""
+    nearest = [(each, min(each, key=_beyond)) for each in statements]
     return ", ".join(
-        f"{each[0].statement or each[0].label} ({each[0].ours:.4g})" for each in statements
+        f"{each[0].statement or each[0].label} ({claim.ours:.4g})" for each, claim in nearest
     )
+
+
+def _beyond(claim: Claim) -> float:
+    """Return by how much a value misses its limits."""
+    if math.isnan(claim.ours):
+        return math.inf
+    return max(claim.least - claim.ours, claim.ours - claim.most)
 
 
 def estimate(values: Sequence[float] | pd.Series[float]) -> Estimate:

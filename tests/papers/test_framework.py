@@ -268,6 +268,11 @@ def test_a_reason_names_each_claim_that_fails():
     assert proof.verdict == f"refuted: {reason}"
 
 
+def test_a_reason_gives_the_value_of_the_nearest_reading():
+    failing = [shape("far", 9, at_most=2), shape("near", 3, at_most=2), shape("x", math.nan)]
+    assert "not either (3)" in verdict(readings("either", failing)).reason
+
+
 def test_every_target_is_named_after_its_paper():
     papers = ("jaillet", "sorted-f", "robust", "fluid", "bf-io")
     assert all(name.startswith(tuple(f"{paper}-" for paper in papers)) for name in TARGETS)
