@@ -67,7 +67,7 @@ _OF_BF_IO = ("lookahead", "patience", "method", "time_limit", *_GOALS)
     ),
     option("--reveal R", 128, "Requests in view."),
     option("--steps K", int, "Stop after K steps (default: when done)."),
-    flag("--drain", "After K steps reveal no more, but finish all in view."),
+    flag("--drain", "After --steps reveal no more, but finish all in view."),
     option("--warm-up N", int, "Steps not measured (default: up to 300)."),
     option(
         "--dispatch D",

@@ -134,7 +134,7 @@ ALL = (
         str,
         "Write the result as JSON ('-': to standard output, and nothing else).",
     ),
-    option("--seed N", 0, "Seed of all randomness."),
+    option("--seed N", 0, "Seed of all randomness, and of a family without a seed of its own."),
     flag("--quiet", "Print no table and no notes."),
 )
 

@@ -272,7 +272,7 @@ def routing_loss(
         What policies know of outputs, as for `run`, such as "relative:0.5"; None: all. The best
         schedules know all outputs in any case, so that losses contain what not knowing costs.
     time_limit
-        Seconds for all optima together, shared equally.
+        Seconds for all optima together, shared equally; in steps, since a clock has only a bound.
     seed
         Of all randomness.
     on_result

@@ -125,6 +125,7 @@ def run(
     intervals
         What the policy may know of the outputs, as for `forecast`: "exact", "common:L,U",
         "classes:W", "relative:X" or "column". None: the outputs, for policies that need them.
+        Policies that look at no outputs, such as "vllm", run the same under all.
     beliefs
         What policies under intervals may know beyond them: which outputs are likely, or completed
         requests from which that is taken. None: nothing; a policy that needs a belief learns one.

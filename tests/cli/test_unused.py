@@ -194,6 +194,9 @@ def test_an_option_given_twice_is_noted(optsched_command):
     code, out, err = optsched_command(*line)
     assert (code, err) == (0, "optsched: --memory was given twice; the last one counts\n")
     assert out[:15] == optsched_command("bound", FAMILY, "--memory", 90, "--json", "-")[1][:15]
+    switched = ("--async-scheduling", "--no-async-scheduling")
+    code, _, err = optsched_command(*shlex.split(f"{ENGINE} --policy vllm"), *switched)
+    assert (code, err) == (0, "optsched: --async-scheduling was given twice; the last one counts\n")
     code, _, err = optsched_command(*line, "--method", "closd")
     assert (code, err.count("\n")) == (2, 1)
 
