@@ -1,4 +1,4 @@
-"""Robust Theorems 4.2 and 4.3 where prompts are so long that the memory is a number of slots.
+"""Robust Theorems 4.2 to 5.2 where prompts are so long that the memory is a number of slots.
 
 With m slots, prompts of s = m u tokens and a memory of m (s + u), m requests fit at any age, and
 m + 1 hold at least (m + 1) (s + 1) > m (s + u) tokens and never do. As m grows, so does the memory,
@@ -81,6 +81,17 @@ class Slots:
     def proven(self) -> Fraction:
         """What A_min costs at least over H-SF; it tends to (1 + root) / 2."""
         return self.a_min_least / self.shortest_first
+
+
+def a_l_ratio(short: int, long: int, shorts: int, longs: int) -> Fraction:
+    """Return what A_l costs over H-SF in expectation, so many requests of either output per slot.
+
+    It runs all requests for `short` steps, in random order, and then the long ones to their end.
+    """
+    count = shorts + longs
+    after = long * longs * (longs + 1) // 2
+    a_l = Fraction(shorts * short * (count + 1), 2) + longs * short * count + after
+    return a_l / (short * shorts * (shorts + 1) // 2 + longs * short * shorts + after)
 
 
 def in_rounds(outputs: Sequence[int], slots: int) -> int:
