@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import random
+import re
 import sys
 import warnings
 
@@ -186,21 +187,47 @@ def files():
 
 
 def case(seed, folder):
-    """Run one random command line in this process."""
+    """Run one random command line in this process, and again without options that do not count."""
     compile_kernels()
     rng = random.Random(seed)
     command = rng.choice(sorted(set(cli.commands) - {"doctor"}))
     arguments = [command, *_arguments(command, rng, folder)]
     if rng.random() < 0.03:
         arguments = rng.choice([["-h"], ["--version"], [], ["x"], [command, "--help"], ["--x"]])
-    code, out, err, error = run(arguments)
-    outcome = Outcome(inputs=1)
-    outcome.note(f"exit code {code}")
-    shown = " ".join(map(repr, arguments))
-    outcome.check(error is None, f"{type(error).__name__}: {error};", shown)
-    if error is None:
-        check(arguments, code, out, err, shown, outcome)
+    outcome = Outcome()
+    while arguments is not None:
+        code, out, err, error = run(arguments)
+        outcome.inputs += 1
+        outcome.note(f"exit code {code}")
+        shown = " ".join(map(repr, arguments))
+        outcome.check(error is None, f"{type(error).__name__}: {error};", shown)
+        if error is None:
+            check(arguments, code, out, err, shown, outcome)
+        fewer = _following(arguments, err) if code == 2 else None
+        outcome.check(fewer != arguments, "a hint that leads nowhere;", err, shown)
+        arguments = None if fewer == arguments else fewer
     return outcome
+
+
+def _following(arguments, err):
+    """Leave the options out that a sentence says to leave out; None if it names none."""
+    hint = re.search(r"leave (--[\w-]+(?: and --[\w-]+)*) out\n", err)
+    if hint is None:
+        return None
+    named, left, words = hint[1].split(" and "), [], iter(arguments)
+    options = {
+        name: each
+        for each in cli.commands[arguments[0]].params
+        for name in (*each.opts, *each.secondary_opts)
+    }
+    for word in words:
+        option = options.get(word)
+        if isinstance(option, click.Option) and option.opts[-1] in named:
+            if not option.is_flag:
+                next(words)
+        else:
+            left.append(word)
+    return left
 
 
 def check(arguments, code, out, err, shown, outcome):
