@@ -49,7 +49,7 @@ class Tuning:
     beam: float = 0.8
     beam_least: int = 150  # requests from which a beam gains on what the search finds
     beam_most: int = 30_000  # and up to which it does, with arrivals
-    beam_offline: int = 6_000  # and offline
+    beam_offline: int = 30_000  # and offline
     after_beam: float = 0.15  # for the search from what it found, which may cost more than the best
     before_beam: float = 0.05  # share of each stage that a beam makes up for
     # Each takes several times as long as the one before: little is lost where it is not enough.

@@ -65,10 +65,10 @@ _TABLE = 4_000_000  # entries of a table of least costs at most
 _ROOM = 0.5  # share of the memory that requests may take that start as they arrive
 # Settings to try: what is added to the share of memory that a known schedule makes use of;
 # quantiles of memory-time from which requests are large; and large requests for each slice.
-_MEMORY = (0.02, 0.045, 0.0)
+_MEMORY, _MEMORY_ARRIVALS = (0.0, -0.02, 0.02), (0.02, 0.045, 0.0)
 _QUANTILES, _QUANTILES_ARRIVALS = (0.75, 0.55, 0.65), (0.7, 0.55, 0.75)
-_STARTS, _STARTS_ARRIVALS = (0.2, 0.1, 0.15), (0.7, 1.0, 0.4)
-_MANY_OFFLINE = 2_500  # requests from which slices hold fewer of more that wait
+_STARTS, _STARTS_ARRIVALS = (0.1, 0.2, 0.15), (0.7, 1.0, 0.4)
+_MANY_OFFLINE = 10_000  # requests from which slices hold fewer of more that wait
 _NEAR = 0.007  # by which shares differ from seed to seed
 _NARROW, _WIDE = 10, 20  # widths of the first runs
 _HOPELESS = 1.05  # times the cost of the start, beyond which more width does not help
@@ -122,7 +122,8 @@ def start_by_beam(
     if start.instance.memory >= 2**31 or start.makespan > MAX_STEPS:
         return start
     runs = _Runs(start, certificate, work, Watch(deadline, stop), threads, on_progress)
-    settings = _settings(start.instance, [runs.usage() + each for each in _MEMORY], seed)
+    memory = _MEMORY_ARRIVALS if start.instance.arrivals.any() else _MEMORY
+    settings = _settings(start.instance, [runs.usage() + each for each in memory], seed)
     # The first run says what others will take; all rounds of them take about as much.
     runs.follow(settings[:1], _NARROW)
     unit = max(runs.done, 1.0) / _NARROW
@@ -366,10 +367,11 @@ class Beam:
         self._make_nodes(width, count, -(-steps // BLOCK))
 
     def _make_nodes(self, width: int, count: int, blocks: int) -> None:
-        background = self.large.background[: blocks * BLOCK]
+        reach = blocks * BLOCK
+        background = self.large.background[:reach]
         self.nodes = Nodes(
-            usage=np.zeros((2, width, blocks * BLOCK), dtype=np.int32),
-            peaks=np.zeros((2, width, blocks), dtype=np.int32),
+            usage=np.zeros((2, width, 2 * reach + BLOCK), dtype=np.int32),
+            peaks=np.zeros((2, width, 2 * blocks + 1), dtype=np.int32),
             started=np.zeros((2, width, count), dtype=np.uint8),
             earliest=np.zeros((2, width, count), dtype=np.int32),
             costs=np.zeros((2, width)),
@@ -380,6 +382,7 @@ class Beam:
         first = self.nodes.usage[0, 0]
         first[: len(background)] = background
         self.nodes.peaks[0, 0] = first.reshape(-1, BLOCK).max(axis=1)
+        self.counts = np.array([0, count, 0, 1, 0, 0, 0, reach])
         most = width * CHILDREN
         self._children = Children(
             values=np.empty(most),
@@ -393,7 +396,6 @@ class Beam:
         )
         self.active = Active(np.empty(count, dtype=np.int64), np.empty(count), np.arange(count))
         self.log = Log(*(np.empty(64 * width * MAX_STARTS, dtype=np.int64) for _ in range(3)))
-        self.counts = np.array([0, count, 0, 1, 0, 0])
         self._width = width
         chunks = -(-(len(self.large.begins) - 1) // self._rows)
         self._corners = np.empty((chunks, count))  # least costs from the end of each chunk on
@@ -407,7 +409,7 @@ class Beam:
             if watch.over:
                 break
             self._corners[chunk] = best
-            tabulate(large, chunk, best)
+            tabulate(large, self.active.waiting, chunk, best)
 
     def follow(self, watch: Watch, most: float) -> tuple[IntArray | None, float]:
         """Go to the end; return the starts of large requests, if there was time, and the work."""
@@ -425,7 +427,9 @@ class Beam:
         """Tabulate the least costs for the chunk of slices that begins; return the work."""
         chunk = int(self.counts[2]) // self._rows
         if chunk < len(self._corners):
-            tabulate(self.large, chunk, self._corners[chunk].copy())
+            active, waiting = int(self.counts[0]), int(self.counts[1])
+            open_ = np.append(self.active.requests[:active], self.active.waiting[:waiting])
+            tabulate(self.large, open_, chunk, self._corners[chunk].copy())
         return self.large.later.size
 
     def step(self, until: int, watch: Watch, most: float) -> float:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     Hashes = npt.NDArray[np.uint64]
     Singles = npt.NDArray[np.float32]
 
-_LOOKS = 8  # steps of a slice at which starts are priced
+_LOOKS = 8  # steps of a slice at which starts are priced at most
+_FINE = 64  # and of an output
 
 
 class Large(NamedTuple):
@@ -59,22 +60,23 @@ def cost_from(large: Large, request: int, start: int, paid: int) -> float:
 
 
 @compiled
-def tabulate(large: Large, chunk: int, best: FloatArray) -> None:
-    """Fill the table with the least costs of starts from each slice of a chunk on.
+def tabulate(large: Large, requests: IntArray, chunk: int, best: FloatArray) -> None:
+    """Fill the table with the least costs of starts of some requests from each slice of a chunk on.
 
     `best` holds those from the end of the chunk on, and afterwards those from its begin on.
     """
     prompts, outputs, arrivals, weights, _, _, total, moment, later, begins, _ = large
     rows = len(later) - 1
     first = chunk * rows
-    for request in range(len(prompts)):
+    for request in requests:
         prompt, output, arrival = prompts[request], outputs[request], arrivals[request]
         weight, least = weights[request], best[request]
         later[rows, request] = least
         for row in range(min(first + rows, len(begins) - 1) - 1, first - 1, -1):
             begin, end = begins[row], begins[row + 1]
             if end > arrival:
-                for step in range(begin, end, max(1, (end - begin) // _LOOKS)):
+                stride = max(1, max((end - begin) // _LOOKS, output // _FINE))
+                for step in range(begin, end, stride):
                     start = max(step, arrival)
                     cost = weight * (start + output - arrival)
                     cost += price_of_start(prompt, output, start, total, moment)

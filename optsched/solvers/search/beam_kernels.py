@@ -30,8 +30,8 @@ _LOOK_WORK, _CHILD_WORK, _NODE_WORK = 10.0, 50.0, 200.0
 class Nodes(NamedTuple):
     """The nodes of a beam: one side holds those of a slice, the other those of the next."""
 
-    usage: Usage  # tokens held from the step of the slice on, shape (2, width, steps)
-    peaks: Usage  # largest of each block of steps
+    usage: Usage  # tokens held, from some block of steps on, shape (2, width, steps)
+    peaks: Usage  # at least the largest of each block of steps
     started: Flags  # shape (2, width, n)
     earliest: Usage  # step before which a request is known not to fit, shape (2, width, n)
     costs: FloatArray  # latencies of what has started, and prices of what it will hold yet
@@ -119,7 +119,7 @@ def _hold(usage: Usage, peaks: Usage, prompt: int, output: int, start: int, sign
 
 @compiled
 def _renew(usage: Usage, peaks: Usage, first: int, last: int) -> None:
-    """Compute the largest usage of some blocks."""
+    """Compute the largest usage of some blocks, and of what the buffer held before."""
     for block in range(first, last + 1):
         largest = usage[block << _SHIFT]
         for step in range((block << _SHIFT) + 1, (block + 1) << _SHIFT):
@@ -184,6 +184,7 @@ def _expand(
     active: Active,
     number: int,
     row: int,
+    base: int,
     parent: int,
     usage: Usage,
     peaks: Usage,
@@ -196,6 +197,7 @@ def _expand(
 ) -> tuple[int, float]:
     """Add the children of a node, depth first; return the number of all, and the work.
 
+    Usage is that from the step `base` on, and so are the starts that are tried.
     A node holds what its parent does and more, so that a request which has not fitted before some
     step is not looked at again before it.
     """
@@ -206,7 +208,7 @@ def _expand(
         large.memory,
     )
     begin, end = begin_of(large.begins, row), begin_of(large.begins, row + 1)
-    length, rows = end - begin, len(large.later) - 1
+    latest, rows = end - 1 - base, len(large.later) - 1
     spent = _NODE_WORK + number
     value = cost
     candidates = np.empty(_CANDIDATES, dtype=np.int64)
@@ -219,15 +221,13 @@ def _expand(
         if found == _CANDIDATES or active.gains[place] <= 0 or earliest[request] >= end:
             continue
         output = outputs[request]
-        first = max(ZERO, max(arrivals[request], earliest[request]) - begin)
+        first = max(begin, max(arrivals[request], earliest[request])) - base
         spent += _LOOK_WORK + output / BLOCK
-        start = _fit(usage, peaks, memory, prompts[request], output, first, length - 1)
+        start = _fit(usage, peaks, memory, prompts[request], output, first, latest)
+        earliest[request] = base + (start if start >= 0 else -1 - start)
         if start >= 0:
             candidates[found] = request
             found += 1
-            earliest[request] = begin + start
-        else:
-            earliest[request] = begin - 1 - start
     limit = born + CHILDREN
     _emit(children, born, parent, ZERO, value, cost, key)
     born += 1
@@ -246,20 +246,20 @@ def _expand(
                 _hold(usage, peaks, prompts[request], outputs[request], starts[depth], -1)
             continue
         request = candidates[chosen[depth]]
-        clock = starts[depth - 1] if depth else ZERO
+        clock = starts[depth - 1] if depth else begin - base
         again = False
         for other in range(depth):
             again = again or taken[other] == request
         if again:
             continue
         output = outputs[request]
-        first = max(clock, arrivals[request] - begin)
-        start = _fit(usage, peaks, memory, prompts[request], output, first, length - 1)
+        first = max(clock, arrivals[request] - base)
+        start = _fit(usage, peaks, memory, prompts[request], output, first, latest)
         spent += _LOOK_WORK + output / BLOCK
         # Of those that start together, one order is enough.
         if start < 0 or (depth and start == clock and chosen[depth] < chosen[depth - 1]):
             continue
-        added = cost_from(large, request, begin + start, end)
+        added = cost_from(large, request, base + start, end)
         gain = least_from(large, request, row + 1, row // rows) - added
         if gain <= 0:
             continue
@@ -273,7 +273,7 @@ def _expand(
         _emit(children, born, parent, depth, values[depth], costs[depth], key)
         for other in range(depth):
             children.requests[born, other] = taken[other]
-            children.starts[born, other] = begin + starts[other]
+            children.starts[born, other] = base + starts[other]
         born += 1
     return born, spent
 
@@ -336,45 +336,63 @@ def _select(children: Children, born: int, width: int, kept: IntArray) -> int:
 @compiled_apart
 def _descend(
     large: Large,
+    active: Active,
     nodes: Nodes,
     children: Children,
     child: int,
     side: int,
     node: int,
     row: int,
+    counts: IntArray,
     log: Log,
-    logged: int,
-) -> int:
-    """Make a child a node of the next slice; return the length of the log."""
-    parent, begin = children.parents[child], begin_of(large.begins, row + 1)
-    length = begin - begin_of(large.begins, row)
-    old, usage = nodes.usage[1 - side, parent], nodes.usage[side, node]
-    peaks, background = nodes.peaks[side, node], large.background
-    kept = len(usage) - length
-    for step in range(kept):
-        usage[step] = old[step + length]
-    for step in range(kept, len(usage)):
-        usage[step] = background[begin + step] if begin + step < len(background) else 0
-    flags, before = nodes.started[side, node], nodes.started[1 - side, parent]
+) -> None:
+    """Make a child a node of the next slice.
+
+    Both sides hold a step at the same place, so that what is ahead is copied as it is.
+    """
+    parent, base, reach = children.parents[child], counts[6], counts[7]
+    before, begin = begin_of(large.begins, row), begin_of(large.begins, row + 1)
+    first, kept, last = (begin - base) >> _SHIFT, before + reach - base, begin + reach - base
+    usage, peaks, background = nodes.usage[side, node], nodes.peaks[side, node], large.background
+    _copy(nodes.usage[1 - side, parent, first << _SHIFT : kept], usage[first << _SHIFT :])
+    _copy(nodes.peaks[1 - side, parent, first : kept >> _SHIFT], peaks[first:])
+    for step in range(kept, last):
+        usage[step] = background[base + step] if base + step < len(background) else 0
+    _renew(usage, peaks, kept >> _SHIFT, (last - 1) >> _SHIFT)
+    started, ahead = nodes.started[side, node], nodes.started[1 - side, parent]
     earliest, known = nodes.earliest[side, node], nodes.earliest[1 - side, parent]
-    for request in range(len(flags)):
-        flags[request] = before[request]
-        earliest[request] = known[request]
-    tail = nodes.tails[1 - side, parent]
+    requests = active.requests
+    for place in range(counts[0]):
+        request = requests[place]
+        started[request], earliest[request] = ahead[request], known[request]
+    tail, logged = nodes.tails[1 - side, parent], counts[4]
     for place in range(children.counts[child]):
         request, start = children.requests[child, place], children.starts[child, place]
-        held = large.prompts[request] - start
-        for step in range(begin, start + large.outputs[request] + 1):
-            usage[step - begin] += held + step
-        flags[request] = 1
+        prompt, output = large.prompts[request], large.outputs[request]
+        _hold(usage, peaks, prompt, output, start - base, ONE)
+        started[request] = 1
         log.requests[logged], log.starts[logged], log.before[logged] = request, start, tail
         tail = logged
         logged += 1
-    _renew(usage, peaks, 0, (len(usage) >> _SHIFT) - 1)
+    counts[4] = logged
     nodes.costs[side, node], nodes.tails[side, node] = children.costs[child], tail
     nodes.values[side, node] = children.values[child]
     nodes.hashes[side, node] = children.hashes[child]
-    return logged
+
+
+@compiled
+def _copy(source: Usage, target: Usage) -> None:
+    """Copy one row to the front of another, or of itself, from the left."""
+    for place in range(len(source)):
+        target[place] = source[place]
+
+
+@compiled
+def _move(nodes: Nodes, side: int, number: int, blocks: int) -> None:
+    """Move what some nodes hold to the front by some blocks."""
+    for node in range(number):
+        _copy(nodes.usage[side, node, blocks << _SHIFT :], nodes.usage[side, node])
+        _copy(nodes.peaks[side, node, blocks:], nodes.peaks[side, node])
 
 
 @compiled
@@ -392,7 +410,8 @@ def sweep(
     """Go through slices until one, until the work is done, the log is full or all has started.
 
     `counts` holds the active requests, those not yet active, the slice, the nodes, the length of
-    the log, and whether the cheapest node has started everything.
+    the log, whether the cheapest node has started everything, the step from which on the buffers
+    hold usage, and the steps of it that a node knows.
     """
     prices, background = large.total, large.background
     kept = np.empty(width, dtype=np.int64)
@@ -403,6 +422,11 @@ def sweep(
         row = counts[2]
         side = row % 2
         begin, end = begin_of(large.begins, row), begin_of(large.begins, row + 1)
+        if end + counts[7] - counts[6] > nodes.usage.shape[2]:
+            blocks = (begin - counts[6]) >> _SHIFT
+            _move(nodes, side, counts[3], blocks)
+            counts[6] += blocks << _SHIFT
+        base = counts[6]
         _join(large, active, counts, row)
         born = ZERO
         for node in range(counts[3]):
@@ -410,7 +434,7 @@ def sweep(
             cost = nodes.costs[side, node]
             # What is held in this slice is no longer ahead; the background is no decision.
             for step in range(begin + 1, min(end, len(prices) - 1) + 1):
-                held = usage[step - begin]
+                held = usage[step - base]
                 if step < len(background):
                     held -= background[step]
                 cost -= (prices[step] - prices[step - 1]) * held
@@ -419,6 +443,7 @@ def sweep(
                 active,
                 counts[0],
                 row,
+                base,
                 node,
                 usage,
                 nodes.peaks[side, node],
@@ -432,10 +457,8 @@ def sweep(
             spent += work_of_node
         number = _select(children, born, width, kept)
         for node in range(number):
-            counts[4] = _descend(
-                large, nodes, children, kept[node], 1 - side, node, row, log, counts[4]
-            )
-        spent += number * (nodes.usage.shape[2] + len(large.prompts) / 8)
+            _descend(large, active, nodes, children, kept[node], 1 - side, node, row, counts, log)
+        spent += number * (counts[7] + len(large.prompts) / 8)
         counts[2], counts[3] = row + 1, number
         _settle(active, counts, nodes.started[1 - side], number)
         done = counts[1] == 0

@@ -77,6 +77,12 @@ def _beams(data, instance):
     return beam, weights, prices, np.flatnonzero(~small), np.flatnonzero(small), background
 
 
+def _ahead(beam, node, begin):
+    """Return what a node holds from the begin of its slice on."""
+    base, reach = beam.counts[6:]
+    return beam.nodes.usage[beam.counts[2] % 2, node, begin - base : begin - base + reach]
+
+
 @given(instances(max_requests=6, max_memory=16, max_arrival=8, max_output=5), st.data())
 @settings(max_examples=60)
 def test_nodes_are_judged_by_regrets_and_idle_memory(instance, data):
@@ -100,7 +106,7 @@ def test_nodes_are_judged_by_regrets_and_idle_memory(instance, data):
         for node in range(number):
             starts = np.full(len(instance), -1)
             starts[large] = beam.starts(node)
-            usage = beam.nodes.usage[side, node]
+            usage = _ahead(beam, node, end)
             for step in range(1, len(usage)):
                 held = _held(instance, starts, large, end + step)
                 held += _held(instance, background.starts, small, end + step)
@@ -135,7 +141,7 @@ def test_no_request_fits_before_its_earliest_start(instance, data):
         beam.step(row, Watch(), np.inf)
         begin, side = int(beam.large.begins[row]), row % 2
         for node in range(int(beam.counts[3])):
-            usage, starts = beam.nodes.usage[side, node], beam.starts(node)
+            usage, starts = _ahead(beam, node, begin), beam.starts(node)
             for place, request in enumerate(large.tolist()):
                 first = max(begin, int(instance.arrivals[request]))
                 earliest = int(beam.nodes.earliest[side, node, place])
