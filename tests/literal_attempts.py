@@ -9,8 +9,8 @@ TWO_64 = 2**64
 
 def random_rank(seed, request, attempt, role):
     """Vigna's splitmix64, once per argument, without its lowest bit."""
-    mixed = seed % TWO_64
-    for part in (request, attempt, role):
+    mixed = 0
+    for part in (seed, request, attempt, role):
         mixed = (mixed + 0x9E3779B97F4A7C15 + part) % TWO_64
         mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 % TWO_64
         mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % TWO_64

@@ -48,7 +48,7 @@ def test_intervals_hold_the_true_parts():
         memories = [instance.memory, int(rng.integers(instance.memory // 2, instance.memory + 1))]
         best = optimum(instance, memories)
         found = routing_loss(
-            instance, memories, ["round-robin", "least-tokens"], ["fcfs", "area"], time_limit=8
+            instance, memories, ["round-robin", "least-tokens"], ["fcfs", "area"], time_limit=40
         )
         assert found.best.low <= best <= found.best.high
         for each in found:

@@ -418,7 +418,7 @@ def _vary_alpha(study: Study, demand: Demand, best_from: float) -> Outcome:
         # "Minimises" is read strictly, and as within a tenth; "degrades significantly" by half.
         best_alpha = shape(f"beta {beta:g}: best alpha", where, at_least=best_from, at_most=0.25)
         within = shape(f"beta {beta:g}: {most}", best / least, at_most=1.1)
-        statement = f"beta {beta:g}: {best_from:g} to 0.25 is best, or within a tenth; best alpha"
+        statement = f"beta {beta:g}: {best_from:g} to 0.25 is best, or within a tenth"
         claims += readings(statement, [best_alpha, within])
         claims.append(shape(f"beta {beta:g}: {mean}", below / least, at_least=1.5))
     return Outcome(table, claims, settings)

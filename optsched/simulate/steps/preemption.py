@@ -36,8 +36,8 @@ WAITS, RUNS = ZERO, ONE
 @compiled
 def random_rank(seed: int, request: int, attempt: int, role: int) -> int:
     """Hash to a number in [0, 2^63): the finaliser of splitmix64, once per argument."""
-    mixed = np.uint64(seed)
-    for part in (request, attempt, role):
+    mixed = np.uint64(0)
+    for part in (seed, request, attempt, role):
         mixed += np.uint64(0x9E3779B97F4A7C15) + np.uint64(part)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

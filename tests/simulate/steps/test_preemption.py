@@ -111,6 +111,11 @@ def test_ranks_equal_their_definition(seed, request, attempt, role):
     )
 
 
+def test_a_seed_is_not_the_one_before_shifted_by_a_request():
+    ranks = [[compiled_rank(s, r, 0, 0) for r in range(50)] for s in range(50)]
+    assert len({rank for each in ranks for rank in each}) == 2500
+
+
 def test_ranks_are_uniform():
     ranks = np.array([[compiled_rank(s, r, 0, 0) for r in range(50)] for s in range(400)])
     first = np.bincount(ranks.argmin(axis=1), minlength=50)
