@@ -8,7 +8,7 @@ import click
 
 import optsched
 from optsched.cli.common import INTERRUPTED, Finished, Output, check_writable, take
-from optsched.cli.given import only_for
+from optsched.cli.given import note_unless, only_for
 from optsched.cli.options import (
     HTML,
     READING,
@@ -104,7 +104,7 @@ def cluster(output: Output, html: str | None, warm_up: int | None, **options: An
     from optsched.comparison import ClusterComparison
 
     check_writable(html)
-    _refuse_unused(options)
+    _note_unused(options)
     facts = Cluster(
         **take(options, "workers", "slots", "overhead_s", "seconds_per_token", "slowness", "memory")
     )
@@ -139,13 +139,13 @@ def cluster(output: Output, html: str | None, warm_up: int | None, **options: An
     return done.code
 
 
-def _refuse_unused(options: dict[str, Any]) -> None:
-    """Refuse options that count only beside others."""
+def _note_unused(options: dict[str, Any]) -> None:
+    """Note options that count only beside others, or refuse them."""
     from optsched.cluster.routing import SOLVERS
 
     bf_io = "bf-io" in [name.strip() for name in options["policies"].split(",")]
-    only_for(" ".join(_OF_BF_IO), bf_io, "the policy bf-io", "add it to --policies")
-    solved = options["method"] in SOLVERS
+    note_unless(bf_io, " ".join(_OF_BF_IO), "the policy bf-io")
+    solved = options["method"] in SOLVERS or not bf_io
     only_for("time_limit", solved, "the methods highs and cp-sat", "pass one as --method")
     pool = options["dispatch"] == "pool"
     only_for("patience", pool, "requests that wait until they are routed", "take --dispatch pool")

@@ -10,7 +10,7 @@ import numpy as np
 
 import optsched
 from optsched.cli.common import DONE, Output, check_writable, take
-from optsched.cli.given import only_for
+from optsched.cli.given import note_unless, only_for
 from optsched.cli.optima import OBJECTIVES
 from optsched.cli.options import (
     MEMORY,
@@ -123,7 +123,7 @@ def export(
     from optsched.optimum.solving import proven_horizon
 
     check_writable(out)
-    _refuse_unused(model)
+    _note_unused(model)
     program: Program
     if model == "batch":
         program = _batch(instance, size)
@@ -147,16 +147,17 @@ def export(
     return DONE
 
 
-def _refuse_unused(model: str) -> None:
-    """Refuse options of other models than the one that is written."""
+def _note_unused(model: str) -> None:
+    """Note options of other models than the one that is written; refuse workers without one."""
     for names, *models in (
         ("size", "batch"),
         ("slots lookahead deadlines tenants energy_price", "balance"),
         ("objective", "hindsight"),
         ("horizon", "hindsight", "relaxation"),
-        ("workers", "hindsight", "balance"),
     ):
-        only_for(names, model in models, f"--model {' or '.join(models)}, not {model}")
+        note_unless(model in models, names, f"--model {' or '.join(models)}")
+    joint = model in ("hindsight", "balance")
+    only_for("workers", joint, f"--model hindsight or balance, not {model}")
 
 
 def _batch(instance: Instance, size: int | None) -> Program:

@@ -10,7 +10,7 @@ import click
 
 from optsched._internal.arrays import MAX_TOKENS
 from optsched.cli.common import LISTED, Output, take
-from optsched.cli.given import TWICE, only_for, typed_twice
+from optsched.cli.given import note_twice, note_unless, only_for, taken_notes
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -185,8 +185,9 @@ class _Command(Examples):
                 formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; keep in mind which options are typed twice."""
-        ctx.meta[TWICE] = typed_twice(self.make_parser(ctx).parse_args(list(args))[2])
+        """Read the arguments; note which options are typed twice."""
+        with ctx:
+            note_twice(self.make_parser(ctx).parse_args(list(args))[2])
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -232,8 +233,8 @@ def command(
             if _HISTORY in listed:
                 options["beliefs"] = _beliefs(output, options, skip_invalid)
             code = function(output=output, **options)
-            for flag in click.get_current_context().meta[TWICE]:
-                output.note(f"{flag} was given twice; the last one counts")
+            for note in taken_notes():
+                output.note(note)
             return code
 
         listed.sort(key=_place)
@@ -249,7 +250,7 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     if "gpus" in options:
         _take_hardware(options, how)
     on_clock = options.get("clock") not in (None, "unit")
-    only_for("seconds_per_step", not on_clock, "runs in steps")
+    note_unless(not on_clock, "seconds_per_step", "runs in steps")
     if how["memory"] is None and options.get("num_gpu_blocks") is not None:
         size = options["block_size"] or DEFAULT_BLOCK
         how["memory"] = (options["num_gpu_blocks"] - 1) * size  # one block is not used
@@ -262,10 +263,11 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     if not trace.startswith("family:"):
         instance = read_instance(output, trace, **how)
         converted = on_clock or instance.seconds_per_step == how["seconds_per_step"]
-        only_for("seconds_per_step", converted, f"arrivals in seconds, which {trace} has not")
+        unless = f"arrivals in seconds, which {trace} has not"
+        note_unless(converted, "seconds_per_step", unless)
         _note_odd_arrivals(output, instance)
         return instance
-    only_for("seconds_per_step", False, "files with arrivals in seconds")
+    note_unless(on_clock, "seconds_per_step", "files with arrivals in seconds")
     trace = seeded(trace, options["seed"])
     if on_clock and "seconds_per_step=" not in trace:
         trace += f",seconds_per_step={TICK!r}"  # so that a rate is per second

@@ -11,7 +11,7 @@ import click
 
 import optsched
 from optsched.cli.common import DONE, INTERRUPTED, NO, Finished, Output, check_writable, take
-from optsched.cli.given import only_for
+from optsched.cli.given import note_unless, only_for
 from optsched.cli.options import (
     CLOCK,
     HTML,
@@ -27,7 +27,7 @@ from optsched.cli.options import (
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from optsched.instance import Instance
     from optsched.policies import Policy
@@ -60,7 +60,7 @@ def compare(
     only_for("schedules", not timed, "comparisons in steps")
     named = None if policies is None else split_names(policies)
     chosen = compared(named, known["intervals"], known.get("clock"), known["rule"])
-    refuse_intervals(chosen)
+    note_unforeseen(chosen)
     check_writable(html)
     folder = _folder(schedules)
     comparison: ClockComparison | StepComparison | None = None
@@ -112,10 +112,12 @@ def _on_clock(options: dict[str, Any]) -> bool:
     return False
 
 
-def refuse_intervals(policies: Iterable[Policy]) -> None:
-    """Refuse intervals where no policy would do with outputs what it does without."""
+def note_unforeseen(policies: Sequence[Policy]) -> None:
+    """Note knowledge of outputs for which no policy asks."""
     look = any(each.foresees != "nothing" or each.needs.knows != "either" for each in policies)
-    only_for("intervals", look, "policies that foresee outputs, such as a-min, and none does here")
+    note_unless(look, "intervals", "policies that foresee outputs, such as a-min")
+    asks = any(each.foresees == "beliefs" for each in policies)
+    note_unless(asks, "history log_error", "policies that ask what is likely, such as area-chance")
 
 
 def _bound(instance: Instance, method: Any, options: dict[str, Any]) -> Any:
@@ -194,9 +196,7 @@ def simulate(
     check_log(batches)
     chosen = _with_settings(policy, known)
     only_for("batches", chosen.needs.kind == "vllm", f"the policy vllm, not {policy}")
-    refuse_intervals([chosen])
-    asks = chosen.foresees == "beliefs"
-    only_for("history log_error", asks, f"policies such as area-chance, and {policy} does not ask")
+    note_unforeseen([chosen])
     measured = take(known, "warm_up") if _on_clock(known) else {}
     with output.progress(f"running {chosen.name}"):
         run = optsched.run(instance, chosen, **known)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import optsched
 from optsched.cli.common import DONE, Output, check_writable, take
-from optsched.cli.given import is_given, only_for
+from optsched.cli.given import note_unless, only_for
 from optsched.cli.options import HTML, INTERVALS, TRACE, command, flag, option
-from optsched.cli.policies import refuse_intervals
+from optsched.cli.policies import note_unforeseen
 
 if TYPE_CHECKING:
     import click
@@ -71,9 +71,9 @@ def route(
     check_writable(html)
     chosen = get_routers(routers.replace(" ", "").split(","))
     names = split_names(policies)
-    refuse_intervals(get_policies(names))
-    if options["clock"] is not None and is_given("time_limit"):
-        output.note("--time-limit is for optima in steps; on a clock there is only a bound")
+    note_unforeseen(get_policies(names))
+    in_steps = options["clock"] is None
+    note_unless(in_steps, "time_limit", "optima in steps, since a clock has a bound alone")
     with output.progress() as update:
 
         def show(run: RoutedRun) -> None:

@@ -151,7 +151,6 @@ def compare(
     known: dict[str, Any] = {"intervals": intervals, "rule": rule, "seed": seed}
     known["beliefs"] = beliefs
     chosen = compared(policies, intervals, clock, rule)
-    _check_beliefs(chosen, beliefs, intervals)
     if clock is not None:
         _check(options, _ON_CLOCK, "on a clock")
         return compare_on_clock(
@@ -171,16 +170,6 @@ def compared(
         return get_policies(UNDER_INTERVALS)
     basic = [each for each in get_policies() if rule == "prefix" or "+" not in each.name]
     return basic if clock is None else [*basic, *get_policies(["work", "mixed"])]
-
-
-def _check_beliefs(policies: list[Policy], beliefs: object, intervals: str | None) -> None:
-    """Refuse beliefs of which no policy makes any use."""
-    used = any(policy.foresees == "beliefs" for policy in policies)
-    if beliefs is not None and intervals is not None and not used:
-        raise PolicyError(
-            "beliefs or a history say which outputs are likely, and no policy here asks for that; "
-            "add one that does, such as area-chance, or leave them out"
-        )
 
 
 def _check(options: dict[str, Any], known: tuple[str, ...], where: str) -> None:

@@ -1,4 +1,4 @@
-"""No option is ignored without a word: it is refused, and following the hint works."""
+"""No option is ignored without a word: it is refused, and following the hint works, or noted."""
 
 from __future__ import annotations
 
@@ -23,33 +23,22 @@ ENGINE = f"simulate {FAMILY} --clock unit"
 NESTED = "thresholds types.toml --nested"
 
 #: A line without the options that would not count, and these.
-IGNORED = [
+REFUSED = [
+    (f"select {FAMILY}", "--epsilon 0.2"),
+    (f"select {FAMILY} --method swap", "--time-limit 9"),
+    (f"{CLUSTER} --policies jsq,bf-io", "--time-limit 2"),
     (f"bound {FAMILY}", "--gpus 2"),
     (f"solve {FAMILY} --memory 99", HARDWARE),
     (f"compare {FAMILY} --memory 99 --clock unit --policies fcfs", HARDWARE),
-    (f"compare {FAMILY} --policies fcfs", "--seconds-per-step 0.1"),
-    ("compare plain.csv --memory 99 --policies fcfs", "--seconds-per-step 0.1"),
-    (
-        "compare timed.csv --memory 99 --policies fcfs --clock affine:0.01,0.0001",
-        "--seconds-per-step 0.1",
-    ),
     (f"compare {FAMILY} --policies fcfs", "--until 9"),
     (f"compare {FAMILY} --policies fcfs", "--warm-up 2"),
     (f"compare {FAMILY} --policies fcfs --clock unit", "--schedules plans"),
-    (f"compare {FAMILY} --policies mixed,sarathi --clock unit", "--intervals relative:0.5"),
     (f"simulate {FAMILY} --policy fcfs", "--until 9 --warm-up 2"),
     (f"simulate {FAMILY} --policy fcfs", "--alpha 0.1"),
     (f"simulate {FAMILY} --policy fcfs", "--batches b.csv"),
     (f"simulate {FAMILY} --policy fcfs", "--watermark 0.1 --max-num-seqs 9"),
     (f"{ENGINE} --policy mixed", "--num-gpu-blocks 99 --no-async-scheduling"),
     (f"{ENGINE} --policy vllm:area", "--scheduling-policy priority"),
-    (f"{ENGINE} --policy vllm", "--intervals relative:0.5"),
-    (f"simulate {FAMILY} --policy alpha-greedy", "--intervals relative:0.5"),
-    (
-        f"simulate {FAMILY} --policy area-posterior --intervals relative:0.5",
-        "--history plain.csv",
-    ),
-    (f"simulate {FAMILY} --policy rolling --intervals relative:0.5", "--history plain.csv"),
     (f"rolling {FAMILY} --budget 0", "--model beam --window 9 --horizon 999 --scenarios 3"),
     (f"rolling {FAMILY} --budget 0", "--length-estimate upper"),
     ("regret family:equal-prompts --horizons 60 --seeds 1 --jobs 1", "--resume"),
@@ -58,16 +47,8 @@ IGNORED = [
     ("reproduce --list", "--out x --quick --jobs 1 --overwrite"),
     (f"solve {FAMILY}", "--lateness per-step --penalty 3"),
     (f"bound {FAMILY}", "--max-num-seqs 4"),
-    (f"select {FAMILY}", "--epsilon 0.2"),
-    (f"select {FAMILY} --method swap", "--time-limit 9"),
-    (EXPORT, "--size 3"),
-    (EXPORT, "--slots 3 --lookahead 4 --deadlines --tenants --energy-price 3"),
-    (f"{EXPORT} --model relaxation", "--objective makespan"),
     (f"{EXPORT} --model relaxation", "--workers 2"),
     (f"{EXPORT} --model batch --size 2", "--workers 2"),
-    (f"{EXPORT} --model batch --size 2", "--horizon 99"),
-    (f"{EXPORT} --model balance --workers 2 --slots 3", "--objective makespan"),
-    (f"{EXPORT} --model balance --workers 2 --slots 3", "--horizon 99"),
     ("thresholds types.toml", "--segments auto --margin 0.1 --delta 0.1 --iterations 9 --prompt 9"),
     (NESTED, "--batch-limit 999 --objective slack --method highs"),
     ("thresholds types.toml --thresholds 30,60,90,120", "--method highs"),
@@ -77,28 +58,64 @@ IGNORED = [
     (f"{NESTED} --segments auto", "--minimum-slack 0.001"),
     ("thresholds types.toml", "--classes 2 --rate 3 --skip-invalid"),
     ("throughput types.toml --max-latency 9", "--classes 2 --rate 3 --skip-invalid"),
-    (f"{CLUSTER} --policies jsq", "--lookahead 0,5 --patience 9 --method greedy --time-limit 2"),
-    (f"{CLUSTER} --policies jsq", "--deadlines --tenants --energy-price 1e4"),
-    (f"{CLUSTER} --policies jsq,bf-io", "--time-limit 2"),
     (f"{CLUSTER} --policies bf-io --dispatch instant", "--patience 9"),
     *(
         (f"route {FAMILY} --workers 2 --routers jsq --policies fcfs --time-limit 1", option)
         for option in ("--slots 4 --reveal 9", "--drain")
     ),
+]
+
+#: A line, and options that have no effect on it.
+NOTED = [
+    (f"compare {FAMILY} --policies fcfs", "--seconds-per-step 0.1"),
+    ("compare plain.csv --memory 99 --policies fcfs", "--seconds-per-step 0.1"),
+    (
+        "compare timed.csv --memory 99 --policies fcfs --clock affine:0.01,0.0001",
+        "--seconds-per-step 0.1",
+    ),
+    (f"compare {FAMILY} --policies mixed,sarathi --clock unit", "--intervals relative:0.5"),
+    (f"{ENGINE} --policy vllm", "--intervals relative:0.5"),
+    (f"simulate {FAMILY} --policy alpha-greedy", "--intervals relative:0.5"),
+    (
+        f"simulate {FAMILY} --policy area-posterior --intervals relative:0.5",
+        "--history plain.csv",
+    ),
+    (f"simulate {FAMILY} --policy rolling --intervals relative:0.5", "--history plain.csv"),
+    (EXPORT, "--size 3"),
+    (EXPORT, "--slots 3 --lookahead 4 --deadlines --tenants --energy-price 3"),
+    (f"{EXPORT} --model relaxation", "--objective makespan"),
+    (f"{EXPORT} --model batch --size 2", "--horizon 99"),
+    (f"{EXPORT} --model balance --workers 2 --slots 3", "--objective makespan"),
+    (f"{EXPORT} --model balance --workers 2 --slots 3", "--horizon 99"),
+    (f"{CLUSTER} --policies jsq", "--lookahead 0,5 --patience 9 --method greedy --time-limit 2"),
+    (f"{CLUSTER} --policies jsq", "--deadlines --tenants --energy-price 1e4"),
     (
         f"route {FAMILY} --workers 2 --routers jsq --policies mixed --clock unit",
         "--intervals relative:0.5",
+    ),
+    (
+        f"compare {FAMILY} --policies a-min --intervals relative:0.5",
+        "--history plain.csv",
+    ),
+    (
+        f"route {FAMILY} --workers 2 --routers jsq --policies mixed --clock unit",
+        "--time-limit 9",
     ),
 ]
 
 #: A line, what its hint says beside leaving options out, and the line that follows it.
 REMEDIES = [
-    (f"{CLUSTER} --policies jsq --patience 9", "add it to --policies", ("jsq", "jsq,bf-io")),
     (
         f"{CLUSTER} --policies bf-io --time-limit 9",
         "highs and cp-sat; pass one as --method",
         ("--time-limit", "--method highs --time-limit"),
     ),
+    (
+        f"select {FAMILY} --epsilon 0.2",
+        "--method scaled-dp; choose it",
+        ("--e", "--method scaled-dp --e"),
+    ),
+    (f"select {FAMILY} --time-limit 9", "--method mip; choose it", ("--t", "--method mip --t")),
     (
         f"{CLUSTER} --policies bf-io --patience 9 --dispatch instant",
         "take --dispatch pool",
@@ -110,22 +127,11 @@ REMEDIES = [
         "add --clock, such as unit",
         ("--max", "--clock unit --max"),
     ),
-    (
-        f"select {FAMILY} --epsilon 0.2",
-        "--method scaled-dp; choose it",
-        ("--e", "--method scaled-dp --e"),
-    ),
-    (f"select {FAMILY} --time-limit 9", "--method mip; choose it", ("--t", "--method mip --t")),
     ("thresholds types.toml --delta 0.1", "add --nested", ("--delta", "--nested --delta")),
     (
         f"rolling {FAMILY} --budget 0 --length-estimate upper",
         "add --intervals",
         ("--length", "--intervals relative:0.5 --length"),
-    ),
-    (
-        f"compare {FAMILY} --policies a-min --intervals relative:0.5 --history plain.csv",
-        "add one that does, such as area-chance",
-        ("a-min", "a-min,area-chance"),
     ),
     (
         "reproduce --list sorted-f-example-1",
@@ -143,8 +149,8 @@ def _files(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("_files")
-@pytest.mark.parametrize(("line", "ignored"), IGNORED, ids=[f"{a} {b}" for a, b in IGNORED])
-def test_what_would_be_ignored_is_refused_by_name(optsched_command, line, ignored):
+@pytest.mark.parametrize(("line", "ignored"), REFUSED, ids=[f"{a} {b}" for a, b in REFUSED])
+def test_what_contradicts_itself_is_refused_by_name(optsched_command, line, ignored):
     code, out, err = optsched_command(*shlex.split(f"{line} {ignored}"))
     assert (code, out, err.count("\n")) == (2, "", 1), err
     # All options that were typed, with their values; together or, where reasons differ, some.
@@ -157,6 +163,18 @@ def test_what_would_be_ignored_is_refused_by_name(optsched_command, line, ignore
     rest = " ".join(each for each in typed if each not in said)
     code, _, err = optsched_command(*shlex.split(f"{line} {rest}"))
     assert code == (2 if rest else 0), err
+
+
+@pytest.mark.usefixtures("_files")
+@pytest.mark.parametrize(("line", "ignored"), NOTED, ids=[f"{a} {b}" for a, b in NOTED])
+def test_what_has_no_effect_is_noted_by_name(optsched_command, line, ignored):
+    code, _, err = optsched_command(*shlex.split(f"{line} {ignored}"))
+    assert code == 0, err
+    notes = [each for each in err.splitlines() if each.endswith("no effect here")]
+    for each in re.findall(r"--\S+(?: [^-\s]\S*)?", ignored):
+        assert sum(each.replace("1e4", "10000") in note for note in notes) == 1, err
+    code, _, err = optsched_command(*shlex.split(line))
+    assert (code, "no effect" in err) == (0, False), err
 
 
 @pytest.mark.usefixtures("_files")

@@ -58,11 +58,6 @@ WRONG = {
     "intervals is for one worker; leave it out": {"cluster": Cluster(1, 1), "intervals": "exact"},
     "compare has no workers: optsched.routing_loss compares routers": {"workers": 8},
     "compare has no router: optsched.routing_loss": {"router": "jsq"},
-    "beliefs or a history say which outputs are likely, and no policy here asks for that": {
-        "policies": ["a-min", "alpha-greedy"],
-        "intervals": "common:1,9",
-        "beliefs": REQUESTS,
-    },
     "rule is for one worker": {"cluster": Cluster(1, 1), "rule": "skip"},
 }
 
