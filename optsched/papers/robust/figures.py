@@ -60,9 +60,7 @@ def _fig_1(study: Study) -> Outcome:
     own, claims = _claims_of_fits(table[table["u"] <= fitted])
     # The figure shows the fit within the width of a line: 1 % of its value.
     proven = [
-        number(
-            f"ratio at u = {u}, by the printed fit", fit, Estimate(value, low, high), within=0.01
-        )
+        number(f"u={u}", fit, Estimate(value, low, high), within=0.01)  # scripts know these names
         for u, low, value, high, _, fit in table[table["u"].isin(rows)].itertuples(index=False)
     ]
     highest = float((table["at_most"] / table["h_u"]).max())
