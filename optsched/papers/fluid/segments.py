@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -10,13 +11,9 @@ from optsched.clock import get_clock
 from optsched.models.fluid.nested import NestedWaitThresholds
 from optsched.papers.claims import beside, shape
 from optsched.papers.fluid.serving import types_of
-from optsched.papers.fluid.theory import curves, growth, plot_growth, serve_types
-from optsched.papers.target import Computations, Outcome, Panels, Study, grid
+from optsched.papers.fluid.theory import curves, draw_growths, growth, serve_types
+from optsched.papers.target import Computations, Outcome, Study, grid
 from optsched.policies import NestedWaitPolicy
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 #: Ten of each arrive per second; a full batch of any segments below takes at most 0.3 s.
 TYPES = types_of(10, [5, 10, 15, 20], [10, 10, 10, 10], prefill_makes_token=False)
@@ -103,10 +100,4 @@ def _theorem_4(study: Study) -> Outcome:
     return Outcome(curves(runs, "name", ("gap", "latency", "ttft")), claims, settings)
 
 
-def _draw(table: pd.DataFrame, axes: Panels) -> None:
-    labels = ("throughput missing (tokens/s)", "mean latency (s)", "mean TTFT (s)")
-    for ax, what, ylabel in zip(axes, ("gap", "latency", "ttft"), labels, strict=True):
-        plot_growth(table, "name", what, ylabel=ylabel, legend=what == "gap", ax=ax)
-
-
-TARGETS: Computations = {"fluid-theorem-4": (_theorem_4, _draw)}
+TARGETS: Computations = {"fluid-theorem-4": (_theorem_4, partial(draw_growths, by="name"))}

@@ -208,10 +208,11 @@ def _theorem_1(study: Study) -> Outcome:
     return Outcome(curves(runs, "thresholds", ("gap", "latency", "ttft")), claims, settings)
 
 
-def _draw_theorem_1(table: pd.DataFrame, axes: Panels) -> None:
+def draw_growths(table: pd.DataFrame, axes: Panels, by: str = "thresholds") -> None:
+    """Draw what throughput is missing, latency and TTFT against the horizon."""
     labels = ("throughput missing (tokens/s)", "mean latency (s)", "mean TTFT (s)")
     for ax, what, ylabel in zip(axes, ("gap", "latency", "ttft"), labels, strict=True):
-        plot_growth(table, "thresholds", what, ylabel=ylabel, legend=what == "gap", ax=ax)
+        plot_growth(table, by, what, ylabel=ylabel, legend=what == "gap", ax=ax)
 
 
 def _theorem_2(study: Study) -> Outcome:
@@ -337,7 +338,7 @@ def plot_growth(table: pd.DataFrame, by: str, what: str, **look: Any) -> None:
 
 TARGETS: Computations = {
     "fluid-prop-4": (_proposition_4, _draw_proposition_4),
-    "fluid-theorem-1": (_theorem_1, _draw_theorem_1),
+    "fluid-theorem-1": (_theorem_1, draw_growths),
     "fluid-theorem-2": (_theorem_2, _draw_theorem_2),
-    "fluid-theorem-3": (_theorem_3, _draw_theorem_1),
+    "fluid-theorem-3": (_theorem_3, draw_growths),
 }

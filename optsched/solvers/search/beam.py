@@ -428,8 +428,8 @@ class Beam:
         chunk = int(self.counts[2]) // self._rows
         if chunk < len(self._corners):
             active, waiting = int(self.counts[0]), int(self.counts[1])
-            open_ = np.append(self.active.requests[:active], self.active.waiting[:waiting])
-            tabulate(self.large, open_, chunk, self._corners[chunk].copy())
+            ahead = np.append(self.active.requests[:active], self.active.waiting[:waiting])
+            tabulate(self.large, ahead, chunk, self._corners[chunk].copy())
         return self.large.later.size
 
     def step(self, until: int, watch: Watch, most: float) -> float:
