@@ -109,6 +109,11 @@ def load_on_clock(instance: Instance, clock: Clock) -> ClockLoad | None:
     return ClockLoad(prefill, decode, constant, float(arrivals[-1] - arrivals[0]))
 
 
+def step_of(instance: Instance, clock: Clock) -> float:
+    """Return the length of a step of arrivals in the unit of a clock, 0 where it is not known."""
+    return 1.0 if clock.unit == "steps" else instance.seconds_per_step or 0.0
+
+
 def arrival_times(instance: Instance, clock: Clock) -> FloatArray:
     """Return the arrivals in the unit of a clock: steps on the unit clock, else seconds."""
     if clock.unit == "steps" or not instance.arrivals.any():

@@ -19,6 +19,7 @@ from optsched._internal.files import write_whole
 from optsched._internal.views import draw, html, write
 from optsched.errors import OptschedError, PolicyError
 from optsched.instance import Instance
+from optsched.premises import World
 from optsched.schedule import Schedule, Violation
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, IntArray
     from optsched.clock import Clock
+    from optsched.premises import Preemption
     from optsched.schedule import ViolationKind
 
 
@@ -143,6 +145,11 @@ class Run(ABC):
             "start steps; look at its completions, or run it without a clock or cluster"
         )
 
+    @property
+    @abstractmethod
+    def facts(self) -> World:
+        """What is true of the run, on which it depends what bounds say of it."""
+
     @abstractmethod
     def check(self) -> list[Violation]:
         """Return everything that is wrong with the run, rebuilt from what it recorded."""
@@ -247,6 +254,12 @@ class Execution(Run):
     def unfinished(self) -> int:
         """Requests that were not completed."""
         return len(self.instance) - int(self.completed.sum())
+
+    @property
+    def facts(self) -> World:
+        """What is true of the run, on which it depends what bounds say of it."""
+        kept: Preemption = "restarted" if self.preemptions else "none"
+        return World(self.instance.fingerprint, preemption=kept, unfinished=self.unfinished)
 
     @property
     def all_complete(self) -> bool:

@@ -3,7 +3,8 @@
 Before each batch any request may lose its KV cache; in it each request that has arrived sits out,
 prefills any number of its missing tokens, or decodes. A request that lost its cache prefills its
 prompt and tokens again, and goes on. The worker may wait for the next arrival. The number of
-requests that take part in a batch may be limited.
+requests that take part in a batch may be limited. A token takes memory in the batch that makes it
+or, where tokens are stored later, from the next batch of its request on.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def certificate_of(instance, clock, **fields):
     )
 
 
-def least_latency(instance, clock, arrivals, weights=None, max_num_seqs=99):
+def least_latency(instance, clock, arrivals, weights=None, max_num_seqs=99, storage="at-once"):
     """Return the least weighted latency: the shortest path through states and times."""
     requests = list(zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True))
     weights = [1.0] * len(requests) if weights is None else list(weights)
@@ -77,7 +78,13 @@ def least_latency(instance, clock, arrivals, weights=None, max_num_seqs=99):
                 content = [one + other for one, other in zip(content, own, strict=True)]
             if not 0 < sum(any(own) for _, own in choice) <= max_num_seqs:
                 continue
-            if sum(held for held, _ in after) > instance.memory:
+            stored = sum(held for held, _ in after)
+            if storage == "next-batch":
+                newest = zip(after, requests, strict=True)
+                stored -= sum(
+                    made and held == prompt + made for (held, made), (prompt, _) in newest
+                )
+            if stored > instance.memory:
                 continue
             end = now + clock(BatchContent(*content))
             done = [
@@ -104,7 +111,7 @@ def moves(prompt, output, held, made):
             yield (now, made + whole), added
 
 
-def least_latency_of_pool(instance, clock, arrivals, workers, weights=None):
+def least_latency_of_pool(instance, clock, arrivals, workers, weights=None, storage="at-once"):
     """Return the least over all ways to place the requests on equal workers."""
     weights = [1.0] * len(instance) if weights is None else list(weights)
     subsets = {}
@@ -114,7 +121,11 @@ def least_latency_of_pool(instance, clock, arrivals, workers, weights=None):
             0.0
             if not kept
             else least_latency(
-                instance.take(kept), clock, [arrivals[i] for i in kept], [weights[i] for i in kept]
+                instance.take(kept),
+                clock,
+                [arrivals[i] for i in kept],
+                [weights[i] for i in kept],
+                storage=storage,
             )
         )
     best = {(False,) * len(instance): 0.0}

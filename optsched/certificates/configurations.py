@@ -48,6 +48,7 @@ import numpy as np
 from optsched._internal.json import read_object, write_object
 from optsched.certificates.fields import check_fingerprint, read_fields
 from optsched.errors import CertificateError
+from optsched.premises import World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +90,11 @@ class ConfigurationCertificate:
             )
         if len(self.sizes) != len(self.ends):
             raise CertificateError(f"{len(self.ends)} phases, but {len(self.sizes)} rows of sizes")
+
+    @property
+    def premises(self) -> World:
+        """Of which runs it proves a bound."""
+        return World(self.fingerprint, None, preemption="restarted")
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Write the certificate as JSON."""

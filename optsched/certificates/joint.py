@@ -28,6 +28,7 @@ from optsched._internal.json import read_object, write_object
 from optsched.certificates.fields import check_fingerprint, read_fields
 from optsched.certificates.prices import least_costs
 from optsched.errors import CertificateError
+from optsched.premises import Preemption, World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +61,12 @@ class JointCertificate:
             raise CertificateError("prices of pools must be for the same steps")
         if any(row and min(row) < 0 for row in self.prices):
             raise CertificateError("a price is negative")
+
+    @property
+    def premises(self) -> World:
+        """Of which runs it proves a bound."""
+        kept: Preemption = "restarted"
+        return World(self.fingerprint, None, preemption=kept, objective=self.objective)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Write the certificate as JSON."""

@@ -28,6 +28,9 @@ above :math:`h_i / M` becomes :math:`(1 - \theta) h_i / M + \theta / B`.
 
 The verifier evaluates both in exact integers, request by request rounded down to 2**-80 of the
 clock's unit. It shares no code with the modules that make certificates.
+
+**Storage.** Where an engine stores a token one batch later, a request holds one token less in each
+of its batches, and so does all that depends on :math:`h_i`.
 """
 
 from __future__ import annotations
@@ -37,11 +40,12 @@ import math
 from bisect import insort
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.json import read_object, write_object
 from optsched.certificates.fields import check_fingerprint, read_fields
 from optsched.errors import CertificateError
+from optsched.premises import STORAGES, Storage, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +84,7 @@ class ClockCertificate:
     value: Fraction = Fraction(0)
     max_num_seqs: int = 0
     by_requests: int = 0
+    storage: Storage = "at-once"
 
     def __post_init__(self) -> None:
         numbers = (*self.clock, self.seconds_per_step)
@@ -92,6 +97,8 @@ class ClockCertificate:
                 f"{self.by_requests} sixteenths of the constant cannot be shared by requests, of "
                 f"which a batch has at most {self.max_num_seqs or 'any number'}"
             )
+        if self.storage not in STORAGES:
+            raise CertificateError(f"storage is {self.storage!r}, but must be {STORAGES}")
         if self.unit not in ("s", "steps"):
             raise CertificateError(f"the unit is {self.unit!r}, but must be s or steps")
         if self.objective not in ("total-latency", "weighted-latency"):
@@ -104,6 +111,20 @@ class ClockCertificate:
             raise CertificateError(f"prices reach beyond bin {_MAX_BINS}; cut time into fewer bins")
         if len(self.begins) != len(self.prices):
             raise CertificateError(f"{len(self.prices)} rows of prices begin {len(self.begins)}")
+
+    @property
+    def premises(self) -> World:
+        """Of which runs it proves a bound."""
+        return World(
+            self.fingerprint,
+            self.workers,
+            self.clock,
+            self.seconds_per_step,
+            self.storage,
+            "recomputed",
+            self.max_num_seqs or None,
+            objective=self.objective,
+        )
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Write the certificate as JSON."""
@@ -126,8 +147,9 @@ class ClockCertificate:
             raise CertificateError(
                 f"{where}: clock, width and seconds_per_step must be numbers"
             ) from None
-        unit, objective = str(content.get("unit")), str(content.get("objective"))
-        return cls(clock, step, width=width, unit=unit, objective=objective, **fields)
+        words: dict[str, Any] = {name: str(content.get(name)) for name in ("unit", "objective")}
+        words["storage"] = content.get("storage", "at-once")
+        return cls(clock, step, width=width, **words, **fields)
 
 
 class _Request(NamedTuple):
@@ -168,7 +190,9 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     c0, *own, width = (int(number * unit) for number in clock)
     limit, parts = max(1, certificate.max_num_seqs), certificate.by_requests
     whole = _PARTS * instance.memory * limit
-    shares = parts * instance.memory, (_PARTS - parts) * limit
+    sharing = (_PARTS - parts) * limit  # with each token that is held
+    later = certificate.storage == "next-batch"
+    shares = parts * instance.memory - later * sharing, sharing
     weights = [1.0] * len(instance)
     if certificate.objective == "weighted-latency" and instance.weights is not None:
         weights = instance.weights.tolist()

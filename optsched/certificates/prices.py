@@ -26,6 +26,7 @@ import numpy as np
 from optsched._internal.json import read_object, write_object
 from optsched.certificates.fields import check_fingerprint, read_fields
 from optsched.errors import CertificateError
+from optsched.premises import Preemption, World
 from optsched.workers import as_workers
 
 if TYPE_CHECKING:
@@ -90,6 +91,12 @@ class Certificate:
             raise CertificateError(
                 f"the price of step {step} is {self.prices[step - 1]}, but cannot be negative"
             )
+
+    @property
+    def premises(self) -> World:
+        """Of which runs it proves a bound."""
+        kept: Preemption = "restarted"
+        return World(self.fingerprint, preemption=kept, objective=self.objective)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Write the certificate as JSON.

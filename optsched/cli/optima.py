@@ -116,7 +116,9 @@ def _write_certificate(result: Optimum, path: str, output: Output) -> None:
 
 
 def _explanation(result: Optimum, output: Output) -> dict[str, Any] | None:
-    """Return where the gap comes from; None where prices cannot explain it."""
+    """Return where the gap comes from; None where there is none, or prices cannot explain it."""
+    if result.proven_optimal:
+        return None
     try:
         explanation = result.explain()
     except OptschedError as error:
@@ -162,6 +164,11 @@ def _conflict(
     ),
     option("--clock C", str, "Bound in seconds on this clock, for all ways to form batches."),
     option("--max-num-seqs B", int, "On a clock: requests of a batch at most."),
+    option(
+        "--storage S",
+        ["at-once", "next-batch"],
+        "On a clock: a token takes memory in its batch (papers), or from the next one on (vLLM).",
+    ),
     WORKERS,
     path("--certificate", "Write the proof, in exact integers."),
     runs=(
@@ -176,6 +183,7 @@ def bound(
     method: Any,
     clock: str | None,
     max_num_seqs: int | None,
+    storage: Any,
     workers: str | None,
     certificate: str | None,
     seed: int,
@@ -186,11 +194,12 @@ def bound(
         if method == "closed-form":
             raise OptschedError("the closed form has no certificate; use --method lagrangian")
         method = "lagrangian"
-    only_for("max_num_seqs", clock is not None, "bounds on a clock", "add --clock, such as unit")
+    timed = clock is not None
+    only_for("max_num_seqs storage", timed, "bounds on a clock", "add --clock, such as unit")
     found: Bound | ClockBound | JointBound
     how: dict[str, Any] = _several(workers)
     if clock is not None:
-        how |= {"clock": clock, "max_num_seqs": max_num_seqs}
+        how |= {"clock": clock, "max_num_seqs": max_num_seqs, "storage": storage}
     with output.progress("finding a lower bound"):
         found = optsched.bound(instance, method, **how)
     if certificate is not None and found.certificate is not None:
@@ -200,13 +209,13 @@ def bound(
         where = f"{where} on workers {as_workers(workers, instance)}"
     if clock is not None:
         shown = proven  # seconds are few
-        timed = get_clock(clock)
-        where, unit = f"{where} on the clock {clock}", timed.unit
-        load = load_on_clock(instance, timed)
+        linear = get_clock(clock)
+        where, unit = f"{where} on the clock {clock}", linear.unit
+        load = load_on_clock(instance, linear)
         assert load is not None
-        assert isinstance(timed, LinearClock)  # which the bound has asked for
+        assert isinstance(linear, LinearClock)  # which the bound has asked for
         output.say(f"load {load}")
-        for caveat in caveats(instance, timed):
+        for caveat in caveats(instance, linear):
             output.note(caveat)
         mean = round_down(Fraction(found.value) / len(instance))
         content = {"mean_latency": mean, "load": load.load if load.span else None}
@@ -216,7 +225,10 @@ def bound(
         f"{found.seconds:.3f} s)"
     )
     names = ("value", "method", "seconds")
-    output.result({name: getattr(found, name) for name in names} | content)
+    premises = found.premises.to_dict()
+    output.result(
+        {**{name: getattr(found, name) for name in names}, **content, "premises": premises}
+    )
     return DONE
 
 
@@ -279,14 +291,18 @@ def check_certificate(
     valid = value >= claimed.value
     shown = proven(value, decimals=3)
     unit = claimed.unit if isinstance(claimed, ClockCertificate) else "steps"
-    limit = claimed.max_num_seqs if isinstance(claimed, ClockCertificate) else 0
-    batches = f" with at most {limit} requests in a batch" * bool(limit)
+    premises = claimed.premises
+    batches = f" with at most {premises.max_num_seqs} requests in a batch"
+    batches *= premises.max_num_seqs is not None
+    if premises.storage != "at-once":
+        batches += " whose tokens take memory from the next batch on"
     output.say(
         f"the certificate proves that no schedule{batches} has a total latency below {shown} {unit}"
     )
     if not valid:
         output.say(f"but the certificate claims {proven(claimed.value, up=True, decimals=3)}")
-    output.result({"valid": valid, "value": float(value), "claimed": float(claimed.value)})
+    content = {"valid": valid, "value": float(value), "claimed": float(claimed.value)}
+    output.result({**content, "premises": premises.to_dict()})
     return DONE if valid else NO
 
 

@@ -67,9 +67,9 @@ def compare(
     with output.progress() as update, Finished(len(chosen), "policies", update) as done:
         known["bound"] = _bound(instance, "closed-form", known)
         comparison = optsched.compare(instance, chosen, on_result=done.add, **known)
-        if comparison.bound is not None:
+        if comparison.bounds:
             update("finding a lower bound")
-            comparison = dataclasses.replace(comparison, bound=_bound(instance, "auto", known))
+            comparison = comparison.proven("auto")
     if done.code == INTERRUPTED:
         output.note(f"interrupted after {done}; the bound is that in closed form")
     if comparison is None:
@@ -82,8 +82,8 @@ def compare(
                 times,
                 known["warm_up"],
                 known["intervals"],
-                known["bound"],
-            )
+                (known["bound"],),
+            ).proven("closed-form")
             if timed
             else StepComparison(instance, known["bound"], runs, times, (), known["intervals"])
         )

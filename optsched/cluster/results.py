@@ -12,6 +12,7 @@ from optsched._internal.views import draw
 from optsched.cluster.service import jain, tenants_of
 from optsched.errors import InstanceError
 from optsched.execution import Run
+from optsched.premises import World
 from optsched.schedule import Violation
 
 if TYPE_CHECKING:
@@ -160,6 +161,11 @@ class ClusterRun(Run):
         return self.finished_s - self.arrived_s
 
     @property
+    def facts(self) -> World:
+        """What is true of the run; no bound is known where workers wait for each other."""
+        return World(self.instance.fingerprint, clock=(), unfinished=self.unfinished)
+
+    @property
     def unfinished(self) -> int:
         """Requests that were not completed."""
         return int((~self.completed).sum())
@@ -251,7 +257,9 @@ class ClusterRun(Run):
               requests that still wait included, over the whole run;
             - ``stuck``: requests that wait at the end for more than 20 times as long as first
               come, first served would let all wait (mean waiting over admissions per step);
-            - ``completed``: requests; ``steps`` and ``seconds`` that were measured;
+            - ``completed``, ``running``, ``waiting``: requests, at the end of the run; waiting are
+              those that the router sees; ``tokens_completed`` and so on: their prompts and outputs;
+            - ``steps`` and ``seconds`` that were measured;
             - ``due`` and ``missed``, where there are deadlines: requests whose deadline is after
               the warm-up and within the run, and those of them not completed by it;
             - ``jain``, where labels name tenants (``acme/17``): Jain's index of the tokens that
@@ -292,6 +300,7 @@ class ClusterRun(Run):
             "completed": int(self.completed.sum()),
             "steps": len(seconds),
             "seconds": total_s,
+            **self._backlog(),
             **self._deadlines(warm_up),
             **self._fairness(warm_up),
         }
@@ -306,6 +315,18 @@ class ClusterRun(Run):
                 "longer trace or a shorter warm-up"
             )
         return warm_up
+
+    def _backlog(self) -> dict[str, int]:
+        """Return requests that run, or wait in view, at the end, and their tokens."""
+        tokens, running = self.instance.peaks, (self.starts >= 0) & ~self.completed
+        waiting = (self.revealed >= 0) & (self.starts < 0)
+        return {
+            "running": int(running.sum()),
+            "waiting": int(waiting.sum()),
+            "tokens_completed": int(tokens[self.completed].sum()),
+            "tokens_running": int(tokens[running].sum()),
+            "tokens_waiting": int(tokens[waiting].sum()),
+        }
 
     def _deadlines(self, warm_up: int) -> dict[str, Any]:
         if self.instance.deadlines is None:

@@ -76,7 +76,26 @@ class ClusterComparison(Comparison[ClusterRun]):
                 {"name": run.instance.name, "requests": len(run.instance)} for run in first
             ],
             "policies": [self._entry(policy) for policy in self.runs],
+            "best": self.best.policy if self.comparable else None,
         }
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said beside the numbers, one sentence each."""
+        entries = {policy: self._entry(policy) for policy in self.runs}
+        found = [*filter(None, [_rising(entries, self.by_policy())])]
+        if self.comparable:
+            return found
+        waiting, tokens = (
+            [entry[key] for entry in entries.values()] for key in ("waiting", "tokens_waiting")
+        )
+        return [
+            "The runs were stopped with different backlogs, from "
+            f"{min(waiting):,.0f} to {max(waiting):,.0f} waiting requests of "
+            f"{min(tokens):,.0f} to {max(tokens):,.0f} tokens, so that throughputs do not compare; "
+            "run until all is done, or finish what is in view (drain).",
+            *found,
+        ]
 
     def _entry(self, policy: str) -> dict[str, Any]:
         runs = self.runs[policy]
@@ -104,7 +123,7 @@ class ClusterComparison(Comparison[ClusterRun]):
         return {**entry, "run_seconds": sum(run.seconds for run in runs)}
 
     def __str__(self) -> str:
-        return text("cluster_table", self)
+        return "\n".join([text("cluster_table", self), *self.notes])
 
 
 def compare_on_cluster(
@@ -144,6 +163,23 @@ def compare_lookaheads(
     """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4)."""
     routings = [BalanceRouting(lookahead=h, name=f"bf-io H={h}") for h in lookaheads]
     return compare_on_cluster(instances, cluster, [*baselines, *routings], **options)
+
+
+def _rising(entries: dict[str, dict[str, Any]], runs: dict[str, ClusterRun]) -> str | None:
+    """Point out a lookahead that leaves more imbalance than less of it, or than none."""
+    ahead = {policy: run.lookahead for policy, run in runs.items() if run.lookahead is not None}
+    imbalance = {policy: entry["imbalance_tokens"] for policy, entry in entries.items()}
+    if not ahead or not (longest := max(ahead.values())):
+        return None
+    far = max((name for name in ahead if ahead[name] == longest), key=lambda name: imbalance[name])
+    best = min(imbalance, key=lambda name: imbalance[name])
+    if imbalance[far] <= imbalance[best]:  # the best itself, or level with it
+        return None
+    advice = f"take a lookahead of {ahead[best]}" if best in ahead else "try 0, or adaptive"
+    return (
+        f"A lookahead of {longest} steps leaves more imbalance ({imbalance[far]:,.0f} tokens) than "
+        f"{best} ({imbalance[best]:,.0f}): {advice}."
+    )
 
 
 def _interval(values: FloatArray) -> Interval:

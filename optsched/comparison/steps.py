@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.views import text
-from optsched.comparison.base import TINY, Comparison, describe_instance
+from optsched.clock import UNIT
+from optsched.comparison.base import (
+    TINY,
+    Comparison,
+    check_bound,
+    describe_bound,
+    describe_instance,
+)
 from optsched.errors import PolicyError, ScheduleError
 from optsched.execution import Execution
+from optsched.schedule import Schedule
 from optsched.simulate import run
 from optsched.simulate.dispatch import check_knowledge
 from optsched.simulate.runners import raise_if_interrupted
@@ -19,10 +28,11 @@ from optsched.solvers.bounds.bound import bound as find_bound
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from optsched.clock import Clock
     from optsched.forecasts import Beliefs
     from optsched.instance import Instance
     from optsched.policies import Policy, Rule
-    from optsched.schedule import Schedule
+    from optsched.solvers.bounds.bound import BoundMethod
 
 #: What is compared where policies may only know intervals and none are named.
 UNDER_INTERVALS = ("h-sf", "a-max", "a-min", "area-lower", "area-posterior", "area-chance")
@@ -46,10 +56,35 @@ class StepComparison(Comparison[Execution]):
         """The schedules, in the order of the policies."""
         return [run.schedule for run in self.runs]
 
-    def gap(self, run: str | Execution | Schedule) -> float:
-        """Return (total latency - bound) / total latency: no schedule can save more than that."""
-        latency = (self[run] if isinstance(run, str) else run).total_latency
-        return (latency - self.bound.value) / latency
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The bound."""
+        return (self.bound,)
+
+    @cached_property
+    def demand(self) -> int:
+        """Most tokens that would be held if every request started when it arrives."""
+        return Schedule(self.instance, self.instance.arrivals).peak_memory
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said beside the numbers, one sentence each."""
+        memory, best = self.instance.memory, self.best.schedule
+        waited = int((best.starts > self.instance.arrivals).sum())
+        said = (
+            f"Memory is the limit: under {best.policy} it is full up to {best.peak_memory:,} of "
+            f"{memory:,} tokens, and {waited:,} of {len(self.instance):,} requests wait for it."
+        )
+        if self.demand <= memory:
+            said = (
+                f"Memory is never the limit: if every request starts when it arrives, at most "
+                f"{self.demand:,} of {memory:,} tokens are held."
+            )
+        return [*super().notes, said]
+
+    def proven(self, method: BoundMethod) -> StepComparison:
+        """Return the comparison with the bound that a method finds."""
+        return replace(self, bound=find_bound(self.instance, method))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the schedules as plain data; latencies in steps."""
@@ -60,6 +95,8 @@ class StepComparison(Comparison[Execution]):
                 "method": self.bound.method,
                 "seconds": self.bound.seconds,
             },
+            "bounds": [describe_bound(self.bound, self.instance)],
+            "memory_binds": self.demand > self.instance.memory,
             "intervals": self.intervals,
             "policies": [
                 self._marked(
@@ -67,7 +104,8 @@ class StepComparison(Comparison[Execution]):
                     {
                         "policy": run.policy,
                         **run.schedule.metrics(),
-                        "gap": self.gap(run),
+                        **self._claims(run),
+                        "waited": int((run.schedule.starts > self.instance.arrivals).sum()),
                         "preemptions": run.preemptions,
                         "evictions": run.preemptions,
                         "preempted_tokens": run.preempted_tokens,
@@ -80,7 +118,7 @@ class StepComparison(Comparison[Execution]):
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.instance}\n", text("comparison_table", self)]
+        lines = [f"{self.instance}\n", text("comparison_table", self), *self.notes]
         for each in self.incomplete:
             lines.append(f"  {each.policy} does not complete all: its run {each.why}")
         return "\n".join(lines)
@@ -98,6 +136,8 @@ def compare_in_steps(
     on_result: Callable[[Execution, float], None] | None = None,
 ) -> StepComparison:
     """Run policies in steps, check their schedules, and compare them with a proven lower bound."""
+    if bound is not None:
+        check_bound(bound, instance)
     for policy in chosen:
         check_knowledge(policy, intervals, rule)
     load_kernels(chosen, intervals, rule, int(instance.arrivals[-1]))
@@ -139,10 +179,12 @@ def load_kernels(
     intervals: str | None = None,
     rule: Rule = "prefix",
     last_arrival: int = 1,
+    clock: Clock | None = None,
 ) -> None:
     """Load the kernels, so that this counts as no policy's time; at first they are compiled."""
     tiny = TINY.replace(arrivals=[0, min(last_arrival, 1)])  # where all are there, others run
     find_bound(tiny.replace(weights=None, deadlines=None))
     for policy in policies:
         if policy.needs.kind != "decision":  # which is no kernel, and not ours to call
-            run(tiny, policy, intervals=intervals and "exact", rule=rule)
+            timed: dict[str, Any] = {} if clock is None else {"clock": UNIT}
+            run(tiny, policy, intervals=intervals and "exact", rule=rule, **timed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from optsched._internal.numbers import percent, proven
 from optsched._internal.views import draw, write
 from optsched.errors import OptschedError
 from optsched.optimum.gap import GapExplanation, explain_gap
+from optsched.premises import World
 from optsched.solution import Solution
 
 if TYPE_CHECKING:
@@ -77,6 +78,17 @@ class Optimum(Solution):
     def gap(self) -> float:
         """Share of the objective that the bound does not account for."""
         return max(0.0, (self.objective - self.bound) / self.objective)
+
+    @property
+    def premises(self) -> World:
+        """Of which runs the bound holds."""
+        instance = self.schedule.instance
+        return World(
+            instance.fingerprint,
+            preemption="restarted",
+            restricted=self.horizon is not None or instance.deadlines is not None,
+            objective=self.minimised,
+        )
 
     @property
     def schedule(self) -> Schedule:
@@ -184,6 +196,13 @@ class JointOptimum(Optimum):
     >>> result.joint.total_latency, result.proven_optimal
     (14, True)
     """
+
+    @property
+    def premises(self) -> World:
+        """Of which runs the bound holds."""
+        workers = self.joint.workers
+        known = workers.fingerprint(self.joint.instance)
+        return replace(super().premises, fingerprint=known, workers=len(workers))
 
     @property
     def joint(self) -> JointSchedule:

@@ -29,6 +29,7 @@ from optsched.joint_schedule import JointSchedule
 from optsched.optimum.params import SolveParams
 from optsched.optimum.solving import solve
 from optsched.policies import get_policies
+from optsched.premises import STORAGES, strongest
 from optsched.routers import get_routers
 from optsched.simulate import run
 from optsched.solvers.bounds.bound import bound
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.optimum.result import JointOptimum
     from optsched.policies import Policy
+    from optsched.premises import Storage
     from optsched.routers import Router
     from optsched.simulate.replicas.result import RoutedRun
     from optsched.workers import Workers
@@ -75,7 +77,8 @@ class RouterLoss:
     run
         What they did.
     best
-        Between what the best schedule of all workers costs.
+        Between what the best schedule of all workers costs; in the world of the run, where engines
+        store tokens one batch later.
     given_placement
         Between what the best schedules of the workers cost together, given where requests went;
         None on a clock, and where the run did not complete.
@@ -141,7 +144,8 @@ class RoutingLoss:
     losses
         One entry per router and policy, in the order in which they were asked for.
     best
-        Least total latency that a schedule was found for, and what was proven that none beats.
+        Least total latency that a schedule was found for, and what was proven that none beats; of
+        the papers' model, unless only engines ran that store tokens one batch later.
     method
         What proves it.
     seconds
@@ -173,6 +177,44 @@ class RoutingLoss:
         """Unit of all times: "steps" or "s"."""
         return self.losses[0].run.unit
 
+    @property
+    def take(self) -> RouterLoss:
+        """The router and policy of the least cost; "central" is no router, and never taken."""
+        routers = [each for each in self.losses if each.run.router != "central"] or self.losses
+        return min(routers, key=lambda each: each.cost)
+
+    @property
+    def alone(self) -> dict[str, float]:
+        """What is saved of the cost of the first router and policy by taking others.
+
+        "router": by the router of `take` with the first policy; "policy": by its policy with the
+        first router; "both". A negative share is a cost.
+        """
+        first, best = self.losses[0], self.take.run
+        pairs = {
+            "router": (best.router, first.run.policy),
+            "policy": (first.run.router, best.policy),
+            "both": (best.router, best.policy),
+        }
+        return {name: 1 - self[pair].cost / first.cost for name, pair in pairs.items()}
+
+    @property
+    def advice(self) -> str:
+        """Say what to take, and what changing the router or the policy alone would gain."""
+        first, best = self.losses[0].run, self.take.run
+        said = f"Take {best.router} with {best.policy}."
+        gains = self.alone
+        if not gains["both"]:
+            return f"{said} It was the first pair asked for, and no other costs less."
+        router, policy = (
+            f"{'saves' if gains[name] >= 0 else 'costs'} {abs(gains[name]):.1%}"
+            for name in ("router", "policy")
+        )
+        return (
+            f"{said} Against {first.router} with {first.policy}, this router alone {router} of the "
+            f"latency, this policy alone {policy}, and both together save {gains['both']:.1%}."
+        )
+
     def __iter__(self) -> Any:
         """Iterate over the losses."""
         return iter(self.losses)
@@ -192,6 +234,8 @@ class RoutingLoss:
             "workers": list(self.workers.memories),
             "unit": self.unit,
             "joint": joint | {"method": self.method},
+            "take": {"router": self.take.run.router, "policy": self.take.run.policy},
+            "alone": self.alone,
             "routers": [each.to_dict() for each in self.losses],
             "seconds": self.seconds,
         }
@@ -233,7 +277,7 @@ class RoutingLoss:
         return (
             f"{self.instance}\n{len(self.workers):,} workers: best total latency known "
             f"{self.best.high:,.10g} {self.unit}, at least {low} by {self.method}, gap "
-            f"{percent(self.gap, 2)}\n\n{text('routing_table', self)}"
+            f"{percent(self.gap, 2)}\n\n{text('routing_table', self)}\n{self.advice}"
         )
 
 
@@ -316,11 +360,13 @@ def routing_loss(
             if on_result is not None:
                 on_result(made)
     if timed is not None:
-        proof = bound(instance, clock=timed, workers=several)
-        best = Interval(proof.value, min(made.total_latency for made in runs))
-        losses = tuple(RouterLoss(made, best) for made in runs)
+        found = [_on_clock(instance, several, timed, runs, storage) for storage in STORAGES]
+        losses = tuple(
+            RouterLoss(made, found[STORAGES.index(made.facts.storage)][0]) for made in runs
+        )
+        best, method = next(each for each in found if each[0].high < math.inf)
         seconds = time.perf_counter() - began
-        return RoutingLoss(instance, several, losses, best, proof.method, seconds)
+        return RoutingLoss(instance, several, losses, best, method, seconds)
     apart = _given_placement(runs, several, _WORKERS_SHARE * time_limit)
     joint = _jointly(instance, several, runs, (1 - _WORKERS_SHARE) * time_limit)
     known = min(joint.objective, *(part.high for part in apart))
@@ -328,6 +374,22 @@ def routing_loss(
     losses = tuple(RouterLoss(made, best, part) for made, part in zip(runs, apart, strict=True))
     seconds = time.perf_counter() - began
     return RoutingLoss(instance, several, losses, best, joint.proof, seconds)
+
+
+def _on_clock(
+    instance: Instance, workers: Workers, clock: Clock, runs: list[RoutedRun], storage: Storage
+) -> tuple[Interval, str]:
+    """Enclose the least cost where tokens are stored so; infinite where no run stores them so."""
+    index = STORAGES.index(storage)
+    stored = [STORAGES.index(made.facts.storage) for made in runs]
+    if index not in stored:
+        return Interval(0.0, math.inf), ""
+    proof = bound(instance, clock=clock, workers=workers, storage=storage)
+    allowed = [made for made, each in zip(runs, stored, strict=True) if each <= index]
+    for made in allowed:
+        if why := strongest([proof], made.facts)[1]:
+            raise PolicyError(f"{made.router} with {made.policy} has no loss: {why}; leave it out")
+    return Interval(proof.value, min(made.total_latency for made in allowed)), proof.method
 
 
 def _given_placement(runs: list[RoutedRun], workers: Workers, time_limit: float) -> list[Interval]:

@@ -68,7 +68,9 @@ def comparison_page(comparison: StepComparison) -> str:
 
 def proven_optimal(comparison: StepComparison) -> bool:
     """Say whether the bound leaves no room below the best schedule: latencies are whole numbers."""
-    return math.ceil(comparison.bound.value) >= comparison.best.total_latency
+    best = comparison.best
+    covered = comparison.gap(best) is not None
+    return covered and math.ceil(comparison.bound.value) >= best.total_latency
 
 
 def clock_page(comparison: ClockComparison) -> str:
@@ -150,11 +152,12 @@ def run_page(run: Execution | ClockedRun | ClusterRun | RoutedRun) -> str:
 
 def optimum_page(result: Optimum) -> str:
     """Return the page of an interval around the optimum: how it closed, and where the gap is."""
-    figures, table = {"history": _drawn([], schedules.plot_history, result)}, None
+    figures, table, said = {"history": _drawn([], schedules.plot_history, result)}, None, ""
     try:
-        explanation = result.explain()
-        said, table = str(explanation), tables.blame_table(explanation)
-        figures["gap"] = _drawn([], schedules.plot_gap, explanation)
+        if not result.proven_optimal:
+            explanation = result.explain()
+            said, table = str(explanation), tables.blame_table(explanation)
+            figures["gap"] = _drawn([], schedules.plot_gap, explanation)
     except OptschedError as reason:
         said = str(reason)
     figures |= _of_schedule(result.schedule)
@@ -167,6 +170,7 @@ def _page(
 ) -> str:
     """Return the page of a result from the template of that name."""
     content, policies = result.to_dict(), getattr(result, "policies", [])
+    more["tied"] = ", ".join(run.policy for run in getattr(result, "tied", []))
     shown = {"result": result, "content": content, "policies": policies, "table": table}
     return render_page(f"{name}.html.j2", figures=figures, **shown, **more)
 

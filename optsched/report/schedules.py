@@ -54,7 +54,8 @@ def plot_comparison(comparison: StepComparison, ax: Axes | None = None) -> Axes:
     colours = name_ranked(ax, comparison)
     unavoidable, rows = comparison.bound.value, np.arange(len(runs))
     totals = np.array([run.total_latency for run in runs])
-    gaps = [percent(comparison.gap(run)) for run in runs]
+    shares = [comparison.gap(run) for run in runs]
+    gaps = ["unknown" if share is None else percent(share) for share in shares]
     label = f"unavoidable: proven bound, {at_least(unavoidable)}"
     bars = ax.barh(rows, unavoidable, height=0.68, color=UNAVOIDABLE, label=label)
     hover(bars, f"no schedule is below {at_least(unavoidable)}<extra></extra>")

@@ -80,6 +80,7 @@ _STEPS: _Columns = (
     ("p99", "p99_latency", "{:,.0f}".format),
     ("mean TTFT", "mean_ttft", "{:,.1f}".format),
     ("makespan", "makespan", "{:,}".format),
+    ("waited", "waited", "{:,}".format),
     ("peak memory", "peak_memory", "{:,}".format),
     ("utilisation", "utilisation", "{:.1%}".format),
     ("preempted", "preemptions", "{:,}".format),
@@ -88,7 +89,13 @@ _STEPS: _Columns = (
 )
 
 
-_WHERE_ANY = {"preemptions", "unfinished", "hinge_time"}  # shown where some policy has some
+_BACKLOG = {"running", "waiting", "tokens_waiting"}
+_WHERE_ANY = {
+    "preemptions",
+    "unfinished",
+    "hinge_time",
+    *_BACKLOG,
+}  # shown where some policy has some
 _PARTS = ("prefill_time", "decode_time", "constant_time", "hinge_time")
 _CLOCK: _Columns = (
     ("mean", "mean_latency", "{:,.4g}".format),
@@ -112,6 +119,10 @@ _CLUSTER: _Columns = (
     ("tokens/s", "throughput", "{:,.0f}".format),
     ("TPOT, ms", "tpot", lambda seconds: f"{1e3 * seconds:,.2f}"),
     ("energy, kJ", "energy_joule", lambda joule: f"{1e-3 * joule:,.1f}"),
+    ("completed", "completed", "{:,.0f}".format),
+    ("running", "running", "{:,.0f}".format),
+    ("waiting", "waiting", "{:,.0f}".format),
+    ("tokens waiting", "tokens_waiting", "{:,.0f}".format),
     ("max wait", "max_wait_steps", "{:,.0f}".format),
     ("stuck", "stuck", "{:,.0f}".format),
     ("missed", "missed", "{:,.0f}".format),
@@ -128,9 +139,13 @@ def _policies(
     """
     entries = {entry["policy"]: entry for entry in comparison.to_dict()["policies"]}
     names, references = [run.policy for run in comparison.ranked()], comparison.references
+    marked = [run.policy for run in comparison.tied] if comparison.comparable else []
     if best != "best":
         names.sort(key=lambda name: entries[name][best])
+        marked = [name for name in names if entries[name][best] == entries[names[0]][best]]
         best = f"least {best.split('_')[0]}"
+    elif len(marked) > 1:
+        best = "tied"
     empty = {key for key in _WHERE_ANY if not any(entry.get(key) for entry in entries.values())}
     shown = [
         column
@@ -141,7 +156,7 @@ def _policies(
     for name in names:
         values = [entries[name][key] for _, key, _ in shown]
         texts = ("-" if v is None else w(v) for v, (_, _, w) in zip(values, shown, strict=True))
-        mark = REFERENCE if name in references else best if name == names[0] else ""
+        mark = REFERENCE if name in references else best if name in marked else ""
         note = POLICIES[name].description if name in POLICIES else ""
         rows.append(Row(name, list(zip(values, texts, strict=True)), mark, note))
     return ["policy", *(title for title, *_ in shown)], [key for _, key, _ in shown], rows
@@ -158,7 +173,7 @@ def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table
     """Return a row per policy, and the bound; a page has room for more columns."""
     bound = comparison.bound
     known = f"; outputs known as {comparison.intervals}" if comparison.intervals else ""
-    hidden = () if page else ("p90_latency", "mean_ttft", "utilisation")
+    hidden = () if page else ("p90_latency", "mean_ttft", "waited", "utilisation")
     titles, keys, rows = _policies(comparison, _STEPS, hidden)
     footer = {
         "total_latency": at_least(bound.value),
@@ -230,7 +245,7 @@ def routing_table(result: RoutingLoss) -> Table:
     """Return the losses of all routers and policies, the least first."""
     entries = sorted(result.losses, key=lambda each: each.cost)
     rows = []
-    for place, each in enumerate(entries):
+    for each in entries:
         mean = each.run.mean_latency
         cells: list[tuple[Any, str]] = [(mean, f"{mean:,.4g}")]
         for part in (each.loss, each.placement, each.order):
@@ -239,7 +254,8 @@ def routing_table(result: RoutingLoss) -> Table:
             metrics = each.run.metrics()
             keys = ("p50_latency", "p90_latency", "p99_latency", "mean_ttft", "mean_tpot")
             cells[2:] = [(metrics[key], short(metrics[key])) for key in keys]
-        rows.append(Row(f"{each.run.router}, {each.run.policy}", cells, "" if place else "least"))
+        least = math.isclose(each.cost, entries[0].cost, rel_tol=1e-9)
+        rows.append(Row(f"{each.run.router}, {each.run.policy}", cells, "least" if least else ""))
     split = ("placement", "order")
     titles = ("p50", "p90", "p99", "TTFT", "TPOT") if result.unit == "s" else split
     said = "" if result.unit == "s" else "; loss = placement + order, placement first"

@@ -359,6 +359,7 @@ def _served(task: Task, served: Records, log: BatchLog, lost: str) -> ClockedRun
         preempted,
         tokens,
         until=task.until,
+        max_num_seqs=getattr(task.policy, "max_num_seqs", None),
     )
 
 

@@ -12,6 +12,7 @@ from campaign.certificates import changed
 from optsched import bound, read_certificate, verify
 from optsched.clock_work import arrival_times
 from optsched.errors import CertificateError
+from optsched.premises import STORAGES
 from optsched.solvers.bounds.clock_ascent import price_on_clock
 
 SECONDS = 60
@@ -19,6 +20,7 @@ SEARCH = 15  # seconds after which the search through all sequences is given up
 MUTATIONS = 6
 #: What the bound is for; a certificate for something else may prove more.
 MEANING = ("format", "clock", "seconds_per_step", "unit", "workers", "objective", "max_num_seqs")
+MEANING += ("storage",)
 
 
 def case(seed, folder):
@@ -37,17 +39,20 @@ def _case(rng, outcome):
     weights = instance.weights if objective == "weighted-latency" else np.ones(len(instance))
     workers = 2 if rng.random() < 0.2 else 1
     limit = int(rng.integers(0, 3)) if workers == 1 else 0
+    storage = STORAGES[int(rng.integers(2))]
     arrivals = arrival_times(instance, clock).tolist()
     try:
         with within(SEARCH):
             if workers == 1:
-                best = least_latency(instance, clock, arrivals, weights, limit or len(instance))
+                how = {"max_num_seqs": limit or len(instance), "storage": storage}
+                best = least_latency(instance, clock, arrivals, weights, **how)
             else:
-                best = least_latency_of_pool(instance, clock, arrivals, workers, weights)
+                best = least_latency_of_pool(instance, clock, arrivals, workers, weights, storage)
     except HangError:
         outcome.note("searches given up")
         return
     fields = {"objective": objective, "workers": workers, "max_num_seqs": limit}
+    fields["storage"] = storage
     with within(SECONDS):
         _prove(instance, clock, fields, best, rng, outcome)
 
@@ -63,6 +68,7 @@ def _prove(instance, clock, fields, best, rng, outcome):
         clock=clock,
         workers=workers,
         max_num_seqs=limit or None,
+        storage=fields["storage"],
     )
     part = int(rng.integers(0, 17)) if limit else 0
     given = certificate_of(instance, clock, by_requests=part, **fields)

@@ -11,6 +11,7 @@ from optsched.certificates.prices import Certificate
 from optsched.errors import PolicyError, ScheduleError
 from optsched.optimum.solving import solve
 from optsched.policies import get_policy
+from optsched.premises import STORAGES, strongest
 from optsched.simulate import run
 from optsched.simulate.runners import raise_if_interrupted
 from optsched.solvers.bounds.ascent import improve_prices
@@ -21,10 +22,14 @@ from optsched.solvers.search.pacing import start_evenly
 
 if TYPE_CHECKING:
     from optsched.clock import LinearClock
+    from optsched.execution import Execution
     from optsched.experiments.regrets.source import Source
     from optsched.instance import Instance
     from optsched.policies import Policy
+    from optsched.premises import Storage
     from optsched.schedule import Schedule
+    from optsched.simulate.seconds.execution import ClockedRun
+    from optsched.solvers.bounds.bound import ClockBound
 
 _MAX_SOLVED = 20_000  # requests up to which `solve` is asked
 
@@ -48,7 +53,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Cell:
-    """What came of one instance. All latencies are totals over its requests, in one unit."""
+    """What came of one instance. All latencies are totals over its requests, in one unit.
+
+    Engines that store tokens one batch later have a least possible latency of their own.
+    """
 
     load: float  # memory-time that arrives over that which passes; on a clock work over time
     rate: float  # requests per unit of time
@@ -61,16 +69,25 @@ class Cell:
     bound: float  # no schedule has less
     proof: str
     seconds: float  # for everything
+    later: dict[str, Any] | None = None  # of engines: their names, best, best_by, bound, proof
+
+    def _ends(self, policy: str) -> tuple[float, float]:
+        """Return the best latency known and the bound, in the world of a policy."""
+        if self.later is not None and policy in self.later["policies"]:
+            return self.later["best"], self.later["bound"]
+        return self.best, self.bound
 
     def regret(self, policy: str) -> tuple[float, float]:
         """Return both ends of a policy's regret per request (Jaillet Def. 5.1)."""
         latency = self.latencies[policy]
-        return (latency - self.best) / self.requests, (latency - self.bound) / self.requests
+        best, bound = self._ends(policy)
+        return (latency - best) / self.requests, (latency - bound) / self.requests
 
     def ratio(self, policy: str) -> tuple[float, float]:
         """Return both ends of the ratio of a policy's latency to the least possible."""
         latency = self.latencies[policy]
-        return latency / self.best, latency / self.bound
+        best, bound = self._ends(policy)
+        return latency / best, latency / bound
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cell as plain data, ready for JSON."""
@@ -83,12 +100,13 @@ def perform(task: Task) -> Cell:
     instance = task.source.draw(task.rate, task.horizon, task.seed)
     drawn = (task.load, task.rate, task.horizon, task.seed, len(instance))
     if task.source.clock is not None:
-        found = _on_clock(task, task.source.clock, instance)
-        return Cell(*drawn, *found, time.perf_counter() - began)
-    schedules = {
-        policy.name: run(instance, policy, seed=task.seed).schedule for policy in task.policies
-    }
+        found, later = _on_clock(task, task.source.clock, instance)
+        return Cell(*drawn, *found, time.perf_counter() - began, later)
+    runs = [run(instance, policy, seed=task.seed) for policy in task.policies]
+    schedules = {each.policy: each.schedule for each in runs}
     best, proven = enclose(instance, list(schedules.values()), task.time_limit)
+    for each in runs:
+        _covered(proven, each)
     return Cell(
         *drawn,
         {name: schedule.total_latency for name, schedule in schedules.items()},
@@ -102,25 +120,56 @@ def perform(task: Task) -> Cell:
 
 def _on_clock(
     task: Task, clock: LinearClock, instance: Instance
-) -> tuple[dict[str, float], float, str, float, str]:
-    """Return latencies, the best run known, which was checked, and a proven bound on a clock."""
-    latencies, known = {}, {}
-    for policy in (*task.policies, get_policy("work")):
-        found = run(instance, policy, clock=clock, seed=task.seed)
+) -> tuple[tuple[dict[str, float], float, str, float, str], dict[str, Any] | None]:
+    """Return latencies, the best run known, which was checked, and a proven bound on a clock.
+
+    Beside it what is the best and proven for engines that store tokens later, if one ran.
+    """
+    runs = [
+        run(instance, policy, clock=clock, seed=task.seed)
+        for policy in (*task.policies, get_policy("work"))
+    ]
+    for found in runs:
         raise_if_interrupted(found)
         if found.unfinished:
             raise PolicyError(
-                f"policy {policy.name!r} leaves {found.unfinished} requests unfinished; leave it "
+                f"policy {found.policy!r} leaves {found.unfinished} requests unfinished; leave it "
                 "out"
             )
         if broken := found.check():
-            raise ScheduleError(f"the run of {policy.name!r} is infeasible: {broken[0]}")
-        known[policy.name] = found.total_latency
-        if policy in task.policies:
-            latencies[policy.name] = found.total_latency
-    best = min(known, key=known.__getitem__)
-    proven = find_bound(instance, clock=clock)
-    return latencies, known[best], best, proven.value, proven.method
+            raise ScheduleError(f"the run of {found.policy!r} is infeasible: {broken[0]}")
+    latencies = {each.policy: each.total_latency for each in runs[: len(task.policies)]}
+    ends = _enclosed(instance, clock, [each for each in runs if not _is_later(each)])
+    engines = [each.policy for each in runs if _is_later(each)]
+    if not engines:
+        return (latencies, *ends), None
+    names = ("best", "best_by", "bound", "proof")
+    weaker = dict(zip(names, _enclosed(instance, clock, runs, STORAGES[1]), strict=True))
+    return (latencies, *ends), {"policies": engines} | weaker
+
+
+def _is_later(run: ClockedRun) -> bool:
+    return run.facts.storage != STORAGES[0]
+
+
+def _enclosed(
+    instance: Instance,
+    clock: LinearClock,
+    runs: list[ClockedRun],
+    storage: Storage = STORAGES[0],
+) -> tuple[float, str, float, str]:
+    """Return the best of some runs with its policy, and a bound that covers all of them."""
+    best = min(runs, key=lambda each: each.total_latency)
+    proven = find_bound(instance, clock=clock, storage=storage)
+    for each in runs:
+        _covered(proven, each)
+    return best.total_latency, best.policy, proven.value, proven.method
+
+
+def _covered(proven: Bound | ClockBound, run: Execution | ClockedRun) -> None:
+    """Refuse a run of which the bound says nothing."""
+    if why := strongest([proven], run.facts)[1]:
+        raise PolicyError(f"policy {run.policy!r} has no regret: {why}; leave it out")
 
 
 def enclose(
@@ -135,7 +184,7 @@ def enclose(
     alike = instance.prompts.min() == instance.prompts.max()
     if alike and (value := machines_bound(instance)) > proven.value:
         # Age makes little difference here, so neither better prices nor an even pace gain much.
-        proven = Bound(value, "identical machines", 0.0)
+        proven = replace(proven, value=value, method="identical machines", certificate=None)
     elif proven.certificate is not None and best.total_latency > proven.value:
         best = min(best, _check(start_evenly(instance)), key=_total)
         per_round = _STEP_WORK * best.makespan + _REQUEST_WORK * len(instance)
@@ -159,7 +208,8 @@ def _look_further(
         best = replace(_check(found.schedule), policy="hindsight")
     if found.bound > proven.value:
         prices = found.certificate if isinstance(found.certificate, Certificate) else None
-        proven = Bound(found.bound, found.proof, found.seconds, prices)
+        premises = found.premises
+        proven = Bound(found.bound, found.proof, found.seconds, prices, premises=premises)
     return best, proven
 
 

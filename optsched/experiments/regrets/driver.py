@@ -210,7 +210,7 @@ def _enclosed(
     if tolerance is None:
         tolerance = _TOLERANCE * task.source.mean_alone
     check_number("tolerance", tolerance, lambda x: x > 0, "a number above 0")
-    load_kernels(task.policies)
+    load_kernels(task.policies, clock=task.source.clock)
     status = finish(_plain, tasks, store, places, title="instances", on_progress=on_progress)
     if status == INTERRUPTED and not store:
         raise KeyboardInterrupt

@@ -10,6 +10,9 @@ over the seeds gives the limits of the mean slope, whatever the spread at each h
   below it;
 - *undecided* otherwise.
 
+Fewer than four horizons or five seeds name no growth: a line through two points fits whatever they
+are, and a spread over two seeds is no spread.
+
 A finite range of horizons says nothing of those beyond it. Growth by any power of :math:`T` is
 growth per tenfold :math:`T` that itself grows, so the test looks at the upper half of the range,
 where it shows most, and where the empty worker at the start counts least.
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
 
-Verdict = Literal["bounded", "grows", "undecided"]
+Verdict = Literal["bounded", "grows", "undecided", "too few points"]
+LEAST_HORIZONS, LEAST_SEEDS = 4, 5
 POWER = 0.9  # with which a growth that is called detectable is found
 
 
@@ -49,7 +53,7 @@ class Growth:
     tolerance: float  # growth that does not count
     detectable: float  # a lower end that grows by this is called growing with probability 0.9
     power: float  # probability that an upper end that does not grow is called bounded
-    exponent: float | None  # of the horizon, by which the lower end grows; None if not positive
+    exponent: float | None  # of the horizon, by which the lower end grows; None if not known
     horizons: tuple[int, ...]
     seeds: int
     confidence: float  # of each limit
@@ -73,12 +77,11 @@ class Growth:
                 f"horizon{power} "
                 f"(tolerance {self.tolerance:,.3g})"
             )
-        if math.isinf(self.detectable):
-            power = "one seed shows nothing for certain"
-        else:
-            power = f"growth of {self.detectable:,.3g} would show"
+        power = f"growth of {self.detectable:,.3g} would show"
+        if self.verdict == "too few points":
+            power = f"a growth is named from {LEAST_HORIZONS} horizons and {LEAST_SEEDS} seeds on"
         return (
-            f"undecided: the lower end grows by {self.low:,.3g}, the upper end by "
+            f"{self.verdict}: the lower end grows by {self.low:,.3g}, the upper end by "
             f"{self.high:,.3g} {self.unit} per tenfold horizon "
             f"(tolerance {self.tolerance:,.3g}, {power})"
         )
@@ -113,6 +116,7 @@ def growth_of(
         raise OptschedError("growth needs at least two horizons, ascending and positive")
     if np.any(lows > highs):
         raise OptschedError("a lower end of regret is above its upper end")
+    few = len(steps) < LEAST_HORIZONS or len(lows) < LEAST_SEEDS
     # The upper half of the range on the scale of the lines, and two horizons at least.
     half = min(len(steps) - 2, int(np.searchsorted(steps, math.sqrt(steps[0] * steps[-1]))))
     steps, lows, highs = steps[half:], lows[:, half:], highs[:, half:]
@@ -120,7 +124,9 @@ def growth_of(
     low_floor = low_line.mean - low_line.margin
     high_ceiling = high_line.mean + high_line.margin
     verdict: Verdict = "undecided"
-    if high_ceiling < tolerance:
+    if few:
+        verdict = "too few points"
+    elif high_ceiling < tolerance:
         verdict = "bounded"
     elif low_floor > tolerance:
         verdict = "grows"
@@ -133,7 +139,7 @@ def growth_of(
         tolerance,
         tolerance + low_line.detectable(),
         high_line.power(tolerance),
-        _exponent(steps, lows.mean(axis=0)),
+        None if few else _exponent(steps, lows.mean(axis=0)),
         tuple(steps.tolist()),
         len(lows),
         confidence,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from optsched._version import __version__
 from optsched.errors import OptschedError
 from optsched.instance import Instance
+from optsched.premises import strongest
 
 if TYPE_CHECKING:
     from optsched.solvers.bounds.bound import Bound
@@ -94,8 +94,6 @@ def perform(run: Run) -> dict[str, Any]:
             "fingerprint": instance.fingerprint,
         }
         metrics = _solved(run, instance) if run.policy == HINDSIGHT else _executed(run, instance)
-        if run.bound:
-            metrics = _bounded(metrics, _bound(instance))
         row = row | metrics | row  # where a metric has the name of an option, the option stays
     except Exception as error:
         # One failing run must not end a sweep of thousands, so whatever it is becomes a sentence.
@@ -128,7 +126,8 @@ def _executed(planned: Run, instance: Instance) -> dict[str, Any]:
     done, all_of_them = metrics["completed"], metrics["requests"]
     status = OK if done == all_of_them else f"completes {done} of {all_of_them} requests"
     rule = getattr(get_policy(planned.policy), "rule", None)
-    return {"rule": rule, "status": status, "seconds": seconds} | metrics
+    claims = _claims(execution, instance) if planned.bound else {}
+    return {"rule": rule, "status": status, "seconds": seconds} | metrics | claims
 
 
 def _solved(run: Run, instance: Instance) -> dict[str, Any]:
@@ -151,14 +150,14 @@ def _solved(run: Run, instance: Instance) -> dict[str, Any]:
     }
 
 
-def _bounded(metrics: dict[str, Any], proven: Bound) -> dict[str, Any]:
-    """Add the bound to a run in unit steps, unless it has proven a better one itself."""
-    if "total_latency" not in metrics or metrics.get("bound", -math.inf) >= proven.value:
-        return metrics
-    metrics = metrics | {"bound": proven.value, "bound_method": proven.method}
-    if (latency := metrics["total_latency"]) is not None:
-        metrics["gap"] = (latency - proven.value) / latency
-    return metrics
+def _claims(execution: Any, instance: Instance) -> dict[str, Any]:
+    """Return the bound that covers a run and the gap to it, or why there is none."""
+    proven, why = strongest([_bound(instance)], execution.facts)
+    if proven is None:
+        return {"gap": None, "why_no_gap": why}
+    latency = execution.total_latency
+    gap = (latency - proven.value) / latency
+    return {"bound": proven.value, "bound_method": proven.method, "gap": gap}
 
 
 # Runs of one instance follow each other, so a process that has made it will need it again.

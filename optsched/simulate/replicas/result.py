@@ -13,6 +13,7 @@ from optsched.clock_work import arrival_times
 from optsched.errors import PolicyError
 from optsched.execution import Execution, Run
 from optsched.joint_schedule import JointSchedule
+from optsched.premises import PREEMPTIONS, STORAGES
 from optsched.simulate.seconds.execution import ClockedRun, summary
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.execution import Loop, Stall
     from optsched.instance import Instance
+    from optsched.premises import World
     from optsched.schedule import Violation
     from optsched.workers import Workers
 
@@ -157,6 +159,23 @@ class RoutedRun(Run):
             return self.instance.deadlines.astype(np.float64)
         timed = next(run for run in self.runs if isinstance(run, ClockedRun))
         return replace(timed, instance=self.instance).deadlines
+
+    @property
+    def facts(self) -> World:
+        """What is true of the runs of all workers, on which it depends what bounds say of them."""
+        parts = [run.facts for run in self._served]
+        least, limits = parts[0], [part.max_num_seqs for part in parts]
+        equal = self.clock is not None and self.workers.equal
+        one = self.instance.replace(memory=self.workers.memories[0]) if equal else None
+        return replace(
+            least,
+            fingerprint=(one.fingerprint if one else self.workers.fingerprint(self.instance)),
+            workers=len(self.workers),
+            storage=max((part.storage for part in parts), key=STORAGES.index),
+            preemption=max((part.preemption for part in parts), key=PREEMPTIONS.index),
+            max_num_seqs=None if None in limits else max(filter(None, limits)),
+            unfinished=self.unfinished,
+        )
 
     @property
     def unfinished(self) -> int:

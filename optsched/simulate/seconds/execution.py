@@ -10,9 +10,10 @@ import numpy as np
 
 from optsched._internal.views import draw
 from optsched.clock import BatchContent
-from optsched.clock_work import arrival_times, load_on_clock
+from optsched.clock_work import arrival_times, load_on_clock, step_of
 from optsched.errors import PolicyError
 from optsched.execution import Run, write_log
+from optsched.premises import STORAGES, World
 from optsched.schedule import Violation
 from optsched.simulate.seconds.batches import COLUMNS, Requests
 
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched.clock import Clock
+    from optsched.clock import Clock, LinearClock
     from optsched.execution import Loop, Stall
     from optsched.instance import Instance
     from optsched.schedule import ViolationKind
     from optsched.simulate.seconds.batches import BatchLog
+
+_HELD = BatchContent._fields.index("held_tokens")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,6 +70,8 @@ class ClockedRun(Run):
         Of vLLM's scheduler, one row per batch: requests in it and their tokens, requests that run
         after it was formed and that waited before, free blocks, requests preempted, shape (b, 6);
         None of other policies.
+    max_num_seqs
+        Limit of requests per batch that an engine kept; None of other policies.
 
     Examples
     --------
@@ -92,6 +97,7 @@ class ClockedRun(Run):
     stall: Stall | None = None
     decisions: Any = None
     statistics: IntArray | None = None
+    max_num_seqs: int | None = None
 
     def __repr__(self) -> str:
         return f"<ClockedRun {self.policy!r}: {len(self.log.spans)} batches>"
@@ -148,6 +154,34 @@ class ClockedRun(Run):
     def unit(self) -> str:
         """Unit of all times, that of the clock: "steps" or "s"."""
         return self.clock.unit
+
+    def lasts_as_on(self, clock: LinearClock) -> bool:
+        """Return whether every batch lasts at least as long as on another clock.
+
+        Parameters
+        ----------
+        clock
+            The other clock.
+        """
+        contents = (BatchContent(*row) for row in self.log.contents.tolist())
+        return all(self.clock(each) >= clock(each) for each in contents)
+
+    @property
+    def facts(self) -> World:
+        """What is true of the run, on which it depends what bounds say of it.
+
+        Tokens count as stored at once where the requests of every batch fit with those just made.
+        """
+        coefficients, held = self.clock.coefficients, self.log.contents[:, _HELD]
+        return World(
+            self.instance.fingerprint,
+            clock=() if coefficients is None else tuple(coefficients.tolist()),
+            step=step_of(self.instance, self.clock),
+            storage=STORAGES[int(held.max(initial=0) > self.instance.memory)],
+            preemption="recomputed" if self.preemptions else "none",
+            max_num_seqs=self.max_num_seqs,
+            unfinished=self.unfinished,
+        )
 
     @property
     def unfinished(self) -> int:

@@ -67,7 +67,8 @@ def improve_prices(
     found = certify(schedule.instance, ascent.best_prices, ascent.guesses, certificate.objective)
     found = max(found, certificate, key=lambda candidate: candidate.value)
     seconds = time.perf_counter() - began
-    return Bound(round_down(found.value), "lagrangian", seconds, found, interrupted)
+    value, premises = round_down(found.value), found.premises
+    return Bound(value, "lagrangian", seconds, found, interrupted, premises)
 
 
 def round_work(schedule: Schedule, certificate: Certificate) -> float:

@@ -18,7 +18,9 @@ import numpy as np
 from optsched._internal.aside import interruptible
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.clock import LinearClock, get_clock
+from optsched.clock_work import step_of
 from optsched.errors import OptschedError, nearest
+from optsched.premises import NOWHERE, STORAGES, Storage, World
 from optsched.solvers.bounds.lagrangian import Objective, certify, kinds_of, weights_of
 from optsched.solvers.bounds.on_clock import best_share, machine_bound
 from optsched.solvers.bounds.relaxation import closed_form, dual_prices, relax
@@ -63,8 +65,8 @@ class Bound:
         evaluated with an allowance for rounding.
     interrupted
         Whether Ctrl-C ended its improvement.
-    clock
-        The clock that it holds on; None where every batch takes one step.
+    premises
+        Of which runs it holds (`optsched.premises.World`); unless it says so, of none.
     """
 
     value: float
@@ -72,6 +74,7 @@ class Bound:
     seconds: float
     certificate: Certificate | None = None
     interrupted: bool = False
+    premises: World = NOWHERE
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,11 @@ class ClockBound:
     certificate: ClockCertificate
     clock: LinearClock
 
+    @property
+    def premises(self) -> World:
+        """Of which runs it holds."""
+        return self.certificate.premises
+
 
 @overload
 def bound(
@@ -112,6 +120,7 @@ def bound(
     clock: str | Clock,
     workers: SomeWorkers | None = None,
     max_num_seqs: int | None = None,
+    storage: Storage = "at-once",
 ) -> ClockBound: ...
 @overload
 def bound(
@@ -129,6 +138,7 @@ def bound(
     clock: str | Clock | None = None,
     workers: SomeWorkers | None = None,
     max_num_seqs: int | None = None,
+    storage: Storage = "at-once",
 ) -> Bound | ClockBound | JointBound:
     r"""Bound the total latency of every feasible schedule from below, or another objective.
 
@@ -157,6 +167,10 @@ def bound(
         all together and, where requests fit on some only, of those. On a clock they must be equal.
     max_num_seqs
         On a clock: the most requests that a batch may have; None: as many as the memory holds.
+    storage
+        From when on a token takes memory. "at-once": in the batch that makes it, as the papers
+        count. "next-batch": in the next one, as in vLLM, so that requests hold one token less;
+        this holds for the papers' model too, and is weaker.
 
     Returns
     -------
@@ -187,13 +201,20 @@ def bound(
         raise OptschedError(f"unknown bound {method!r}: known: {', '.join(BOUND_METHODS)}")
     if objective not in OBJECTIVES:
         raise OptschedError(f"unknown objective {objective!r}: {nearest(objective, OBJECTIVES)}")
+    if storage not in STORAGES:
+        raise OptschedError(f"unknown storage {storage!r}: {nearest(str(storage), STORAGES)}")
     find: Callable[[], Any] = functools.partial(find_bound, instance, method, objective)
     if clock is not None:
-        limits = workers, max_num_seqs
+        limits = workers, max_num_seqs, storage
         find = functools.partial(_find_on_clock, instance, method, objective, clock, limits)
     elif max_num_seqs is not None:
         raise OptschedError(
             f"max_num_seqs is {max_num_seqs}, but bounds in steps know no limit of a batch; pass a "
+            "clock, or leave it out"
+        )
+    elif storage != "at-once":
+        raise OptschedError(
+            f"storage is {storage!r}, but in steps every policy stores tokens at once; pass a "
             "clock, or leave it out"
         )
     elif workers is not None:
@@ -217,12 +238,12 @@ def _find_on_clock(
     method: BoundMethod,
     objective: Objective,
     clock: str | Clock,
-    limits: tuple[SomeWorkers | None, int | None],
+    limits: tuple[SomeWorkers | None, int | None, Storage],
 ) -> ClockBound:
     from optsched.solvers.bounds.clock_ascent import price_on_clock
 
     began = time.perf_counter()
-    several, max_num_seqs = limits
+    several, max_num_seqs, storage = limits
     timed = _boundable(get_clock(clock), method, objective, max_num_seqs)
     equals = as_workers(1 if several is None else several, instance)
     if not equals.equal:
@@ -231,11 +252,11 @@ def _find_on_clock(
         )
     instance, workers = instance.replace(memory=equals.memories[0]), len(equals)
     weights = weights_of(instance, objective)
-    share = best_share(instance, timed, weights, workers, max_num_seqs or 0)
+    share = best_share(instance, timed, weights, workers, max_num_seqs or 0, storage)
     value = machine_bound(instance, timed, weights, workers, share)
     certificate = ClockCertificate(
         tuple(timed.coefficients.tolist()),
-        1.0 if timed.unit == "steps" else instance.seconds_per_step or 0.0,
+        step_of(instance, timed),
         instance.fingerprint,
         timed.unit,
         workers,
@@ -243,6 +264,7 @@ def _find_on_clock(
         value=Fraction(value),
         max_num_seqs=share.max_num_seqs,
         by_requests=share.by_requests,
+        storage=storage,
     )
     simple = ClockBound(value, "closed-form", time.perf_counter() - began, certificate, timed)
     few = len(instance) <= _MAX_PRICED and timed.constant > 0
@@ -285,6 +307,7 @@ def _boundable(
 def find_bound(instance: Instance, method: BoundMethod, objective: Objective) -> Bound:
     """Bound the cost of every schedule of one worker in steps."""
     began = time.perf_counter()
+    premises = World(instance.fingerprint, preemption="restarted", objective=objective)
     weights = weights_of(instance, objective)
     relaxation = relax(instance, weights)
     horizon = relaxation.horizon(instance.memory)
@@ -292,9 +315,9 @@ def find_bound(instance: Instance, method: BoundMethod, objective: Objective) ->
         if method == "lagrangian":
             raise OptschedError("the makespan has no Lagrangian bound; use the closed form")
         last = max(horizon, int((instance.arrivals + instance.outputs).max()))
-        return Bound(float(last), "closed-form", time.perf_counter() - began)
+        return Bound(float(last), "closed-form", time.perf_counter() - began, premises=premises)
     value = closed_form(instance, weights, relaxation)
-    simple = Bound(value, "closed-form", time.perf_counter() - began)
+    simple = Bound(value, "closed-form", time.perf_counter() - began, premises=premises)
     long = horizon > _MAX_PRICES or _takes_long(instance, horizon)
     if method == "closed-form" or (method == "auto" and long):
         return simple
@@ -308,7 +331,8 @@ def find_bound(instance: Instance, method: BoundMethod, objective: Objective) ->
     free = certify(instance, np.zeros(0), guesses, objective)
     certificate = max(certificate, free, key=lambda candidate: candidate.value)
     value = round_down(certificate.value)
-    proven = Bound(value, "lagrangian", time.perf_counter() - began, certificate)
+    seconds = time.perf_counter() - began
+    proven = Bound(value, "lagrangian", seconds, certificate, premises=premises)
     # The certificate is preferred unless it loses more than what rounding the prices costs.
     weaker = value < simple.value - 1e-6 * abs(simple.value)
     return simple if method == "auto" and weaker else proven

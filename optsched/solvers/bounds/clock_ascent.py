@@ -152,7 +152,8 @@ def price_on_clock(
     effort: float = 1.0,
 ) -> ClockCertificate | None:
     """Find prices that prove much, in the form of a certificate without any; None if too many."""
-    share = share_of(instance, certificate.max_num_seqs, certificate.by_requests)
+    parts = certificate.max_num_seqs, certificate.by_requests, certificate.storage
+    share = share_of(instance, *parts)
     requests = priced(instance, clock, weights, share)
     unit = 2.0 ** round(math.log2(float(requests.alone.mean()) / _WIDTHS))
     width = unit * _LEVELS[0].width

@@ -10,7 +10,7 @@ with the requests that run there only.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from optsched.certificates.joint import JointCertificate
 from optsched.certificates.prices import Certificate
+from optsched.premises import NOWHERE, World
 from optsched.solvers.bounds.bound import find_bound, round_down
 from optsched.solvers.bounds.lagrangian import (
     cheapest_starts,
@@ -60,6 +61,8 @@ class JointBound:
         The proof, for "pool" and "nested".
     workers
         The workers that it holds for.
+    premises
+        Of which runs it holds; unless it says so, of none.
     """
 
     value: float
@@ -67,12 +70,25 @@ class JointBound:
     seconds: float
     certificate: JointCertificate | ConfigurationCertificate | None
     workers: Workers
+    premises: World = NOWHERE
 
 
 def joint_bound(
     instance: Instance, workers: Workers, method: BoundMethod, objective: Objective
 ) -> JointBound:
     """Bound the cost of every joint schedule from below."""
+    known = World(
+        workers.fingerprint(instance),
+        len(workers),
+        preemption="restarted",
+        objective=objective,
+    )
+    return replace(_joint_bound(instance, workers, method, objective), premises=known)
+
+
+def _joint_bound(
+    instance: Instance, workers: Workers, method: BoundMethod, objective: Objective
+) -> JointBound:
     began = time.perf_counter()
     pools = Pools.of(instance, workers)
     found = find_bound(instance.replace(memory=workers.total), method, objective)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import LinearClock
     from optsched.instance import Instance
+    from optsched.premises import Storage
 
 _TICKS_OF_BIN = 2.0**40
 _SAFE = (
@@ -103,10 +104,16 @@ class Share(NamedTuple):
     by_requests: int = 0  # sixteenths that are shared by number, the others by memory
 
 
-def share_of(instance: Instance, max_num_seqs: int = 0, by_requests: int = 0) -> Share:
+def share_of(
+    instance: Instance,
+    max_num_seqs: int = 0,
+    by_requests: int = 0,
+    storage: Storage = "at-once",
+) -> Share:
     """Return what is charged where some sixteenths are shared by number, the others by memory."""
     part = by_requests / PARTS
-    first = (1 - part) * (instance.prompts.astype(np.float64) + 1) / instance.memory
+    held = instance.prompts.astype(np.float64) + (storage == "at-once")
+    first = (1 - part) * held / instance.memory
     fixed = part / max_num_seqs if max_num_seqs else 0.0
     return Share(first + fixed, (1 - part) / instance.memory, max_num_seqs, by_requests)
 
@@ -117,11 +124,13 @@ def best_share(
     weights: FloatArray,
     workers: int = 1,
     max_num_seqs: int = 0,
+    storage: Storage = "at-once",
 ) -> Share:
     """Return the share by which the machine proves most; among equal ones, that with most work."""
     work = least_work(instance, clock)
     shares = [
-        share_of(instance, max_num_seqs, part) for part in range(PARTS + 1 if max_num_seqs else 1)
+        share_of(instance, max_num_seqs, part, storage)
+        for part in range(PARTS + 1 if max_num_seqs else 1)
     ]
     if len(shares) == 1:
         return shares[0]

@@ -1,0 +1,108 @@
+"""What a claim assumes, what a run did, and whether the one covers the other.
+
+A bound, a certificate and an optimum state premises; a run states facts. Both are a `World`. What
+shows a gap, a loss or a regret asks `strongest` for the largest bound whose premises cover the run,
+and shows none where there is no such bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: From when on the token that a batch makes takes memory. The papers count it in that batch; an
+#: engine stores its keys and values when the next batch has it as input.
+Storage = Literal["at-once", "next-batch"]
+#: What becomes of a request that is stopped, if any is: it starts anew; its tokens are kept and
+#: computed again; its keys and values are kept elsewhere.
+Preemption = Literal["none", "restarted", "recomputed", "resumed"]
+STORAGES: tuple[Storage, ...] = get_args(Storage)
+PREEMPTIONS: tuple[Preemption, ...] = get_args(Preemption)
+
+
+@dataclass(frozen=True)
+class World:
+    """What a claim assumes of a run, or what is true of one.
+
+    Of storage and preemption a premise allows all that comes before it too: what is proven where
+    tokens are stored one batch later holds where they are stored at once.
+    """
+
+    fingerprint: str = field(repr=False)  # of the instance, and of workers that differ
+    workers: int | None = 1  # independent of each other; None: those of the fingerprint
+    clock: tuple[float, ...] | None = None  # the coefficients; None: steps; empty: a function
+    step: float = 1.0  # of arrivals, in the unit of the clock
+    storage: Storage = "at-once"
+    preemption: Preemption = "none"
+    max_num_seqs: int | None = None  # requests of a batch at most; None: as many as fit
+    restricted: bool = False  # to what meets all deadlines, or ends by a horizon
+    unfinished: int = 0  # requests that a run left
+    objective: str = "total-latency"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON says of the premises of a bound."""
+        return {
+            "time": "steps" if self.clock is None else "clock",
+            "storage": self.storage,
+            "preemption": self.preemption,
+            "workers": self.workers,
+            "max_num_seqs": self.max_num_seqs,
+        }
+
+
+class Claim(Protocol):
+    """A proven lower bound."""
+
+    @property
+    def value(self) -> float:
+        """The bound."""
+
+    @property
+    def premises(self) -> World:
+        """Of which runs it holds."""
+
+
+NOWHERE = World("")  # covers no run
+AnyClaim = TypeVar("AnyClaim", bound=Claim)
+
+
+def uncovered(premises: World, facts: World) -> str | None:
+    """Return in a clause why what is proven under the premises says nothing of a run; else None."""
+    if facts.unfinished:
+        return "requests are unfinished"
+    alike = premises.clock is None or premises.workers == facts.workers
+    if premises.fingerprint != facts.fingerprint or not alike:
+        return "the bound is of another instance, or of other workers"
+    if premises.restricted and not facts.restricted:
+        return "the bound holds only for schedules that meet all deadlines and the horizon"
+    if premises.objective != facts.objective:
+        return f"the bound is on the {premises.objective}, not on the {facts.objective}"
+    if (premises.clock is None) != (facts.clock is None):
+        return "of bound and run one counts in steps and the other runs on a clock"
+    if premises.clock is not None and facts.clock is not None:
+        pairs = zip(premises.clock, facts.clock, strict=False)
+        if not facts.clock or premises.step != facts.step or any(a > b for a, b in pairs):
+            return "batches may take less time than on the clock of the bound"
+    if STORAGES.index(facts.storage) > STORAGES.index(premises.storage):
+        return "tokens are stored one batch later than the bound counts them"
+    if PREEMPTIONS.index(facts.preemption) > PREEMPTIONS.index(premises.preemption):
+        return (
+            f"requests that are stopped are {facts.preemption}, which the bound does not allow for"
+        )
+    limit = premises.max_num_seqs
+    if limit is not None and (facts.max_num_seqs is None or facts.max_num_seqs > limit):
+        return f"batches may have more than {limit} requests"
+    return None
+
+
+def strongest(claims: Iterable[AnyClaim], facts: World) -> tuple[AnyClaim | None, str | None]:
+    """Return the largest bound that covers a run; or None, and why the first one does not."""
+    listed = list(claims)
+    reasons = [uncovered(claim.premises, facts) for claim in listed]
+    covering = [claim for claim, reason in zip(listed, reasons, strict=True) if reason is None]
+    if covering:
+        return max(covering, key=lambda claim: claim.value), None
+    return None, reasons[0] if reasons else "there is no bound on this clock"
