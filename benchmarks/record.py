@@ -112,7 +112,7 @@ def record():
                 content = [content["objective"], content["proven_optimal"]]
             elif counts == "rows":
                 content = content["rows"]
-            elif counts is not None:
+            elif counts is not None and Path(counts).exists():  # a refused line writes nothing
                 content = [content, digest(Path(counts))]
             name = " ".join(line).replace(folder, "FOLDER")
             found[name] = [code, json.loads(json.dumps(content).replace(folder, "FOLDER"))]

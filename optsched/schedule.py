@@ -12,6 +12,7 @@ from optsched._internal.arrays import MAX_SUM, as_integers
 from optsched._internal.json import read_object, write_object
 from optsched._internal.views import draw
 from optsched.errors import InstanceError, ScheduleError
+from optsched.premises import World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -268,6 +269,11 @@ class Schedule(Started):
         inside = np.arange(first[-1] - first[0]) - np.repeat(first[:-1] - first[0], lengths)
         usage = np.repeat(tokens[:-1], lengths) + np.repeat(active[:-1], lengths) * inside
         return np.concatenate([np.zeros(first[0], dtype=np.int64), usage])
+
+    @property
+    def facts(self) -> World:
+        """What is true of it, on which it depends what bounds say of it."""
+        return World(self.instance.fingerprint)
 
     @property
     def peak_memory(self) -> int:

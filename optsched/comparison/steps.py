@@ -82,6 +82,10 @@ class StepComparison(Comparison[Execution]):
             )
         return [*super().notes, said]
 
+    def gap(self, run: str | Execution | Schedule) -> float | None:  # type: ignore[override]
+        """Return (total latency - bound) / total latency, also of a schedule; None as elsewhere."""
+        return super().gap(run)
+
     def proven(self, method: BoundMethod) -> StepComparison:
         """Return the comparison with the bound that a method finds."""
         return replace(self, bound=find_bound(self.instance, method))

@@ -15,7 +15,7 @@ from optsched.report.tables import REFERENCE, clock_table, comparison_table, fac
 def test_gaps_are_rounded_up_and_bounds_down(example):
     lines = to_text(comparison_table(example)).splitlines()
     best = next(line for line in lines if "mc-sf-total" in line)
-    assert best.split()[:4] == ["mc-sf-total", "(best)", "45", "4.5%"]  # the gap is 0.0444
+    assert best.split()[:4] == ["mc-sf-total", "(tied)", "45", "4.5%"]  # the gap is 0.0444
     bound = next(line for line in lines if "proven bound" in line)
     assert float(bound.split()[2]) <= example.bound.value
 
@@ -45,7 +45,7 @@ def test_html_says_what_the_text_says_and_takes_names_as_text(example):
     for cell in shown:
         assert cell in text
     assert page.count("<tr>") == len(example) + 2
-    assert page.count("font-weight: bold") == len(comparison_table(example).columns)
+    assert page.count("font-weight: bold") == 4 * len(comparison_table(example).columns)
     policy = PriorityPolicy("<b>$mine", "", lambda instance: instance.areas)
     page = html("comparison_table", compare(Instance([1], [2], memory=3), [policy]))
     assert "&lt;b&gt;$mine" in page
@@ -78,9 +78,12 @@ def test_rows_are_sorted_and_the_best_is_marked(example):
     rows = comparison_table(example).rows
     totals = [row.cells[0][0] for row in rows]
     assert totals == sorted(totals)
-    assert [row.mark for row in rows] == ["best"] + [""] * (len(rows) - 1)
-    assert rows[0].name == example.best.policy
-    assert str(example).count("(best)") == 1
+    tied = totals.count(totals[0])
+    assert [row.mark for row in rows] == ["tied"] * tied + [""] * (len(rows) - tied)
+    assert [row.name for row in rows[:tied]] == [run.policy for run in example.tied]
+    assert str(example).count("(tied)") == tied == 4
+    two = compare(example.instance, ["mc-sf", "area"])
+    assert [row.mark for row in comparison_table(two).rows] == ["best", ""]
 
 
 def test_references_stand_below_the_others_under_intervals_only():

@@ -109,7 +109,7 @@ def regret(
 
     >>> import optsched
     >>> result = optsched.regret(
-    ...     "family:equal-prompts,output_least=10", ["mc-sf"], [1.2], [100, 1000], seeds=3)
+    ...     "family:equal-prompts,output_least=10", ["mc-sf"], [1.2], [100, 200, 400, 800], seeds=5)
     >>> result.growth("mc-sf", 1.2).verdict
     'grows'
     """

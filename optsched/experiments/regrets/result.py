@@ -77,8 +77,8 @@ class Regret:
     --------
     >>> import optsched
     >>> result = optsched.regret(
-    ...     "family:equal-prompts", ["mc-sf"], loads=[0.6], horizons=[100, 1000], seeds=3)
-    >>> band = result.band("mc-sf", 0.6, 1000)
+    ...     "family:equal-prompts", ["mc-sf"], [0.6], [50, 100, 200, 400], seeds=5)
+    >>> band = result.band("mc-sf", 0.6, 400)
     >>> 0 <= band.low <= band.high < 0.05
     True
     >>> result.growth("mc-sf", 0.6).verdict

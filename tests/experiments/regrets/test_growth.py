@@ -100,10 +100,11 @@ def test_power_and_detectable_growth_are_what_repetition_gives():
 def test_one_seed_decides_nothing_and_no_noise_everything():
     low, high = ends(lambda t: t, noise=0, seeds=1)
     single = growth_of(HORIZONS, low, high, tolerance=0.1)
-    assert single.verdict == "undecided"
+    assert single.verdict == "too few points"
     assert single.power == 0
+    assert single.exponent is None
     assert single.to_dict()["high_ceiling"] is None
-    certain = growth_of(HORIZONS, 0 * np.ones((2, 6)), 0 * np.ones((2, 6)), tolerance=0.1)
+    certain = growth_of(HORIZONS, 0 * np.ones((5, 6)), 0 * np.ones((5, 6)), tolerance=0.1)
     assert (certain.verdict, certain.power, certain.detectable) == ("bounded", 1.0, 0.1)
     assert certain.exponent is None
 
@@ -118,6 +119,11 @@ def test_bad_shapes_and_orders_are_refused():
         growth_of([1, 2], fine + 1, fine, 0.1)
 
 
-def test_one_seed_shows_nothing():
-    low, high = ends(lambda t: t, noise=0.0, seeds=1)
-    assert "one seed shows nothing for certain" in str(growth_of(HORIZONS, low, high, 0.1))
+@pytest.mark.parametrize(("seeds", "horizons"), [(4, 6), (5, 3), (5, 2)])
+def test_growth_is_named_from_four_horizons_and_five_seeds_on(seeds, horizons):
+    low, high = (end[:, :horizons] for end in ends(lambda t: t, noise=0.0, seeds=seeds))
+    found = growth_of(HORIZONS[:horizons], low, high, 0.1)
+    assert found.verdict == "too few points"
+    assert str(found).startswith("too few points: ")
+    low, high = (end[:, :4] for end in ends(lambda t: t, noise=0.0, seeds=5))
+    assert growth_of(HORIZONS[:4], low, high, 0.1).verdict == "grows"

@@ -60,7 +60,12 @@ def test_the_certificate_belongs_to_the_bound_that_is_shown():
 
 def test_unit_outputs_leave_no_regret_at_any_load():
     result = regret(
-        "family:equal-prompts,output_most=1", ["mc-sf", "fcfs"], [0.8, 1.5], [50, 500], 3, memory=40
+        "family:equal-prompts,output_most=1",
+        ["mc-sf", "fcfs"],
+        [0.8, 1.5],
+        [50, 100, 200, 500],
+        5,
+        memory=40,
     )
     for band in result.bands():
         assert (band.low, band.high, band.worst_ratio) == (0, 0, 1)
