@@ -82,9 +82,9 @@ class StepComparison(Comparison[Execution]):
             )
         return [*super().notes, said]
 
-    def gap(self, run: str | Execution | Schedule) -> float | None:  # type: ignore[override]
+    def gap(self, run: str | Execution | Schedule) -> float | None:
         """Return (total latency - bound) / total latency, also of a schedule; None as elsewhere."""
-        return super().gap(run)
+        return super().gap(run)  # type: ignore[arg-type]
 
     def proven(self, method: BoundMethod) -> StepComparison:
         """Return the comparison with the bound that a method finds."""
