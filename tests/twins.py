@@ -86,9 +86,12 @@ class Twin:
         begun = sum(begin < time for begin, _ in self.spans)
         if not begun:
             return {}, set()
-        ended = begun if self.spans[begun - 1][1] <= time else begun - 1
+        end = self.spans[begun - 1][1]
+        ended = begun if end <= time else begun - 1
         done = {i for i, last in enumerate(self.last) if 0 <= last < ended}
         state = self.states[begun - 1]
+        if self.attempts is not None and end < time:  # no batch followed: all were sent back
+            state = {}
         return {i: state[i] for i in state if i not in done}, done
 
 
@@ -540,6 +543,8 @@ def _routed(
     scale = [max(memories) / memory for memory in memories]
     if not {"held", "waiting_prompts", "work"} & set(router.weights):
         scale = [1] * len(memories)
+    if router.weights and max(_arrivals(instance, world)) > world.until:
+        return None  # what is on workers that were stopped nobody says
     turn = -1
     for i, time in enumerate(_arrivals(instance, world)):
         if router.weights:
