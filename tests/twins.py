@@ -476,7 +476,8 @@ def _vllm(
         known = forecast(instance, world.intervals or "exact", world.beliefs)
         chances = None
         if known.beliefs is not None:
-            rows = [[Fraction(chance) for chance in row] for row in known.beliefs.chances.tolist()]
+            table = known.beliefs.chances.tolist()  # as they were before they became floats
+            rows = [[Fraction(chance).limit_denominator(10**9) for chance in row] for row in table]
             chances = [rows[row] for row in known.beliefs.rows.tolist()]
         key = None if policy.order is None else _key_of(policy.order.name, instance.memory, world)
         bounds = known.lower.tolist(), known.upper.tolist()
