@@ -40,9 +40,7 @@ def work(prompt, output, memory, clock=None):
         for token, tokens in enumerate(held)
     ]
     return constant * Fraction(sum(held), memory) + sum(
-        rate * number
-        for content in contents
-        for rate, number in zip(rates, content, strict=True)
+        rate * number for content in contents for rate, number in zip(rates, content, strict=True)
     )
 
 

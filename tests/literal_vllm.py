@@ -230,7 +230,7 @@ class Scheduler:
 
 @dataclass
 class Foresight:
-    """Bounds of the outputs, by request, and a key for a prompt, the tokens to come and the request."""
+    """Bounds of the outputs, and a key for a prompt, the tokens to come and the request."""
 
     lower: Sequence[int]
     upper: Sequence[int]

@@ -92,7 +92,10 @@ def drawn_run(rng, names):
     count, memory = int(rng.integers(1, 10)), int(rng.integers(6, 40))
     outputs = rng.integers(1, min(memory - 1, 12) + 1, count)
     prompts = rng.integers(0, memory - outputs + 1)
-    ticks, ranks = np.cumsum(rng.integers(0, rng.choice([1, 3, 12]), count)), rng.integers(0, 3, count)
+    ticks, ranks = (
+        np.cumsum(rng.integers(0, rng.choice([1, 3, 12]), count)),
+        rng.integers(0, 3, count),
+    )
     if policy.needs.kind in ("vllm", "engine"):
         prompts = np.minimum(np.maximum(prompts, 1), memory - outputs)
         policy = replace(policy, **_limits(rng, policy.needs.kind))
