@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from itertools import pairwise
 
-from literal_attempts import Worker, random_rank
-
-
-class TieError(Exception):
-    """Two different requests cost the same, which floating-point numbers may not see."""
+from literal_attempts import TieError, Worker, random_rank, work
 
 
 class ChanceRun:
     """One run; request i is in a group, whose row of the table has the chances of 1, 2, ..."""
 
-    def __init__(self, instance, lower, upper, table, groups, prior, z, passed, seed):
-        self.worker = Worker(instance)
+    def __init__(
+        self, instance, lower, upper, table, groups, prior, z, passed, seed, *, clock=None,
+        charged=None, until=math.inf,
+    ):  # fmt: skip
+        self.worker = Worker(instance, clock, until)
+        self.charged = charged  # the clock on which work is counted; None: memory-time
         self.lower, self.upper, self.groups = lower, upper, groups
         self.table = [[Fraction(chance) for chance in row] for row in table]
         self.chances = [self.table[group] for group in groups]
@@ -42,15 +43,14 @@ class ChanceRun:
         return between(tokens) / whole if whole else Fraction(0)
 
     def cost(self, i):
-        """Return the expected memory-time, given what was seen."""
+        """Return the expected memory-time or work, given what was seen."""
         s, row = self.worker.prompts[i], self.chances[i]
         outputs = range(max(self.seen[i] + 1, self.lower[i]), min(self.upper[i], len(row)) + 1)
         whole = sum(row[output - 1] for output in outputs)
+        memory, clock = self.worker.memory, self.charged
         if not whole:
-            last = Fraction(max(self.seen[i] + 1, self.lower[i]))
-            return s * last + last * (last + 1) / 2
-        areas = (row[o - 1] * sum(s + k for k in range(1, o + 1)) for o in outputs)
-        return sum(areas) / whole
+            return work(s, max(self.seen[i] + 1, self.lower[i]), memory, clock)
+        return sum(row[o - 1] * work(s, o, memory, clock) for o in outputs) / whole
 
     def fits(self, running):
         """Whether what is likely to be held fits at all steps ahead."""
@@ -103,10 +103,10 @@ class ChanceRun:
             )
 
     def run(self):
-        """Return all attempts."""
+        """Return the worker on which everything was run."""
         worker = self.worker
         learn_at = 0
-        while worker.to_come or worker.waiting or worker.running:
+        while worker.goes_on():
             worker.arrive()
             if self.prior and len(self.complete) >= learn_at:
                 self.learn()
@@ -129,13 +129,10 @@ class ChanceRun:
                     passed += 1
                     if passed > self.passed:
                         break
-            if not worker.running:
-                worker.step = min(worker.arrivals[i] for i in worker.to_come)
-                continue
             before = set(worker.running)
             worker.make_tokens()
             self.complete += sorted(before - set(worker.running))
-        return worker.attempts
+        return worker
 
 
 def _estimate(first, weight, there, ended):

@@ -11,6 +11,8 @@ from optsched.clock import BatchContent
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from optsched.clock import LinearClock
+
 
 @dataclass
 class Request:
@@ -25,6 +27,8 @@ class Request:
     to_prefill: int = 0
     first: float | None = None
     last: float | None = None
+    begun: int = -1  # batches of the first and the last token, by index
+    ended: int = -1
     returns: int = 0  # times its KV cache was taken away
     lost: int = 0
 
@@ -35,6 +39,7 @@ class Outcome:
 
     requests: list[Request]
     batches: list[tuple[float, float, BatchContent, int]] = field(default_factory=list)
+    states: list[dict[int, tuple[int, int]]] = field(default_factory=list)  # tokens held, and made
 
 
 def requests_of(
@@ -85,14 +90,15 @@ def run(
             held += r.held
         content = BatchContent(prefill, decodes, resident, squares, held)
         usage = sum(r.held for r in requests)
+        outcome.states.append({r.index: (r.held, r.made) for r in requests if r.last is None})
         begin, now = now, now + clock(content)
         outcome.batches.append((begin, now, content, usage))
         for index in plan:
             r = requests[index]
             if r.made == 1 and r.first is None:
-                r.first = now
+                r.first, r.begun = now, len(outcome.batches) - 1
             if r.made == r.output:
-                r.last = now
+                r.last, r.ended = now, len(outcome.batches) - 1
                 r.held = 0
     return outcome
 
@@ -100,14 +106,17 @@ def run(
 def admission(
     requests: list[Request],
     memory: int,
-    order: Sequence[int],
+    order: Sequence[int] | Callable[[list[int], float], Sequence[int]],
     ratio: float = 1,
     length: int = 1,
+    delay: tuple[float, LinearClock] | None = None,
 ) -> Callable[[float, bool], dict[int, int]]:
     """Admit in an order while memory holds at every future completion, as outputs are known.
 
     Past one that does not fit go those among the first `length` that wait whose memory-time is at
-    most a ratio times its own: (1, 1) is the prefix rule, (infinite, all) is skip.
+    most a ratio times its own: (1, 1) is the prefix rule, (infinite, all) is skip. The order is
+    that of all requests, or says how those that wait are ordered, and is asked again and again.
+    With a delay (gamma, clock) the next one waits where its prefill would hold up others.
     """
     started: list[Request] = []
 
@@ -120,19 +129,30 @@ def admission(
             for ahead in {left for _, left in group}
         )
 
+    def holds_up(r: Request, group: list[tuple[int, int]]) -> bool:
+        if delay is None:
+            return False
+        gamma, clock = delay
+        prefill = clock.prefill_tokens * r.prompt + clock.squared_prompts * r.prompt**2
+        return any(
+            sum(left <= batches for _, left in group) * prefill > gamma * clock.constant * batches
+            for _, batches in group
+        )
+
     def decide(now: float, _: bool) -> dict[int, int]:
         running = [r for r in started if r.last is None]
         group = [(r.held, r.output - r.made) for r in running]
         plan = {r.index: 0 for r in running}
-        listed = [requests[index] for index in order if requests[index].arrival <= now]
         tried: list[Request] = []
         head, bound = None, 0.0
-        while waiting := [r for r in listed if r not in started]:
+        while there := [r.index for r in requests if r.arrival <= now and r not in started]:
+            listed = order(there, now) if callable(order) else [i for i in order if i in there]
+            waiting = [requests[index] for index in listed]
             if waiting[0] is not head:
                 head = waiting[0]
                 bound = ratio * area(head)
             able = [r for r in waiting[:length] if area(r) <= bound and r not in tried]
-            if not able:
+            if not able or holds_up(able[0], group):
                 break
             r = able[0]
             tried.append(r)
@@ -305,7 +325,7 @@ def thresholds(
             r.returns += 1
             r.lost += r.made
             r.made = r.held = r.to_prefill = 0
-            r.first = None
+            r.first, r.begun = None, -1
             position[r.index] = (entrance[r.index], 0)
             stages[entrance[r.index]][0].insert(0, r.index)
             plan = propose(level, no_more)

@@ -77,10 +77,11 @@ class Batches:
         self.arrivals = set(instance.arrivals.tolist())
         self.select = select
         self.order = []
+        self.chosen_at = None
 
     def __call__(self, waiting, step):
-        if step in self.arrivals:
-            self.order, left = [], list(waiting)
+        if step in self.arrivals and step != self.chosen_at:
+            self.order, left, self.chosen_at = [], list(waiting), step
             while left:
                 batch = self.select(left)
                 self.order += batch

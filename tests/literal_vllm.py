@@ -22,6 +22,7 @@ class Request:
     output: int
     arrival: float
     priority: float = 0
+    label: str = ""  # its index if it has none
     made: int = 0  # tokens of the output that have come back
     computed: int = 0  # tokens scheduled to be computed, those in flight included
     in_flight: int = 0  # tokens that batches in flight will make
@@ -67,6 +68,7 @@ class Outcome:
     batches: list[Batch] = field(default_factory=list)
     contents: list[BatchContent] = field(default_factory=list)
     spans: list[tuple[float, float]] = field(default_factory=list)
+    engine: Scheduler | None = None
 
 
 class Scheduler:
@@ -87,7 +89,7 @@ class Scheduler:
         return int(settings.watermark * settings.num_gpu_blocks) if self.running else 0
 
     def key(self, request: Request) -> tuple[float, float, str]:
-        return request.priority, request.arrival, str(request.index)
+        return request.priority, request.arrival, request.label or str(request.index)
 
     def sort(self) -> None:
         if self.settings.policy == "priority":
@@ -228,11 +230,11 @@ class Scheduler:
 
 @dataclass
 class Foresight:
-    """Bounds of the outputs, by request, and a key for a prompt and the tokens to come."""
+    """Bounds of the outputs, and a key for a prompt, the tokens to come and the request."""
 
     lower: Sequence[int]
     upper: Sequence[int]
-    key: Callable[[int, int], float] | None
+    key: Callable[[int, int, Request], float] | None
     plan: bool
     chances: Sequence[Sequence[Fraction]] | None = None  # of the outputs 1, 2, ..., by request
     deviations: float = 1.0
@@ -255,7 +257,8 @@ def with_foresight(known: Foresight) -> type[Scheduler]:
 
         def rank(self, request: Request) -> None:
             if known.key is not None:
-                request.priority = known.key(request.prompt + request.made, self.left(request))
+                whole = request.prompt + request.made
+                request.priority = known.key(whole, self.left(request), request)
 
         def add(self, request: Request) -> None:
             self.rank(request)
@@ -338,10 +341,15 @@ def run(
     clock: Callable[[BatchContent], float],
     until: float = float("inf"),
     scheduler: type[Scheduler] = Scheduler,
+    pause: float = float("inf"),
 ) -> Outcome:
-    """Serve requests; batches follow each other, and two are in flight if asynchronous."""
+    """Serve requests; batches follow each other, and two are in flight if asynchronous.
+
+    At a pause nothing is formed any more, and what is in flight then stays there.
+    """
     engine = scheduler(settings)
-    outcome = Outcome(list(requests))
+    outcome = Outcome(list(requests), engine=engine)
+    until = min(until, pause)
     coming = sorted(requests, key=lambda r: r.arrival)
     depth = 2 if settings.async_scheduling else 1
     flying: list[tuple[int, Batch, float]] = []
@@ -362,6 +370,8 @@ def run(
                 continue
             if batch.row[-1] and not flying:
                 continue  # all were preempted: the queue goes on
+        if flying and flying[0][-1] > pause:
+            break
         if flying:
             number, batch, end = flying.pop(0)
             now = max(now, end)

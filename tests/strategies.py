@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
-from optsched import Instance, Workers
+from optsched import Beliefs, Instance, Workers
+from optsched.clock import UNIT, FunctionClock, LinearClock, get_clock
+from optsched.policies import POLICIES, get_policy
+from optsched.routers import ROUTERS
+
+DYADIC = LinearClock("dyadic", 0.5, 0.125, 0.25, 0.0625, 0.03125, 0.015625)
+CLOCKS = (
+    None,  # steps
+    UNIT,
+    DYADIC,
+    get_clock("llama-2-70b-2xa100"),
+    FunctionClock(lambda batch: 0.5 + 0.0625 * max(batch.held_tokens, 20)),
+)
+#: Policies whose every batch is a program, which takes longer.
+SOLVED = ["sorted-f-mip", "sorted-f-mip-profile", "sorted-lp", "lp-swap"]
+#: All others by name, with rules and parameters.
+NAMES = sorted(
+    {*POLICIES, "area+window", "fcfs+skip", "area+backfill", "mc-sf+window:1.2,3"}
+    | {"sorted-f+skip", "sorted-f+backfill", "work:weighted", "alpha-greedy:0.1"}
+    | {"area+delay:2", "work+delay:0.5", "area-chance:0,0", "area-chance:2,3"}
+    | {"alpha-beta-clearing:0.1,0.5", "wait:4=2,30=1", "nested-wait:2=2,30=1", "vllm+plan"}
+    | {"vllm:fcfs", "vllm:area", "vllm:mc-sf+plan", "vllm:mc-sf-total", "vllm:work+plan"}
+    - {*SOLVED, "rolling"}
+)
 
 
 @st.composite
@@ -59,3 +84,52 @@ def tiny_joint(rng, most=4):
         eligible = rng.random((len(instance), count)) < 0.7
         eligible[:, int(np.argmax(memories))] = True
     return instance, Workers(memories.tolist(), eligible)
+
+
+def drawn_run(rng, names):
+    """Draw an instance, a policy, and options of `run` that make a world; memory is often short."""
+    policy = get_policy(str(rng.choice(names)))
+    count, memory = int(rng.integers(1, 10)), int(rng.integers(6, 40))
+    outputs = rng.integers(1, min(memory - 1, 12) + 1, count)
+    prompts = rng.integers(0, memory - outputs + 1)
+    ticks, ranks = (
+        np.cumsum(rng.integers(0, rng.choice([1, 3, 12]), count)),
+        rng.integers(0, 3, count),
+    )
+    if policy.needs.kind in ("vllm", "engine"):
+        prompts = np.minimum(np.maximum(prompts, 1), memory - outputs)
+        policy = replace(policy, **_limits(rng, policy.needs.kind))
+    instance = Instance(
+        prompts, outputs, memory, ticks, weights=1 + ranks, priorities=ranks, seconds_per_step=0.5
+    )
+    options = {"seed": int(rng.integers(0, 99))}
+    if clock := CLOCKS[int(rng.integers(len(CLOCKS)))]:
+        options["clock"] = clock
+        if rng.random() < 0.2:
+            options["until"] = float(rng.uniform(0, 30))
+    if policy.needs.knows == "intervals" or policy.foresees != "nothing":
+        makers = ["exact", "common:1,40", "classes:3", "relative:0.6"]
+        options["intervals"] = str(rng.choice(makers))
+    if rng.random() < 0.5:
+        fewer = int(rng.integers(memory // 2 + 1, memory + 1))
+        options["workers"] = [memory, fewer, memory][: int(rng.integers(1, 4))]
+        options["router"] = str(rng.choice(sorted(ROUTERS)))
+    elif policy.foresees == "beliefs" and rng.random() < 0.7:
+        prior = 0.0 if policy.needs.kind == "vllm" else float(rng.choice([0, 2]))
+        chances, rows = rng.integers(1, 9, (2, 40)), np.arange(count) % 2
+        options["beliefs"] = Beliefs(chances, rows, prior)
+    return instance, policy, options
+
+
+def _limits(rng, kind):
+    """Draw options of an engine."""
+    limits = {
+        "max_num_seqs": int(rng.integers(1, 9)),
+        "block_size": int(rng.choice([1, 1, 2])),
+        "max_num_batched_tokens": int(rng.integers(9, 30)),
+        "watermark": float(rng.choice([0, 0, 0.3])),
+    }
+    if kind == "vllm":
+        limits["async_scheduling"] = bool(rng.integers(2))
+        limits["scheduling_policy"] = str(rng.choice(["fcfs", "priority"]))
+    return limits

@@ -198,7 +198,10 @@ def of_attempts(task: Task, attempts: Attempts) -> ClockedRun:
     instance = task.instance
     count = len(instance)
     first, last = np.full(count, -1), np.full(count, -1)
-    first[attempts.requests] = attempts.starts  # of the last attempt
+    # Of the last attempt, unless the run was stopped before its first batch.
+    first[attempts.requests] = np.where(
+        attempts.starts < len(attempts.log.spans), attempts.starts, -1
+    )
     done = attempts.tokens == instance.outputs[attempts.requests]
     last[attempts.requests[done]] = (attempts.starts + attempts.tokens - 1)[done]
     gone = ~done

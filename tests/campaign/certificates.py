@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
+from brute_force import OBJECTIVES, joint_optima
+from strategies import tiny_joint
 
 from campaign.case import Outcome, one_sentence, within
 from campaign.enumeration import optima
 from campaign.models import draw
-from optsched import Certificate, bound, read_certificate, run, solve, verify
-from optsched.certificates.configurations import items
+from optsched import (
+    Certificate,
+    Instance,
+    OptschedError,
+    Workers,
+    bound,
+    read_certificate,
+    run,
+    solve,
+    verify,
+)
+from optsched.certificates import configurations, joint, on_clock
+from optsched.certificates.configurations import ConfigurationCertificate, items
+from optsched.certificates.joint import JointCertificate
 from optsched.errors import CertificateError
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.configurations import configuration_bound
@@ -22,23 +38,73 @@ SECONDS = 120
 MUTATIONS = 12
 
 
+class Problem(NamedTuple):
+    """What a certificate is about: an instance, and workers where there are several."""
+
+    instance: Instance
+    workers: Workers | None = None
+
+    @property
+    def fingerprint(self):
+        """What certificates of this problem name."""
+        if self.workers is None:
+            return self.instance.fingerprint
+        return self.workers.fingerprint(self.instance)
+
+    def least(self, objective):
+        """Return the optimum, by trying everything."""
+        optimum = optima if self.workers is None else joint_optima
+        return Fraction(float(optimum(*filter(None, self))[objective]))
+
+    def __str__(self):
+        return f"{self.instance.to_json()} {self.workers}"
+
+
 def case(seed, folder):
-    """Make every certificate there is of one instance, verify it thrice, then mutate it."""
+    """Make every certificate there is of one problem, verify it thrice, then mutate it."""
     rng = np.random.default_rng(seed)
-    instance = draw(rng, most=4)
+    problem = Problem(draw(rng, most=4))
+    if rng.random() < 0.3:
+        problem = Problem(*tiny_joint(rng, most=3))
     outcome = Outcome()
     try:
         with within(SECONDS):
-            _case(rng, instance, outcome)
+            _case(rng, problem, outcome)
     except Exception as error:
-        outcome.check(False, f"{type(error).__name__}: {error};", instance.to_json())
+        outcome.check(False, f"{type(error).__name__}: {error};", problem)
     return outcome
 
 
-def _case(rng, instance, outcome):
-    best = optima(instance)
-    least = Fraction(int(best["total-latency"]))
-    weighted = Fraction(float(best["weighted-latency"]))
+def _case(rng, problem, outcome):
+    for certificate in _made(problem, rng):
+        if certificate is None:
+            continue
+        outcome.inputs += 1
+        outcome.note(f"verified: {type(certificate).__name__}")
+        proven = verify(certificate, *problem)
+        outcome.check(proven == certificate.value, "claims", certificate, proven, problem)
+        _hold_against_the_truth(certificate, problem, proven, outcome)
+        again = read_certificate(certificate.to_json())
+        outcome.check(again == certificate, "JSON changes it:", certificate, problem)
+        for _ in range(MUTATIONS):
+            mutate(certificate, problem, rng, outcome)
+
+
+def _made(problem, rng):
+    """Return certificates of all kinds."""
+    instance, workers = problem
+    if workers is not None:
+        made = [
+            bound(instance, method, objective=objective, workers=workers).certificate
+            for method in ("lagrangian", "auto")
+            for objective in ("total-latency", "weighted-latency")
+        ]
+        if workers.equal:  # sizes and prices of one of them
+            alone = instance.replace(memory=workers.memories[0])
+            found = configuration_bound(alone, phases=2, iterations=16).certificate
+            again = found and replace(found, fingerprint=problem.fingerprint)
+            made.append(again and replace(again, value=verify(again, *problem)))
+        return made
     prices = bound(instance, "lagrangian")
     made = [
         prices.certificate,
@@ -48,57 +114,104 @@ def _case(rng, instance, outcome):
     ]
     if rng.random() < 0.1:
         made.append(solve(instance, time_limit=1).certificate)
-    for certificate in made:
-        if certificate is None:
-            continue
-        outcome.inputs += 1
-        outcome.note("verified")
-        limit = weighted if getattr(certificate, "objective", "") == "weighted-latency" else least
-        shown = (certificate, instance.to_json())
-        proven = verify(certificate, instance)
-        outcome.check(proven == certificate.value, "claims", certificate.value, proven, *shown)
-        check_formula(certificate, instance, proven, limit, outcome)
-        outcome.check(proven <= limit, "proves", proven, "above", limit, *shown)
-        again = read_certificate(certificate.to_json())
-        outcome.check(again == certificate, "JSON changes it:", *shown)
-        for _ in range(MUTATIONS):
-            mutate(certificate, instance, limit, rng, outcome)
+    return made
 
 
-def mutate(certificate, instance, limit, rng, outcome):
-    """Change a number: what is left must be refused, or prove no more than is true."""
+def mutate(certificate, problem, rng, outcome):
+    """Change what it says or what it is about: it is refused, or proves no more than is true then.
+
+    What is true is the optimum of the problem and the objective that it states in the end.
+    """
     outcome.inputs += 1
     content = json.loads(certificate.to_json())
-    kind = int(rng.integers(5))
-    if kind == 0:  # of another instance
-        content["fingerprint"] = "0" + content["fingerprint"][1:]
-    else:
-        keys = [key for key in content if key not in ("format", "fingerprint", "objective")]
-        key = keys[int(rng.integers(len(keys)))]
-        content[key] = changed(content[key], rng)
+    ways = [_another_number, _another_objective, _another_problem, _another_kind, _a_stranger]
+    for way in rng.choice(ways, int(rng.integers(1, 3)), p=[0.5, 0.15, 0.2, 0.05, 0.1]):
+        problem = way(content, problem, rng)
     try:
         mutant = read_certificate(json.dumps(content))
-        proven = verify(mutant, instance)
+        proven = verify(mutant, *problem)
     except CertificateError as error:
         outcome.note("mutants refused")
         outcome.check(one_sentence(error), "message", error)
         return
     outcome.note("mutants that prove no more than is true")
-    if kind == 0 and certificate.fingerprint[0] != "0":
-        outcome.check(False, "accepted for another instance:", content)
-    outcome.check(proven <= limit, "a mutant proves", proven, "above", limit, content)
-    check_formula(mutant, instance, proven, limit, outcome)
+    mine = mutant.fingerprint == problem.fingerprint
+    outcome.check(mine, "accepted for another problem:", content, problem)
+    _hold_against_the_truth(mutant, problem, proven, outcome)
 
 
-def check_formula(certificate, instance, proven, limit, outcome):
+def _another_number(content, problem, rng):
+    keys = [key for key in content if key not in ("format", "fingerprint", "objective")]
+    key = keys[int(rng.integers(len(keys)))]
+    content[key] = changed(content[key], rng)
+    return problem
+
+
+def _another_objective(content, problem, rng):
+    content["objective"] = [*OBJECTIVES, "ttft", None][int(rng.integers(5))]
+    return problem
+
+
+def _another_kind(content, problem, rng):
+    content["format"] = str(rng.choice([configurations.FORMAT, joint.FORMAT, on_clock.FORMAT, ""]))
+    return problem
+
+
+def _a_stranger(content, problem, rng):
+    digit = content["fingerprint"][0]
+    content["fingerprint"] = ("1" if digit == "0" else "0") + content["fingerprint"][1:]
+    return problem
+
+
+def _another_problem(content, problem, rng):
+    """State it of a problem that differs a little."""
+    instance, workers = problem
+    i, step = int(rng.integers(len(instance))), int(rng.choice([-1, 1]))
+    rows = np.arange(len(instance))
+    fields = {
+        name: getattr(instance, name) + step * (rows == i)
+        for name in ("prompts", "outputs", "arrivals")
+    }
+    ways = [{"memory": instance.memory + step}, {"weights": None}]
+    ways += [{name: values} for name, values in fields.items()]
+    try:
+        which = int(rng.integers(len(ways) + 2))
+        if which < len(ways):
+            instance = instance.replace(**ways[which])
+        elif which == len(ways) and len(rows) > 1:
+            instance = instance.take(np.delete(rows, i))
+            workers = workers and Workers(workers.memories)
+        elif workers is None:
+            workers = Workers([instance.memory, instance.memory][: int(rng.integers(1, 3))])
+        else:
+            memories = [*workers.memories, instance.memory][int(rng.integers(2)) :]
+            workers = Workers(memories) if rng.random() < 0.7 else None
+        if workers is not None:
+            workers.allowed(instance)
+    except OptschedError:
+        return problem  # there is no such problem
+    content["fingerprint"] = Problem(instance, workers).fingerprint
+    return Problem(instance, workers)
+
+
+def _hold_against_the_truth(certificate, problem, proven, outcome):
+    limit = problem.least(getattr(certificate, "objective", "total-latency"))
+    outcome.check(proven <= limit, "proves", proven, "above", limit, certificate, problem)
+    check_formula(certificate, problem, proven, limit, outcome)
+
+
+def check_formula(certificate, problem, proven, limit, outcome):
     """Compare with the formula; that of sizes may let a request be in two states at once."""
-    formula = literal(certificate, instance)
-    good = proven == formula if isinstance(certificate, Certificate) else proven <= formula <= limit
-    outcome.check(good, "formula", proven, formula, limit, certificate, instance.to_json())
+    formula = literal(certificate, problem)
+    exact = not isinstance(certificate, ConfigurationCertificate)
+    good = proven == formula if exact else proven <= formula <= limit
+    outcome.check(good, "formula", proven, formula, limit, certificate, problem)
 
 
 def changed(value, rng):
     """Change a number in nested lists, or the lists."""
+    if value is None or isinstance(value, str):  # it was changed before
+        return 0
     if not isinstance(value, list):
         return [value + 1, value * 2, value + 2**70, -value, 0, 1, 2.5, "1", None, True][
             int(rng.integers(10))
@@ -111,11 +224,25 @@ def changed(value, rng):
     return [*value[:at], changed(value[at], rng), *value[at + 1 :]]
 
 
-def literal(certificate, instance):
+def literal(certificate, problem):
     """What a certificate proves, from its formula, in fractions, one number after the other."""
+    instance, workers = problem
     if isinstance(certificate, Certificate):
-        return _literal_prices(certificate, instance)
-    return _literal_sizes(certificate, instance)
+        every = [dict(enumerate(certificate.prices, 1))] * len(instance)
+        sold = instance.memory * sum(certificate.prices)
+        return _literal_prices(certificate, instance, every, sold)
+    if isinstance(certificate, JointCertificate):
+        pools = list(zip(certificate.pools, certificate.prices, strict=True))
+        every = []
+        for places in workers.allowed(instance):
+            holds = [row for inside, row in pools if set(np.flatnonzero(places)) <= set(inside)]
+            every.append({t: sum(column) for t, column in enumerate(zip(*holds, strict=True), 1)})
+        sold = sum(sum(workers.memories[g] for g in inside) * sum(row) for inside, row in pools)
+        return _literal_prices(certificate, instance, every, sold)
+    count = 1
+    if workers is not None:
+        count, instance = len(workers), instance.replace(memory=workers.memories[0])
+    return _literal_sizes(certificate, instance, count)
 
 
 def _requests(instance):
@@ -123,16 +250,16 @@ def _requests(instance):
         instance.prompts.tolist(),
         instance.outputs.tolist(),
         instance.arrivals.tolist(),
-        instance.weights.tolist(),
+        [1.0] * len(instance) if instance.weights is None else instance.weights.tolist(),
         strict=True,
     )
 
 
-def _literal_prices(certificate, instance):
+def _literal_prices(certificate, instance, every, sold):
+    """The formula, with prices by step for each request, and what all memory is sold for."""
     d = certificate.denominator
-    price = dict(enumerate(certificate.prices, 1))
-    total = Fraction(0)
-    for prompt, output, arrival, weight in _requests(instance):
+    total = Fraction(-sold, d)
+    for (prompt, output, arrival, weight), price in zip(_requests(instance), every, strict=True):
         step = Fraction(1)
         if certificate.objective == "weighted-latency":
             step = Fraction(int(Fraction(weight) * d), d)  # rounded down to what prices count in
@@ -141,10 +268,10 @@ def _literal_prices(certificate, instance):
             + sum((prompt + u) * Fraction(price.get(k + u, 0), d) for u in range(1, output + 1))
             for k in range(arrival, max(arrival, len(price)) + 1)
         )
-    return total - instance.memory * Fraction(sum(certificate.prices), d)
+    return total
 
 
-def _literal_sizes(certificate, instance):
+def _literal_sizes(certificate, instance, count):
     pairs = [tuple(pair) for pair in items(instance).tolist()]
     begins = (0, *certificate.ends)
     phase_of = {
@@ -170,7 +297,7 @@ def _literal_sizes(certificate, instance):
     for phase, (begin, end) in enumerate(itertools.pairwise(begins)):
         most = _largest(instance, pairs, certificate.sizes[phase], end)
         unit = certificate.price_denominator * certificate.size_denominator
-        total -= Fraction(most * sum(certificate.prices[begin:end]), unit)
+        total -= Fraction(count * most * sum(certificate.prices[begin:end]), unit)
     return total
 
 

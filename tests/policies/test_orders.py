@@ -11,14 +11,12 @@ from hypothesis import given, settings
 from literal import Served, SortedF, simulate
 from literal_orders import (
     by_output,
-    exact_selection,
     local_swap,
-    lp_swap_selection,
-    quantile_selection,
     simulate_backfill,
     simulate_skip,
     simulate_window,
 )
+from literal_selections import selection
 from strategies import instances
 
 from optsched import Instance, compare, family, run
@@ -26,7 +24,6 @@ from optsched.errors import PolicyError, SolverError
 from optsched.policies import BASIC, POLICIES, BatchPolicy, PriorityPolicy
 from optsched.policies.sorted_f import sorted_f
 from optsched.solvers import select_batch
-from optsched.solvers.selection.expected_starts import expected_starts
 
 KNOW_OUTPUTS = [
     name for name, policy in POLICIES.items() if isinstance(policy, PriorityPolicy | BatchPolicy)
@@ -35,55 +32,9 @@ BY_SOLVER = {"sorted-f-mip", "sorted-f-mip-profile", "sorted-lp", "lp-swap"}
 small = instances(max_requests=8, max_memory=24, max_arrival=15, max_output=10)
 
 
-def selection(instance, method, **options):
-    """Select by optsched what tests/solvers/selection/test_batch.py compares with all batches."""
-
-    def choose(waiting):
-        batch = select_batch(instance.take(waiting), method, **options)
-        return [waiting[place] for place in batch.requests]
-
-    return choose
-
-
-class Expected:
-    """Expected starts of the waiting requests, computed when one is new."""
-
-    def __init__(self, instance):
-        self.instance, self.known = instance, {}
-
-    def __call__(self, waiting):
-        if not set(waiting) <= set(self.known):
-            y = expected_starts(self.instance.take(waiting)).tolist()
-            self.known = dict(zip(waiting, y, strict=True))
-        return self.known
-
-
-def by_expected_start(instance):
-    """Alg. 6, in batches whose peaks fit together."""
-    expected = Expected(instance)
-
-    def choose(waiting):
-        y = expected(waiting)
-        order = sorted(waiting, key=lambda i: (y[i], i))
-        held = np.cumsum(instance.peaks[order])
-        return order[: int((held <= instance.memory).sum())]
-
-    return choose
-
-
 def literal_walk(name, instance):
     """Return the walk of a policy by its definition."""
-    return Served(
-        {
-            "sorted-f-dp": exact_selection(instance),
-            "sorted-f-scaled-dp": selection(instance, "scaled-dp"),
-            "sorted-f-quantile": quantile_selection(instance),
-            "sorted-f-mip": selection(instance, "mip"),
-            "sorted-f-mip-profile": selection(instance, "mip", fit="profile"),
-            "sorted-lp": by_expected_start(instance),
-            "lp-swap": lp_swap_selection(instance, Expected(instance)),
-        }[name]
-    )
+    return Served(selection(name, instance))
 
 
 def test_the_documentation_lists_all_policies():

@@ -42,20 +42,21 @@ class EngineWorkers:
         task, policy = self._task, self._task.policy
         timer = self._stack.enter_context(timing(task.clock))
         requests = requests_of(task.instance, task.clock)
-        queue: Any = None
         if policy.needs.kind == "vllm":
-            queue = self._stack.enter_context(vllm_queue(task, requests))
-            served, of_turn = vllm.new_records(requests), ranks_in(queue.turns)
+            served, of_turn = (
+                vllm.new_records(requests),
+                ranks_in(policy.ranks(task.instance).turns),
+            )
         else:
             served, how = serving.new_records(requests), serving.BATCHING.index(policy.batching)
         for memory in self._memories:
             own = self._fitting(memory)
-            if queue is None:
+            if policy.needs.kind == "vllm":
+                options, queue = vllm_limits(policy, own), self._queue(own)
+                self._engines.append(_Vllm(served, queue, of_turn, options, timer, task.until))
+            else:
                 limits = engine_limits(policy, own)
                 self._engines.append(_Simple(served, how, limits, timer, task.until))
-            else:
-                options = vllm_limits(policy, own)
-                self._engines.append(_Vllm(served, queue, of_turn, options, timer, task.until))
         return self
 
     def _fitting(self, memory: int) -> Instance:
@@ -64,6 +65,26 @@ class EngineWorkers:
         if not len(fits):
             return type(self._instance)([memory - 1], [1], memory)
         return self._instance.take(fits).replace(memory=memory)
+
+    def _queue(self, own: Instance) -> vllm.Queue:
+        """Return the queue of an engine; keys and bounds of outputs depend on its memory."""
+        fits = self._instance.peaks <= own.memory
+        if not fits.any():
+            own, fits = self._instance, ~fits
+        place = np.zeros(len(fits), dtype=np.int64)  # of others, which never come here, too
+        place[fits] = np.arange(len(own))
+        task = self._task._replace(instance=own)
+        queue = self._stack.enter_context(vllm_queue(task, requests_of(own, task.clock)))
+        turns, levels = task.policy.ranks(self._instance)
+        lower, upper = queue.intervals
+        rerank = type(queue.rerank)(lambda request, made: queue.rerank(place[request], made))
+        return queue._replace(
+            turns=turns,
+            levels=levels,
+            keys=queue.keys[place],
+            intervals=(lower[place], upper[place]),
+            rerank=rerank,
+        )
 
     def __exit__(
         self,

@@ -31,12 +31,12 @@ class Attempted(NamedTuple):
     tokens: IntArray
     spans: FloatArray | None
 
-    def until(self, time: float) -> tuple[int, bool]:
-        """Count the batches that begin before a time; tells whether the last ends after it."""
+    def until(self, time: float) -> tuple[int, float]:
+        """Count the batches that begin before a time; tells how long after it the last ends."""
         if self.spans is None:
-            return int(time), False
+            return int(time), 0.0
         count = int(np.searchsorted(self.spans[:, 0], time))
-        return count, count > 0 and bool(self.spans[count - 1, 1] > time)
+        return count, float(self.spans[count - 1, 1] - time) if count else -np.inf
 
     def before(self, time: float) -> bytes:
         """Return all that was done before a time, to be compared."""
@@ -50,11 +50,14 @@ class Attempted(NamedTuple):
 
     def load(self, instance: Instance, time: float) -> Load:
         """Return what a router sees at a time."""
-        count, amid = self.until(time)
+        count, rest = self.until(time)
         ends = self.starts + self.tokens
         begun = self.starts < count
-        runs = begun & (ends >= count if amid else ends > count)
-        done = self.requests[begun & ~runs & (self.tokens == instance.outputs[self.requests])]
+        complete = self.tokens == instance.outputs[self.requests]
+        # One that is about to be preempted runs until the worker decides on its next batch.
+        last = ends == count if rest > 0 else (ends == count) & ~complete & (rest == 0)
+        runs = begun & ((ends > count) | last)
+        done = self.requests[begun & ~runs & complete]
         running, made = self.requests[runs], count - self.starts[runs]
         prompts, areas = instance.prompts, instance.areas
         taken = prompts[running] * made + made * (made + 1) // 2

@@ -32,7 +32,9 @@ def reranking(task: Task, known: Forecast | None) -> Iterator[tuple[FloatArray, 
         try:
             left = int(expected(request, made))
             prompt = instance.prompts[request] + made
-            alone = type(instance)([prompt], [left], instance.memory)
+            alone = instance.take([request]).replace(
+                prompts=[prompt], outputs=[left], output_lower=None, output_upper=None
+            )
             return float(policy.keys(alone, clock)[0])
         except BaseException as error:
             errors.append(error)

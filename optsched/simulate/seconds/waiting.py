@@ -267,7 +267,7 @@ def _preempt_latest(state: Waiting) -> None:
     request.preempted += 1
     request.lost += made
     request.made = request.stay = 0
-    request.admitted = _NEVER
+    request.first = request.admitted = _NEVER
     request.place = request.entrance
     queue = state.lists[request.entrance]
     request.following, queue.head = queue.head, latest

@@ -102,9 +102,9 @@ def test_the_kernel_equals_the_literal_scheduler(drawn, until):
 
 ORDERS = {
     "vllm+plan": None,
-    "vllm:area": lambda prompt, left: prompt * left + left * (left + 1) / 2,
-    "vllm:mc-sf+plan": lambda prompt, left: left,
-    "vllm:area+plan": lambda prompt, left: prompt * left + left * (left + 1) / 2,
+    "vllm:area": lambda prompt, left, _: prompt * left + left * (left + 1) / 2,
+    "vllm:mc-sf+plan": lambda prompt, left, _: left,
+    "vllm:area+plan": lambda prompt, left, _: prompt * left + left * (left + 1) / 2,
 }
 
 

@@ -30,7 +30,7 @@ def test_greedy_equals_the_literal_simulator_and_loops_where_a_state_returns(ins
     execution = run(instance, GREEDY.with_parameters(alpha))
     threshold = protected(alpha, instance.memory)
     assert threshold == share_of(1 - Fraction(str(alpha)), instance.memory)
-    literal, loop = threshold_run(instance, threshold, steps=600)
+    literal, loop = threshold_run(instance, threshold, until=600, beyond_loops=True)
     assert execution.check() == []
     if execution.loop is None:
         assert loop is None
@@ -63,7 +63,7 @@ def test_clearing_equals_the_literal_simulator(instance, alpha, beta, seed):
         return
     execution = run(instance, policy, seed=seed, patience=150)
     end = 10**9 if execution.stall is None else execution.stall.step
-    literal, _ = threshold_run(instance, threshold, beta, seed, steps=end)
+    literal, _ = threshold_run(instance, threshold, beta, seed, until=end)
     mine, expected = (
         sorted(attempt for attempt in attempts if attempt[1] + attempt[2] < end)
         for attempts in (attempts_of(execution), literal.attempts)
