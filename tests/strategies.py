@@ -121,6 +121,13 @@ def drawn_run(rng, names):
     return instance, policy, options
 
 
+def drawn_policy(name, rng):
+    """Return a policy; an engine has small limits that are drawn."""
+    policy = get_policy(name)
+    kind = policy.needs.kind
+    return replace(policy, **_limits(rng, kind)) if kind in ("vllm", "engine") else policy
+
+
 def _limits(rng, kind):
     """Draw options of an engine."""
     limits = {

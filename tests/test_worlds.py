@@ -1,0 +1,25 @@
+"""A hundred cells of the net; the campaign has all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from worlds import TIMES, cells, examine, some_cells
+
+from optsched.clock import get_clock
+from optsched.policies import POLICIES
+
+
+@pytest.mark.parametrize("cell", some_cells(100), ids=lambda cell: " ".join(map(str, cell)))
+def test_a_run_holds_in_its_own_world_or_is_refused(cell):
+    for seed in range(3):
+        _, wrong = examine(cell, np.random.default_rng(seed))
+        assert wrong == []
+
+
+def test_every_policy_and_every_shipped_clock_is_in_the_net():
+    known = {cell.policy.partition(":")[0].partition("+")[0] for cell in cells()}
+    assert known >= set(POLICIES)
+    assert {cell.policy for cell in some_cells(100)} == {cell.policy for cell in cells()}
+    for name in TIMES[1:-1]:
+        assert get_clock(name).name == name
