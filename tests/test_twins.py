@@ -34,7 +34,7 @@ def compare(seed, names):
 
 
 @given(st.integers(0, 2**63))
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_every_policy_equals_its_literal_twin_in_every_world(seed):
     compare(seed, NAMES)
 

@@ -71,8 +71,8 @@ def cases(draw):
 
 KEYS = {
     None: None,
-    "mc-sf": lambda prompt, left: left,
-    "area": lambda prompt, left: prompt * left + left * (left + 1) / 2,
+    "mc-sf": lambda prompt, left, _: left,
+    "area": lambda prompt, left, _: prompt * left + left * (left + 1) / 2,
 }
 
 

@@ -21,6 +21,8 @@ from campaign import (
     models,
     pool,
     readers,
+    regrets,
+    twins,
 )
 from campaign.case import Outcome, Part
 from optsched._internal.files import write_whole
@@ -31,6 +33,8 @@ PARTS = {
     "solvers": Part(agreement.case, goal=20_000, batch=20, unit=agreement.BOTH),
     "certificates": Part(certificates.case, goal=100_000, batch=20),
     "clocks": Part(clocks.case, goal=2_000, batch=20, unit="instances"),
+    "twins": Part(twins.case, goal=100_000, batch=50),
+    "regrets": Part(regrets.case, goal=5_000, batch=5),
     "kills": Part(kills.case, goal=250, batch=1, unit="faults", warm=()),
     "limits": Part(limits.case, goal=1_000, batch=2, unit="faults"),
     "command line": Part(command_line.case, goal=10_000, batch=10, warm=command_line.WARM),

@@ -302,25 +302,44 @@ def _claims(folder, target):
     )
 
 
+def _check_reproduced(out, targets, outcome):
+    for target in targets:
+        same = _claims(out, target) == _reproduced(target)
+        outcome.check(same, target, "differs from an undisturbed run")
+    outcome.check((out / "index.html").exists(), "no page")
+
+
 def _reproduce_main(rng, folder, outcome):
-    """The main process of `reproduce`, killed up to twice, then started again."""
-    target = rng.choice(TARGETS)
-    wanted = _reproduced(target)
-    out = folder / "out"
-    command = [sys.executable, "-m", "optsched", "reproduce", target, "--quick"]
+    """The main process of `reproduce`, killed or interrupted up to three times, then resumed."""
+    targets = rng.choice([TARGETS[:1], TARGETS[1:], TARGETS])
+    out, kept = folder / "out", set()
+    command = [sys.executable, "-m", "optsched", "reproduce", *targets, "--quick"]
     command += ["--out", str(out), "--jobs", rng.choice(["1", "2"])]
-    for _ in range(rng.randrange(1, 3)):
+    last = targets[-1]  # a kill may come between two targets
+    for _ in range(rng.randrange(1, 4)):
         number = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT])
-        ended = _disturb(command, number, rng, lambda: list(out.glob(f"_cells/{target}/*.json")))
+        ended = _disturb(command, number, rng, lambda: list(out.glob(f"_cells/{last}/*.json")))
         outcome.faults += ended is not None
         if ended is not None and number == signal.SIGINT:
             _check_interrupt(ended, outcome)
-        for cell in out.glob("_cells/*/*.json"):
+        cells = set(out.glob("_cells/*/*.json"))
+        for cell in cells:
             json.loads(cell.read_text())  # whole, or not there
+        outcome.check(kept <= cells, "lost", len(kept - cells), "of", len(kept), "cells")
+        kept = cells
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     outcome.check(done.returncode in (0, 1), "again:", done.returncode, done.stderr)
-    outcome.check(_claims(out, target) == wanted, target, "differs from an undisturbed run")
-    outcome.check((out / "index.html").exists(), "no page")
+    _check_reproduced(out, targets, outcome)
+
+
+def _reproduce_worker(rng, folder, outcome):
+    """A worker of `reproduce`: its cell is done again."""
+    target = rng.choice(TARGETS)
+    _reproduced(target)
+    with killer(rng, 1.5, _is_worker) as killed:
+        reproduce_into([target], folder / "out", quick=True, jobs=2)
+    outcome.faults += bool(killed)
+    _check_reproduced(folder / "out", [target], outcome)
 
 
 def _named_file(rng, folder, outcome):
@@ -354,6 +373,7 @@ KINDS = {
     _exact_solve: 8,
     _sweep_worker: 2,
     _sweep_main: 3,
-    _reproduce_main: 1,
+    _reproduce_main: 2,
+    _reproduce_worker: 2,
     _named_file: 3,
 }

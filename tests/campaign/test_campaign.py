@@ -22,6 +22,7 @@ from campaign import (
     models,
     pool,
     readers,
+    regrets,
 )
 from optsched.cli import cli
 
@@ -34,6 +35,7 @@ CASES = [
     pytest.param(agreement, 120, marks=pytest.mark.no_cover),
     pytest.param(certificates, 40, marks=pytest.mark.no_cover),
     pytest.param(clocks, 20, marks=pytest.mark.no_cover),
+    pytest.param(regrets, 8, marks=pytest.mark.no_cover),
     (limits, 30),
 ]
 

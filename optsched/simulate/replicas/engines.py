@@ -43,10 +43,8 @@ class EngineWorkers:
         timer = self._stack.enter_context(timing(task.clock))
         requests = requests_of(task.instance, task.clock)
         if policy.needs.kind == "vllm":
-            served, of_turn = (
-                vllm.new_records(requests),
-                ranks_in(policy.ranks(task.instance).turns),
-            )
+            of_turn = ranks_in(policy.ranks(task.instance).turns)
+            served = vllm.new_records(requests)
         else:
             served, how = serving.new_records(requests), serving.BATCHING.index(policy.batching)
         for memory in self._memories:
