@@ -76,7 +76,6 @@ _MIN = 1e-12  # of a batch: below it time would hardly pass at all
 _MAX = 1e12  # beyond it sums of many batches would leave the numbers there are
 
 
-@checked(ClockError)
 @dataclass(frozen=True)
 class LinearClock:
     """A clock that is a weighted sum of the counts of `BatchContent`.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.arguments import checked
 from optsched._internal.arrays import BoolArray as BoolArray
 from optsched._internal.arrays import FloatArray as FloatArray
 from optsched._internal.arrays import IntArray as IntArray
@@ -18,10 +18,10 @@ from optsched._internal.arrays import as_floats, as_integers, checked_memory, ch
 from optsched._internal.files import write_whole
 from optsched._internal.json import read_object, write_object
 from optsched._internal.request_rules import broken_rules
-from optsched.errors import InstanceError, shown
+from optsched.errors import InstanceError, require, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -39,7 +39,6 @@ OPTIONAL_FIELDS = (
 )
 
 
-@checked(InstanceError)
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Instance:
     r"""Requests for one worker with a KV cache of limited size.
@@ -139,6 +138,8 @@ class Instance:
         if arrivals is None:
             fields["arrivals"] = frozen(np.zeros(len(fields["prompts"]), dtype=np.int64))
         fields["weights"] = None if weights is None else frozen(as_floats("weights", weights))
+        if labels is not None:
+            require(labels, Iterable, "labels", "a list", InstanceError)
         fields["labels"] = None if labels is None else tuple(str(label) for label in labels)
         fields |= {"name": name, "seconds_per_step": seconds_per_step}
         for field, value in fields.items():
