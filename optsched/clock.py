@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.json import read_object, write_object
 from optsched._internal.measured_batches import measured_batches
 from optsched.errors import ClockError, nearest
@@ -71,6 +72,7 @@ _LEAST_PREFILL = BatchContent(1, 0, 0, 1, 1)
 _LEAST_DECODE = BatchContent(0, 1, 1, 0, 2)
 _FITTED = BatchContent._fields[:4]  # held tokens are those prefilled and resident, nearly
 _UNITS = ("s", "steps")
+_MIN = 1e-12  # of a batch: below it time would hardly pass at all
 _MAX = 1e12  # beyond it sums of many batches would leave the numbers there are
 
 
@@ -127,10 +129,10 @@ class LinearClock:
                 )
             object.__setattr__(self, field, float(value))
         for least, what in ((_LEAST_PREFILL, "prefills"), (_LEAST_DECODE, "decodes")):
-            if not self._seconds(least) > 0:
+            if not self._seconds(least) >= _MIN:
                 raise ClockError(
-                    f"clock {self.name}: a batch that only {what} would take no time; give a "
-                    "constant above 0"
+                    f"clock {self.name}: a batch that only {what} would take no time, or less than "
+                    f"{_MIN:g} {self.unit}; give a constant above that"
                 )
 
     @property
@@ -334,6 +336,7 @@ def _checked_hinges(name: str, hinges: Any) -> tuple[tuple[float, float], ...]:
     return tuple(checked)
 
 
+@checked(ClockError)
 @dataclass(frozen=True)
 class FunctionClock:
     """A clock that is a function of one's own; slower, since it runs once per batch in Python.

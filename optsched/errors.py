@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 #: Known names that a message lists in full beside a close one.
 _LISTED = 40
+_SHOWN = 80  # characters of a value
 
 
 class OptschedError(Exception):
@@ -89,11 +90,30 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}? {rest}"
 
 
+def shown(value: object) -> str:
+    """Write a value that is refused on one line, and not more of it than tells what it is."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def require(
+    value: object,
+    kinds: type | tuple[type, ...],
+    name: str,
+    wish: str,
+    error: type[OptschedError] = OptschedError,
+) -> None:
+    """Reject what is not of the kind that an argument must be."""
+    if not isinstance(value, kinds):
+        raise error(f"{name} is {shown(value)}, but must be {wish}")
+
+
 def require_known(
     what: str, value: object, known: Iterable[str], error: type[OptschedError] = ModelError
 ) -> None:
     """Reject a choice that there is not."""
-    if value not in (names := tuple(known)):
+    names = tuple(known)
+    if not isinstance(value, str) or value not in names:
         raise error(f"unknown {what} {value!r}: {nearest(str(value), names)}")
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from optsched._internal.files import write_whole
 from optsched._internal.views import draw, html, write
 from optsched.errors import OptschedError, PolicyError
+from optsched.forecasts import coverage, described
 from optsched.instance import Instance
 from optsched.premises import World
 from optsched.schedule import Schedule, Violation
@@ -106,6 +107,7 @@ class Run(ABC):
     instance: Instance  # the requests
     policy: str  # its name, for tables and plots
     clock: Clock | None  # how long batches take; None in steps and on a cluster
+    intervals: str | None = None  # what the policy knew of the outputs; None: all that it needs
 
     @property
     @abstractmethod
@@ -162,9 +164,20 @@ class Run(ABC):
         """Return the metrics as plain data, ready for JSON."""
         return self.metrics()
 
+    @property
+    def coverage(self) -> float | None:
+        """Share of the requests whose output lies in its interval; None where there are none."""
+        return None if self.intervals is None else coverage(self.instance, self.intervals)
+
+    @property
+    def _known(self) -> str:
+        """What the policy knew of the outputs, in brackets, and how often that was wrong."""
+        return f" ({described(self.instance, self.intervals)})" if self.intervals else ""
+
     def _outcome(self, loop: Loop | None, stall: Stall | None, tokens: int) -> dict[str, Any]:
         """Return the metrics of preemptions, and why the run did not complete all requests."""
         return {
+            **({} if self.coverage is None else {"coverage": self.coverage}),
             "preemptions": self.preemptions,
             "evictions": self.preemptions,
             "preempted_tokens": tokens,
@@ -347,7 +360,8 @@ class Execution(Run):
             Latencies and times to first token in steps (of the attempt that completed, and None
             where the run did not complete), throughput in output tokens per step, memory in
             tokens, preemptions (also under "evictions"), the tokens made in vain, and loop or
-            stall where there is one.
+            stall where there is one; under intervals their coverage, the share of the requests
+            whose output lies in its interval.
         """
         content: dict[str, Any] = {
             "policy": self.policy,
@@ -429,7 +443,7 @@ class Execution(Run):
         return draw("plot_schedule", self.schedule, ax)
 
     def __str__(self) -> str:
-        known = f" ({self.intervals})" if self.intervals is not None else ""
+        known = self._known
         lost = (
             f"  preempted {self.preemptions:,} attempts, {self.preempted_tokens:,} tokens in vain, "
             f"peak {self.peak_memory:,} tokens of all attempts"

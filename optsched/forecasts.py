@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.arguments import as_count, as_number, checked
 from optsched._internal.arrays import MAX_TOKENS, as_floats, as_integers, frozen
-from optsched.errors import InstanceError, OptschedError, nearest
+from optsched.errors import InstanceError, OptschedError, nearest, shown
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,6 +31,7 @@ _GROUPS = 5  # of requests by their prompts, equally large
 _PRIOR = 2.0  # completed requests that the first belief is worth while it learns
 
 
+@checked()
 @dataclass(frozen=True, eq=False, init=False)
 class Beliefs:
     r"""How likely each output is held to be, before a request runs.
@@ -69,7 +71,10 @@ class Beliefs:
     def __init__(
         self, chances: npt.ArrayLike, rows: npt.ArrayLike | None = None, prior: float = 0.0
     ) -> None:
-        table = np.array(chances, dtype=np.float64)
+        try:
+            table = np.array(chances, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise OptschedError(f"chances are {shown(chances)}, but must be numbers") from None
         if table.ndim != 2 or not table.size:
             raise OptschedError(
                 f"chances have the shape {table.shape}, but need a row for requests that are alike "
@@ -102,13 +107,14 @@ class Beliefs:
         return np.asarray(expected[self.rows])
 
     @classmethod
+    @checked()
     def of_history(cls, history: Instance, prompts: npt.ArrayLike, longest: int) -> Beliefs:
         """Believe that outputs are as those of completed requests with similar prompts.
 
         Requests go into fifths by prompt. The outputs of each are smoothed by a kernel on the
         logarithm, and a fiftieth of the chance is spread over all outputs up to the longest.
         """
-        known = history.outputs <= longest
+        known, prompts = history.outputs <= longest, as_integers("prompts", prompts)
         if not known.any():
             raise OptschedError(
                 f"the history has no completed request with an output of at most {longest}, the "
@@ -123,18 +129,20 @@ class Beliefs:
         counts[counts.sum(axis=1) == 0] = counts.sum(axis=0)
         chances = np.zeros((len(counts), longest))
         smooth(values, counts, _BANDWIDTH, chances)
-        return cls(_mixed(chances), np.searchsorted(edges, np.asarray(prompts)))
+        return cls(_mixed(chances), np.searchsorted(edges, prompts))
 
     @classmethod
+    @checked()
     def to_learn(cls, prompts: npt.ArrayLike, longest: int) -> Beliefs:
         """Believe at first that half of the outputs above any length are above twice it, and learn.
 
         Where long outputs are held to be likelier, too little is admitted until some complete.
         """
-        edges = _edges(np.asarray(prompts))
+        given = as_integers("prompts", prompts)
+        edges = _edges(given)
         outputs = np.arange(1.0, longest + 1)
         chances = np.tile(1 / (outputs * (outputs + 1)), (len(edges) + 1, 1))
-        return cls(chances, np.searchsorted(edges, np.asarray(prompts)), _PRIOR)
+        return cls(chances, np.searchsorted(edges, given), _PRIOR)
 
     @classmethod
     def around(cls, estimates: npt.ArrayLike, log_error: float, longest: int) -> Beliefs:
@@ -147,11 +155,10 @@ class Beliefs:
         >>> Beliefs.around([10, 100], log_error=0.2, longest=500).mean().round(1)
         array([ 15. , 104.5])
         """
-        guessed = as_floats("estimates", estimates)
+        guessed, longest = as_floats("estimates", estimates), as_count("longest", longest)
         if not (guessed > 0).all():
             raise OptschedError(f"an estimate is {guessed.min()}, but must be above 0 tokens")
-        if not 0 < log_error < np.inf:
-            raise OptschedError(f"log_error is {log_error}, but must be above 0")
+        log_error = as_number("log_error", log_error, lambda each: each > 0, "above 0")
         # Estimates that are within a tenth of the error of each other share a row.
         width = log_error / 10
         place = np.round(np.log(guessed) / width).astype(np.int64)
@@ -174,6 +181,7 @@ def _mixed(chances: FloatArray) -> FloatArray:
     return np.asarray((1 - _UNIFORM_SHARE) * chances / chances.sum(axis=1, keepdims=True) + even)
 
 
+@checked()
 @dataclass(frozen=True, eq=False, init=False)
 class Forecast:
     r"""Requests as a policy sees them: the output is only known to lie in an interval.
@@ -183,8 +191,8 @@ class Forecast:
     prompts, arrivals
         As in `Instance`, shape (n,).
     lower, upper
-        Bounds :math:`1 \le \ell_i \le o_i \le u_i` of the outputs, shape (n,). What cannot run is
-        no output: an upper bound above :math:`M - s_i` is lowered to it.
+        Bounds :math:`1 \le \ell_i \le u_i` between which the outputs are held to be, shape (n,).
+        What cannot run is no output: an upper bound above :math:`M - s_i` is lowered to it.
     memory
         Tokens that the worker holds at most.
     weights
@@ -287,6 +295,7 @@ class Forecast:
         return self.labels[request] if self.labels is not None else str(request)
 
 
+@checked(OptschedError)
 def forecast(
     instance: Instance, intervals: str, beliefs: Beliefs | Instance | None = None
 ) -> Forecast:
@@ -301,7 +310,8 @@ def forecast(
         "classes:W": the class of width W that holds the output, [1, W], [W+1, 2W], ...
         (Experiment 2). "relative:X": the whole numbers in [(1 - X) o, (1 + X) o] (Experiment 3;
         its middle gives the output away to a policy that looks there). "column": the instance's
-        own output_lower and output_upper; where one is missing, 1 or what fits.
+        own output_lower and output_upper, which are predictions and may miss the output; where one
+        is missing, 1 or what fits.
     beliefs
         Which outputs are likely, or completed requests from which that is taken. None: nothing is
         known of that.
@@ -314,7 +324,8 @@ def forecast(
     Raises
     ------
     InstanceError
-        If an output lies outside its interval; it names the first such request.
+        If an output lies outside an interval that is made from the outputs, or from a bound on all
+        of them; it names the first such request.
     OptschedError
         If there is no such maker or its numbers are invalid.
 
@@ -333,7 +344,9 @@ def forecast(
     lower, upper = _bounds(instance, intervals)
     outputs = instance.outputs
     outside = (outputs < lower) | (outputs > upper)
-    if outside.any() and (lower <= upper).all():
+    if intervals == "column":  # predictions may miss, but not what fits
+        lower = np.minimum(lower, instance.memory - instance.prompts)
+    elif outside.any():
         request = int(np.argmax(outside))
         raise InstanceError(
             f"request {instance.label(request)}: the output {outputs[request]} is outside its "
@@ -354,6 +367,18 @@ def forecast(
         instance.labels,
         beliefs,
     )
+
+
+def coverage(instance: Instance, intervals: str) -> float:
+    """Return the share of the requests whose output lies in its interval."""
+    lower, upper = _bounds(instance, intervals)
+    return float(((lower <= instance.outputs) & (instance.outputs <= upper)).mean())
+
+
+def described(instance: Instance, intervals: str) -> str:
+    """Return intervals as they were asked for, and how many outputs they cover unless it is all."""
+    share = coverage(instance, intervals)
+    return intervals if share == 1 else f"{intervals}, covering {100 * share:.3g} % of the outputs"
 
 
 def check_intervals(intervals: str) -> None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TypeVar
 
+from optsched._internal.arguments import checked
 from optsched.errors import InstanceError, nearest
 
 T = TypeVar("T")
@@ -90,6 +91,7 @@ GPU_BYTES = {
 }
 
 
+@checked(InstanceError)
 def memory_tokens(
     model: str | ModelFacts, gpu: str | int, gpus: int = 1, share: float = 1.0
 ) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,14 @@ import numpy as np
 from optsched._internal.arrays import BoolArray as BoolArray
 from optsched._internal.arrays import FloatArray as FloatArray
 from optsched._internal.arrays import IntArray as IntArray
-from optsched._internal.arrays import as_floats, as_integers, checked_memory, frozen
+from optsched._internal.arrays import as_floats, as_integers, checked_memory, checked_step, frozen
 from optsched._internal.files import write_whole
 from optsched._internal.json import read_object, write_object
 from optsched._internal.request_rules import broken_rules
-from optsched.errors import InstanceError
+from optsched.errors import InstanceError, require, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -65,7 +66,8 @@ class Instance:
     deadlines
         Latest completion steps, shape (n,), if there are any.
     output_lower, output_upper
-        What a predictor says of the outputs: :math:`\ell_i \le o_i \le u_i`, shape (n,).
+        What a predictor says of the outputs: that they lie in :math:`[\ell_i, u_i]`, which they
+        need not, shape (n,).
     labels
         The user's own names of the requests; None means "0", "1", ...
     name
@@ -131,10 +133,13 @@ class Instance:
             *(output_lower, output_upper, priorities, output_estimates),
         )
         for field, values in zip(INTEGER_FIELDS, numbers, strict=True):
-            fields[field] = None if values is None else as_integers(field, values)
+            needed = field in ("prompts", "outputs") or values is not None
+            fields[field] = as_integers(field, values) if needed else None
         if arrivals is None:
             fields["arrivals"] = frozen(np.zeros(len(fields["prompts"]), dtype=np.int64))
         fields["weights"] = None if weights is None else frozen(as_floats("weights", weights))
+        if labels is not None:
+            require(labels, Iterable, "labels", "a list", InstanceError)
         fields["labels"] = None if labels is None else tuple(str(label) for label in labels)
         fields |= {"name": name, "seconds_per_step": seconds_per_step}
         for field, value in fields.items():
@@ -162,10 +167,8 @@ class Instance:
                 value=rule.values[index].item(),
                 reason=reason,
             )
-        if self.seconds_per_step is not None and not self.seconds_per_step > 0:
-            raise InstanceError(
-                f"seconds_per_step is {self.seconds_per_step}, but must be positive"
-            )
+        if self.seconds_per_step is not None:
+            checked_step(self.seconds_per_step)
 
     def __len__(self) -> int:
         """Return the number of requests."""
@@ -294,7 +297,9 @@ class Instance:
         >>> Instance([5, 6, 7], [1, 1, 1], memory=8, labels=["a", "b", "c"]).take([0, 2]).labels
         ('a', 'c')
         """
-        index = np.asarray(requests, dtype=np.int64)
+        index = as_integers("requests", requests)
+        if not ((index >= -len(self)) & (index < len(self))).all():
+            raise InstanceError(f"requests are {shown(requests)}, but there are {len(self)}")
         parts: dict[str, Any] = {field: values[index] for field, values in self.columns().items()}
         parts["labels"] = tuple(self.label(request) for request in index.tolist())
         return self.replace(**parts)

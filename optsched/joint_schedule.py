@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_integers
 from optsched._internal.json import read_object, write_object
 from optsched._internal.views import draw
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 
+@checked(ScheduleError)
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class JointSchedule(Started):
     """Start step and worker of all requests of an instance; every metric follows from them alone.

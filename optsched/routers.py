@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched.errors import PolicyError, nearest
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class RouterState:
     work: IntArray
 
 
+@checked(PolicyError)
 @dataclass(frozen=True)
 class Router:
     """Send a request to the worker with the least score, once and for all.

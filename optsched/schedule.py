@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.arrays import MAX_SUM, as_integers
 from optsched._internal.json import read_object, write_object
 from optsched._internal.views import draw
@@ -150,6 +151,7 @@ class Started:
         return dict(zip(("p50", "p90", "p99"), values.tolist(), strict=True))
 
 
+@checked(ScheduleError)
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class Schedule(Started):
     """Start steps of all requests of an instance; every metric follows from them alone.

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from optsched._internal.arguments import as_count, checked
 from optsched._internal.arrays import checked_memory, frozen
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray, IntArray
@@ -25,6 +25,7 @@ MAX_WORKERS = 4096
 _ADVICE = "pass a number of workers, such as 8, or their memories, such as 16492x2,4096x8"
 
 
+@checked(InstanceError)
 @dataclass(frozen=True, eq=False, init=False)
 class Workers:
     r"""Independent workers, each with a memory of its own.
@@ -94,6 +95,7 @@ class Workers:
         return ",".join(f"{size}x{count}" if count > 1 else str(size) for size, count in runs)
 
     @classmethod
+    @checked(InstanceError)
     def parse(cls, text: str, memory: int | None = None) -> Workers:
         """Read workers as the command line takes them.
 
@@ -227,17 +229,12 @@ def as_workers(workers: int | str | Sequence[int] | Workers, instance: Instance)
         made = workers
     elif isinstance(workers, str):
         made = Workers.parse(workers, instance.memory if workers.isdecimal() else None)
-    elif isinstance(workers, int):
-        made = Workers(_copies(workers, instance.memory))
     else:
-        made = Workers(np.atleast_1d(workers).tolist())
+        several = isinstance(workers, Sequence) or getattr(workers, "ndim", 0) > 0
+        made = Workers(cast("Any", workers) if several else _copies(workers, instance.memory))
     made.allowed(instance)
     return made
 
 
-def _copies(count: int, memory: int) -> list[int]:
-    if not 1 <= count <= MAX_WORKERS:
-        raise InstanceError(
-            f"workers is {count}, but must be a whole number from 1 to {MAX_WORKERS}; {_ADVICE}"
-        )
-    return [memory] * count
+def _copies(count: object, memory: int) -> list[int]:
+    return [memory] * as_count("workers", count, 1, MAX_WORKERS)

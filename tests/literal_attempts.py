@@ -160,7 +160,8 @@ def planned_run(
         elif order == "bound":
             first = bound[i]
         else:
-            last = upper[i] if order.startswith("mean-") else bound[i]
+            most = max(upper[i], bound[i])  # a bound that was outlived is what was outlived
+            last = most if order.startswith("mean-") else bound[i]
             charged = None if order.endswith("area") else clock
             first = mean(
                 [
@@ -211,7 +212,11 @@ def planned_run(
             for i, start in list(worker.running.items()):
                 if worker.step - start >= bound[i]:
                     worker.cancel(i)
-                    bound[i] = upper[i] if outlived == "restarts" else min(upper[i], 2 * bound[i])
+                    if bound[i] >= upper[i]:  # the interval missed: twice as much, if that can run
+                        bound[i] = min(2 * bound[i], worker.memory - worker.prompts[i])
+                    else:
+                        more = 2 * bound[i] if outlived == "doubles" else upper[i]
+                        bound[i] = min(upper[i], more)
         elif outlived == "ends-next":
             cancel_all_that_is_too_much()
         for i in in_order():

@@ -47,6 +47,17 @@ def instances(draw, max_requests=6, max_memory=20, max_arrival=8, max_output=8):
     return Instance(prompts, outputs, memory, arrivals)
 
 
+@st.composite
+def predicted(draw, given):
+    """Draw an instance with intervals that cover the outputs, miss them, or are one number."""
+    instance = draw(given)
+    count = len(instance)
+    low = draw(st.lists(st.integers(1, 15), min_size=count, max_size=count))
+    widths = draw(st.lists(st.sampled_from([0, 0, 1, 3, 20]), min_size=count, max_size=count))
+    high = [lower + width for lower, width in zip(low, widths, strict=True)]
+    return instance.replace(output_lower=low, output_upper=high)
+
+
 def drawn_instance(rng):
     """Draw up to 39 requests, offline or with arrivals."""
     count, memory = int(rng.integers(1, 40)), int(rng.integers(5, 120))

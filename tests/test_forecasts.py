@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import instances
+from strategies import instances, predicted
 
 from optsched import Beliefs, Forecast, Instance, OptschedError, forecast, run
 from optsched.errors import InstanceError, PolicyError
@@ -73,6 +73,23 @@ def test_bad_makers_get_one_sentence(intervals, message):
         check_intervals(intervals)
     with pytest.raises(OptschedError, match=message):
         forecast(INSTANCE, intervals)
+
+
+@given(predicted(instances()))
+def test_a_column_may_miss_outputs_and_says_how_many(instance):
+    known = forecast(instance, "column")
+    room = instance.memory - instance.prompts
+    assert known.lower.tolist() == np.minimum(instance.output_lower, room).tolist()
+    assert known.upper.tolist() == np.minimum(instance.output_upper, room).tolist()
+    inside = (instance.output_lower <= instance.outputs) & (
+        instance.outputs <= instance.output_upper
+    )
+    for policy in ("a-max", "rolling", "area-chance"):
+        found = run(instance, policy, intervals="column")
+        assert found.metrics()["coverage"] == found.coverage == inside.mean()
+        assert ("% of the outputs" in str(found)) == (not inside.all())
+        assert found.check() == []
+    assert "coverage" not in run(instance, "area").metrics()
 
 
 def test_an_output_outside_its_interval_is_named():

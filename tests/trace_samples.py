@@ -28,3 +28,9 @@ MOONCAKE = (
     '{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}\n'
     '{"timestamp": 30535, "input_length": 6472, "output_length": 26, "hash_ids": [46, 47, 48]}\n'
 )
+QWEN = (
+    '{"chat_id": 7, "parent_chat_id": -1, "timestamp": 61.114, "input_length": 521, '
+    '"output_length": 132, "type": "text", "turn": 1, "hash_ids": [9, 8]}\n'
+    '{"chat_id": 8, "parent_chat_id": 7, "timestamp": 122.228, "input_length": 40, '
+    '"output_length": 8, "type": "file", "turn": 2, "hash_ids": [9]}\n'
+)

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from optsched._internal.arguments import MAX_TOKENS as MAX_TOKENS
+from optsched._internal.arguments import as_count, as_number
 from optsched.errors import InstanceError
 
 IntArray = npt.NDArray[np.int64]
@@ -15,22 +17,20 @@ BoolArray = npt.NDArray[np.bool_]
 Records = np.recarray[Any, Any]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-MAX_TOKENS = 10**9  # memory-time areas of single requests stay within 64-bit integers
 MAX_STEP = 10**12
+_LONGEST_STEP = 10**9
 MAX_SUM = 2**62  # with room for what is added to a sum
 
 
 def checked_memory(memory: Any) -> int:
     """Turn a memory size into an integer, refusing what cannot be one."""
-    try:
-        value = int(memory)
-    except (TypeError, ValueError, OverflowError):
-        value = None
-    if value is None or value != memory or not 1 <= value <= MAX_TOKENS:
-        raise InstanceError(
-            f"memory is {memory!r}, but must be a whole number of tokens from 1 to {MAX_TOKENS}"
-        )
-    return value
+    return as_count("memory", memory, of=" of tokens")
+
+
+def checked_step(seconds: Any) -> float:
+    """Turn the length of a step into a float, refusing what cannot be one."""
+    wish = f"positive, and at most {_LONGEST_STEP:,} seconds"
+    return as_number("seconds_per_step", seconds, lambda each: 0 < each <= _LONGEST_STEP, wish)
 
 
 def as_integers(name: str, values: Any) -> IntArray:
@@ -59,12 +59,15 @@ def as_integers(name: str, values: Any) -> IntArray:
 
 def as_floats(name: str, values: Any) -> FloatArray:
     """Turn numbers into a 64-bit array, refusing what is no number."""
-    if np.asarray(values).dtype.kind == "b":
-        raise InstanceError(f"{name} holds true and false, but must hold numbers", column=name)
     try:
-        return np.asarray(values, dtype=np.float64)
+        if np.asarray(values).dtype.kind == "b":
+            raise InstanceError(f"{name} holds true and false, but must hold numbers", column=name)
+        floats = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InstanceError(f"{name} holds a value that is not a number", column=name) from None
+    if floats.ndim != 1:
+        raise InstanceError(f"{name} must be a list of numbers, one per request", column=name)
+    return floats
 
 
 def frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:

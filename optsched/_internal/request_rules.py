@@ -75,19 +75,12 @@ def _rules(columns: dict[str, Any], memory: int) -> Iterator[tuple[str, BoolArra
     if (deadlines := columns.get("deadlines")) is not None:
         yield ("deadlines", deadlines < 1, "deadlines is {value}, but steps count from 1")
     lower, upper = columns.get("output_lower"), columns.get("output_upper")
-    if lower is not None:
-        yield ("output_lower", lower < 1, "output_lower is {value}, but must be at least 1")
-        yield (
-            "output_lower",
-            lower > outputs,
-            "output_lower is {value}, above the output {outputs}",
-        )
-    if upper is not None:
-        yield (
-            "output_upper",
-            upper < outputs,
-            "output_upper is {value}, below the output {outputs}",
-        )
+    for name, bound in (("output_lower", lower), ("output_upper", upper)):
+        if bound is not None:
+            yield (name, bound < 1, f"{name} is {{value}}, but must be at least 1")
+    if lower is not None and upper is not None:
+        wrong = "output_upper is {value}, below its output_lower {output_lower}"
+        yield ("output_upper", upper < lower, wrong)
     if (estimates := columns.get("output_estimates")) is not None:
         wrong = "output_estimates is {value}, but must be at least 1"
         yield ("output_estimates", estimates < 1, wrong)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.json import read_object, write_object
 from optsched.certificates.fields import check_fingerprint, read_fields
 from optsched.errors import CertificateError
@@ -145,6 +146,7 @@ class Certificate:
         return cls(**fields, objective=content.get("objective", "total-latency"))
 
 
+@checked(CertificateError)
 def read_certificate(
     source: str | Path,
 ) -> Certificate | ConfigurationCertificate | ClockCertificate | JointCertificate:
@@ -184,6 +186,7 @@ def read_certificate(
     return Certificate.from_json(source)
 
 
+@checked(CertificateError)
 def verify(
     certificate: Certificate | ConfigurationCertificate | ClockCertificate | JointCertificate,
     instance: Instance,

@@ -147,6 +147,8 @@ def check_writable(path: str | Path | None) -> None:
 
 def _why_not(path: Path) -> str | None:
     """Say why a path cannot be written and what to do; None if it can."""
+    if "\0" in str(path):
+        return "a name holds no NUL; take it out"
     folder = path.absolute().parent
     if path.is_dir():
         return "it is a folder; name a file in it"

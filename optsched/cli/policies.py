@@ -113,11 +113,11 @@ def _on_clock(options: dict[str, Any]) -> bool:
 
 
 def note_unforeseen(policies: Sequence[Policy]) -> None:
-    """Note knowledge of outputs for which no policy asks."""
+    """Note intervals for which no policy asks, and refuse what is likely where none does."""
     look = any(each.foresees != "nothing" or each.needs.knows != "either" for each in policies)
     note_unless(look, "intervals", "policies that foresee outputs, such as a-min")
     asks = any(each.foresees == "beliefs" for each in policies)
-    note_unless(asks, "history log_error", "policies that ask what is likely, such as area-chance")
+    only_for("history log_error", asks, "policies that ask what is likely, such as area-chance")
 
 
 def _bound(instance: Instance, method: Any, options: dict[str, Any]) -> Any:

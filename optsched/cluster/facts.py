@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_TOKENS
+from optsched._internal.arguments import as_count, as_number, checked
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 MAX_WORKERS = 1 << 20
 
 
+@checked(InstanceError)
 @dataclass(frozen=True)
 class PowerLaw:
     r"""Power of one worker by its utilisation (BF-IO Eq. 11, D46).
@@ -64,14 +66,13 @@ class PowerLaw:
             raise InstanceError(
                 f"utilisation is {self.utilisation!r}, but must be 'load' or 'throughput'"
             )
-        if not 0 <= self.idle_watt <= self.peak_watt:
+        if not 0 <= self.idle_watt <= self.peak_watt < np.inf:
             raise InstanceError(
                 f"idle_watt is {self.idle_watt} and peak_watt {self.peak_watt}, but a worker "
                 "draws at least nothing idle, and no less at its peak"
             )
         for name in ("exponent", "saturation", "parameters", "peak_flops"):
-            if not getattr(self, name) > 0:
-                raise InstanceError(f"{name} is {getattr(self, name)}, but must be positive")
+            as_number(name, getattr(self, name), lambda number: number > 0, "positive")
 
     def watt(self, work: IntArray, active: IntArray, seconds: FloatArray) -> FloatArray:
         """Return the power of all workers together, by step (summands of D47).
@@ -101,6 +102,7 @@ class PowerLaw:
         return total
 
 
+@checked(InstanceError)
 @dataclass(frozen=True)
 class Cluster:
     r"""Workers that wait for the slowest at every step (BF-IO Section 3 and Eq. 6).
@@ -153,38 +155,26 @@ class Cluster:
     power: PowerLaw = PowerLaw()
 
     def __post_init__(self) -> None:
-        whole = _whole(self.workers)
-        if whole is None or not 1 <= whole <= MAX_WORKERS:
-            raise InstanceError(
-                f"workers is {self.workers!r}, but must be a whole number from 1 to {MAX_WORKERS}"
-            )
-        object.__setattr__(self, "workers", whole)
+        object.__setattr__(self, "workers", as_count("workers", self.workers, 1, MAX_WORKERS))
         for name in ("slots", "slowness", "memory"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, self._checked(name, value))
         for name in ("overhead_s", "seconds_per_token"):
-            value = getattr(self, name)
-            if not 0 <= value < np.inf:
-                raise InstanceError(f"{name} is {value}, but must be a number of seconds from 0")
+            wish = "a number of seconds from 0"
+            value = as_number(name, getattr(self, name), lambda number: number >= 0, wish)
+            object.__setattr__(self, name, value)
         if self.overhead_s == self.seconds_per_token == 0:
             raise InstanceError(
                 "overhead_s and seconds_per_token are both 0: time would stand still"
             )
 
     def _checked(self, name: str, value: Any) -> int | tuple[int, ...]:
-        single = np.ndim(value) == 0
-        values = [value] if single else list(value)
-        if not single and len(values) != self.workers:
+        if not isinstance(value, Iterable):
+            return as_count(name, value)
+        values = list(value)
+        if len(values) != self.workers:
             raise InstanceError(f"{name} has {len(values)} entries for {self.workers} workers")
-        whole = [_whole(entry) for entry in values]
-        for worker, (entry, number) in enumerate(zip(values, whole, strict=True)):
-            if number is None or not 1 <= number <= MAX_TOKENS:
-                where = "" if single else f" of worker {worker}"
-                raise InstanceError(
-                    f"{name}{where} is {entry!r}, but must be a whole number from 1 to {MAX_TOKENS}"
-                )
-        numbers = tuple(number for number in whole if number is not None)
-        return numbers[0] if single else numbers
+        return tuple(as_count(f"{name} of worker {at}", each) for at, each in enumerate(values))
 
     def __str__(self) -> str:
         def text(value: int | Sequence[int]) -> str:
@@ -241,11 +231,3 @@ class Cluster:
             "memory": self.memory,
             "power": dict(vars(self.power)),
         }
-
-
-def _whole(value: Any) -> int | None:
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if number == value and not isinstance(value, bool) else None

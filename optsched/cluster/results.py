@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.arguments import as_count
 from optsched._internal.views import draw
 from optsched.cluster.service import jain, tenants_of
 from optsched.errors import InstanceError
@@ -309,6 +310,7 @@ class ClusterRun(Run):
         """Return how many steps are not measured."""
         if warm_up is None:
             warm_up = min(WARM_UP, self.steps // 4)
+        warm_up = as_count("warm_up", warm_up, 0)
         if not 0 <= warm_up < self.steps:
             raise InstanceError(
                 f"the run has {self.steps} steps, too few to pass a warm-up of {warm_up}; give a "

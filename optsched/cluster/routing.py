@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from optsched._internal.arguments import as_count, checked
 from optsched.errors import PolicyError, nearest
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class NoInformation:
     horizon: int = NEVER
 
 
+@checked(PolicyError)
 @dataclass(frozen=True)
 class Predictor:
     """A signal with errors: a request announces when it will end, at most so many steps before.
@@ -57,30 +59,34 @@ class Predictor:
     noise
         Standard deviation, in steps, of the announced end. An end announced too early is put off
         step by step until it comes.
+    relative_error
+        The same as a share of the output; the variances of the two add up.
 
     Raises
     ------
     PolicyError
-        If a share lies outside [0, 1], or horizon or noise are negative.
+        If a share lies outside [0, 1], or another number is negative or not finite.
 
     Examples
     --------
     >>> Predictor(horizon=20, misses=0.1)
-    Predictor(horizon=20, misses=0.1, false_alarms=0.0, noise=0.0)
+    Predictor(horizon=20, misses=0.1, false_alarms=0.0, noise=0.0, relative_error=0.0)
     """
 
     horizon: int
     misses: float = 0.0
     false_alarms: float = 0.0
     noise: float = 0.0
+    relative_error: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("misses", "false_alarms"):
             if not 0 <= getattr(self, name) <= 1:
                 raise PolicyError(f"{name} is {getattr(self, name)}, but must be a share, 0 to 1")
-        for name in ("horizon", "noise"):
-            if not getattr(self, name) >= 0:
-                raise PolicyError(f"{name} is {getattr(self, name)}, but must not be negative")
+        for name in ("horizon", "noise", "relative_error"):
+            if not 0 <= getattr(self, name) < np.inf:
+                value = getattr(self, name)
+                raise PolicyError(f"{name} is {value}, but must not be negative, nor infinite")
 
     def alarms(self, outputs: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw what the requests announce.
@@ -99,7 +105,8 @@ class Predictor:
             the same of a false alarm; `NEVER` where there is none.
         """
         n = len(outputs)
-        end = np.maximum(1, outputs + np.rint(rng.normal(0, self.noise, n)).astype(np.int64))
+        deviations = np.hypot(self.noise, self.relative_error * outputs)
+        end = np.maximum(1, outputs + np.rint(rng.normal(0, deviations)).astype(np.int64))
         alarm = np.maximum(0, end - self.horizon)
         missed = rng.random(n) < self.misses
         # A false alarm must be false: it is over before the request is.
@@ -123,6 +130,7 @@ Information = Oracle | NoInformation | Predictor
 _ORACLE = Oracle()
 
 
+@checked(PolicyError)
 @dataclass(frozen=True)
 class RoutingRule:
     """A rule without parameters that looks at counts or current loads.
@@ -162,6 +170,7 @@ class RoutingRule:
         return _DESCRIPTIONS[self.name]
 
 
+@checked(PolicyError)
 @dataclass(frozen=True, eq=False)
 class BalanceRouting:
     r"""BF-IO: at every step the assignment of least accumulated imbalance (BF-IO Alg. 1).
@@ -237,11 +246,7 @@ class BalanceRouting:
     energy_price: float = 0.0
 
     def __post_init__(self) -> None:
-        window = self.window
-        if isinstance(window, bool) or not isinstance(window, (int, np.integer)):
-            raise PolicyError(f"lookahead is {window!r}, but must be a whole number or 'adaptive'")
-        if not 0 <= window <= LONGEST_LOOKAHEAD:
-            raise PolicyError(f"lookahead is {window}, but must be from 0 to {LONGEST_LOOKAHEAD}")
+        window = as_count("lookahead", self.window, 0, LONGEST_LOOKAHEAD, error=PolicyError)
         if window > self.information.horizon:
             raise PolicyError(
                 f"lookahead is {window}, but the prediction reaches only "
@@ -286,7 +291,7 @@ class BalanceRouting:
     @property
     def window(self) -> int:
         """The longest window that is looked at."""
-        return self.longest if isinstance(self.lookahead, str) else self.lookahead
+        return self.longest if self.lookahead == "adaptive" else self.lookahead
 
     @property
     def description(self) -> str:

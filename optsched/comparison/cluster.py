@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,12 +13,12 @@ from optsched._internal.views import text
 from optsched.cluster.results import ClusterRun
 from optsched.cluster.routing import BalanceRouting, get_routings
 from optsched.comparison.base import Comparison
-from optsched.errors import InstanceError, PolicyError, nearest
+from optsched.errors import InstanceError, PolicyError, nearest, require
 from optsched.instance import Instance
 from optsched.simulate import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from optsched._internal.arrays import FloatArray
     from optsched.cluster.facts import Cluster
@@ -137,7 +138,9 @@ def compare_on_cluster(
     **options: Any,
 ) -> ClusterComparison:
     """Run several routing policies on the same traces."""
-    traces = [instances] if isinstance(instances, Instance) else list(instances)
+    traces = list(instances) if isinstance(instances, Iterable) else [instances]
+    for trace in traces:
+        require(trace, Instance, "one of the traces", "an Instance")
     if not traces:
         raise InstanceError("there is no trace to compare policies on")
     several = hasattr(policies, "__iter__") and not isinstance(policies, str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
+from optsched._internal.arguments import checked
 from optsched.clock import get_clock
 from optsched.comparison.cluster import ClusterComparison, compare_on_cluster
 from optsched.comparison.seconds import ClockComparison, compare_on_clock
@@ -12,6 +13,8 @@ from optsched.errors import InstanceError, PolicyError, nearest
 from optsched.instance import Instance
 from optsched.policies import get_policies
 from optsched.simulate.cluster.run import ClusterOptions
+from optsched.simulate.dispatch import check_beliefs
+from optsched.solvers.bounds.bound import ClockBound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from optsched.forecasts import Beliefs
     from optsched.policies import Policy, Rule
     from optsched.simulate.seconds.execution import ClockedRun
-    from optsched.solvers.bounds.bound import Bound, ClockBound
+    from optsched.solvers.bounds.bound import Bound
 
 _ON_CLOCK = ("until", "warm_up")
 _ON_CLUSTER = ("warm_up", *ClusterOptions._fields)
@@ -65,6 +68,7 @@ def compare(
     on_result: Callable[[ClusterRun, float], None] | None = None,
     **options: Any,
 ) -> ClusterComparison: ...
+@checked(PolicyError)
 def compare(
     instance: Any,
     policies: Any = None,
@@ -75,7 +79,7 @@ def compare(
     beliefs: Beliefs | Instance | None = None,
     rule: Rule = "prefix",
     seed: int = 0,
-    bound: Any = None,
+    bound: Bound | ClockBound | None = None,
     on_result: Callable[[Any, float], None] | None = None,
     **options: Any,
 ) -> StepComparison | ClockComparison | ClusterComparison:
@@ -90,7 +94,8 @@ def compare(
         ones, which take milliseconds; under intervals those that need no outputs; on a clock
         "work" and "mixed" beside the basic ones; on a cluster "fcfs", "jsq", "lpt" and "bf-io".
     clock, cluster, intervals, beliefs, rule, seed
-        As for `run`.
+        As for `run`. Policies that do not ask what is likely run without the beliefs, and one of
+        them at least must ask.
     bound
         In steps or on a clock: a bound that was found before; None finds one, but for clocks that
         are functions.
@@ -151,13 +156,20 @@ def compare(
     known: dict[str, Any] = {"intervals": intervals, "rule": rule, "seed": seed}
     known["beliefs"] = beliefs
     chosen = compared(policies, intervals, clock, rule)
+    check_beliefs(chosen, beliefs)
+    if bound is not None and isinstance(bound, ClockBound) != (clock is not None):
+        raise PolicyError(
+            f"bound is a {type(bound).__name__}, of another kind of time than this comparison; "
+            "find one with optsched.bound and the same clock, or leave it out"
+        )
+    known["bound"] = bound
     if clock is not None:
         _check(options, _ON_CLOCK, "on a clock")
         return compare_on_clock(
-            instance, get_clock(clock), chosen, bound=bound, on_result=on_result, **known, **options
+            instance, get_clock(clock), chosen, on_result=on_result, **known, **options
         )
     _check(options, (), "in steps")
-    return compare_in_steps(instance, chosen, bound=bound, on_result=on_result, **known)
+    return compare_in_steps(instance, chosen, on_result=on_result, **known)
 
 
 def compared(

@@ -171,7 +171,7 @@ def compare_on_clock(
     for policy in chosen:
         known: dict[str, Any] = {"intervals": intervals and "exact", "rule": rule}
         run(tiny, policy, clock="unit", **known)  # compiles
-        known |= {"intervals": intervals, "beliefs": beliefs}
+        known |= {"intervals": intervals, "beliefs": policy.asks_for(beliefs)}
         began = time.perf_counter()
         clocked = run(instance, policy, clock=clock, **known, seed=seed, until=until)
         times.append(time.perf_counter() - began)

@@ -153,7 +153,12 @@ def compare_in_steps(
     for policy in chosen:
         began = time.perf_counter()
         execution = run(
-            instance, policy, intervals=intervals, beliefs=beliefs, rule=rule, seed=seed
+            instance,
+            policy,
+            beliefs=policy.asks_for(beliefs),
+            intervals=intervals,
+            rule=rule,
+            seed=seed,
         )
         seconds = time.perf_counter() - began
         if not execution.all_complete:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from optsched._internal.arguments import as_count
 from optsched._internal.files import is_draft, write_whole
 from optsched.errors import OptschedError, is_interrupt
 from optsched.experiments.executors import on_dask, on_local_cores
@@ -111,9 +112,8 @@ class Places:
     address: str | None = None
 
     def __post_init__(self) -> None:
-        jobs = self.jobs
-        if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
-            raise OptschedError(f"jobs is {jobs!r}, but must be a whole number from 1")
+        if self.jobs is not None:
+            as_count("jobs", self.jobs, error=OptschedError)
 
 
 def finish(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_integers
 from optsched.errors import require_known
 from optsched.instance import Instance
@@ -32,6 +33,7 @@ Fit = Literal["peak", "profile"]
 FITS: tuple[Fit, ...] = ("peak", "profile")
 
 
+@checked(ModelError)
 @dataclass(frozen=True, eq=False, repr=False)
 class BatchSelection(Program):
     r"""The batch :math:`X` with the least :math:`F(X) = \sum_{i \in X} o_i / |X|^2` that fits.

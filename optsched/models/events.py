@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_integers
 from optsched.errors import require_known
 from optsched.models.linear.model import ModelError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from optsched.schedule import Violation
 
 
+@checked(ModelError)
 @dataclass(frozen=True, eq=False, repr=False)
 class EventProgram:
     r"""When to start each request so that the memory suffices at every completion.

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from scipy import sparse
 
-from optsched._internal.arrays import prefix_sums, ranks_in
+from optsched._internal.arguments import checked
+from optsched._internal.arrays import as_floats, prefix_sums, ranks_in
 from optsched._internal.compiled import compiled
 from optsched._internal.start_prices import PriceSums, prices_of_starts
 from optsched.errors import require_known
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
 
 
+@checked(ModelError)
 @dataclass(frozen=True, eq=False, repr=False)
 class HindsightProgram(Program):
     r"""OPT-IP: when to start each request so that the memory suffices and the cost is least.
@@ -147,7 +149,7 @@ class HindsightProgram(Program):
                 "pass a penalty, such as 10"
             )
         if self.memory_prices is not None:
-            prices = np.array(self.memory_prices, dtype=np.float64)
+            prices = as_floats("memory_prices", self.memory_prices).copy()
             if prices.ndim != 1 or not (np.isfinite(prices).all() and (prices >= 0).all()):
                 raise ModelError(
                     "prices of memory must be one number from 0 on for each step, without gaps"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched.models.hindsight import HindsightProgram
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from optsched.models.linear.model import LinearModel
 
 
+@checked()
 @dataclass(frozen=True, eq=False, repr=False)
 class LatencyRelaxation(HindsightProgram):
     r"""Relax-LP: the hindsight program with fractional starts.

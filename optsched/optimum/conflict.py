@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched.admission import admit_by_priority
 from optsched.errors import SolverError
 from optsched.models.conflict import Windows
@@ -44,6 +45,7 @@ _GROWING = 1.0  # seconds for one feasible set
 _ROUNDS = 500
 
 
+@checked()
 def explain_infeasibility(
     instance: Instance,
     horizon: int | None = None,

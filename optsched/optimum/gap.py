@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.numbers import proven
 from optsched._internal.views import draw
 from optsched.errors import OptschedError
@@ -115,6 +116,7 @@ class GapExplanation:
         return "\n".join(lines)
 
 
+@checked(OptschedError)
 def explain_gap(schedule: Schedule, certificate: Certificate) -> GapExplanation:
     """Take the gap between a schedule and a certified bound apart.
 

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from optsched._internal.arguments import as_count, checked
+from optsched._internal.arrays import MAX_STEP
 from optsched.errors import OptschedError, SolverError, nearest
 from optsched.models.objectives import LATENESS
 from optsched.solvers.backends.base import Options
@@ -70,6 +72,7 @@ class Tuning:
                 raise OptschedError(f"tuning: {each.name} is {value!r}, but must be from 0")
 
 
+@checked()
 @dataclass(frozen=True, eq=False)
 class SolveParams:
     """What `solve` can be asked for beyond problem, time limit, objective and method.
@@ -123,7 +126,7 @@ class SolveParams:
     >>> SolveParams(threads=0)
     Traceback (most recent call last):
         ...
-    optsched.errors.SolverError: threads is 0, but must be a whole number from 1
+    optsched.errors.SolverError: threads is 0, but must be a whole number from 1 to 2147483647
     """
 
     threads: int = 1
@@ -144,11 +147,13 @@ class SolveParams:
 
     def __post_init__(self) -> None:
         self.options(None)
+        if self.horizon is not None:
+            as_count("horizon", self.horizon, most=MAX_STEP, error=SolverError)
         if self.lateness not in LATENESS:
             known = nearest(str(self.lateness), LATENESS)
             raise OptschedError(f"unknown lateness {self.lateness!r}: {known}")
-        if not self.penalty >= 0:
-            raise OptschedError(f"penalty is {self.penalty}, but cannot be negative")
+        if not 0 <= self.penalty < math.inf:
+            raise OptschedError(f"penalty is {self.penalty}, but must be a finite number from 0")
         if self.lateness == "forbidden" and self.penalty:
             raise OptschedError(
                 f"penalty is {self.penalty:g}, but no deadline may be missed; pass a lateness, "

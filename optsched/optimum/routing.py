@@ -21,6 +21,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from optsched._internal.arguments import checked
 from optsched._internal.numbers import percent, proven
 from optsched._internal.views import draw, html, text, write
 from optsched.clock import get_clock
@@ -281,6 +282,7 @@ class RoutingLoss:
         )
 
 
+@checked(PolicyError)
 def routing_loss(
     instance: Instance,
     workers: int | str | Sequence[int] | Workers,

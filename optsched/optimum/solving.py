@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
+from optsched._internal.arguments import checked
 from optsched.errors import OptschedError, nearest
 from optsched.instance import Instance
 from optsched.optimum.params import SolveParams
@@ -55,6 +56,7 @@ def solve(
     method: str = ...,
     params: SolveParams = ...,
 ) -> Solution: ...
+@checked(OptschedError)
 def solve(
     problem: Any,
     *,

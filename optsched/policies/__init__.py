@@ -162,4 +162,5 @@ def get_policies(policies: Any = None) -> list[Policy]:
 
 
 def _is_several(policies: Any) -> bool:
-    return hasattr(policies, "__iter__") and not isinstance(policies, str)
+    several = hasattr(policies, "__iter__") and getattr(policies, "ndim", 1) > 0
+    return several and not isinstance(policies, str)

@@ -16,6 +16,7 @@ from typing import (
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.compiled import compiled
 from optsched.admission import NEVER, WINDOW_LENGTH, WINDOW_RATIO
 from optsched.clock import UNIT
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, IntArray
     from optsched.clock import Clock
     from optsched.instance import Instance
+
+T = TypeVar("T")
 
 #: What happens when a waiting request does not fit: none after it is tried at this step, the
 #: others are, they may start only into room that no more urgent one is planned to use, or those
@@ -79,6 +82,10 @@ class Policy:
         """What it looks at where outputs are unknown: nothing, or intervals, or what is likely."""
         return _FORESEES.get(self.needs.kind, "nothing")
 
+    def asks_for(self, beliefs: T) -> T | None:
+        """Return beliefs, or nothing where it does not look at them."""
+        return beliefs if self.foresees == "beliefs" else None
+
     def seeded(self, seed: int) -> Policy:
         """Return the policy that draws from a seed: itself, unless it is random in itself."""
         return self
@@ -97,6 +104,7 @@ class Policy:
 AnyPolicy = TypeVar("AnyPolicy", bound=Policy)
 
 
+@checked(PolicyError)
 @dataclass(frozen=True)
 class PriorityPolicy(Policy):
     """Admit waiting requests by ascending key; equal keys in order of arrival.

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched.clock import UNIT, LinearClock
 from optsched.clock_work import work_by_output
-from optsched.errors import PolicyError
+from optsched.errors import PolicyError, require_known
 from optsched.policies.base import Needs, Policy
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _DEVIATIONS, _DEVIATIONS_ON_CLOCK = 0.5, 1.0
 
 
+@checked(PolicyError)
 @dataclass(frozen=True)
 class ChancePolicy(Policy):
     r"""Admit while the memory that is likely to be held fits; preempt where that was too little.
@@ -70,6 +72,7 @@ class ChancePolicy(Policy):
     needs: ClassVar[Needs] = Needs("chance", "intervals")
 
     def __post_init__(self) -> None:
+        require_known("order", self.order, ("area", "work", "output", "arrival"), PolicyError)
         for option, value in (("deviations", self.deviations), ("passed", self.passed)):
             if value is not None and not 0 <= value < np.inf:
                 raise PolicyError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from optsched._internal.arguments import checked
 from optsched.policies.base import Needs, Policy
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class State:
     forecast: Forecast
 
 
+@checked()
 @dataclass(frozen=True)
 class DecisionPolicy(Policy):
     """Start what a function chooses at each step at which requests wait.

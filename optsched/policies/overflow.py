@@ -11,10 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from optsched._internal.arguments import checked
 from optsched.errors import PolicyError
 from optsched.policies.base import Needs, Policy
 
 
+@checked(PolicyError)
 @dataclass(frozen=True)
 class OverflowPolicy(Policy):
     """Admit in order of arrival up to a threshold; when the memory overflows, preempt requests."""

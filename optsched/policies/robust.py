@@ -11,11 +11,13 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched.clock import UNIT
+from optsched.errors import PolicyError, require_known
 from optsched.policies.base import Needs, Policy, PriorityPolicy
 
 if TYPE_CHECKING:
@@ -25,8 +27,11 @@ if TYPE_CHECKING:
 
 
 Order = Literal["bound", "area", "mean-area", "work", "mean-work", "random"]
+Outlived = Literal["ends-next", "holds-nothing", "restarts", "doubles"]
+Preempt = Literal["bound", "tokens"]
 
 
+@checked()
 @dataclass(frozen=True)
 class IntervalPolicy(Policy):
     """Plan with a bound of each output, and preempt what turns out longer than fits.
@@ -76,12 +81,22 @@ class IntervalPolicy(Policy):
     description: str
     plan: Literal["lower", "upper"] = "lower"
     order: Order = "bound"
-    outlived: Literal["ends-next", "holds-nothing", "restarts", "doubles"] = "ends-next"
-    preempt: Literal["bound", "tokens"] = "bound"
+    outlived: Outlived = "ends-next"
+    preempt: Preempt = "bound"
     slack: float = 0.0
     slack_on_clock: float | None = None
     source: str = ""
     needs: ClassVar[Needs] = Needs("plan", "intervals")
+
+    def __post_init__(self) -> None:
+        for option, known in (("order", Order), ("outlived", Outlived), ("preempt", Preempt)):
+            require_known(option, getattr(self, option), get_args(known), PolicyError)
+        require_known("plan", self.plan, ("lower", "upper"), PolicyError)
+        for slack in (self.slack, self.slack_on_clock):
+            if slack is not None and not 0 <= slack < 1:
+                raise PolicyError(
+                    f"policy {self.name!r}: slack is {slack}, but must be a share from 0 to below 1"
+                )
 
     def first_plan(self, forecast: Forecast) -> IntArray:
         """Return the output that each request is planned with at first, shape (n,)."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from optsched._internal.arguments import as_count, checked
 from optsched.errors import PolicyError, nearest
 from optsched.policies.base import Needs, Policy, PriorityPolicy, with_rule
 from optsched.policies.priorities import PRIORITIES
@@ -22,6 +23,7 @@ ROLLING_MODELS = ("hindsight", "beam", "hindsight-exact", "relax-lp", "batch")
 ORDERS = {policy.name: policy for policy in PRIORITIES}
 
 
+@checked(PolicyError)
 @dataclass(frozen=True)
 class RollingPolicy(Policy):
     """Plan the requests that wait, start those whose time has come, and plan again.
@@ -95,20 +97,9 @@ class RollingPolicy(Policy):
         if self.length_estimate not in LENGTH_ESTIMATES:
             known = nearest(str(self.length_estimate), LENGTH_ESTIMATES)
             raise PolicyError(f"unknown length estimate {self.length_estimate!r}: {known}")
-        for field, least in (
-            ("window", 1),
-            ("horizon", 1),
-            ("replan_interval", 1),
-            ("scenarios", 0),
-        ):
-            value = getattr(self, field)
-            if field == "horizon" and value is None:
-                continue
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-                raise PolicyError(
-                    f"{field} of a rolling horizon is {value!r}, but must be a whole number from "
-                    f"{least} on"
-                )
+        for field in ("window", "horizon", "replan_interval", "scenarios"):
+            if (value := getattr(self, field)) is not None:
+                as_count(field, value, int(field != "scenarios"), error=PolicyError)
         if not (np.isfinite(self.budget) and self.budget >= 0):
             raise PolicyError(
                 f"the budget of a decision is {self.budget} seconds, but must be a number from 0 on"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import numpy as np
 
-from optsched.errors import PolicyError
+from optsched._internal.arguments import checked
+from optsched.errors import PolicyError, require_known
 from optsched.policies.base import Needs, Policy
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 Batching = Literal["mixed", "prefill-first", "chunked"]
 
 
+@checked(PolicyError)
 @dataclass(frozen=True)
 class EnginePolicy(Policy):
     """Admit in order of arrival while prompts fit beside what is held now; run on a clock.
@@ -71,6 +73,7 @@ class EnginePolicy(Policy):
     needs: ClassVar[Needs] = Needs("engine")
 
     def __post_init__(self) -> None:
+        require_known("batching", self.batching, get_args(Batching), PolicyError)
         if self.max_num_seqs < 1:
             raise PolicyError(
                 f"policy {self.name!r}: max_num_seqs is {self.max_num_seqs}, but at least 1 "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.arrays import ranks_in
 from optsched.errors import PolicyError, nearest
 from optsched.policies.base import Needs, Policy
@@ -29,6 +30,7 @@ class Ranks(NamedTuple):
     levels: IntArray  # the largest of those running is preempted first, of equals the first
 
 
+@checked(PolicyError)
 @dataclass(frozen=True)
 class VllmPolicy(Policy):
     """Form batches as the scheduler of vLLM 0.33.0 does; run on a clock.

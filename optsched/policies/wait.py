@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched.errors import InfeasibleError, PolicyError
 from optsched.models.fluid.equilibrium import equilibrium
 from optsched.policies.base import Needs, Policy
@@ -132,6 +133,7 @@ class _InQueues(Policy):
         return changes, counts, span
 
 
+@checked(PolicyError)
 @dataclass(frozen=True)
 class WaitPolicy(_InQueues):
     """WAIT: outputs are known, requests of similar outputs queue together.
@@ -255,6 +257,7 @@ class WaitPolicy(_InQueues):
         return 1
 
 
+@checked(PolicyError)
 @dataclass(frozen=True)
 class NestedWaitPolicy(_InQueues):
     """Nested WAIT: outputs are not known, requests queue again between segments of stages.

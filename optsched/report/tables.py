@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from optsched._internal.numbers import at_least as at_least
 from optsched._internal.numbers import down, interval, proven
 from optsched._internal.numbers import percent as percent
+from optsched.forecasts import described
 from optsched.policies import POLICIES
 
 if TYPE_CHECKING:
@@ -163,16 +164,17 @@ def _policies(
 
 
 def _remarks(comparison: ClockComparison | StepComparison) -> str:
-    """Say what the columns and marks of a table need said."""
+    """Say what is known of the outputs, and what the columns and marks of a table need said."""
+    intervals = comparison.intervals
+    known = f"; outputs known as {described(comparison.instance, intervals)}" if intervals else ""
     reference = "; a reference knows the outputs" if comparison.references else ""
     count = f"; deadlines met of {len(comparison.instance):,}"
-    return reference + ("" if comparison.instance.deadlines is None else count)
+    return known + reference + ("" if comparison.instance.deadlines is None else count)
 
 
 def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table:
     """Return a row per policy, and the bound; a page has room for more columns."""
     bound = comparison.bound
-    known = f"; outputs known as {comparison.intervals}" if comparison.intervals else ""
     hidden = () if page else ("p90_latency", "mean_ttft", "waited", "utilisation")
     titles, keys, rows = _policies(comparison, _STEPS, hidden)
     footer = {
@@ -183,7 +185,7 @@ def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table
     return Table(
         titles,
         rows,
-        f"latency in steps; gap = (total - bound) / total; bound: {bound.method}{known}"
+        f"latency in steps; gap = (total - bound) / total; bound: {bound.method}"
         + _remarks(comparison),
         ["proven bound", *(footer.get(key, "") for key in keys)],
         width=150,

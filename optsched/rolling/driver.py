@@ -58,7 +58,10 @@ class Driver:
         policy: RollingPolicy,
         seed: int = 0,
         on_progress: Callable[[int, int], None] | None = None,
+        *,
+        sure: bool = True,
     ) -> None:
+        self.sure = sure  # of the bounds of outputs: no output lies outside its interval
         self.policy, self.seed, self.on_progress = policy, seed, on_progress
         self.counts = Counts()
         self.started: list[IntArray] = []  # by each call
@@ -117,7 +120,7 @@ class Driver:
             )
         self._starts = np.full(count, _NEW)
         self._ends = np.zeros(count, dtype=np.int64)
-        self._exact = bool((forecast.lower == forecast.upper).all())
+        self._exact = self.sure and bool((forecast.lower == forecast.upper).all())
 
     def _needs_review(self, state: State) -> bool:
         if not len(state.running) and not (self._starts[state.waiting] == self._step).any():
@@ -269,7 +272,8 @@ class Finisher:
     def __init__(self, driver: Driver) -> None:
         self._counts = driver.counts
         self._started = iter(driver.started)
-        self._rest = Driver(replace(driver.policy, budget=0), driver.seed, driver.on_progress)
+        policy = replace(driver.policy, budget=0)
+        self._rest = Driver(policy, driver.seed, driver.on_progress, sure=driver.sure)
 
     def __call__(self, state: State) -> IntArray:
         """Return the waiting requests to start now."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from optsched._internal.arguments import MAX_SEED, as_count, checked
+from optsched._internal.arrays import MAX_STEP
 from optsched.clock import UNIT, get_clock
 from optsched.errors import PolicyError, nearest
 from optsched.policies import get_policy, with_rule
@@ -79,6 +81,7 @@ def run(
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> ClusterRun: ...
+@checked(PolicyError)
 def run(
     instance: Instance,
     policy: Any,
@@ -129,7 +132,7 @@ def run(
     beliefs
         What policies under intervals may know beyond them: which outputs are likely, or completed
         requests from which that is taken. None: nothing; a policy that needs a belief learns one.
-        Policies that do not ask what is likely, such as "a-min", run the same with and without.
+        Only for policies that ask what is likely, as "area-chance" does and "a-min" does not.
     rule
         What happens when a request does not fit: "prefix" (none passes it), "skip", "backfill" or
         "window", perhaps with a ratio and a length as in "window:1.4,64"; all but the first for
@@ -198,6 +201,7 @@ def run(
         raise PolicyError(
             f"run takes one policy, but got {len(policy)}; compare(instance, policies) runs several"
         )
+    seed = as_count("seed", seed, 0, MAX_SEED, error=PolicyError)
     if cluster is not None:
         if workers is not None or router is not None:
             raise PolicyError(
@@ -223,6 +227,8 @@ def run(
         raise PolicyError(
             f"until is {until:g}, but only runs on a clock can be stopped; pass a clock"
         )
+    if until < 0:
+        raise PolicyError(f"until is {until:g}, but must be a time from 0 on")
     chosen = get_policy(policy)
     check_knowledge(chosen, intervals, rule)
     if beliefs is not None and intervals is None:
@@ -230,9 +236,11 @@ def run(
             "beliefs or a history say which outputs in an interval are likely; pass intervals "
             "too, such as common:1,1000"
         )
+    check_beliefs([chosen], beliefs)
     chosen = with_rule(chosen, rule).seeded(seed)
     if patience is None:
         patience = max(10_000, 100 * int(instance.outputs.max()))
+    as_count("patience", patience, most=MAX_STEP, error=PolicyError)
     timed = UNIT if clock is None else get_clock(clock)
     task = Task(instance, chosen, timed, intervals, seed, patience, until, on_progress, beliefs)
     runner = RUNNERS[chosen.needs.kind]
@@ -281,6 +289,16 @@ def _check_options(options: dict[str, Any], known: tuple[str, ...]) -> None:
                 *known,
             )
             raise PolicyError(f"run has no option {name!r}: {nearest(name, names)}")
+
+
+def check_beliefs(policies: Sequence[Policy], beliefs: object) -> None:
+    """Refuse beliefs for which no policy asks."""
+    if beliefs is not None and all(each.foresees != "beliefs" for each in policies):
+        names = ", ".join(each.name for each in policies)
+        raise PolicyError(
+            "beliefs or a history are for policies that ask what is likely, such as area-chance, "
+            f"but not for {names}; leave them out, or run such a policy"
+        )
 
 
 def check_knowledge(policy: Policy, intervals: str | None, rule: Rule = "prefix") -> None:

@@ -55,8 +55,10 @@ def chance_of_more(beliefs: Beliefs, request: int, tokens: int, seen: int) -> fl
         least = seen
     if tokens <= least:
         return 1.0
+    if tokens >= most:  # and what is beyond the table
+        return 0.0
     rest = beyond[row, most]
     mass = beyond[row, least] - rest
-    if tokens >= most or mass <= 0.0:
+    if mass <= 0.0:
         return 0.0
     return float((beyond[row, tokens] - rest) / mass)

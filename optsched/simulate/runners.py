@@ -106,7 +106,7 @@ def run_planned(task: Task) -> Attempts:
         task.seed,
     )
     requests, lower = requests_of(instance, clock), policy.first_plan(known)
-    rates = _rates(task, policy, known.upper)
+    rates = _rates(task, policy, np.maximum(known.upper, instance.outputs))
     with timing(clock) as timer:
         attempts, running, log = interruptible_kernel(preemption.run_planned, len(instance))(
             requests, lower, known.upper, rates, rules, new_log(), timer, task.until
@@ -114,9 +114,12 @@ def run_planned(task: Task) -> Attempts:
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
 
 
-def _rates(task: Task, policy: IntervalPolicy, upper: IntArray) -> IntArray:
-    """Return a, b, c, shape (3, n): a request with output o has urgency a + b o + c o^2."""
-    prompts, zeros = task.instance.prompts, np.zeros_like(upper)
+def _rates(task: Task, policy: IntervalPolicy, longest: IntArray) -> IntArray:
+    """Return a, b, c, shape (3, n): a request with output o has urgency a + b o + c o^2.
+
+    Where they are scaled, urgencies up to the longest outputs stay within 64 bits.
+    """
+    prompts, zeros = task.instance.prompts, np.zeros_like(longest)
     order = policy.order.removeprefix("mean-")
     if order == "random":  # all are equal, and ties are random
         return np.stack([zeros, zeros, zeros])
@@ -130,7 +133,7 @@ def _rates(task: Task, policy: IntervalPolicy, upper: IntArray) -> IntArray:
             f"but {task.clock.name} is a function; use area-posterior, or pass a LinearClock"
         )
     rates = np.stack(work_by_output(prompts.astype(np.float64), task.instance.memory, task.clock))
-    most = (np.abs(rates) * np.stack([zeros + 1.0, upper, upper.astype(np.float64) ** 2])).max()
+    most = (np.abs(rates) * np.stack([zeros + 1.0, longest, longest.astype(np.float64) ** 2])).max()
     whole: IntArray = np.rint(rates * (_MAX_URGENCY / most)).astype(np.int64)
     return whole
 
@@ -391,7 +394,7 @@ def _rolling(task: Task, carry_out: Callable[[Task], AnyRun]) -> AnyRun:
     from optsched.rolling.driver import Driver, Finisher
 
     policy = task.policy
-    driver = Driver(policy, task.seed, task.on_progress)
+    driver = Driver(policy, task.seed, task.on_progress, sure=task.intervals != "column")
 
     def carried_out(decide: Callable[[State], IntArray]) -> AnyRun:
         asked = DecisionPolicy(policy.name, policy.description, decide)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.arguments import as_count
 from optsched.errors import InstanceError
 from optsched.workloads.families import workload
 
@@ -114,13 +115,11 @@ def _balanced(
     """Take so many batches of two types that serving the first type first is as bad as can be."""
     if memory < 16:
         raise InstanceError(f"memory is {memory}, but this family needs 16 or more")
-    if int(batches) != batches or batches < 1:
-        raise InstanceError(f"batches is {batches}, but must be a whole number from 1")
-    given = int(batches)
+    as_count("batches", batches)
     (d, p), (e, q) = ((o, memory // (s + o)) for s, o in (first, second))
     weight, other = (d * p, e * q) if of_first else (e * q, d * p)
-    matched = max(1, round(math.sqrt(weight * given * (given + 1) / other)))
-    a, b = (given, matched) if of_first else (matched, given)
+    matched = max(1, round(math.sqrt(weight * batches * (batches + 1) / other)))
+    a, b = (batches, matched) if of_first else (matched, batches)
     if n is None and a * p + b * q > _MAX_REQUESTS:
         raise InstanceError(f"this would be {a * p + b * q:,} requests; take fewer batches")
     return _two_types(n, (*first, a * p), (*second, b * q))
@@ -151,11 +150,10 @@ def _jaillet_random(rng: Generator, n: int | None, memory: int, delay: int = 2) 
     """the same requests, but the short ones come at a random step: an algorithm that starts the
     long one within delay * memory steps has no constant ratio in expectation"""
     prompts, outputs = _jaillet(rng, n, memory)[:2]
-    if not (int(delay) == delay and delay >= 1):
-        raise InstanceError(f"delay is {delay}, but must be a whole number from 1")
+    as_count("delay", delay)
     shorts = len(prompts) - 1
     # From epsilon M to (delay + 1 - 2 epsilon) M, in steps of epsilon M: each is as likely.
-    place = rng.integers(1, (int(delay) + 1) * (memory // shorts) - 1)
+    place = rng.integers(1, (delay + 1) * (memory // shorts) - 1)
     return prompts, outputs, np.array([0] + [place * shorts] * shorts)
 
 
@@ -175,9 +173,9 @@ def _robust_two_point(
             f"short is {short}, long {long} and share {share}, but must be whole numbers with "
             f"1 <= short <= long <= memory {memory}, and from 0 to 1"
         )
-    count = 20 * memory // int(short) if n is None else n
+    count = 20 * memory // short if n is None else n
     shorts = round(share * count)
-    outputs = np.repeat([int(short), int(long)], [shorts, count - shorts])
+    outputs = np.repeat([short, long], [shorts, count - shorts])
     return np.zeros_like(outputs), outputs
 
 
@@ -197,9 +195,9 @@ def _robust_theorem_3_4(
             f"short is {short} and batches {batches}, but short must divide the memory {memory} "
             "and be at most its root, and there is at least one batch"
         )
-    short, long = int(short), memory // int(short)
+    long = memory // short
     shorts = round((math.sqrt(short / long) if mix is None else mix) * batches)
-    return _two_types(n, (0, short, shorts * long), (0, long, int(batches) * short))
+    return _two_types(n, (0, short, shorts * long), (0, long, batches * short))
 
 
 @workload("partition", 100, 20, "Partition, Sorted-F Theorem EC.2")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_TOKENS, FloatArray, IntArray, checked_memory
+from optsched._internal.arguments import MAX_SEED, MAX_TOKENS, as_count, as_number
+from optsched._internal.arrays import FloatArray, IntArray, checked_memory
 from optsched.errors import InstanceError, nearest
 from optsched.instance import Instance
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 #: What a family draws: prompts and outputs, and arrivals where the family sets them.
 Requests = tuple[IntArray, IntArray] | tuple[IntArray, IntArray, IntArray]
 
+_LEAST_RATE = 1e-12  # beyond it no request comes before the last step there is
+_MAX_CV = 1e6  # of lengths; beyond it hardly one is between 1 and the longest
 LONGEST = 50  # prompts and outputs of Sorted-F EC.4.2
 
 
@@ -49,8 +52,8 @@ def bounded(requests: int, rate: float, rng: Generator) -> IntArray:
 
 
 def _check_rate(rate: float) -> None:
-    if not 0 < rate < np.inf:
-        raise InstanceError(f"rate is {rate}, but must be a positive number of requests per step")
+    wish = "a positive number of requests per step"
+    as_number("rate", rate, lambda each: _LEAST_RATE <= each <= MAX_TOKENS, wish)
 
 
 @dataclass(frozen=True)
@@ -155,26 +158,31 @@ def family(
     >>> print(FAMILIES["sorted-f-example-1"].description)
     one request of M - 1 and 1 tokens before many of 1 and 2
     """
-    if name not in FAMILIES:
-        raise InstanceError(f"there is no family {name!r}; {nearest(name, FAMILIES)}")
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise InstanceError(f"there is no family {name!r}; {nearest(str(name), FAMILIES)}")
     chosen = FAMILIES[name]
-    for parameter in parameters:
+    for parameter, value in parameters.items():
         if parameter not in chosen.parameters:
             known = ["n", "seed", "rate", "load", "seconds_per_step", *chosen.parameters]
             raise InstanceError(
                 f"family {name} has no parameter {parameter!r}; {nearest(parameter, known)}"
             )
+        if chosen.draw.__annotations__[parameter] == "int":
+            parameters[parameter] = as_count(parameter, value, 0)
+        else:
+            as_number(parameter, value, lambda _: True, "a finite number")
     memory = chosen.memory if memory is None else checked_memory(memory)
-    n = chosen.requests if n is None else _whole("n", n, least=1)
+    n = chosen.requests if n is None else as_count("n", n)
+    if rate is not None:
+        _check_rate(rate)
     if rate is not None and load is not None:
         raise InstanceError("rate and load are both given; keep one of them")
-    rng = np.random.default_rng(_whole("seed", seed, least=0, most=2**63 - 1))
+    rng = np.random.default_rng(as_count("seed", seed, 0, MAX_SEED))
     requests = chosen.draw(rng, n, memory, **parameters)
     fields: dict[str, Any] = dict(zip(("prompts", "outputs", "arrivals"), requests, strict=False))
     instance = Instance(**fields, memory=memory, name=name, seconds_per_step=seconds_per_step)
     if load is not None:
-        if not 0 < load < np.inf:
-            raise InstanceError(f"load is {load}, but must be positive")
+        load = as_number("load", load, lambda each: each > 0, "positive")
         rate = load * memory / float(instance.areas.mean())
     elif rate is not None and seconds_per_step is not None:
         rate *= seconds_per_step
@@ -195,6 +203,8 @@ def parse_family(text: str) -> tuple[str, dict[str, Any]]:
     parameters: dict[str, Any] = {}
     for assignment in assignments:
         key, _, value = (part.strip() for part in assignment.partition("="))
+        if key in parameters:
+            raise InstanceError(f"{text}: {key} is there twice; keep one of them")
         try:
             parameters[key] = float(value) if set(value) & set(".eEnN") else int(value)
         except ValueError:
@@ -207,14 +217,6 @@ def parse_family(text: str) -> tuple[str, dict[str, Any]]:
                 f"{text}: {key} is not a parameter of a family; leave out {key}={parameters[key]}"
             )
     return name.strip(), parameters
-
-
-def _whole(name: str, value: Any, least: int, most: int = MAX_TOKENS) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise InstanceError(f"{name} is {value!r}, but must be a whole number from {least}")
-    if value > most:
-        raise InstanceError(f"{name} is {value!r}, but must be at most {most}")
-    return int(value)
 
 
 def _rounded(lengths: FloatArray, longest: int = LONGEST) -> IntArray:
@@ -295,9 +297,8 @@ def _equal_prompts(
 ) -> Requests:
     """s the same for all and small against M, o uniform, and a bounded number of arrivals per step:
     1 and 1 .. 10 by default"""
-    prompt = _whole("prompt", prompt, least=0)
-    output_least = _whole("output_least", output_least, least=1)
-    output_most = _whole("output_most", output_most, least=output_least)
+    as_count("output_least", output_least)
+    as_count("output_most", output_most, output_least)
     return np.full(n, prompt), rng.integers(output_least, output_most, n, endpoint=True)
 
 
@@ -341,14 +342,14 @@ def _lognormal(
     """s lognormal of mean 900 and cv 1.4, o lognormal of mean 300 and cv 0.9, clipped"""
 
     def lengths(name: str, mean: float, cv: float, most: int) -> IntArray:
-        if not (mean > 0 and cv >= 0 and most >= 1):
+        if not (mean > 0 and 0 <= cv <= _MAX_CV and most >= 1):
             raise InstanceError(
                 f"{name} has mean {mean}, cv {cv} and at most {most}, but the mean must be "
-                "positive, cv not negative and the most at least 1"
+                f"positive, cv from 0 to {_MAX_CV:g} and the most at least 1"
             )
         variance = math.log1p(cv * cv)
         drawn = rng.lognormal(math.log(mean) - variance / 2, math.sqrt(variance), n)
-        return _rounded(drawn, int(most))
+        return _rounded(drawn, most)
 
     return (
         lengths("prompt", prompt_mean, prompt_cv, prompt_most),

@@ -29,6 +29,8 @@ Record = dict[str, str] | str
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
     """Open a file, packed with gzip or not, and name it in every error while it is being read."""
+    if "\0" in str(path):
+        raise InstanceError(f"{str(path)!r} is no name of a file; take the NUL out")
     try:
         with path.open("rb") as raw:
             start = raw.peek(2)[:2]
@@ -94,8 +96,19 @@ def csv_batches(stream: BinaryIO, header: list[str]) -> Iterator[dict[str, Any]]
         raise IrregularError from error
 
 
-def jsonl_batches(stream: BinaryIO, names: list[str]) -> Iterator[dict[str, Any]]:
-    """Read a file with one JSON object per line."""
+def keys_of(line: bytes, source: str) -> list[str]:
+    """Return the keys of the object that is the first line of a file."""
+    try:
+        content = json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise InstanceError(f"{source}, line 1: the line holds no JSON object")
+    return list(content)
+
+
+def jsonl_batches(stream: BinaryIO, names: list[str], first: bytes) -> Iterator[dict[str, Any]]:
+    """Read a file with one JSON object per line, whose first lines were read before."""
     import pyarrow as pa
     import pyarrow.json
 
@@ -103,8 +116,8 @@ def jsonl_batches(stream: BinaryIO, names: list[str]) -> Iterator[dict[str, Any]
         explicit_schema=pa.schema([(name, pa.float64()) for name in names]),
         unexpected_field_behavior="ignore",
     )
-    while lines := stream.readlines(BLOCK):
-        lines = [line for line in lines if line.strip()]
+    while lines := [*first.splitlines(keepends=True), *stream.readlines(BLOCK)]:
+        first, lines = b"", [line for line in lines if line.strip()]
         block = b"".join(lines)
         try:
             table = pa.json.read_json(

@@ -168,11 +168,22 @@ NATIVE = TraceFormat(
     public=False,
 )
 
-MOONCAKE = TraceFormat(
-    "Mooncake JSONL",
-    {"input_length": "prompts", "output_length": "outputs"},
-    clock="timestamp",
-    units_per_second=1000,
+#: The formats with a JSON object per line; the keys of the first line tell them apart.
+JSONL_FORMATS = (
+    TraceFormat(
+        "Mooncake JSONL",
+        {"input_length": "prompts", "output_length": "outputs"},
+        clock="timestamp",
+        clock_kind=WHOLE,
+        units_per_second=1000,
+        ignored=frozenset({"hash_ids"}),
+    ),
+    TraceFormat(
+        "Qwen Bailian JSONL",
+        {"input_length": "prompts", "output_length": "outputs"},
+        clock="timestamp",
+        ignored=frozenset({"chat_id", "parent_chat_id", "type", "turn", "hash_ids"}),
+    ),
 )
 
 #: The formats with a header line.
@@ -228,14 +239,16 @@ def _instead(name: str, known: Iterable[str]) -> str:
     return nearest(name, known)
 
 
-def recognised(header: list[str], source: str) -> TraceFormat:
-    """Tell which format a header line belongs to."""
-    form = max(CSV_FORMATS, key=lambda form: len(form.kinds.keys() & set(header)))
+def recognised(
+    header: list[str], source: str, formats: Iterable[TraceFormat] = CSV_FORMATS
+) -> TraceFormat:
+    """Tell which format a header line belongs to, or the keys of an object in the first line."""
+    form = max(formats, key=lambda form: len(form.kinds.keys() & set(header)))
     known = form.kinds.keys()
     where = f"{source}, line 1"
     if unknown := [name for name in header if name not in known]:
         # Without any known column the format itself is unclear.
-        names = known if known & set(header) else {n for form in CSV_FORMATS for n in form.required}
+        names = known if known & set(header) else {n for form in formats for n in form.required}
         raise InstanceError(
             f"{where}: unknown column {unknown[0]!r}; {_instead(unknown[0], names)}",
             column=unknown[0],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_integers, checked_memory
 from optsched.clock import LinearClock, affine, get_clock
 from optsched.errors import ClockError, InstanceError, nearest
@@ -31,6 +32,7 @@ _MAX_RATE = 1e12
 _STEP = 1e-6  # seconds; Poisson arrivals are rounded down to it
 
 
+@checked(InstanceError)
 @dataclass(frozen=True, eq=False, repr=False)
 class RequestTypes:
     r"""Types of requests: how long they are, and how many of each arrive per second.
@@ -211,6 +213,7 @@ class RequestTypes:
         )
 
     @classmethod
+    @checked(InstanceError)
     def from_instance(
         cls, instance: Instance, classes: int | None = None, rate: float | None = None
     ) -> RequestTypes:

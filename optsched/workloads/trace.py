@@ -8,14 +8,16 @@ import re
 import sys
 import warnings
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from optsched._internal.arrays import MAX_STEP, checked_memory
+from optsched._internal.arguments import as_count
+from optsched._internal.arrays import MAX_STEP, checked_memory, checked_step
 from optsched._internal.request_rules import BrokenRule, broken_rules
-from optsched.errors import InstanceError
+from optsched.errors import InstanceError, require
 from optsched.instance import Instance
 from optsched.workloads.families import family_from_text
 from optsched.workloads.files import (
@@ -25,11 +27,12 @@ from optsched.workloads.files import (
     csv_records,
     jsonl_batches,
     jsonl_records,
+    keys_of,
     opened,
     record_batches,
     to_bytes,
 )
-from optsched.workloads.formats import MOONCAKE, Values, read_cells, recognised
+from optsched.workloads.formats import JSONL_FORMATS, Values, read_cells, recognised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -83,6 +86,7 @@ class Trace:
     header: list[str]
     limit: int
     strict: bool
+    first: bytes = b""  # what was read of the stream before
     #: Column and reason by number of the row.
     faults: dict[int, tuple[str, str]] = field(default_factory=dict)
 
@@ -107,9 +111,10 @@ class Trace:
         return Instance(**fields, memory=memory, name=name, seconds_per_step=seconds), skipped
 
     def _columns(self, stream: BinaryIO) -> dict[str, Values]:
-        fast = jsonl_batches if self.form is MOONCAKE else csv_batches
         try:
-            return self._read(fast(stream, self.header))
+            if self.form in JSONL_FORMATS:
+                return self._read(jsonl_batches(stream, self.header, self.first))
+            return self._read(csv_batches(stream, self.header))
         except IrregularError:
             self.faults.clear()
             with self._records() as records:
@@ -139,7 +144,7 @@ class Trace:
                 f"{self.path} has a row at fault, but a pipe cannot be read again to name it; "
                 "save the trace as a file"
             )
-        read = jsonl_records if self.form is MOONCAKE else csv_records
+        read = jsonl_records if self.form in JSONL_FORMATS else csv_records
         with opened(self.path) as stream, contextlib.closing(read(stream)) as records:
             yield records
 
@@ -233,8 +238,8 @@ def read_trace(
     A trace is a CSV, packed with gzip or not, with columns ``prompt_tokens`` and ``output_tokens``
     and, in any order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
     ``output_lower``, ``output_upper``, ``output_estimate``, ``priority`` and ``label``; or one of
-    the public traces: Azure LLM inference 2023 and 2024, BurstGPT, Vidur, Mooncake (JSONL). The
-    header tells which.
+    the public traces: Azure LLM inference 2023 and 2024, BurstGPT, Vidur, and as JSONL Mooncake and
+    Qwen Bailian. The header, or the keys of the first line, tell which.
 
     An arrival after :math:`t` seconds becomes step :math:`\lceil t / \mathtt{seconds\_per\_step}
     \rceil`, as a request cannot start before it is there. Public traces start when their first
@@ -332,29 +337,32 @@ def _read(
 ) -> tuple[Instance, list[SkippedRow]]:
     if limit is None:
         limit = sys.maxsize
-    if not (isinstance(limit, int) and limit >= 1):
-        raise InstanceError(f"limit is {limit!r}, but must be a whole number of rows from 1")
-    if not 0 < seconds_per_step < np.inf:
-        raise InstanceError(f"seconds_per_step is {seconds_per_step}, but must be positive")
+    limit = as_count("limit", limit, most=sys.maxsize, of=" of rows")
+    checked_step(seconds_per_step)
     if memory is not None:
         memory = checked_memory(memory)
     if str(path).startswith("family:"):
         return _head(family_from_text(str(path), memory), limit), []
+    require(path, (str, PathLike), "the trace", "a file, or family:NAME", InstanceError)
     path = Path(path)
     with opened(path) as stream:
-        start = stream.peek(1)
+        start, first = stream.peek(1), b""
         if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
             header = csv_header(stream.readline(_HEADER_BYTES), str(path))
             form = recognised(header, str(path))
-        elif b'"input_length"' in start.partition(b"\n")[0] or ".jsonl" in path.suffixes:
-            header, form = list(MOONCAKE.kinds), MOONCAKE
         else:
-            return _head(_from_json(path, stream.read(), memory), limit), []
+            while not first.strip():
+                first += stream.readline()
+            if b'"input_length"' not in first and ".jsonl" not in path.suffixes:
+                return _head(_from_json(path, first + stream.read(), memory), limit), []
+            form = recognised(keys_of(first, str(path)), str(path), JSONL_FORMATS)
+            header = form.required
         if memory is None:
             raise InstanceError(
                 f"{path} does not say how much the worker holds; pass the memory (--memory M)"
             )
-        return Trace(path, form, header, limit, strict).instance(stream, memory, seconds_per_step)
+        trace = Trace(path, form, header, limit, strict, first)
+        return trace.instance(stream, memory, seconds_per_step)
 
 
 def _from_json(path: Path, content: bytes, memory: int | None) -> Instance:

@@ -66,7 +66,7 @@ def test_an_adaptive_window(optsched_command):
         (("--drift", "-3"), "drift takes its load from"),
         (("--memory", 10), "it may come to hold"),
         (("--lookahead", "far"), "--lookahead is 'far', but must be a whole number"),
-        (("--lookahead", "-1"), "lookahead is -1, but must be from 0"),
+        (("--lookahead", "-1"), "lookahead is -1, but must be a whole number from 0"),
         (("--policies", "bfio"), "unknown routing policy 'bfio': did you mean 'bf-io'?"),
         (("--policies", "jsq,jsq"), "'jsq' is given twice"),
         (("--warm-up", 10_000), "too few to pass a warm-up of 10000"),

@@ -63,6 +63,11 @@ REFUSED = [
         (f"route {FAMILY} --workers 2 --routers jsq --policies fcfs --time-limit 1", option)
         for option in ("--slots 4 --reveal 9", "--drain")
     ),
+    *(
+        (f"simulate {FAMILY} --policy {policy} --intervals relative:0.5", "--history plain.csv")
+        for policy in ("area-posterior", "rolling", "h-sf")
+    ),
+    (f"compare {FAMILY} --policies a-min --intervals relative:0.5", "--history plain.csv"),
 ]
 
 #: A line, and options that have no effect on it.
@@ -76,11 +81,6 @@ NOTED = [
     (f"compare {FAMILY} --policies mixed,sarathi --clock unit", "--intervals relative:0.5"),
     (f"{ENGINE} --policy vllm", "--intervals relative:0.5"),
     (f"simulate {FAMILY} --policy alpha-greedy", "--intervals relative:0.5"),
-    (
-        f"simulate {FAMILY} --policy area-posterior --intervals relative:0.5",
-        "--history plain.csv",
-    ),
-    (f"simulate {FAMILY} --policy rolling --intervals relative:0.5", "--history plain.csv"),
     (EXPORT, "--size 3"),
     (EXPORT, "--slots 3 --lookahead 4 --deadlines --tenants --energy-price 3"),
     (f"{EXPORT} --model relaxation", "--objective makespan"),
@@ -92,10 +92,6 @@ NOTED = [
     (
         f"route {FAMILY} --workers 2 --routers jsq --policies mixed --clock unit",
         "--intervals relative:0.5",
-    ),
-    (
-        f"compare {FAMILY} --policies a-min --intervals relative:0.5",
-        "--history plain.csv",
     ),
     (
         f"route {FAMILY} --workers 2 --routers jsq --policies mixed --clock unit",

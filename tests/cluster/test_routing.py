@@ -26,8 +26,8 @@ def imbalance(trace, policy, **options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lookahead": -1}, "lookahead is -1, but must be from 0"),
-        ({"lookahead": 2.5}, "lookahead is 2.5, but must be a whole number or 'adaptive'"),
+        ({"lookahead": -1}, "lookahead is -1, but must be a whole number from 0"),
+        ({"lookahead": 2.5}, "lookahead is 2.5, but must be a whole number"),
         ({"lookahead": 9, "information": Predictor(8)}, "prediction reaches only 8 steps"),
         ({"lookahead": "adaptive", "information": Predictor(8)}, "reaches only 8 steps"),
         ({"method": "swop"}, "unknown method 'swop': did you mean 'swap'?"),

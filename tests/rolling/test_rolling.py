@@ -283,12 +283,12 @@ def test_decision_times_are_plotted():
 
 BAD = {
     "unknown model 'hindsihgt' of a rolling horizon: did you mean": {"model": "hindsihgt"},
-    "window of a rolling horizon is 0, but must be a whole number from 1": {"window": 0},
-    "replan_interval of a rolling horizon is 1.5, but": {"replan_interval": 1.5},
-    "horizon of a rolling horizon is -3, but": {"horizon": -3},
-    "scenarios of a rolling horizon is True, but": {"scenarios": True},
+    "window is 0, but must be a whole number from 1": {"window": 0},
+    "replan_interval is 1.5, but": {"replan_interval": 1.5},
+    "horizon is -3, but": {"horizon": -3},
+    "scenarios is True, but": {"scenarios": True},
     "the budget of a decision is -1 seconds, but must be": {"budget": -1},
-    "the budget of a decision is nan seconds": {"budget": float("nan")},
+    "budget is nan, but must be a number": {"budget": float("nan")},
     "unknown fallback 'sorted-f': ": {"fallback": "sorted-f"},
     "unknown length estimate 'mean'": {"length_estimate": "mean"},
     "a window of 49 steps is shorter than one output: request 4 may make 50 tokens": {

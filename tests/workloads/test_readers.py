@@ -23,6 +23,7 @@ from trace_samples import (
     BURST_SESSIONS,
     MOONCAKE,
     NATIVE,
+    QWEN,
     TIMED,
     VIDUR,
     VIDUR_LENGTHS,
@@ -45,6 +46,8 @@ from optsched.workloads import files
         (VIDUR, [374, 396], [44, 109], [0, 118]),
         (VIDUR_LENGTHS, [374], [44], [0]),
         (MOONCAKE, [6955, 6472], [52, 26], [0, 62]),  # 3053 ms
+        (QWEN, [521, 40], [132, 8], [0, 1223]),  # 61.114 s
+        ("\n" + MOONCAKE.replace(', "hash_ids": [46, 47]', ""), [6955, 6472], [52, 26], [0, 62]),
     ],
 )
 def test_every_format_is_recognised_by_its_content(trace, content, prompts, outputs, arrivals):
@@ -186,12 +189,12 @@ def test_importing_optsched_does_not_import_pyarrow():
     assert not imports("import optsched; optsched.read_trace", "pyarrow")
 
 
-@pytest.mark.parametrize("content", [TIMED, AZURE, BURST_SESSIONS, VIDUR_LENGTHS, MOONCAKE])
+@pytest.mark.parametrize("content", [TIMED, AZURE, BURST_SESSIONS, VIDUR_LENGTHS, MOONCAKE, QWEN])
 def test_slow_and_fast_readers_agree(trace, monkeypatch, content):
     path = trace(content)
     fast = read_trace(path, 16_492)
 
-    def irregular(stream, header):
+    def irregular(stream, header, first=b""):
         raise files.IrregularError
 
     monkeypatch.setattr("optsched.workloads.trace.csv_batches", irregular)

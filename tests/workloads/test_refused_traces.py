@@ -67,8 +67,11 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
         (ROWS.format("arrival_s", 1, "nan"), "line 3, column arrival_s, value 'nan': must be a fi"),
         (ROWS.format("weight", 1, 0), "line 3, column weight, value '0': must be positive"),
         (ROWS.format("deadline", 1, 0), "line 3, column deadline, value '0': steps count from 1"),
-        (ROWS.format("output_lower", 1, 3), "line 3, column output_lower, value '3': .* above"),
-        (ROWS.format("output_upper", 1, 1), "line 3, column output_upper, value '1': .* below"),
+        (ROWS.format("output_lower", 1, 0), "line 3, column output_lower, value '0': must be at"),
+        (
+            ROWS.format("output_lower,output_upper", "1,1", "3,2"),
+            "line 3, column output_upper, value '2': is below its output_lower 3",
+        ),
         (ROWS.format("label", "a", '"b'), "line 3, column label, value 'b.n': must be UTF-8 text"),
         (
             ROWS.format("label", '"a', "b"),
@@ -91,12 +94,22 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
         (MOONCAKE + "{\n", "line 3: the line holds no JSON object"),
         (
             MOONCAKE + '{"timestamp": "x", "input_length": 1, "output_length": 1}',
-            "line 3, column timestamp, value '\"x\"': must be a finite number",
+            "line 3, column timestamp, value '\"x\"': must be a whole number",
         ),
         (
             MOONCAKE + '{"timestamp": 40000, "input_length": 1.5, "output_length": 1}',
             "line 3, column input_length, value '1.5': must be a whole number",
         ),
+        (
+            '{"timestamp": 61.114, "input_length": 521, "output_length": 132}\n',  # seconds?
+            "line 1, column timestamp, value '61.114': must be a whole number",
+        ),
+        (
+            MOONCAKE.replace("hash_ids", "session_id"),
+            "line 1: unknown column 'session_id'; known: hash_ids, input_length, output_length",
+        ),
+        ('{"input_length": 1, "output_length": 1}\n', "line 1: column 'timestamp' of the Mooncake"),
+        ('{"input_length": 1, "output_length": 1\n', "line 1: the line holds no JSON object"),
         (
             NATIVE.encode() + b"1,\xff\n",
             r"line 4, column output_tokens, value '.*xff': must be a w",
@@ -113,7 +126,7 @@ ROWS = "prompt_tokens,output_tokens,{}\n1,1,{}\n2,2,{}\n"
         (b"P\0K\3\4\n1,2\n", "line 1: this is not UTF-8 text; pass a CSV or JSONL trace"),
         ('{"prompts": [1], "outputs": [2]}', "trace.csv: .*the key 'memory' is missing"),
         ('{"prompts": [1], "outputs": [2], "memory": 2}', "trace.csv: request 0: prompts 1"),
-        ('{"prompts": [1], "outputs": [2], "memory": 9, "labels": 3}', "trace.csv: the JSON text"),
+        ('{"prompts": [1], "outputs": [2], "memory": 9, "labels": 3}', "trace.csv: labels is 3"),
         ('{"prompts": [[1], 2], "outputs": [2], "memory": 9}', "trace.csv: prompts must be a list"),
         (b'{"prompts": "\xff"', "trace.csv is not UTF-8 text; give an instance as JSON"),
         ('{"prompts": ', "trace.csv: the JSON text is not valid JSON"),

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.arguments import as_count, as_number, checked
 from optsched._internal.files import write_whole
 from optsched._version import __version__
 from optsched.comparison.steps import load_kernels
@@ -21,7 +22,7 @@ from optsched.experiments.cells import (
 )
 from optsched.experiments.regrets.cell import Cell, Task, perform
 from optsched.experiments.regrets.result import Regret
-from optsched.experiments.regrets.source import check_number, numbers_of, read_source, seeds_of
+from optsched.experiments.regrets.source import numbers_of, read_source, seeds_of
 from optsched.policies import get_policies
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _TOLERANCE = 0.05  # of the mean latency of requests that are alone
 _MANIFEST = "_regret.json"
 
 
+@checked(OptschedError)
 def regret(
     source: str | Path | Instance = "family:equal-prompts",
     policies: str | Policy | Sequence[str | Policy] = ("mc-sf", "area"),
@@ -183,8 +185,8 @@ def _tasks(
     rates = {load: drawn.rate(load) for load in loads}
     if horizons is None:
         horizons = drawn.horizons(rates[loads[0]])
-    horizons = sorted(numbers_of("horizons", horizons))
-    check_number("time_limit", time_limit, lambda x: x >= 0, "a number from 0")
+    horizons = sorted(as_count("a horizon", each) for each in numbers_of("horizons", horizons))
+    as_number("time_limit", time_limit, lambda x: x >= 0, "a number from 0")
     if time_limit and clock is not None:
         raise OptschedError("time_limit is for the search in steps; leave it or the clock out")
     for load in loads:
@@ -209,7 +211,7 @@ def _enclosed(
     task = next(iter(tasks.values()))
     if tolerance is None:
         tolerance = _TOLERANCE * task.source.mean_alone
-    check_number("tolerance", tolerance, lambda x: x > 0, "a number above 0")
+    as_number("tolerance", tolerance, lambda x: x > 0, "a number above 0")
     load_kernels(task.policies, clock=task.source.clock)
     status = finish(_plain, tasks, store, places, title="instances", on_progress=on_progress)
     if status == INTERRUPTED and not store:

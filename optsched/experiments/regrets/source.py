@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from optsched._internal.arguments import as_count, as_number
+from optsched._internal.arrays import MAX_STEP
 from optsched.clock import LinearClock, get_clock
 from optsched.clock_work import work_on_clock
 from optsched.errors import InstanceError, OptschedError
@@ -20,7 +20,7 @@ from optsched.workloads import family
 from optsched.workloads.families import parse_family, poisson
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from optsched.clock import Clock
@@ -29,21 +29,15 @@ Number = TypeVar("Number", int, float)
 
 _SAMPLE = 200_000  # requests from which the mean memory-time of a family is taken
 _TICK = 2.0**-10  # seconds in which arrivals on a clock are counted
+_MAX_SEEDS = 1_000_000
 _FEWEST = 10  # requests that a horizon brings in the mean, at least
-
-
-def check_number(name: str, value: object, good: Callable[[Any], bool], wish: str) -> None:
-    """Check that a value is a finite number of some kind."""
-    number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
-    if not number or not good(value):
-        raise OptschedError(f"{name} is {value!r}, but must be {wish}")
 
 
 def numbers_of(name: str, values: Number | Sequence[Number]) -> list[Number]:
     """Return numbers as a list that is not empty and has none of them twice."""
     found = list(values) if isinstance(values, Iterable) else [values]
     for value in found:
-        check_number(f"one of the {name}", value, lambda _: True, "a number")
+        as_number(f"one of the {name}", value, lambda _: True, "a number")
     if not found:
         raise OptschedError(f"{name} is empty; name at least one")
     if len(set(found)) < len(found):
@@ -54,16 +48,9 @@ def numbers_of(name: str, values: Number | Sequence[Number]) -> list[Number]:
 def seeds_of(seeds: Any) -> list[int]:
     """Return seeds: those named, or so many from 0 on."""
     if not isinstance(seeds, Iterable):
-        check_number("seeds", seeds, _is_whole, "a whole number from 1, or a list")
-        return list(range(int(seeds)))
+        return list(range(as_count("seeds", seeds, most=_MAX_SEEDS)))
     found: list[float] = numbers_of("seeds", list(seeds))
-    for seed in found:
-        check_number("one of the seeds", seed, lambda x: _is_whole(x + 1), "a whole number from 0")
-    return [int(seed) for seed in found]
-
-
-def _is_whole(value: float) -> bool:
-    return value >= 1 and value == int(value)
+    return [as_count("one of the seeds", seed, 0) for seed in found]
 
 
 @dataclass(frozen=True)
@@ -109,7 +96,7 @@ class Source:
 
         In steps that is the memory-time that passes; on a clock it is all time.
         """
-        check_number("load", load, lambda x: x > 0, "positive")
+        as_number("load", load, lambda x: x > 0, "positive")
         if self.clock is not None:
             return load / float(work_on_clock(self._sample, self.clock).total.mean())
         return load * self._sample.memory / float(self._sample.areas.mean())
@@ -136,7 +123,7 @@ class Source:
 
     def check(self, rate: float, horizon: int) -> None:
         """Refuse a horizon that is not one, or brings hardly any request."""
-        check_number("a horizon", horizon, _is_whole, "a whole number from 1")
+        as_count("a horizon", horizon, most=MAX_STEP)
         if rate * horizon < _FEWEST:
             raise InstanceError(
                 f"{horizon} {self.unit} bring {rate * horizon:.3g} requests on average, but a "

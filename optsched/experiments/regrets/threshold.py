@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched.experiments.regrets.source import check_number, read_source, seeds_of
+from optsched._internal.arguments import as_number
+from optsched.experiments.regrets.source import read_source, seeds_of
 from optsched.policies import get_policy
 from optsched.simulate import run
 
@@ -73,7 +74,7 @@ def overload_threshold(
     seeds. The same seeds are used at all loads. A policy that is overloaded only once chance has
     driven it into waves may look stable in a shorter run.
     """
-    check_number("precision", precision, lambda x: 0 < x < 1, "between 0 and 1")
+    as_number("precision", precision, lambda x: 0 < x < 1, "between 0 and 1")
     seeds = seeds_of(seeds)
     drawn, chosen = read_source(source, memory), get_policy(policy)
     stable, overloaded = 0.0, _OVERLOADED

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from optsched._internal.arguments import checked
 from optsched._internal.views import html
 from optsched.errors import OptschedError, nearest
 from optsched.experiments.cells import Places, finish
@@ -74,6 +75,7 @@ class Sweep:
         return text
 
 
+@checked(OptschedError)
 def sweep(
     config: str | Path | Mapping[str, Any],
     out: str | Path,

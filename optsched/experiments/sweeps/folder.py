@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.arguments import checked
 from optsched._internal.files import write_whole
 from optsched._version import __version__
 from optsched.errors import OptschedError
@@ -130,6 +131,7 @@ class SweepFolder:
             part.unlink()
 
 
+@checked()
 def read_sweep(folder: str | Path) -> pd.DataFrame:
     """Read the results of a sweep, finished or not.
 

@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.arguments import whole
 from optsched.errors import InstanceError, OptschedError, nearest
 from optsched.experiments.sweeps.run import HINDSIGHT, Parameters, Run, Source
 
@@ -82,10 +83,12 @@ def _opened(config: str | Path | Mapping[str, Any]) -> tuple[str, Path, Mapping[
 
 
 def _seeds(seeds: Any, where: str) -> list[int]:
-    if type(seeds) is int and 1 <= seeds <= MAX_SEEDS:
-        return list(range(seeds))
-    if isinstance(seeds, list) and seeds and all(type(s) is int and s >= 0 for s in seeds):
-        return seeds
+    counts = [whole(each) for each in (seeds if isinstance(seeds, list) else [seeds])]
+    found = [each for each in counts if each is not None and each >= 0]
+    if not isinstance(seeds, list) and found and 1 <= found[0] <= MAX_SEEDS:
+        return list(range(found[0]))
+    if isinstance(seeds, list) and seeds and len(found) == len(seeds):
+        return found
     raise OptschedError(
         f"{where}: seeds is {seeds!r}, but must be how many there are, up to {MAX_SEEDS:,}, or a "
         "list of whole numbers from 0"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy import sparse
 
+from optsched._internal.arguments import checked
 from optsched._internal.arrays import prefix_sums
 from optsched.errors import require_known
 from optsched.models.cluster.balance_state import WAITING
@@ -32,6 +33,7 @@ Form = Literal["literal", "reduced"]
 FORMS: tuple[Form, ...] = ("literal", "reduced")
 
 
+@checked(ModelError)
 @dataclass(frozen=True, eq=False, repr=False)
 class BalanceProgram(Program):
     r"""Program (IO): the admissions with the least imbalance accumulated over a window.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.views import draw
 from optsched.clock import LinearClock, get_clock
 from optsched.errors import InfeasibleError
@@ -129,6 +130,7 @@ class Equilibrium:
         return "\n".join(lines)
 
 
+@checked()
 def equilibrium(types: RequestTypes, clock: str | Clock) -> Equilibrium:
     r"""Compute the fluid equilibrium.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_integers
 from optsched._internal.views import draw
 from optsched.clock import get_clock
@@ -44,6 +45,7 @@ STRICT = Fraction(1, 10**6)
 _MARGINS = np.geomspace(0.002, 0.6, 60)
 
 
+@checked(ModelError)
 @dataclass(frozen=True, eq=False, repr=False)
 class NestedWaitThresholds(Program):
     r"""Thresholds :math:`n_i` of Nested WAIT, for outputs that are not known in advance.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.arrays import MAX_SUM, as_integers, checked_memory
 from optsched._internal.views import draw
 from optsched.clock import LinearClock, get_clock
@@ -33,6 +34,7 @@ Objective = Literal["memory", "slack"]
 OBJECTIVES: tuple[Objective, ...] = ("memory", "slack")
 
 
+@checked(ModelError)
 @dataclass(frozen=True, eq=False, repr=False)
 class WaitThresholds(Program):
     r"""Thresholds :math:`n_j` of WAIT that keep up with the arrivals.

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.arrays import records
-from optsched.cluster.drift import gains_of
+from optsched.cluster.drift import Profiles, gains_of
 from optsched.cluster.results import ClusterRun
 from optsched.cluster.routing import (
     NEVER,
@@ -21,6 +22,7 @@ from optsched.cluster.routing import (
     RoutingRule,
     get_routing,
 )
+from optsched.cluster.service import longest_outputs
 from optsched.errors import InstanceError, PolicyError
 from optsched.simulate.cluster import balance, rules, solved
 from optsched.simulate.cluster import state as states
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import IntArray
-    from optsched.cluster.drift import Gains, Profiles
+    from optsched.cluster.drift import Gains
     from optsched.cluster.facts import Cluster
     from optsched.cluster.routing import Information, PythonRouting, Routing
     from optsched.instance import Instance
@@ -44,6 +46,7 @@ LAST_ARRIVAL = 10**8  # steps; every step is run, an empty one too
 _CELLS = 1 << 18  # loads recorded, or looked at, at a time
 
 
+@checked(InstanceError)
 class ClusterOptions(NamedTuple):
     """How a cluster is run."""
 
@@ -170,6 +173,15 @@ def _state(
 ) -> State:
     n, workers, instant = len(instance), cluster.workers, options.dispatch == "instant"
     memory, reserved = cluster.per_worker("memory"), gains.reserved
+    missed = instance.outputs > longest_outputs(instance)
+    if missed.any() and cluster.memory is not None and not isinstance(options.drift, Profiles):
+        request = int(np.argmax(missed))
+        raise InstanceError(
+            f"request {request}: its output {instance.outputs[request]} is above its output_upper, "
+            "for which it reserves memory on a cluster, where nothing is preempted; leave out the "
+            "column output_upper, or the memory of the cluster",
+            request=request,
+        )
     # Bound to a queue, a request cannot go where there is more memory.
     limit = int(memory.min() if instant else memory.max())
     if (reserved > limit).any():

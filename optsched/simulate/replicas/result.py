@@ -68,6 +68,9 @@ class RoutedRun(Run):
     runs: tuple[Execution | ClockedRun | None, ...]
     clock: Clock | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "intervals", self._served[0].intervals)
+
     def __repr__(self) -> str:
         return f"<RoutedRun {self.router!r}, {self.policy!r}: {len(self.workers)} workers>"
 

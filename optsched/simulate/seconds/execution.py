@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.views import draw
 from optsched.clock import BatchContent
 from optsched.clock_work import arrival_times, load_on_clock, step_of
@@ -292,6 +293,7 @@ class ClockedRun(Run):
         hinges = float((ends - begins).sum()) - sum(parts) if self.clock.hinges else 0.0
         return dict(zip(names, (*parts, hinges), strict=True))
 
+    @checked(PolicyError)
     def metrics(self, warm_up: float = 0.0) -> dict[str, Any]:
         """Return all metrics in one dictionary, ready for a table or for JSON.
 
@@ -309,7 +311,8 @@ class ClockedRun(Run):
             time, what takes the time of all batches (prefill, decode, constants, hinges; None on a
             clock that is a function), requests completed and unfinished, memory, batches,
             preemptions (also under "evictions") and the tokens lost by them; missed deadlines where
-            there are deadlines.
+            there are deadlines, and under intervals their coverage, the share of the requests whose
+            output lies in its interval.
 
         Raises
         ------
@@ -463,7 +466,6 @@ class ClockedRun(Run):
             p50, p90, p99 = (f"{value:,.4g}" for value in rest)
             return f"  {title:<9} mean {mean:,.4g}, p50 {p50}, p90 {p90}, p99 {p99} {unit}"
 
-        known = f" ({self.intervals})" if self.intervals is not None else ""
         left = f", {self.unfinished:,} unfinished" if self.unfinished else ""
         preempted = (
             f"; {self.preemptions:,} preemptions, {metrics['preempted_tokens']:,} tokens lost"
@@ -476,7 +478,8 @@ class ClockedRun(Run):
         offered = [] if load is None else [f"  load      {load}"]
         return "\n".join(
             [
-                f"{self.policy}{known} on {self.clock.name}: {len(self.instance):,} requests{left}",
+                f"{self.policy}{self._known} on {self.clock.name}: "
+                f"{len(self.instance):,} requests{left}",
                 line("latency", "latency"),
                 line("TTFT", "ttft"),
                 line("TPOT", "tpot"),

@@ -94,8 +94,9 @@ def _expected_cost(
     least = beliefs.least[request]
     if seen > least:
         least = seen
-    mass = beliefs.beyond[row, least] - beliefs.beyond[row, most]
-    once = squares = 0.0
+    mass = once = squares = 0.0
+    if least < most:  # beyond it the table has nothing to say
+        mass = beliefs.beyond[row, least] - beliefs.beyond[row, most]
     if mass > 0.0:
         once = (moments.once[row, least] - moments.once[row, most]) / mass
         squares = (moments.squares[row, least] - moments.squares[row, most]) / mass
@@ -397,9 +398,11 @@ def run_by_chance(
             ended = log_attempt(ended, logged, request, starts[request], made)
             logged += 1
             done += 1
-            complete[beliefs.row[request], made] += 1
             _stop(rows, place, prompts[request] + made)
-            rows.state[request] = _DONE
+            rows.seen[request] = made
+            if made < tables.shape[1]:  # longer ones say no more than those that go on
+                complete[beliefs.row[request], made] += 1
+                rows.state[request] = _DONE
 
 
 @compiled

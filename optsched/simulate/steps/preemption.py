@@ -74,9 +74,10 @@ def with_running(
 def _urgency(rates: IntArray, request: int, planned: int, upper: int, mean: int) -> int:
     """Return a + b o + c o^2 at the planned output, or six times its mean from there to the upper.
 
-    In the mean all outputs are equally likely.
+    In the mean all outputs are equally likely. A bound that was outlived is what was outlived.
     """
     a, b, c = rates[0, request], rates[1, request], rates[2, request]
+    upper = max(upper, planned)
     urgency: int = a + b * planned + c * planned * planned
     if mean:
         squares = 2 * (planned * planned + upper * upper + planned * upper) + upper - planned
@@ -178,6 +179,8 @@ def run_planned(
         longest = max(longest, planned[request], outputs[request])
         if at_once:
             longest = max(longest, upper[request])
+            if outputs[request] > upper[request]:
+                longest = max(longest, 2 * outputs[request])
     size = 1
     while size < longest + 2:
         size *= 2
@@ -247,7 +250,9 @@ def run_planned(
                 else:
                     ended = log_attempt(ended, logged, request, start, made)
                     logged += 1
-                if outlived == _RESTARTS:
+                if at_once and planned[request] >= upper[request]:  # its interval missed
+                    planned[request] = min(memory - prompt, 2 * planned[request])
+                elif outlived == _RESTARTS:
                     planned[request] = upper[request]
                 elif outlived == _DOUBLES:
                     planned[request] = min(upper[request], 2 * planned[request])

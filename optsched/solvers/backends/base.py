@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from optsched._internal.arguments import as_count
 from optsched._internal.numbers import percent, proven
 from optsched.errors import SolverError
 from optsched.models.linear.model import LinearModel
@@ -101,12 +102,6 @@ class Options:
         seconds, size, share = self.time_limit, self.memory_limit, self.gap_limit
         for name, good, wish in (
             ("time_limit", _positive(seconds), "a positive number of seconds (None for no limit)"),
-            ("threads", _whole(self.threads) and self.threads >= 1, "a whole number from 1"),
-            (
-                "seed",
-                _whole(self.seed) and 0 <= self.seed < 2**31,
-                "a whole number from 0 to 2147483647",
-            ),
             (
                 "gap_limit",
                 _real(share) and 0 <= share < math.inf,
@@ -118,6 +113,9 @@ class Options:
                 raise SolverError(f"{name} is {getattr(self, name)!r}, but must be {wish}")
         if self.time_limit == math.inf:
             object.__setattr__(self, "time_limit", None)
+        for name, least in (("threads", 1), ("seed", 0)):
+            count = as_count(name, getattr(self, name), least, 2**31 - 1, error=SolverError)
+            object.__setattr__(self, name, count)
 
 
 @dataclass(frozen=True)
@@ -358,10 +356,6 @@ def _clean(model: LinearModel | EventModel, values: FloatArray) -> tuple[FloatAr
     ):
         rounded, breaches = values, model.violations(values, FEASIBILITY)
     return (None, str(breaches[0])) if breaches else (rounded, "")
-
-
-def _whole(number: object) -> bool:
-    return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 def _real(number: object) -> bool:

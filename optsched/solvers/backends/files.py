@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
+from optsched._internal.arguments import checked
 from optsched._internal.files import write_whole
 from optsched.errors import SolverError
 from optsched.models.linear.arrays import LinearArrays
@@ -38,6 +39,7 @@ _SIDES = ("_lower", "_upper")  # LP files hold a row with two bounds as two rows
 _ENDLESS = 1e30  # what MPS files call infinite
 
 
+@checked(SolverError)
 def write_model(model: LinearModel, path: str | Path) -> None:
     """Write a model to a file.
 
@@ -83,6 +85,7 @@ def write_model(model: LinearModel, path: str | Path) -> None:
     write_whole(path, "\n".join([*lines, ""]))
 
 
+@checked(SolverError)
 def read_model(path: str | Path) -> LinearModel:
     """Read a model from an MPS or LP file, of whatever origin.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
+from optsched._internal.arguments import checked
 from optsched._internal.aside import interruptible
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.clock import LinearClock, get_clock
@@ -130,6 +131,7 @@ def bound(
     *,
     workers: SomeWorkers,
 ) -> JointBound: ...
+@checked(OptschedError)
 def bound(
     instance: Instance,
     method: BoundMethod = "auto",

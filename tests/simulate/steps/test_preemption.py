@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from literal_attempts import attempts_of, planned_run, random_rank
-from strategies import drawn_instance, instances
+from strategies import drawn_instance, instances, predicted
 
 from optsched import Instance, forecast, run
 from optsched.policies import IntervalPolicy, PriorityPolicy
@@ -20,11 +20,11 @@ MAKERS = ["exact", "common:1,40", "classes:3", "relative:0.6"]
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 @given(
-    instance=instances(max_requests=9, max_memory=30, max_arrival=20, max_output=12),
-    intervals=st.sampled_from(MAKERS),
+    instance=predicted(instances(max_requests=9, max_memory=30, max_arrival=20, max_output=12)),
+    intervals=st.sampled_from([*MAKERS, "column", "column", "column"]),
     seed=st.integers(0, 2**63 - 1),
 )
-@settings(max_examples=250)
+@settings(max_examples=400)
 def test_every_policy_equals_the_literal_simulator(policy, instance, intervals, seed):
     execution = run(instance, policy, intervals=intervals, seed=seed)
     known = forecast(instance, intervals)
@@ -49,7 +49,9 @@ def test_every_policy_is_feasible_on_1000_random_instances_and_repeats_itself():
     rng = np.random.default_rng(5)
     for number in range(1000):
         instance = drawn_instance(rng)
-        intervals = MAKERS[int(rng.integers(len(MAKERS)))]
+        low, wide = rng.integers(1, 60, len(instance)), rng.integers(0, 9, len(instance))
+        instance = instance.replace(output_lower=low, output_upper=low + wide)
+        intervals = [*MAKERS, "column"][int(rng.integers(len(MAKERS) + 1))]
         for policy in POLICIES:
             execution = run(instance, policy, intervals=intervals, seed=3)
             assert execution.check() == [], instance.to_json()

@@ -1,0 +1,195 @@
+"""What callers pass: counts, numbers, and arguments as their annotations say, in one sentence."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_origin
+
+import numpy as np
+
+from optsched.errors import InstanceError, OptschedError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Entry = TypeVar("Entry", bound="Callable[..., Any]")
+
+MAX_TOKENS = 10**9  # memory-time areas of single requests stay within 64-bit integers
+MAX_SEED = 2**63 - 1
+_LARGEST = 1e300  # of a number that is no count
+
+#: Words for what an annotation names. An argument that may be anything else is left to its owner.
+_WORDS = {
+    "int": "a whole number below 2^63",
+    "float": "a number",
+    "bool": "True or False",
+    "str": "a text",
+    "Path": "a path",
+    "Callable": "a function",
+    "Sequence": "a list",
+    "Iterable": "a list",
+    "dict": "a dictionary",
+    "None": "",
+}
+#: What else is called so.
+_ALIASES = {
+    "tuple": ("Sequence",),
+    "Literal": ("str",),
+    **dict.fromkeys(
+        ("Rule", "Objective", "ScheduleObjective", "BoundMethod", "Executor"), ("str",)
+    ),
+    "Clock": ("LinearClock", "FunctionClock"),
+    "Information": ("Oracle", "NoInformation", "Predictor"),
+}
+_CLASSES = (
+    *("Beliefs", "BalanceState", "Bound", "ClockBound", "Cluster", "Forecast", "Instance"),
+    *("Certificate", "ClockCertificate", "ConfigurationCertificate", "JointCertificate"),
+    *("Policy", "PowerLaw", "PriorityPolicy", "RequestTypes", "Router", "Running", "Schedule"),
+    *("LinearModel", "SolveParams", "ModelFacts", *_ALIASES["Clock"], *_ALIASES["Information"]),
+)
+
+
+def whole(value: Any) -> int | None:
+    """Return a count that is given as any kind of number; None of what is none, or is no number."""
+    number = _plain(value)
+    if number is None or not (isinstance(number, Integral) or number == math.floor(number)):
+        return None
+    return int(number)
+
+
+def as_count(
+    name: str,
+    value: Any,
+    least: int = 1,
+    most: int = MAX_TOKENS,
+    *,
+    of: str = "",
+    error: type[OptschedError] = InstanceError,
+) -> int:
+    """Turn a count into an integer: 3.0 and numbers of NumPy are counts, True and 2.5 are none."""
+    number = whole(value)
+    if number is None or not least <= number <= most:
+        raise error(
+            f"{name} is {shown(value)}, but must be a whole number{of} from {least} to {most}"
+        )
+    return number
+
+
+def as_number(
+    name: str,
+    value: Any,
+    good: Callable[[float], bool],
+    wish: str,
+    error: type[OptschedError] = InstanceError,
+) -> float:
+    """Turn a number into a float, refusing what is no finite number or not as it must be."""
+    number = _plain(value)
+    if number is None or abs(number) > _LARGEST or not good(number):
+        raise error(f"{name} is {shown(value)}, but must be {wish}")
+    return float(number)
+
+
+def _plain(value: Any) -> Any:
+    """Return a finite number without its NumPy type; None of everything else."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    return value if isinstance(value, Integral) or math.isfinite(value) else None
+
+
+def checked(error: type[OptschedError] = OptschedError) -> Callable[[Entry], Entry]:
+    """Check the arguments of a function, or of a class, against their annotations.
+
+    Whole floats and numbers of NumPy are passed on as the integers and floats that they are; ranges
+    are left to the function.
+    """
+
+    def decorate(entry: Entry) -> Entry:
+        door = ""
+        if isinstance(entry, type):
+            door = "__new__" if issubclass(entry, tuple) else "__init__"
+        function = cast("Callable[..., Any]", getattr(entry, door) if door else entry)
+        parameters = inspect.signature(function).parameters
+        names = [name for name, each in parameters.items() if each.kind != each.VAR_KEYWORD]
+        kinds = {name: _kinds(parameters[name].annotation, entry) for name in names}
+
+        def fit(name: str, value: Any) -> Any:
+            if not kinds.get(name) or value is parameters[name].default:
+                return value
+            for kind in kinds[name]:
+                if (fitting := _as(kind, value)) is not _NOT:
+                    return fitting
+            *first, last = [word for kind in kinds[name] if (word := _word(kind))]
+            wish = f"{', '.join(first)} or {last}" if first else last
+            raise error(f"{name} is {shown(value)}, but must be {wish}")
+
+        @functools.wraps(function)
+        def call(*given: Any, **named: Any) -> Any:
+            fitting = [fit(name, value) for name, value in zip(names, given, strict=False)]
+            named = {name: fit(name, value) for name, value in named.items()}
+            return function(*fitting, *given[len(names) :], **named)
+
+        if not door:
+            return cast("Entry", call)
+        setattr(entry, door, call)
+        return entry
+
+    return decorate
+
+
+def _kinds(annotation: Any, entry: Any) -> list[str]:
+    """Return what an annotation names; nothing where it names more than is checked here."""
+    text, before = str(getattr(annotation, "__forward_arg__", annotation)), ""
+    while text != before:
+        text, before = re.sub(r"\[[^\[\]]*\]", "", text), text
+    kinds: list[str] = []
+    for kind in map(str.strip, text.split("|")):
+        chosen = get_origin(vars(sys.modules[entry.__module__]).get(kind)) is Literal
+        kinds += ("str",) if chosen else _ALIASES.get(kind, (kind,))
+    return kinds if all(kind in _WORDS or kind in _CLASSES for kind in kinds) else []
+
+
+def _word(kind: str) -> str:
+    return _WORDS.get(kind, f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}")
+
+
+_NOT = object()
+
+
+def _as(kind: str, value: Any) -> Any:
+    """Return a value as a kind of argument, or that it is not one."""
+    good = False
+    if kind == "int":
+        count = whole(value)
+        return count if count is not None and abs(count) <= MAX_SEED else _NOT
+    if kind == "float":
+        number = value.item() if isinstance(value, np.generic) else value
+        if isinstance(number, bool) or not isinstance(number, Real) or math.isnan(number):
+            return _NOT
+        fits = not isinstance(number, Integral) or abs(int(number)) <= MAX_SEED
+        return number if fits else _NOT
+    if kind == "bool":
+        return bool(value) if isinstance(value, bool | np.bool_) else _NOT
+    if kind == "Callable":
+        good = callable(value) and not isinstance(value, type)
+    elif kind == "Sequence":
+        good = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        good = good or getattr(value, "ndim", 0) > 0
+    elif kind == "Iterable":
+        good = isinstance(value, Iterable) and not isinstance(value, str | bytes)
+        good = good and getattr(value, "ndim", 1) > 0
+    elif kind in ("str", "Path"):
+        good = isinstance(value, str if kind == "str" else PathLike)
+    elif kind == "None":
+        good = value is None
+    else:
+        good = kind in {each.__name__ for each in type(value).__mro__}
+    return value if good else _NOT
