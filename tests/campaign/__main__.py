@@ -23,6 +23,7 @@ from campaign import (
     readers,
     regrets,
     twins,
+    worlds,
 )
 from campaign.case import Outcome, Part
 from optsched._internal.files import write_whole
@@ -34,6 +35,7 @@ PARTS = {
     "certificates": Part(certificates.case, goal=100_000, batch=20),
     "clocks": Part(clocks.case, goal=2_000, batch=20, unit="instances"),
     "twins": Part(twins.case, goal=100_000, batch=50),
+    "worlds": Part(worlds.case, goal=1_000_000, batch=200),
     "regrets": Part(regrets.case, goal=5_000, batch=5),
     "kills": Part(kills.case, goal=250, batch=1, unit="faults", warm=()),
     "limits": Part(limits.case, goal=1_000, batch=2, unit="faults"),
