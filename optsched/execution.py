@@ -177,7 +177,7 @@ class Run(ABC):
 
     @property
     def _known(self) -> str:
-        """What the policy knew of the outputs, in brackets, how often that was wrong, and plans lost."""
+        """In brackets: what the policy knew, how often that was wrong, and plans that were lost."""
         said = [described(self.instance, self.intervals)] if self.intervals else []
         return "".join(f" ({each})" for each in (*said, self.fell_back) if each)
 
