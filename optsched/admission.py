@@ -31,7 +31,9 @@ import numpy as np
 from optsched._internal.arrays import ranks_in, records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.room import require_room
 from optsched._internal.small_kernels import pop, push
+from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 #: How much more memory-time than the head others may ask for that pass it, and how many of those
 #: that wait are looked at; docs/research.md has the figures.
 WINDOW_RATIO, WINDOW_LENGTH = 1.6, 128
+
+#: Bytes of the state of a worker for each step that it looks ahead.
+STEP_AHEAD = 64
 
 #: A step that does not come.
 NEVER = int(np.iinfo(np.int64).max)
@@ -58,6 +63,14 @@ def admit_by_priority(instance: Instance, priority: IntArray) -> IntArray:
         arriving = interruptible_kernel(admit_arriving, len(instance))
         arriving(prompts, outputs, arrivals, instance.memory, priority, starts, usage, window)
     return starts
+
+
+def require_steps(outputs: IntArray, workers: int = 1, each: int = STEP_AHEAD) -> None:
+    """Refuse outputs of so many steps that what workers keep for each of them has no room."""
+    advice = "take shorter outputs, or only their bound by the method closed-form"
+    require_room(
+        int(outputs.max()), each * workers, "steps of the longest output", advice, InstanceError
+    )
 
 
 def empty_worker(longest: int) -> tuple[IntArray, IntArray]:

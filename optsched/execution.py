@@ -140,6 +140,12 @@ class Run(ABC):
         """When the run ended."""
 
     @property
+    def fell_back(self) -> str:
+        """How many plans of a rolling horizon were lost, where they were many; else empty."""
+        decisions = getattr(self, "decisions", None)
+        return "" if decisions is None else str(decisions.fell_back)
+
+    @property
     def schedule(self) -> Schedule:
         """The start of each request's completing attempt, where batches take one step each."""
         raise PolicyError(
@@ -162,7 +168,7 @@ class Run(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics as plain data, ready for JSON."""
-        return self.metrics()
+        return self.metrics() | ({"plans": self.fell_back} if self.fell_back else {})
 
     @property
     def coverage(self) -> float | None:
@@ -171,8 +177,9 @@ class Run(ABC):
 
     @property
     def _known(self) -> str:
-        """What the policy knew of the outputs, in brackets, and how often that was wrong."""
-        return f" ({described(self.instance, self.intervals)})" if self.intervals else ""
+        """In brackets: what the policy knew, how often that was wrong, and plans that were lost."""
+        said = [described(self.instance, self.intervals)] if self.intervals else []
+        return "".join(f" ({each})" for each in (*said, self.fell_back) if each)
 
     def _outcome(self, loop: Loop | None, stall: Stall | None, tokens: int) -> dict[str, Any]:
         """Return the metrics of preemptions, and why the run did not complete all requests."""
@@ -246,7 +253,8 @@ class Execution(Run):
     decisions: Any = None
 
     def __repr__(self) -> str:
-        return f"<Execution {self.policy!r}: {len(self.requests)} attempts>"
+        lost = f", {self.fell_back}" if self.fell_back else ""
+        return f"<Execution {self.policy!r}: {len(self.requests)} attempts{lost}>"
 
     @property
     def completed(self) -> BoolArray:

@@ -16,6 +16,7 @@ import numpy as np
 
 from optsched._internal.arguments import as_count, as_number, checked
 from optsched._internal.arrays import MAX_TOKENS, as_floats, as_integers, frozen
+from optsched._internal.room import require_room
 from optsched.errors import InstanceError, OptschedError, nearest, shown
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _BANDWIDTH = 0.12  # of the kernel that smooths a history, on the scale of the logarithm
 _UNIFORM_SHARE = 0.02  # of a belief from a history, so that nothing is held to be impossible
 _GROUPS = 5  # of requests by their prompts, equally large
+_CHANCE = 48  # bytes of the chance of an output, and of what is made of it
 _PRIOR = 2.0  # completed requests that the first belief is worth while it learns
 
 
@@ -123,6 +125,7 @@ class Beliefs:
         from optsched._internal.smoothing import smooth
 
         edges = _edges(history.prompts[known])
+        _require_outputs(longest, len(edges) + 1)
         values, place = np.unique(history.outputs[known], return_inverse=True)
         counts = np.zeros((len(edges) + 1, len(values)), dtype=np.int64)
         np.add.at(counts, (np.searchsorted(edges, history.prompts[known]), place), 1)
@@ -140,6 +143,7 @@ class Beliefs:
         """
         given = as_integers("prompts", prompts)
         edges = _edges(given)
+        _require_outputs(longest, len(edges) + 1)
         outputs = np.arange(1.0, longest + 1)
         chances = np.tile(1 / (outputs * (outputs + 1)), (len(edges) + 1, 1))
         return cls(chances, np.searchsorted(edges, given), _PRIOR)
@@ -163,6 +167,7 @@ class Beliefs:
         width = log_error / 10
         place = np.round(np.log(guessed) / width).astype(np.int64)
         places, rows = np.unique(place, return_inverse=True)
+        _require_outputs(longest, len(places))
         scale = np.log(np.arange(1, longest + 1))
         squares = ((scale - places[:, None] * width) / log_error) ** 2
         nearest = squares.min(axis=1, keepdims=True)
@@ -173,6 +178,11 @@ def _edges(prompts: IntArray) -> FloatArray:
     """Return the prompts at which one group ends and the next begins."""
     shares = np.arange(1, _GROUPS) / _GROUPS
     return np.unique(np.quantile(prompts, shares)).astype(np.float64)
+
+
+def _require_outputs(longest: int, rows: int) -> None:
+    """Refuse chances of so many outputs in some rows without room."""
+    require_room(longest, _CHANCE * rows, "chances of outputs", "take narrower intervals")
 
 
 def _mixed(chances: FloatArray) -> FloatArray:

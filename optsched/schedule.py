@@ -11,6 +11,7 @@ import numpy as np
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import MAX_SUM, as_integers
 from optsched._internal.json import read_object, write_object
+from optsched._internal.room import require_room
 from optsched._internal.views import draw
 from optsched.errors import InstanceError, ScheduleError
 from optsched.premises import World
@@ -267,6 +268,8 @@ class Schedule(Started):
         first, tokens, active = self._pieces
         if first[0] < 1:
             raise ScheduleError(f"a request starts at step {first[0] - 1}, before time zero")
+        advice = "use longer steps, or read peak_memory and plot, which need none"
+        require_room(first[-1], 40, "steps of a schedule", advice, ScheduleError)
         lengths = np.diff(first)
         inside = np.arange(first[-1] - first[0]) - np.repeat(first[:-1] - first[0], lengths)
         usage = np.repeat(tokens[:-1], lengths) + np.repeat(active[:-1], lengths) * inside

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arrays import MAX_TOKENS, as_integers
+from optsched._internal.room import require_room
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def gains_of(instance: Instance, drift: float | npt.ArrayLike | Profiles, horizo
     outputs = instance.outputs
     longest = outputs if instance.output_upper is None else instance.output_upper
     ages = int(max(outputs.max(), longest.max())) + horizon + 1
+    require_room(ages, 64, "ages of requests", "take shorter outputs or windows", InstanceError)
     gains = _summed(np.atleast_1d(np.asarray(drift)), ages)
     least = instance.prompts + np.minimum.accumulate(gains)[outputs - 1]
     if least.min() < 0:

@@ -34,7 +34,7 @@ from optsched.models.objectives import (
     ScheduleObjective,
     schedule_cost,
 )
-from optsched.models.program import Program
+from optsched.models.program import Program, Size, require_size
 from optsched.models.running import NOTHING_RUNNING, Running, safe_horizon
 from optsched.schedule import Schedule
 
@@ -68,7 +68,8 @@ class HindsightProgram(Program):
     :math:`m_t` are the tokens of requests that are running already, :math:`w_g = 1` for the total
     latency. A penalty for lateness adds :math:`\max(0, k + o_g - d_g)` or
     :math:`[k + o_g > d_g]` times it to the cost of :math:`x_{g,k}`. Prices :math:`\pi_t` of memory
-    for requests that are not in the program add :math:`\sum_{u=1}^{o_g} (s_g + u) \, \pi_{k+u}`.
+    for requests that are not in the program add :math:`\sum_{u=1}^{o_g} (s_g + u) \, \pi_{k+u}`,
+    rounded to six decimals.
 
     For the makespan, binary :math:`y_t` says that some request completes at step :math:`t` or
     later. The objective is :math:`now + \sum_t y_t`, the right-hand side of (6) becomes
@@ -178,7 +179,7 @@ class HindsightProgram(Program):
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} of {self.instance.name!r}: {self.objective}, "
-            f"steps {self.now}..{self.horizon}>"
+            f"steps {self.now}..{self.horizon}, {self.size_at(self.horizon)}>"
         )
 
     @property
@@ -196,17 +197,32 @@ class HindsightProgram(Program):
 
     @property
     def _latest(self) -> IntArray:
-        ends: Any = self.horizon
+        return self._latest_by(self.horizon)
+
+    def _latest_by(self, horizon: int) -> IntArray:
+        ends: Any = horizon
         if self.instance.deadlines is not None and self.lateness == "forbidden":
             ends = np.minimum(self.instance.deadlines, ends)
         return np.asarray(ends - self.instance.outputs, dtype=np.int64)
 
     @property
     def nonzeros(self) -> int:
-        """Nonzeros that `to_linear` will write, in the rows once and memory."""
+        """Nonzeros that `to_linear` will write."""
+        return self.size_at(self.horizon).nonzeros
+
+    def size_at(self, horizon: int) -> Size:
+        """Count columns and nonzeros up to a horizon, exactly also where 64 bits do not do."""
         first, _ = self._groups
-        columns = (self._latest - self._earliest + 1)[first].astype(object)
-        return int((columns * (self.instance.outputs[first] + 1)).sum())
+        outputs = self.instance.outputs[first].astype(object)
+        columns = (self._latest_by(horizon) - self._earliest + 1)[first].clip(0).astype(object)
+        start, steps = int((columns * (outputs + 1)).sum()), horizon - self.now
+        if self.objective != "makespan":
+            return Size(int(columns.sum()), start, len(first) + steps)
+        load = self.running.load(min(self.running.last_step, steps))
+        busy = steps - int(np.count_nonzero(load == self.instance.memory))
+        return Size(
+            int(columns.sum()) + steps, start + busy + 2 * steps - 2, len(first) + 2 * steps - 1
+        )
 
     @cached_property
     def _groups(self) -> tuple[IntArray, IntArray]:
@@ -254,13 +270,10 @@ class HindsightProgram(Program):
         Raises
         ------
         ModelError
-            If it would have more nonzeros than 32-bit indices can count.
+            If there is no room for its nonzeros; it says for which horizon there is.
         """
-        if self.nonzeros >= 2**31:
-            raise ModelError(
-                f"the program would have {self.nonzeros:,} nonzeros over {self.horizon} steps, "
-                "more than 32-bit indices can count; shorten the horizon"
-            )
+        least = int((self._earliest + self.instance.outputs).max())
+        require_size(self.size_at, least, self.horizon)
         first, members = self._groups
         group, step, begin = self._columns
         size = np.bincount(members)
@@ -319,10 +332,14 @@ class HindsightProgram(Program):
         return cost
 
     def _paid(self, prices: FloatArray, request: IntArray, step: IntArray) -> FloatArray:
-        """Return what the memory of a request costs when it starts at a step."""
+        """Return what the memory of a request costs when it starts at a step.
+
+        With six decimals, which CP-SAT can represent; sums of prices have more by rounding alone.
+        """
         instance = self.instance
         prompts, outputs = instance.prompts[request], instance.outputs[request]
-        return prices_of_starts(prompts, outputs, step - self.now, PriceSums.of(prices))
+        paid = prices_of_starts(prompts, outputs, step - self.now, PriceSums.of(prices))
+        return np.round(paid, 6)
 
     def cost(self, schedule: Schedule) -> float:
         """Evaluate a schedule under the objective of the program, from its start steps alone."""

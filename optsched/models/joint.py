@@ -15,6 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from optsched._internal.arrays import ranks_in
+from optsched._internal.room import require_room
 from optsched.errors import require_known
 from optsched.joint_schedule import JointSchedule
 from optsched.models.hindsight import usage_rows
@@ -31,7 +32,7 @@ from optsched.models.objectives import (
     ScheduleObjective,
     schedule_cost,
 )
-from optsched.models.program import Program
+from optsched.models.program import Program, Size, require_size
 from optsched.workers import as_workers
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.schedule import Violation
     from optsched.workers import Workers
+
+
+_START = 96  # bytes of a start in events, as a domain of CP-SAT takes them
 
 
 def latest_joint_starts(instance: Instance, workers: Workers) -> IntArray:
@@ -59,6 +63,14 @@ def latest_joint_starts(instance: Instance, workers: Workers) -> IntArray:
     waits = np.minimum(waits, no_idling)
     no_room = instance.arrivals + outputs * waits
     return np.asarray(np.minimum(no_idling, no_room), dtype=np.int64)
+
+
+def all_starts(instance: Instance, latest: IntArray) -> tuple[IntArray, ...]:
+    """List the starts of each request from its arrival to the latest."""
+    count, advice = (latest - instance.arrivals + 1).clip(0).sum(), "use longer steps"
+    require_room(count, _START, "starts in events", advice, ModelError)
+    pairs = zip(instance.arrivals.tolist(), latest.tolist(), strict=True)
+    return tuple(np.arange(first, last + 1) for first, last in pairs)
 
 
 def by_use(instance: Instance, workers: Workers) -> BoolArray:
@@ -169,12 +181,15 @@ class JointProgram(Program):
     def __repr__(self) -> str:
         return (
             f"<JointProgram of {self.instance.name!r}: {self.objective}, {len(self.workers)} "
-            f"workers, horizon {self.horizon}>"
+            f"workers, horizon {self.horizon}, {self.size_at(self.horizon)}>"
         )
 
     @property
     def _latest(self) -> IntArray:
-        ends: Any = self.horizon
+        return self._latest_by(self.horizon)
+
+    def _latest_by(self, horizon: int) -> IntArray:
+        ends: Any = horizon
         if self.instance.deadlines is not None:
             ends = np.minimum(self.instance.deadlines, ends)
         return np.asarray(ends - self.instance.outputs, dtype=np.int64)
@@ -197,10 +212,19 @@ class JointProgram(Program):
 
     @property
     def nonzeros(self) -> int:
-        """Nonzeros that `to_linear` will write, in the rows once and memory."""
+        """Nonzeros that `to_linear` will write."""
+        return self.size_at(self.horizon).nonzeros
+
+    def size_at(self, horizon: int) -> Size:
+        """Count columns and nonzeros up to a horizon, exactly also where 64 bits do not do."""
         request, _ = self._pairs
-        counts = (self._latest - self.instance.arrivals + 1)[request].astype(object)
-        return int((counts * (self.instance.outputs[request] + 1)).sum())
+        counts = self._latest_by(horizon) - self.instance.arrivals + 1
+        columns = counts[request].clip(0).astype(object)
+        steps = horizon if self.objective == "makespan" else 0
+        start = int((columns * (self.instance.outputs[request].astype(object) + 1)).sum())
+        order, workers = max(steps - 1, 0), len(self.workers)
+        rows = len(self.instance) + workers * horizon + order
+        return Size(int(columns.sum()) + steps, start + workers * steps + 2 * order, rows)
 
     @cached_property
     def _family(self) -> Family:
@@ -220,13 +244,10 @@ class JointProgram(Program):
         Raises
         ------
         ModelError
-            If it would have more nonzeros than 32-bit indices can count.
+            If there is no room for its nonzeros; it says for which horizon there is.
         """
-        if self.nonzeros >= 2**31:
-            raise ModelError(
-                f"the program would have {self.nonzeros:,} nonzeros, more than 32-bit indices can "
-                "count; shorten the horizon"
-            )
+        least = int((self.instance.arrivals + self.instance.outputs).max())
+        require_size(self.size_at, least, self.horizon)
         instance = self.instance
         request, worker = self._pairs
         pair, step, begin = self._columns
@@ -397,8 +418,7 @@ class JointEvents:
             latest = np.minimum(latest, instance.deadlines - instance.outputs)
         kept = cast("tuple[IntArray, ...] | None", self.kept)
         if kept is None:
-            pairs = zip(instance.arrivals.tolist(), latest.tolist(), strict=True)
-            kept = tuple(np.arange(first, last + 1) for first, last in pairs)
+            kept = all_starts(instance, latest)
         for request, starts in enumerate(kept):
             if not len(starts):
                 raise ModelError(

@@ -3,13 +3,44 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from bisect import bisect
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from optsched._internal.room import NONZERO, has_room, room_for
+from optsched.errors import ModelError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     from optsched._internal.arrays import FloatArray
     from optsched.models.linear.model import LinearModel
+
+
+class Size(NamedTuple):
+    """How large a linear model is, known before it is written."""
+
+    columns: int
+    nonzeros: int
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.columns:,} columns, {self.nonzeros:,} nonzeros"
+
+
+def require_size(size_at: Callable[[int], Size], least: int, horizon: int) -> None:
+    """Refuse a program of too many steps, and say up to which horizon there is room."""
+    count = sum(size_at(horizon)[1:])
+    if count >= 2**31 or not has_room(count, NONZERO):
+        most = min(room_for(NONZERO), 2**31 - 1)  # indices have 32 bits
+        steps = range(least, horizon)
+        fits = least + bisect(steps, most, key=lambda last: sum(size_at(last)[1:])) - 1
+        advice = f"a horizon of up to {fits:,} fits" if fits >= least else "take fewer requests"
+        raise ModelError(
+            f"the program would have {count:,} rows and nonzeros over {horizon:,} steps, but there "
+            f"is room for {most:,}; {advice}, or solve the instance by the method search"
+        )
 
 
 class Program(ABC):

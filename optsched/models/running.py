@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.arrays import as_integers
+from optsched._internal.room import require_room
 from optsched.instance import Instance
 from optsched.models.linear.model import ModelError
 
@@ -63,6 +64,7 @@ class Running:
 
     def load(self, steps: int) -> IntArray:
         """Return the tokens they hold in each of the next steps."""
+        require_room(steps, 40, "steps of running requests", "plan fewer", ModelError)
         ends = np.minimum(self.remaining, steps)
         change = np.zeros(steps + 1, dtype=np.int64)  # of the requests active and what they held
         held = np.zeros(steps + 1, dtype=np.int64)

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched.admission import admit_by_priority
-from optsched.errors import SolverError
+from optsched._internal.room import require_room
+from optsched.admission import admit_by_priority, require_steps
+from optsched.errors import ModelError, SolverError
 from optsched.models.conflict import Windows
 from optsched.models.events import EventProgram
 from optsched.models.linear.model import Family, LinearModel, Rows, Variables
@@ -125,6 +126,7 @@ def _policies_can(windows: Windows, requests: IntArray) -> bool:
     """Return whether serving the most urgent first, or the smallest, is in time."""
     due = windows.due[requests]
     part = windows.instance.take(requests).replace(deadlines=None)
+    require_steps(part.outputs)
     for key in (due, windows.latest[requests], part.areas):
         starts = admit_by_priority(part, np.argsort(key, kind="stable").astype(np.int64))
         schedule = Schedule(part, starts)
@@ -318,6 +320,9 @@ class _Search:
         """Find few steps at which the memory must be limited, and whether none can be spared."""
         windows, members = self._windows, np.sort(np.array(conflict, dtype=np.int64))
         begins, ends = windows.earliest[members], windows.due[members]
+        span = ends.max() - begins.min()
+        advice = "use longer steps"
+        require_room(span, 8 * len(members) + 64, "steps of a conflict", advice, ModelError)
         span = np.arange(begins.min(), ends.max() + 1)
         inside = ((begins < span[:, None]) & (span[:, None] <= ends)).any(axis=1)
         steps = span[inside]

@@ -47,6 +47,7 @@ class Tuning:
     prices_arrivals: float = 0.15
     delays: float = 0.4
     delays_few: float = 0.2
+    unlimited: float = 60.0  # seconds that searches reckon with where there is no limit
     few: int = 400  # requests that are better searched than delayed
     beam: float = 0.8
     beam_least: int = 150  # requests from which a beam gains on what the search finds

@@ -79,12 +79,15 @@ def solve(
         `read` and `write_point`; a `LinearModel`; or a Pyomo model, whose variables take the
         values of the answer.
     time_limit
-        Seconds for everything but the compilation of kernels; None for no limit. Within half a
-        second after it the answer is there, once any schedule is known.
+        Seconds for everything but the compilation of kernels. Within half a second after it the
+        answer is there, once any schedule is known. None for no limit: solvers of programs go on
+        to their proof, and searches, which know no end, take the work of a minute
+        (`Tuning.unlimited`).
     objective
         Of an instance: "total-latency", "weighted-latency" or "makespan". Programs have their own.
     method
-        "auto": what suits the problem.
+        "auto": what suits the problem, and what is left of it where a stage cannot represent the
+        numbers or has no room in memory.
 
         Instances: "highs", the time-indexed program; "cp-sat", the event program, or the
         time-indexed one for more requests; "exact", the configuration bound, then branch and

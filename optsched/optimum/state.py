@@ -16,7 +16,7 @@ from optsched.models.objectives import schedule_cost
 from optsched.models.running import latest_starts
 from optsched.optimum.params import SolveParams
 from optsched.optimum.result import Optimum
-from optsched.solvers.backends.base import Options, Progress
+from optsched.solvers.backends.base import Options, Progress, whole_multiple
 from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.lagrangian import PricedStarts, weights_of
 
@@ -101,6 +101,11 @@ class State:
         return weights_of(self.instance, self.objective)
 
     @property
+    def whole_weights(self) -> bool:
+        """Whether CP-SAT can represent the weights."""
+        return whole_multiple(self.weights) is not None
+
+    @property
     def whole(self) -> bool:
         """Whether every schedule costs a whole number."""
         numbers: list[float] = []
@@ -128,6 +133,11 @@ class State:
         return self.time_limit - self.elapsed
 
     @property
+    def searching(self) -> float:
+        """Seconds that a search reckons with, which would never end by itself."""
+        return self.left if math.isfinite(self.left) else self.tuning.unlimited
+
+    @property
     def finished(self) -> bool:
         """Whether nothing more is to be done: it is proven, the token is set or time was up."""
         return self.proven or self.stop.is_set() or self.closed
@@ -145,7 +155,7 @@ class State:
         """Return the seconds of a stage; few, where the instance is small enough for exact ones."""
         requests, tuning = len(self.instance), self.tuning
         if requests > tuning.small:
-            return self.left * share
+            return self.searching * share
         # A better schedule leaves a time-indexed program fewer starts; a small one needs none.
         most = 0.3 if requests <= tuning.smallest else 2.0
         if requests <= tuning.events and self.objective != "total-latency":

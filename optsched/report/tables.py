@@ -169,7 +169,9 @@ def _remarks(comparison: ClockComparison | StepComparison) -> str:
     known = f"; outputs known as {described(comparison.instance, intervals)}" if intervals else ""
     reference = "; a reference knows the outputs" if comparison.references else ""
     count = f"; deadlines met of {len(comparison.instance):,}"
-    return known + reference + ("" if comparison.instance.deadlines is None else count)
+    lost = "".join(f"; {run.policy}: {run.fell_back}" for run in comparison if run.fell_back)
+    due = "" if comparison.instance.deadlines is None else count
+    return known + reference + due + lost
 
 
 def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table:

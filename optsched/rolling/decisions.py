@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from optsched.rolling.driver import Counts
 
 
+_MANY = 0.1  # of the decisions, beyond which plans that are lost are worth a word
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Decisions:
     """How the decisions of one run came about: `Execution.decisions` of a rolling horizon."""
@@ -36,6 +39,14 @@ class Decisions:
     def fallbacks(self) -> int:
         """Decisions of the fallback, for whatever reason."""
         return len(self) - self.counts.planned
+
+    @property
+    def fell_back(self) -> str:
+        """Say how many plans failed or came too late, if more than a tenth of all; else nothing."""
+        lost = self.counts.failed + self.counts.late
+        if lost <= _MANY * len(self):
+            return ""
+        return f"{lost:,} of {len(self):,} plans fell back on {self.policy.order.name}"
 
     @property
     def over_budget(self) -> int:

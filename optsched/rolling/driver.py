@@ -12,7 +12,6 @@ import numpy as np
 from optsched.errors import OptschedError, PolicyError
 from optsched.instance import Instance
 from optsched.models.running import NOTHING_RUNNING, Running
-from optsched.policies.base import window_of
 from optsched.rolling.plans import PLANS
 from optsched.rolling.scenarios import Past, plan_is_worse
 from optsched.rolling.window import Window, prices_of_rest
@@ -181,6 +180,7 @@ class Driver:
             hint=np.where((hint == _NEW) | (hint == _LATER), -1, hint - self._step),
             seconds=max(_PLANNING * self.policy.budget - (time.perf_counter() - began), 0.0),
             seed=self.seed + len(self.counts.seconds),
+            rule=self.policy.order.rule,
         )
         self.counts.requests.append(size)
         plan = self._solve(window, state, began)
@@ -230,7 +230,7 @@ class Driver:
         past = self._past(state)
         if past is not None:
             keys = self._keys(window.prompts, window.outputs, window.memory)
-            fallback = self._placed(window)
+            fallback = window.schedule.starts
             scenarios, end = self.policy.scenarios, began + budget
             if plan_is_worse(window, keys, plan, fallback, past, scenarios, end):
                 counts.overruled += 1
@@ -252,13 +252,9 @@ class Driver:
     def _all(self, known: Instance, running: Running, ordered: IntArray) -> IntArray:
         """Plan all requests that wait as the fallback does."""
         lengths, nothing = (known.prompts, known.outputs, known.memory), np.zeros(0)
-        return self._placed(Window(*lengths, running, nothing, ordered, ordered, 0.0, 0))
-
-    def _placed(self, window: Window) -> IntArray:
         rule = self.policy.order.rule
-        if rule == "prefix":
-            return window.place(window.order)
-        return window.place_in_window(window.order, *window_of(rule))
+        window = Window(*lengths, running, nothing, ordered, ordered, 0.0, 0, rule)
+        return window.schedule.starts
 
     def _keys(self, prompts: IntArray, outputs: IntArray, memory: int) -> FloatArray:
         return np.asarray(

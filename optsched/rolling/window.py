@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.arrays import ranks_in
+from optsched._internal.room import require_room
 from optsched._internal.start_prices import PriceSums
 from optsched.admission import NEVER, admit_window, empty_worker, new_queue
+from optsched.errors import PolicyError
 from optsched.instance import Instance
 from optsched.models.hindsight import HindsightProgram
+from optsched.policies.base import window_of
+from optsched.schedule import Schedule
 from optsched.solvers.search.window import add_all, place_in_order, priced_cost
 
 if TYPE_CHECKING:
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.models.running import Running
+    from optsched.policies.base import Rule
     from optsched.solvers.search.annealing import Usage
 
 
@@ -36,6 +41,7 @@ class Window:
     hint: IntArray
     seconds: float
     seed: int
+    rule: Rule = "prefix"
 
     def __len__(self) -> int:
         """Return the number of requests in the window."""
@@ -54,6 +60,7 @@ class Window:
     def usage(self) -> Usage:
         """Return tokens held from step 0 on by those running, with room for all relevant plans."""
         longest = int(self.outputs.max(initial=1))
+        require_room(self.outputs.sum(), 8, "steps of a window", "take a smaller one", PolicyError)
         usage = np.zeros(len(self.load) + int(self.outputs.sum()) + longest + 4, dtype=np.int32)
         usage[1 : len(self.load) + 1] = self.load
         return usage
@@ -74,6 +81,15 @@ class Window:
         admit_window(queue, self.memory, ratio, length, 0, NEVER, usage, window)
         starts: IntArray = queue.requests.start[ranks_in(order)].copy()
         return starts
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """What the fallback would do: a schedule of the instance of `program` to start from."""
+        if self.rule == "prefix":
+            starts = self.place(self.order)
+        else:
+            starts = self.place_in_window(self.order, *window_of(self.rule))
+        return Schedule(Instance(self.prompts, self.outputs, self.memory), starts, "fallback")
 
     def cost(self, starts: IntArray) -> float:
         """Return the sum of the starts and of what their memory costs at the prices."""
@@ -96,12 +112,11 @@ class Window:
         return bool((held[added > 0] <= self.memory).all())
 
     def program(self, horizon: int | None = None) -> HindsightProgram:
-        """Write the window as a hindsight program with priced memory."""
+        """Write the window as a hindsight program with priced memory, one output longer."""
         if horizon is None:
-            plan = self.place(self.order)
-            horizon = int((plan + self.outputs).max() + self.outputs.max())
+            horizon = self.schedule.makespan + int(self.outputs.max())
         return HindsightProgram(
-            Instance(self.prompts, self.outputs, self.memory),
+            self.schedule.instance,
             horizon=horizon,
             running=self.running,
             memory_prices=self.prices,
@@ -114,5 +129,6 @@ def prices_of_rest(areas: IntArray, before: int, memory: int) -> FloatArray:
         return np.zeros(0)
     ends = (before + np.cumsum(np.concatenate([[0], np.sort(areas)]))) / memory
     left = np.arange(len(areas), -1, -1) / memory
+    require_room(ends[-1], 40, "prices of steps", "take a larger window", PolicyError)
     prices: FloatArray = np.interp(np.arange(1, int(np.ceil(ends[-1])) + 1), ends, left)
     return prices

@@ -8,12 +8,14 @@ import numpy as np
 
 from optsched._internal.arguments import MAX_SEED, as_count, checked
 from optsched._internal.arrays import MAX_STEP
+from optsched.admission import STEP_AHEAD, require_steps
 from optsched.clock import UNIT, get_clock
 from optsched.errors import PolicyError, nearest
 from optsched.policies import get_policy, with_rule
 from optsched.simulate.cluster.run import ClusterOptions, run_cluster
 from optsched.simulate.runners import RUNNERS
 from optsched.simulate.task import Task
+from optsched.workers import as_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -249,20 +251,25 @@ def run(
             f"policy {chosen.name!r} forms batches that take time; pass a clock, such as unit or "
             "llama-2-70b-2xa100"
         )
-    if workers is not None:
+    several = None if workers is None else as_workers(workers, instance)
+    logged = clock is not None and until == np.inf
+    seats = 1 if several is None else len(several)
+    require_steps(instance.outputs, seats, _BATCH if logged else STEP_AHEAD)
+    if several is not None:
         from optsched.routers import get_router
         from optsched.simulate.replicas.run import run_routed
-        from optsched.workers import as_workers
 
         if beliefs is not None:
             raise PolicyError("beliefs are about the requests of one worker; leave them out")
         found = get_router("least-tokens" if router is None else router)
-        return run_routed(task, as_workers(workers, instance), found, clock is not None)
+        return run_routed(task, several, found, clock is not None)
     if clock is not None:
         return runner.on_clock(task)
     assert runner.in_steps is not None
     return runner.in_steps(task)
 
+
+_BATCH = 512  # bytes of a batch, of which a run on a clock has one for each token of an output
 
 _OPTIONS = (
     *("clock", "cluster", "workers", "router", "intervals"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from optsched._internal.aside import interruptible_kernel
+from optsched.admission import require_steps
 from optsched.clock import LinearClock
 from optsched.clock_work import work_by_output
 from optsched.errors import PolicyError, is_interrupt
@@ -97,6 +98,7 @@ def run_planned(task: Task) -> Attempts:
     instance, clock, intervals = task.instance, task.clock, task.intervals
     assert intervals is not None
     known = forecast(instance, intervals)
+    require_steps(known.upper)
     policy: IntervalPolicy = task.policy.for_forecast(known)
     rules = preemption.Rules(
         int(policy.order.startswith("mean-")),

@@ -14,7 +14,7 @@ import numpy as np
 
 from optsched._internal.arguments import as_count
 from optsched.errors import InstanceError
-from optsched.workloads.families import workload
+from optsched.workloads.families import require_requests, workload
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -33,6 +33,7 @@ def _two_types(
     if n is not None:
         counts[0] = min(max(1, round(n * counts[0] / sum(counts))), max(1, n - 1))
         counts[1] = n - counts[0]
+    require_requests(sum(counts))
     return np.repeat([first[0], second[0]], counts), np.repeat([first[1], second[1]], counts)
 
 
@@ -129,6 +130,7 @@ def _balanced(
 def _example_1(rng: Generator, n: int | None, memory: int) -> Requests:
     """one request of M - 1 and 1 tokens before many of 1 and 2"""
     seconds = memory // 3 if n is None else n - 1
+    require_requests(seconds)
     return np.array([memory - 1] + [1] * seconds), np.array([1] + [2] * seconds)
 
 
@@ -141,6 +143,7 @@ def _jaillet(rng: Generator, n: int | None, memory: int) -> Requests:
         raise InstanceError(
             f"n is {shorts + 1}, but must be from 2 to 1 + half of the memory {memory}"
         )
+    require_requests(shorts)
     arrivals = np.array([0] + [memory - 2 * shorts] * shorts)
     return np.full(shorts + 1, shorts), np.array([memory - shorts] + [1] * shorts), arrivals
 
@@ -174,6 +177,7 @@ def _robust_two_point(
             f"1 <= short <= long <= memory {memory}, and from 0 to 1"
         )
     count = 20 * memory // short if n is None else n
+    require_requests(count)
     shorts = round(share * count)
     outputs = np.repeat([short, long], [shorts, count - shorts])
     return np.zeros_like(outputs), outputs

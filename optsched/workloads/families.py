@@ -15,6 +15,7 @@ import numpy as np
 
 from optsched._internal.arguments import MAX_SEED, MAX_TOKENS, as_count, as_number
 from optsched._internal.arrays import FloatArray, IntArray, checked_memory
+from optsched._internal.room import require_room
 from optsched.errors import InstanceError, nearest
 from optsched.instance import Instance
 
@@ -28,6 +29,7 @@ Requests = tuple[IntArray, IntArray] | tuple[IntArray, IntArray, IntArray]
 
 _LEAST_RATE = 1e-12  # beyond it no request comes before the last step there is
 _MAX_CV = 1e6  # of lengths; beyond it hardly one is between 1 and the longest
+_REQUEST = 128  # bytes of a request, with what its columns are checked by
 LONGEST = 50  # prompts and outputs of Sorted-F EC.4.2
 
 
@@ -40,6 +42,7 @@ def poisson(requests: int, rate: float, rng: Generator) -> IntArray:
 def bounded(requests: int, rate: float, rng: Generator) -> IntArray:
     """Draw the steps of requests whose number per step is bounded (Jaillet Section 3)."""
     _check_rate(rate)
+    require_room(requests / rate, 32, "steps with arrivals", "raise the rate", InstanceError)
     most = math.ceil(2 * rate)
     steps = np.empty(0, dtype=np.int64)
     begin = 0
@@ -177,6 +180,8 @@ def family(
         _check_rate(rate)
     if rate is not None and load is not None:
         raise InstanceError("rate and load are both given; keep one of them")
+    if n is not None:
+        require_requests(n)
     rng = np.random.default_rng(as_count("seed", seed, 0, MAX_SEED))
     requests = chosen.draw(rng, n, memory, **parameters)
     fields: dict[str, Any] = dict(zip(("prompts", "outputs", "arrivals"), requests, strict=False))
@@ -189,6 +194,11 @@ def family(
     if rate is None:
         return instance
     return instance.replace(arrivals=chosen.arrive(len(instance), rate, rng))
+
+
+def require_requests(n: int) -> None:
+    """Refuse so many requests that their arrays have no room."""
+    require_room(n, _REQUEST, "requests of a family", "take fewer by n", InstanceError)
 
 
 def family_from_text(text: str, memory: int | None = None) -> Instance:

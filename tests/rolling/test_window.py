@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from brute_force import schedules
@@ -15,6 +17,7 @@ from optsched.models import HindsightProgram, Running
 from optsched.rolling.plans import PLANS
 from optsched.rolling.window import Window, prices_of_rest
 from optsched.schedule import Schedule
+from optsched.solvers.backends import cpsat
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -209,3 +212,24 @@ def test_prices_of_a_program_must_be_prices():
     for bad in ([-1.0], [np.inf], [[1.0]]):
         with pytest.raises(ModelError, match="prices of memory must be"):
             HindsightProgram(instance, memory_prices=bad)
+
+
+@given(windows(), st.integers(1, 999))
+def test_cp_sat_represents_the_prices_of_every_window(window, divisor):
+    priced = replace(window, prices=window.prices / divisor)
+    program = priced.program()
+    model = program.to_linear()
+    cpsat.refuse(model)
+    start = program.write_point(priced.schedule)
+    assert model.objective(start) == pytest.approx(program.cost(priced.schedule), abs=1e-12)
+    exact = literal_cost(priced, priced.schedule.starts) + window.outputs.sum()
+    assert abs(program.cost(priced.schedule) - exact) <= 1e-6 * len(window)
+
+
+@given(windows(), st.sampled_from(["prefix", "window:1.4,2"]))
+def test_a_window_starts_from_what_the_fallback_would_do(window, rule):
+    window = replace(window, rule=rule)
+    schedule = window.schedule
+    assert window.fits(schedule.starts)
+    assert window.program().horizon == schedule.makespan + window.outputs.max()
+    assert window.program().write_point(schedule).sum() == len(window)

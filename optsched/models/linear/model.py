@@ -139,7 +139,10 @@ class LinearModel(LinearArrays):
 
     def __repr__(self) -> str:
         row_count, column_count = self.matrix.shape
-        return f"<LinearModel {self.name!r}: {row_count} rows, {column_count} columns>"
+        return (
+            f"<LinearModel {self.name!r}: {row_count:,} rows, {column_count:,} columns, "
+            f"{self.matrix.nnz:,} nonzeros>"
+        )
 
     def columns_of(self, family: str, **indices: int) -> IntArray:
         """Find the columns of a family, or those of them with given indices.

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.room import require_nonzeros
+from optsched.errors import ModelError
+
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.models.linear.arrays import LinearArrays
@@ -17,6 +20,7 @@ def to_pyomo(model: LinearArrays) -> Any:
     """Write a linear model as a Pyomo model: a family becomes an indexed component."""
     import pyomo.environ as pyo
 
+    require_nonzeros(model.matrix.nnz, "in a model of Pyomo", ModelError)
     result = pyo.ConcreteModel(name=model.name)
     collecting = gc.isenabled()
     gc.disable()

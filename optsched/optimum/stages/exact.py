@@ -142,7 +142,8 @@ def _form(state: State, method: str, latest: IntArray) -> EventProgram | Hindsig
     relaxation much longer: "auto" leaves it out where little time is left, and searches on.
     """
     instance, params, tuning = state.instance, state.params, state.tuning
-    if state.hard and method != "highs" and len(instance) <= tuning.events:
+    events = state.hard and (method == "cp-sat" or (method == "auto" and state.whole_weights))
+    if events and len(instance) <= tuning.events:
         return EventProgram(instance, state.objective, latest)
     end = int((latest + instance.outputs).max())
     program = HindsightProgram(

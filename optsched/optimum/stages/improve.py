@@ -61,7 +61,7 @@ def start_large(state: State, seed: int) -> None:
     if state.finished or state.prices is None or state.best is None:
         return
     state.load(load, "beam")
-    before, work = state.cost, state.tuning.beam * state.left * WORK_PER_SECOND
+    before, work = state.cost, state.tuning.beam * state.searching * WORK_PER_SECOND
     found = start_by_beam(
         state.best,
         state.prices,
@@ -89,7 +89,7 @@ def search_schedules(
     if state.finished or state.best is None:
         return
     state.load(load, "search")
-    seconds = state.left if share == 1 else state.share(share)
+    seconds = state.searching if share == 1 else state.share(share)
     if seconds <= 0:
         return
     before, began = state.cost, state.elapsed

@@ -157,7 +157,7 @@ def search_moves(state: JointState, seed: int, share: float = 1.0) -> None:
     if state.finished or state.joint is None or state.objective == "makespan":
         return
     state.load(_load_search, "search")
-    seconds = state.left if share == 1 else state.share(share)
+    seconds = state.searching if share == 1 else state.share(share)
     if seconds <= 0:
         return
     before, stop = state.cost, threading.Event()

@@ -17,7 +17,7 @@ from optsched._internal.numbers import proven
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.instance import Instance
 from optsched.joint_schedule import JointSchedule
-from optsched.models.joint import JointEvents, JointProgram, latest_joint_starts
+from optsched.models.joint import JointEvents, JointProgram, all_starts, latest_joint_starts
 from optsched.optimum.stages.exact import solver_options
 from optsched.optimum.state import TOO_LARGE
 from optsched.solvers.backends.driver import solve_events, solve_linear
@@ -122,7 +122,7 @@ def solve_joint_program(state: JointState) -> None:
         return
     instance, latest = state.requests, latest_starts(state)
     solution: Solution | None
-    if state.method == "highs":
+    if state.method == "highs" or (state.method == "auto" and not state.whole_weights):
         solution = _solve_steps(state, latest)
     elif len(instance) > _MAX_EVENTS:
         state.status = TOO_LARGE
@@ -185,8 +185,7 @@ def _solve_steps(state: JointState, latest: IntArray) -> Solution:
 def _solve_events(state: JointState, latest: IntArray) -> Solution | None:
     """Solve by events; None where some request has no start that a better schedule may have."""
     instance = state.requests
-    pairs = zip(instance.arrivals.tolist(), latest.tolist(), strict=True)
-    kept = [np.arange(first, last + 1) for first, last in pairs]
+    kept = list(all_starts(instance, latest))
     start = state.joint
     if state.sizes is not None and state.joint is not None:
         better = _kept_by_sizes(instance, state.workers, state.sizes, state.cost - 1)

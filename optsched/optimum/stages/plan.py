@@ -11,6 +11,7 @@ import numpy as np
 
 from optsched._internal.aside import Aside
 from optsched._internal.numbers import proven
+from optsched.errors import InfeasibleError, OptschedError
 from optsched.optimum.stages.exact import (
     branch_and_bound,
     enumerate_few,
@@ -94,8 +95,13 @@ def _work(stages: Sequence[Stage[Known]], state: Known) -> None:
     for stage in stages:
         if state.finished and state.best is not None:
             break
-        if stage.suits(state):
-            stage.work(state)
+        try:
+            if stage.suits(state):
+                stage.work(state)
+        except (OptschedError, MemoryError) as error:
+            if state.best is None or state.method != "auto" or isinstance(error, InfeasibleError):
+                raise
+            state.note(f"left out: {error or 'out of memory'}")
 
 
 def _attend(state: State, stages: Aside[None], patience: float) -> None:

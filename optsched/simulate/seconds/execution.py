@@ -101,7 +101,8 @@ class ClockedRun(Run):
     max_num_seqs: int | None = None
 
     def __repr__(self) -> str:
-        return f"<ClockedRun {self.policy!r}: {len(self.log.spans)} batches>"
+        lost = f", {self.fell_back}" if self.fell_back else ""
+        return f"<ClockedRun {self.policy!r}: {len(self.log.spans)} batches{lost}>"
 
     @cached_property
     def arrivals(self) -> FloatArray:

@@ -87,9 +87,9 @@ def add_objective(native: Any, model: EventModel, starts: list[Any], last: int) 
         scaled = whole_multiple(program.weights)
         if scaled is None:
             raise SolverError(
-                "a weight has more than six decimals, which CP-SAT cannot represent; round the "
-                "weights or solve a HindsightProgram, of several workers a JointProgram, with "
-                "method='highs'"
+                f"the weights, up to {program.weights.max():g}, are no numbers below 2**53 with "
+                "six decimals at most, as CP-SAT needs; divide them by one number and round, or "
+                "solve the Instance by the method auto"
             )
         weights, scale = scaled[0].tolist(), scaled[1]
         waits = zip(weights, starts, outputs, program.instance.arrivals.tolist(), strict=True)

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.room import require_nonzeros
 from optsched.errors import SolverError, nearest
 from optsched.models.joint import JointEvents
 from optsched.solution import Solution, Stopped
@@ -64,6 +65,7 @@ def solve_linear(
     """Solve a linear model, mixed-integer where marked, by a back end's or Pyomo's name."""
     began = time.perf_counter()
     able = capabilities(solver)
+    require_nonzeros(model.matrix.nnz, "to solve", SolverError)
     if (refuse := getattr(BACK_ENDS.get(solver), "refuse", None)) is not None:
         refuse(model)
     if start is not None and not able.starts:

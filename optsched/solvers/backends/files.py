@@ -20,6 +20,7 @@ from scipy import sparse
 
 from optsched._internal.arguments import checked
 from optsched._internal.files import write_whole
+from optsched._internal.room import require_nonzeros
 from optsched.errors import SolverError
 from optsched.models.linear.arrays import LinearArrays
 from optsched.models.linear.model import Family, LinearModel, ModelError
@@ -81,6 +82,7 @@ def write_model(model: LinearModel, path: str | Path) -> None:
     <BLANKLINE>
     True
     """
+    require_nonzeros(model.matrix.nnz, "in a file", SolverError)
     lines = {".mps": _mps_lines, ".lp": _lp_lines}[_ending(path)](model)
     write_whole(path, "\n".join([*lines, ""]))
 

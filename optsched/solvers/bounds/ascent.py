@@ -11,6 +11,7 @@ relaxation interrupts requests when smaller ones arrive (docs/research.md has fi
 from __future__ import annotations
 
 import time
+from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,7 +55,7 @@ def improve_prices(
     ascent = _Ascent(schedule, certificate)
     interrupted = False
     try:
-        for done in range(1 + int(work / ascent.round_work)):
+        for done in takewhile(lambda done: done <= work / ascent.round_work, count()):
             if ascent.converged or time.perf_counter() >= deadline:
                 break
             ascent.step()

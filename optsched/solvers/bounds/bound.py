@@ -17,6 +17,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.aside import interruptible
+from optsched._internal.room import has_room, require_room
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.clock import LinearClock, get_clock
 from optsched.clock_work import step_of
@@ -43,6 +44,7 @@ BoundMethod = Literal["auto", "closed-form", "lagrangian"]
 BOUND_METHODS: tuple[BoundMethod, ...] = ("auto", "closed-form", "lagrangian")
 
 _MAX_PRICES = 20_000_000
+_PRICE = 160  # bytes of the price of a step, its sums and what is kept of it in a certificate
 _MAX_SEARCH = 5e8  # requests times the root of the steps: what the search for starts takes
 _MAX_PRICED = 5_000  # requests up to which a bound on a clock has prices unless they are asked for
 _QUICK = 0.15  # share of the effort for better prices on a clock
@@ -321,15 +323,22 @@ def find_bound(instance: Instance, method: BoundMethod, objective: Objective) ->
     value = closed_form(instance, weights, relaxation)
     simple = Bound(value, "closed-form", time.perf_counter() - began, premises=premises)
     long = horizon > _MAX_PRICES or _takes_long(instance, horizon)
-    if method == "closed-form" or (method == "auto" and long):
+    if method == "closed-form" or (method == "auto" and (long or not has_room(horizon, _PRICE))):
         return simple
     if horizon > _MAX_PRICES:
         raise OptschedError(
             f"the Lagrangian bound would need a price for each of {horizon} steps (at most "
             f"{_MAX_PRICES}); use the closed form or longer steps"
         )
+    require_room(horizon, _PRICE, "prices of steps", "use the closed form or longer steps")
     guesses = relaxation.last_starts(instance)
-    certificate = certify(instance, dual_prices(instance, weights, relaxation), guesses, objective)
+    try:
+        prices = dual_prices(instance, weights, relaxation)
+        certificate = certify(instance, prices, guesses, objective)
+    except OptschedError:
+        if method == "lagrangian":
+            raise
+        return simple
     free = certify(instance, np.zeros(0), guesses, objective)
     certificate = max(certificate, free, key=lambda candidate: candidate.value)
     value = round_down(certificate.value)

@@ -157,7 +157,11 @@ def price_on_clock(
     requests = priced(instance, clock, weights, share)
     unit = 2.0 ** round(math.log2(float(requests.alone.mean()) / _WIDTHS))
     width = unit * _LEVELS[0].width
-    machine = prices_of_machine(instance, clock, weights, share, certificate.workers, width)
+    machine = prices_of_machine(
+        instance, clock, weights, share, certificate.workers, width, _MAX_BINS
+    )
+    if machine is None:
+        return None
     bins = _Bins(requests, width, len(machine) + 1)
     if not bins.fits:
         return None

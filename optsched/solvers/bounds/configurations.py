@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.room import require_room
 from optsched._internal.small_kernels import copy
 from optsched.certificates.configurations import ConfigurationCertificate, items
 from optsched.certificates.prices import Certificate
@@ -313,6 +314,8 @@ def start_costs(
 ) -> IntArray:
     """Return latency times unit plus price paid, by group and start 0 .. max(T, last arrival)."""
     last = max(len(prices), int(problem.arrivals.max()))
+    starts = (last + 1) * len(problem.outputs)
+    require_room(starts, 8, "starts to price", "use longer steps or the method lagrangian")
     costs = np.full((len(problem.outputs), last + 1), np.iinfo(np.int64).max)
     _add_prices(problem, prices, phase, sizes, unit, costs)
     return costs

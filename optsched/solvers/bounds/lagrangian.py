@@ -161,8 +161,10 @@ def common_denominator(instance: Instance, prices: FloatArray, weights: FloatArr
         instance.memory * spent,
     )
     if largest >= MAX_SUM / 2:
+        light = f"divide the weights by {most:g}, or " if (most := weights.max()) > 1 else ""
         raise OptschedError(
-            "the instance is too large for a certificate in 64-bit integers; use longer steps"
+            "the instance is too large for a certificate in 64-bit integers; "
+            f"{light}use longer steps"
         )
     return int(2 ** min(40, math.floor(math.log2(MAX_SUM / 2 / largest))))
 

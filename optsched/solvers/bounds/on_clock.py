@@ -231,8 +231,12 @@ def prices_of_machine(
     share: Share,
     workers: int,
     width: float,
-) -> FloatArray:
-    """Return what a second of the machine is worth in bins of a width that is a power of two."""
+    most: int,
+) -> FloatArray | None:
+    """Return what a second of the machine is worth in bins of a width that is a power of two.
+
+    None where there are more than so many bins.
+    """
     work = least_work(instance, clock)
     arrivals = arrival_times(instance, clock)
     charges = work.charges(share.first, share.growth)
@@ -245,6 +249,8 @@ def prices_of_machine(
         np.argsort(whole / weights, kind="stable"),
     )
     bin_of = int(width * tick)
+    if served.horizon(bin_of * workers) > most:
+        return None
     prices: FloatArray = bin_of * prices_of(whole / weights, served, bin_of * workers)
     return prices
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.room import require_room
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -97,6 +98,12 @@ class Budget:
         work = min(most, self.work - self.done)
         end = min(self.work, self.done + most)
         return cooling.leg(work, self.done / self.work, end / self.work)
+
+
+def empty_usage(steps: int) -> Usage:
+    """Return a usage of so many steps, all zero."""
+    require_room(steps, 8, "steps of a search", "use longer steps")
+    return np.zeros(steps, dtype=np.int32)
 
 
 def new_random(seed: int) -> RandomState:

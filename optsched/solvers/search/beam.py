@@ -33,7 +33,7 @@ from optsched.schedule import Schedule
 from optsched.solvers.bounds.bound import bound
 from optsched.solvers.bounds.coarse import coarse_prices, smoothed
 from optsched.solvers.bounds.lagrangian import weights_of
-from optsched.solvers.search.annealing import MAX_STEPS
+from optsched.solvers.search.annealing import MAX_STEPS, empty_usage
 from optsched.solvers.search.beam_costs import Large, tabulate
 from optsched.solvers.search.beam_kernels import (
     BLOCK,
@@ -304,7 +304,7 @@ def background_of(schedule: Schedule, quantile: float) -> tuple[BoolArray, Backg
 
 def _held(instance: Instance, chosen: BoolArray, starts: IntArray) -> Usage:
     """Return the tokens that some requests hold at each step from 0 on."""
-    usage = np.zeros(int((starts + instance.outputs)[chosen].max(initial=0)) + 2, dtype=np.int32)
+    usage = empty_usage(int((starts + instance.outputs)[chosen].max(initial=0)) + 2)
     add_chosen(instance.prompts, instance.outputs, starts, chosen, usage)
     return usage
 

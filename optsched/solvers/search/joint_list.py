@@ -14,7 +14,7 @@ import numpy as np
 
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled
-from optsched.admission import NEVER
+from optsched.admission import NEVER, require_steps
 from optsched.joint_schedule import JointSchedule
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def list_jointly(
     sorted_places = places._replace(kind=places.kind[order])
     areas = instance.areas[order].astype(np.float64)
     least = np.minimum.accumulate(areas[::-1])[::-1].copy()
+    require_steps(instance.outputs, len(workers))
     ring = 1 << int(instance.outputs.max() + 1).bit_length()
     starts, placement = np.full((2, len(instance)), -1, dtype=np.int64)
     admit = interruptible_kernel(admit_jointly, len(instance))

@@ -36,6 +36,7 @@ from optsched.solvers.search.annealing import (
     Budget,
     Cooling,
     Requests,
+    empty_usage,
     new_random,
 )
 from optsched.solvers.search.search_kernels import Moves, Orders, anneal_orders, move_starts
@@ -211,7 +212,7 @@ class _Run:
             order=np.argsort(self.best, kind="stable"),
             starts=np.zeros(len(instance), dtype=np.int64),
             best=self.best.copy(),
-            usage=np.zeros(int(instance.arrivals[-1] + instance.outputs.sum()) + 2, dtype=np.int32),
+            usage=empty_usage(int(instance.arrivals[-1] + instance.outputs.sum()) + 2),
             costs=np.array([-1.0, math.inf]),
         )
 
@@ -226,7 +227,7 @@ class _Run:
         longest = int(instance.outputs.max())
         profile = Schedule(instance, self.best).memory_profile()
         last = int((self.best + instance.outputs).max())
-        usage = np.zeros(last + 4 * longest + 2, dtype=np.int32)
+        usage = empty_usage(last + 4 * longest + 2)
         usage[: len(profile)] = profile
         order = np.argsort(self.best, kind="stable")
         large, place = self._large(order)

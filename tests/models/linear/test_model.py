@@ -188,7 +188,7 @@ def test_it_prints_sizes_of_mixed_and_single_families():
         "  column  x[i]                       2  mixed, -inf..inf",
         "  row     r                          1  1 nonzero",
     ]
-    assert repr(knapsack()) == "<LinearModel 'knapsack': 1 rows, 3 columns>"
+    assert repr(knapsack()) == "<LinearModel 'knapsack': 1 rows, 3 columns, 3 nonzeros>"
 
 
 REFUSED = [

@@ -1,0 +1,103 @@
+"""`solve` without a time limit, and with weights that CP-SAT cannot represent."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+
+import numpy as np
+import pytest
+
+from optsched import OptschedError, SolveParams, bound, family, solve, verify
+from optsched.optimum.params import Tuning
+from optsched.solvers.bounds.ascent import improve_prices
+
+QUICK = Tuning(unlimited=0.02)
+NOT_EXACT = ("weighted-latency", "makespan")
+METHODS = ("auto", "search", "exact", "highs", "cp-sat")
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("rate", [None, 0.5, 2.0])
+def test_no_limit_ends_in_an_interval_whatever_is_asked(workers, rate):
+    """Infinite work became a whole number in the ascent, from about 200 requests on."""
+    for n, method, objective in itertools.product(
+        (7, 200), METHODS, ("total-latency", "weighted-latency", "makespan")
+    ):
+        if n > 7 and method in ("exact", "highs", "cp-sat"):
+            continue  # which may take for ever
+        if objective in {"search": ("makespan",), "exact": NOT_EXACT}.get(method, ()):
+            continue  # which it does not minimise
+        instance = family("uniform", n=n, seed=1, **({} if rate is None else {"rate": rate}))
+        instance = instance.replace(weights=1 + np.arange(n) % 3)
+        stop = threading.Event()
+        timer = threading.Timer(0.3, stop.set)  # for solvers, which are to go on to their proof
+        timer.start()
+        options = {} if workers is None else {"workers": workers}
+        params = SolveParams(tuning=QUICK, stop=stop)
+        try:
+            found = solve(
+                instance,
+                time_limit=None,
+                method=method,
+                objective=objective,
+                params=params,
+                **options,
+            )
+        finally:
+            timer.cancel()
+        assert found.schedule is not None
+        assert math.isfinite(found.bound)
+        assert found.bound <= found.objective
+
+
+def test_prices_converge_without_a_limit_on_their_work():
+    instance = family("uniform", n=30, seed=1, rate=1.0)
+    best = solve(instance, time_limit=0.3, method="search")
+    first = bound(instance, "lagrangian").certificate
+    found = improve_prices(best.schedule, first, work=math.inf)
+    assert first.value <= found.certificate.value <= best.objective
+    assert verify(found.certificate, instance) == found.certificate.value
+
+
+WEIGHTS = {
+    "sevenths": lambda n: (1 + np.arange(n)) / 7,
+    "large": lambda n: 1e16 * (1 + np.arange(n)),
+    "far apart": lambda n: np.where(np.arange(n) == 0, 1e16, 1.0),
+    "tiny": lambda n: 1e-9 * (1 + np.arange(n)),
+}
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_auto_keeps_its_interval_where_cp_sat_cannot_represent_weights(weights, workers):
+    options = {} if workers is None else {"workers": workers}
+    for n in (7, 12):
+        instance = family("uniform", n=n, seed=1).replace(weights=WEIGHTS[weights](n))
+        found = solve(instance, time_limit=0.5, objective="weighted-latency", **options)
+        assert 0 < found.bound <= found.objective
+        scaled = instance.replace(weights=instance.weights / instance.weights.max())
+        best = solve(scaled, time_limit=0.5, objective="weighted-latency", **options)
+        scale = instance.weights.max()
+        assert found.bound / scale <= best.objective * (1 + 1e-9)
+        assert best.bound <= found.objective / scale * (1 + 1e-9)
+
+
+def test_sevenths_are_proven_by_the_other_solver():
+    instance = family("uniform", n=5, seed=1).replace(weights=(1 + np.arange(5)) / 7)
+    found = solve(instance, objective="weighted-latency")
+    assert found.proven_optimal
+    whole = solve(instance.replace(weights=1 + np.arange(5)), objective="weighted-latency")
+    assert found.objective == pytest.approx(whole.objective / 7)
+
+
+def test_advice_about_weights_applies():
+    instance = family("uniform", n=7, seed=1).replace(weights=1e16 * (1 + np.arange(7)))
+    with pytest.raises(OptschedError, match=r"divide the weights by 7e\+16") as refused:
+        bound(instance, "lagrangian", "weighted-latency")
+    divisor = float(str(refused.value).split("weights by ")[1].split(",")[0])
+    scaled = instance.replace(weights=instance.weights / divisor)
+    assert bound(scaled, "lagrangian", "weighted-latency").value > 0
+    with pytest.raises(OptschedError, match="divide them by one number and round"):
+        solve(instance, objective="weighted-latency", method="cp-sat")
