@@ -154,7 +154,7 @@ class SolveParams:
             known = nearest(str(self.lateness), LATENESS)
             raise OptschedError(f"unknown lateness {self.lateness!r}: {known}")
         if not 0 <= self.penalty < math.inf:
-            raise OptschedError(f"penalty is {self.penalty}, but must be a finite number from 0")
+            raise OptschedError(f"penalty is {self.penalty}, but cannot be negative or infinite")
         if self.lateness == "forbidden" and self.penalty:
             raise OptschedError(
                 f"penalty is {self.penalty:g}, but no deadline may be missed; pass a lateness, "

@@ -134,8 +134,6 @@ def solve(
     >>> solve(HindsightProgram(instance), method="highs").answer.total_latency
     45
     """
-    if not isinstance(params, SolveParams):
-        raise OptschedError(f"params is {params!r}, but must be SolveParams(...)")
     if isinstance(problem, Instance) and workers is not None:
         from optsched.optimum.joint import USED, on_one, solve_jointly
 

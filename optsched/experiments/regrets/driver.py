@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optsched._internal.arguments import as_count, as_number, checked
+from optsched._internal.arguments import as_count, as_number
 from optsched._internal.files import write_whole
 from optsched._version import __version__
 from optsched.comparison.steps import load_kernels
@@ -37,7 +37,6 @@ _TOLERANCE = 0.05  # of the mean latency of requests that are alone
 _MANIFEST = "_regret.json"
 
 
-@checked(OptschedError)
 def regret(
     source: str | Path | Instance = "family:equal-prompts",
     policies: str | Policy | Sequence[str | Policy] = ("mc-sf", "area"),

@@ -209,7 +209,7 @@ def test_hindsight_narrows_an_interval():
         ({"horizons": [0]}, "a horizon is 0, but must be a whole number from 1"),
         ({"horizons": [1]}, "1 steps bring 5.8. requests on average, but a horizon needs 10"),
         ({"loads": 0.8, "horizons": "50"}, "one of the horizons is '5', but must be a number"),
-        ({"seeds": 0}, "seeds is 0, but must be a whole number from 1, or a list"),
+        ({"seeds": 0}, "seeds is 0, but must be a whole number from 1"),
         ({"seeds": 2.5}, r"seeds is 2\.5, but must be"),
         ({"seeds": [0, -1]}, "one of the seeds is -1, but must be a whole number from 0"),
         ({"seeds": [3, 3]}, "one of the seeds is there twice"),

@@ -85,7 +85,7 @@ BAD_INSTANCES = {
     "no family 'unifrom'; did you mean 'uniform'?": {"family": "unifrom"},
     "(family = 'uniform', n = 0): n is 0, but must": {"family": "uniform", "n": [3, 0]},
     "n = 9223372036854775808): n is": {"family": "uniform", "n": 2**63},
-    "load = 'x'): a value is not of the kind": {"family": "uniform", "load": "x"},
+    "load = 'x'): load is 'x', but must be positive": {"family": "uniform", "load": "x"},
     "there is no file none.csv; check its name": {"trace": "none.csv", "memory": 9},
     'write a family as family = "uniform"': {"trace": "family:uniform"},
     "'uniform' is not a table; write it under [[instances]]": "uniform",
