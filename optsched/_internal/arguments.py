@@ -45,7 +45,7 @@ _ALIASES = {
     **dict.fromkeys(
         ("Rule", "Objective", "ScheduleObjective", "BoundMethod", "Executor"), ("str",)
     ),
-    "Clock": ("LinearClock", "FunctionClock"),
+    "Clock": ("str", "Callable", "LinearClock", "FunctionClock"),  # as of `get_clock`
     "Information": ("Oracle", "NoInformation", "Predictor"),
 }
 _CLASSES = (

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from optsched._internal.arguments import checked
 from optsched.errors import ModelError, require_known
 from optsched.forecasts import Forecast
 
@@ -31,7 +30,6 @@ class Outcomes(NamedTuple):
     chances: FloatArray  # of each, with a sum of one
 
 
-@checked(ModelError)
 @dataclass(frozen=True, eq=False)
 class GameValue:
     r"""The least that a policy can cost which learns an output only by its completion.

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.arguments import checked
 from optsched._internal.room import require_room
 from optsched.admission import admit_by_priority, require_steps
 from optsched.errors import ModelError, SolverError
@@ -46,7 +45,6 @@ _GROWING = 1.0  # seconds for one feasible set
 _ROUNDS = 500
 
 
-@checked()
 def explain_infeasibility(
     instance: Instance,
     horizon: int | None = None,

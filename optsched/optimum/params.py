@@ -73,7 +73,7 @@ class Tuning:
                 raise OptschedError(f"tuning: {each.name} is {value!r}, but must be from 0")
 
 
-@checked()
+@checked(SolverError)
 @dataclass(frozen=True, eq=False)
 class SolveParams:
     """What `solve` can be asked for beyond problem, time limit, objective and method.

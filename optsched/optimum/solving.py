@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from optsched._internal.arguments import checked
-from optsched.errors import OptschedError, nearest
+from optsched.errors import OptschedError, SolverError, nearest
 from optsched.instance import Instance
 from optsched.optimum.params import SolveParams
 from optsched.optimum.programs import WATCHED, kind_of
@@ -56,7 +56,7 @@ def solve(
     method: str = ...,
     params: SolveParams = ...,
 ) -> Solution: ...
-@checked(OptschedError)
+@checked(SolverError)
 def solve(
     problem: Any,
     *,

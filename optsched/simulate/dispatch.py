@@ -238,7 +238,6 @@ def run(
             "beliefs or a history say which outputs in an interval are likely; pass intervals "
             "too, such as common:1,1000"
         )
-    check_beliefs([chosen], beliefs)
     chosen = with_rule(chosen, rule).seeded(seed)
     if patience is None:
         patience = max(10_000, 100 * int(instance.outputs.max()))
@@ -263,6 +262,7 @@ def run(
             raise PolicyError("beliefs are about the requests of one worker; leave them out")
         found = get_router("least-tokens" if router is None else router)
         return run_routed(task, several, found, clock is not None)
+    check_beliefs([chosen], beliefs)
     if clock is not None:
         return runner.on_clock(task)
     assert runner.in_steps is not None

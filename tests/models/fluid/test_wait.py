@@ -168,7 +168,7 @@ def test_pyomo_speaks_of_thresholds_and_time():
     [
         ({"types": LOW_DEMAND.scaled(8)}, InfeasibleError, "the load is 1.264, 0.264 above 1"),
         ({"memory": 29}, InstanceError, "memory is 29, but one request of type 2 needs 30 tokens"),
-        ({"memory": 1.5}, InstanceError, "memory is 1.5, but must be a whole number"),
+        ({"memory": 1.5}, ModelError, "memory is 1.5, but must be a whole number"),
         ({"batch_limit": 0}, ModelError, "the batch limit is 0, but must be at least 1"),
         ({"minimum_slack": -1}, ModelError, "the slack is -1 s, but must be a number of at least"),
     ],

@@ -200,7 +200,7 @@ def test_eligible_workers_alone_are_chosen():
     ("how", "sentence"),
     [
         ({"router": "least-token"}, "unknown router 'least-token': did you mean 'least-tokens'?"),
-        ({"router": 3}, "3 is no router"),
+        ({"router": 3}, "router is 3, but must be a text, a Router or a function"),
         ({"router": "jsq:2"}, "only power-of-d has one"),
         ({"router": lambda state: 2}, "to worker 2, but workers are numbered from 0 to 1"),
         ({"router": lambda state: "0"}, "to worker '0', but workers are numbered from 0 to 1"),
