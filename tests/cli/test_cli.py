@@ -341,10 +341,14 @@ def test_bad_arguments_get_one_sentence(optsched_command, trace, tmp_path, argum
     assert words in err
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_read_only_folder_is_refused(optsched_command, trace, tmp_path):
+def test_read_only_folder_is_refused(optsched_command, trace, tmp_path, monkeypatch):
+    def denied(**_):
+        raise PermissionError(13, "Permission denied")
+
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o500)
+    if os.geteuid() == 0:  # who may write anywhere
+        monkeypatch.setattr("tempfile.TemporaryFile", denied)
     code, _, err = optsched_command(
         "compare", trace, "--memory", 64, "--html", folder / "report.html"
     )
