@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 from shared_data import data_folder
+
+from optsched._internal.loading import shown_by
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +22,8 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],  # that is wall time, as a deadline is
 )
 hypothesis.settings.load_profile("default")
+
+shown_by(lambda _: None).__enter__()  # a first run would say on standard error that it compiles
 
 # Started from a background shell, Python ignores Ctrl-C, and so do all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -49,9 +52,6 @@ def pytest_runtest_makereport(item):
 def optsched_command(capsys, monkeypatch):
     """Run the command line in this process: exit code, standard output, standard error."""
     from optsched.cli import main
-
-    # A first run would say on standard error that it compiles.
-    monkeypatch.setattr("optsched.cli.common.compilations", lambda *_: nullcontext())
 
     def command(*arguments):
         monkeypatch.setattr(sys, "argv", ["optsched", *map(str, arguments)])

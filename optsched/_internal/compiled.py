@@ -33,11 +33,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, Flags
 from numba.core.dispatcher import Dispatcher
 from numba.core.environment import lookup_environment
+
+from optsched._internal.loading import loading, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,6 +187,10 @@ def _uninterrupted(compilation: Callable[..., Any]) -> Callable[..., Any]:
     """Let Ctrl-C wait until a kernel is compiled: LLVM's objects, half made, end the process."""
 
     def waiting(*arguments: Any) -> Any:
+        with loading():
+            return once(*arguments)
+
+    def once(*arguments: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():
             return compilation(*arguments)
         came: list[int] = []
@@ -255,6 +262,53 @@ class _Cache(FunctionCache):  # type: ignore[misc]
                 description.llvm_func_name,
             )
         )
+
+
+class _Left(event.Listener):  # type: ignore[misc]
+    """Tells how many kernels are left to be compiled, whenever one begins or ends."""
+
+    def __init__(self) -> None:
+        self._left: set[Any] = set()
+        self._depth = 0
+
+    def on_start(self, event: Any) -> None:
+        """Look which kernels the outermost one needs."""
+        if not self._is_ours(event):
+            return
+        if not self._depth:
+            self._left = _needed(event.data["dispatcher"].py_func, set())
+        self._depth += 1
+        tell(len(self._left))
+
+    def on_end(self, event: Any) -> None:
+        """Take one off."""
+        if self._is_ours(event):
+            self._depth -= 1
+            self._left.discard(event.data["dispatcher"].py_func)
+
+    @staticmethod
+    def _is_ours(event: Any) -> bool:
+        compiler = event.data["dispatcher"]._compiler  # noqa: SLF001
+        return isinstance(compiler.pipeline_class, type) and issubclass(
+            compiler.pipeline_class, _Entered
+        )
+
+
+def _needed(function: Any, known: set[Any]) -> set[Any]:
+    """Return a kernel and all that it calls, but for those that are on disk or compiled."""
+    known.add(function)
+    for name in function.__code__.co_names:
+        kernel = function.__globals__.get(name)
+        if isinstance(kernel, Dispatcher) and kernel.py_func not in known and _is_new(kernel):
+            _needed(kernel.py_func, known)
+    return known
+
+
+def _is_new(kernel: Any) -> bool:
+    inner = kernel.inside.dispatcher if hasattr(kernel, "inside") else kernel
+    kept = [each._cache._cache_file for each in (kernel, inner) if isinstance(each._cache, _Cache)]  # noqa: SLF001
+    there = kernel.signatures or inner.signatures
+    return not there and not any(each._load_index() for each in kept)  # noqa: SLF001
 
 
 class _NotThereError(Exception):
@@ -338,3 +392,6 @@ def _stamp(kernel: Any) -> bytes:
     if not isinstance(kernel._cache, _Cache):  # noqa: SLF001
         raise RuntimeError("machine code that holds uncached machine code cannot be cached")
     return repr(kernel._cache._cache_file._source_stamp).encode()  # noqa: SLF001
+
+
+event.register("numba:compile", _Left())
