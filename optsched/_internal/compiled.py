@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, Flags
@@ -235,6 +234,10 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         if found is None:
             if self._entered is not None:
                 found = self._entered.load_overload(sig, target_context)
+            elif self._function not in _left:
+                _add_needed(self._function)
+            if found is None:
+                tell(len(_left))
             return found
         found.library._reload_init.update(found.reload_init)  # noqa: SLF001
         self._set_apart(found)
@@ -244,6 +247,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         """Keep machine code, if that can be done."""
         with contextlib.suppress(OSError):
             super().save_overload(sig, data)
+        _left.discard(self._function)
         self._set_apart(data)
 
     def _set_apart(self, result: Any) -> None:
@@ -264,51 +268,19 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         )
 
 
-class _Left(event.Listener):  # type: ignore[misc]
-    """Tells how many kernels are left to be compiled, whenever one begins or ends."""
-
-    def __init__(self) -> None:
-        self._left: set[Any] = set()
-        self._depth = 0
-
-    def on_start(self, event: Any) -> None:
-        """Look which kernels the outermost one needs."""
-        if not self._is_ours(event):
-            return
-        if not self._depth:
-            self._left = _needed(event.data["dispatcher"].py_func, set())
-        self._depth += 1
-        tell(len(self._left))
-
-    def on_end(self, event: Any) -> None:
-        """Take one off."""
-        if self._is_ours(event):
-            self._depth -= 1
-            self._left.discard(event.data["dispatcher"].py_func)
-
-    @staticmethod
-    def _is_ours(event: Any) -> bool:
-        compiler = event.data["dispatcher"]._compiler  # noqa: SLF001
-        return isinstance(compiler.pipeline_class, type) and issubclass(
-            compiler.pipeline_class, _Entered
-        )
+#: Functions of kernels that are being compiled, with all that they call and is not on disk.
+_left: set[Any] = set()
 
 
-def _needed(function: Any, known: set[Any]) -> set[Any]:
-    """Return a kernel and all that it calls, but for those that are on disk or compiled."""
-    known.add(function)
+def _add_needed(function: Any) -> None:
+    """Add a kernel, and all that it calls and is not on disk."""
+    _left.add(function)
     for name in function.__code__.co_names:
-        kernel = function.__globals__.get(name)
-        if isinstance(kernel, Dispatcher) and kernel.py_func not in known and _is_new(kernel):
-            _needed(kernel.py_func, known)
-    return known
-
-
-def _is_new(kernel: Any) -> bool:
-    inner = kernel.inside.dispatcher if hasattr(kernel, "inside") else kernel
-    kept = [each._cache._cache_file for each in (kernel, inner) if isinstance(each._cache, _Cache)]  # noqa: SLF001
-    there = kernel.signatures or inner.signatures
-    return not there and not any(each._load_index() for each in kept)  # noqa: SLF001
+        kernel: Any = function.__globals__.get(name)
+        if isinstance(kernel, Dispatcher) and isinstance(kernel._cache, _Cache):  # noqa: SLF001
+            kept = (each._cache._cache_file for each in (kernel, kernel.inside.dispatcher))  # noqa: SLF001
+            if kernel.py_func not in _left and not any(each._load_index() for each in kept):  # noqa: SLF001
+                _add_needed(kernel.py_func)
 
 
 class _NotThereError(Exception):
@@ -392,6 +364,3 @@ def _stamp(kernel: Any) -> bytes:
     if not isinstance(kernel._cache, _Cache):  # noqa: SLF001
         raise RuntimeError("machine code that holds uncached machine code cannot be cached")
     return repr(kernel._cache._cache_file._source_stamp).encode()  # noqa: SLF001
-
-
-event.register("numba:compile", _Left())
