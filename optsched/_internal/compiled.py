@@ -277,7 +277,7 @@ def _add_needed(function: Any) -> None:
     _left.add(function)
     for name in function.__code__.co_names:
         kernel: Any = function.__globals__.get(name)
-        if isinstance(kernel, Dispatcher) and isinstance(kernel._cache, _Cache):  # noqa: SLF001
+        if hasattr(kernel, "inside") and isinstance(kernel._cache, _Cache):  # noqa: SLF001
             kept = (each._cache._cache_file for each in (kernel, kernel.inside.dispatcher))  # noqa: SLF001
             if kernel.py_func not in _left and not any(each._load_index() for each in kept):  # noqa: SLF001
                 _add_needed(kernel.py_func)
