@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
-from contextlib import nullcontext
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from shared_data import data_folder
+
+from optsched._internal.loading import shown_by
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 hypothesis.settings.register_profile(
     "default",
@@ -18,24 +23,35 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("default")
 
+shown_by(lambda _: None).__enter__()  # a first run would say on standard error that it compiles
+
+# Started from a background shell, Python ignores Ctrl-C, and so do all that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder of real traces; tests that need them are skipped where it is absent."""
-    root = Path(__file__).resolve().parents[1]
-    folder = Path(os.environ.get("OPTSCHED_DATA", root.parent / "shared" / "data"))
-    if not folder.is_dir():
+    """Folder of real traces and recordings; where there is none, tests that need it are skipped."""
+    if (folder := data_folder()) is None:
         pytest.skip("no folder of real traces; set OPTSCHED_DATA to one")
     return folder
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Let no test be skipped for which the data is there: nobody reads why."""
+    report = yield
+    if report.skipped and "shared_data" in item.fixturenames and data_folder() is not None:
+        report.outcome = "failed"
+        report.longrepr = f"skipped, although its data is in {data_folder()}: {report.longrepr[2]}"
+    return report
 
 
 @pytest.fixture
 def optsched_command(capsys, monkeypatch):
     """Run the command line in this process: exit code, standard output, standard error."""
     from optsched.cli import main
-
-    # A first run would say on standard error that it compiles.
-    monkeypatch.setattr("optsched.cli.common.compilations", lambda *_: nullcontext())
 
     def command(*arguments):
         monkeypatch.setattr(sys, "argv", ["optsched", *map(str, arguments)])

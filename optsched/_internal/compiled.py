@@ -39,6 +39,8 @@ from numba.core.compiler import Compiler, Flags
 from numba.core.dispatcher import Dispatcher
 from numba.core.environment import lookup_environment
 
+from optsched._internal.loading import loading, tell
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -184,6 +186,10 @@ def _uninterrupted(compilation: Callable[..., Any]) -> Callable[..., Any]:
     """Let Ctrl-C wait until a kernel is compiled: LLVM's objects, half made, end the process."""
 
     def waiting(*arguments: Any) -> Any:
+        with loading():
+            return once(*arguments)
+
+    def once(*arguments: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():
             return compilation(*arguments)
         came: list[int] = []
@@ -228,6 +234,10 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         if found is None:
             if self._entered is not None:
                 found = self._entered.load_overload(sig, target_context)
+            elif self._function not in _left:
+                _add_needed(self._function)
+            if found is None:
+                tell(len(_left))
             return found
         found.library._reload_init.update(found.reload_init)  # noqa: SLF001
         self._set_apart(found)
@@ -237,6 +247,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         """Keep machine code, if that can be done."""
         with contextlib.suppress(OSError):
             super().save_overload(sig, data)
+        _left.discard(self._function)
         self._set_apart(data)
 
     def _set_apart(self, result: Any) -> None:
@@ -255,6 +266,21 @@ class _Cache(FunctionCache):  # type: ignore[misc]
                 description.llvm_func_name,
             )
         )
+
+
+#: Functions of kernels that are being compiled, with all that they call and is not on disk.
+_left: set[Any] = set()
+
+
+def _add_needed(function: Any) -> None:
+    """Add a kernel, and all that it calls and is not on disk."""
+    _left.add(function)
+    for name in function.__code__.co_names:
+        kernel: Any = function.__globals__.get(name)
+        if hasattr(kernel, "inside") and isinstance(kernel._cache, _Cache):  # noqa: SLF001
+            kept = (each._cache._cache_file for each in (kernel, kernel.inside.dispatcher))  # noqa: SLF001
+            if kernel.py_func not in _left and not any(each._load_index() for each in kept):  # noqa: SLF001
+                _add_needed(kernel.py_func)
 
 
 class _NotThereError(Exception):

@@ -6,14 +6,14 @@ import json
 import os
 import sys
 import tempfile
-import time
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from optsched._internal.files import is_replaced, write_whole
+from optsched._internal.loading import COMPILING, shown_by
 from optsched.errors import OptschedError, is_interrupt
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 DONE, NO, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 LISTED = 10  # rows left out or violations that are printed; JSON has all violations
-_COMPILING = "compiling kernels, once on this machine"
 
 
 class Output:
@@ -50,66 +49,19 @@ class Output:
             write_whole(self._json, json.dumps(content) + "\n")
 
     @contextmanager
-    def progress(
-        self, text: str = "loading kernels", *, kernels: bool = True
-    ) -> Iterator[Callable[[Any], None]]:
-        """Show what is running while it runs, on a terminal only; yields what changes it.
-
-        Where kernels may have to be compiled, a line counts them, also where it is redirected.
-        """
+    def progress(self, text: str = "loading kernels") -> Iterator[Callable[[Any], None]]:
+        """Show what is running while it runs, on a terminal only; yields what changes it."""
         if self._quiet:
-            yield lambda _: None
+            with shown_by(lambda _: None):
+                yield lambda _: None
         elif sys.stderr.isatty():
             from rich.console import Console
 
             status = Console(stderr=True).status(text)
-            with status, compilations(lambda n: status.update(f"{_COMPILING}: {n}"), kernels):
+            with status, shown_by(lambda left: status.update(f"{COMPILING}: {left} left")):
                 yield lambda news: status.update(str(news))
         else:
-            with closing(_Count()) as count, compilations(count.show, kernels):
-                yield lambda _: None
-
-
-class _Count:
-    """A line on standard error that says how many kernels are compiled by now."""
-
-    def __init__(self) -> None:
-        self._shown, self._at = 0, 0.0
-
-    def show(self, count: int) -> None:
-        """Add a number to the line, once a second."""
-        if time.monotonic() - self._at >= 1:
-            begin = "" if self._shown else f"optsched: {_COMPILING}:"
-            click.echo(f"{begin} {count}", nl=False, err=True)
-            self._at = time.monotonic()
-            self._shown = count
-
-    def close(self) -> None:
-        """End the line, if there is one."""
-        if self._shown:
-            click.echo(err=True)
-
-
-@contextmanager
-def compilations(show: Callable[[int], None], kernels: bool) -> Iterator[None]:
-    """Call a function with the number of kernels compiled so far, each time one is compiled."""
-    if not kernels:
-        yield
-        return
-    from numba.core.event import Listener, install_listener
-
-    class Compilations(Listener):  # type: ignore[misc]
-        count = 0
-
-        def on_start(self, event: object) -> None:
-            self.count += 1
-            show(self.count)
-
-        def on_end(self, event: object) -> None:
-            pass
-
-    with install_listener("numba:compile", Compilations()):
-        yield
+            yield lambda _: None
 
 
 class Finished:

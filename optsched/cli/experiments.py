@@ -214,7 +214,7 @@ def competitive_ratio(output: Output, upper: int, lower: int, prompt: int, seed:
     from optsched.papers import CompetitiveRatio
 
     ratio = CompetitiveRatio(upper, lower, prompt)
-    with output.progress("proving", kernels=False):
+    with output.progress("proving"):
         output.say(str(ratio))
     # The nearest float may lie beyond a proven bound; the next one does not.
     output.result(

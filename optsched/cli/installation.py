@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import sys
@@ -11,7 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import optsched
-from optsched._internal.numbers import at_least
 from optsched.cli.common import DONE, NO, Output
 from optsched.cli.options import command
 
@@ -100,6 +98,8 @@ def _findings() -> Iterator[Finding]:
 
 def package(name: str) -> Finding:
     """Look for an installed package."""
+    import importlib.metadata
+
     try:
         return Finding(name, True, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
@@ -130,6 +130,8 @@ def _kernels() -> str:
 
 
 def _certificate() -> str:
+    from optsched._internal.numbers import at_least
+
     instance = optsched.family("exponential", n=50, seed=1)
     proven = optsched.bound(instance, "lagrangian")
     assert proven.certificate is not None

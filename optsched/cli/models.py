@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 import optsched
 from optsched.cli.common import DONE, Output, check_writable, take
@@ -122,7 +121,7 @@ def export(
     from optsched.models import HindsightProgram, LatencyRelaxation
     from optsched.optimum.solving import proven_horizon
 
-    check_writable(out)
+    _check_out(out)
     _note_unused(model)
     program: Program
     if model == "batch":
@@ -138,13 +137,22 @@ def export(
         else:
             program = HindsightProgram(instance, end, objective)
     linear = program.to_linear()
-    with output.progress(f"writing {out}", kernels=False):
+    with output.progress(f"writing {out}"):
         optsched.write_model(linear, out)
     output.say(f"{linear}\nwritten to {out}")
     rows, columns = linear.matrix.shape
     nonzeros = int(linear.matrix.nnz)
     output.result({"out": out, "rows": rows, "columns": columns, "nonzeros": nonzeros})
     return DONE
+
+
+def _check_out(out: str | None) -> None:
+    """Refuse a model's file that cannot be written, or has another ending."""
+    from optsched.solvers.backends.files import ending_of
+
+    check_writable(out)
+    if out is not None:
+        ending_of(out)
 
 
 def _note_unused(model: str) -> None:
@@ -190,6 +198,8 @@ def _first_step(
     **asked: bool,
 ) -> Program:
     """Return the step program of empty workers and the requests that arrive first."""
+    import numpy as np
+
     from optsched.cluster import BalanceRouting, Cluster
     from optsched.cluster.service import energy_bonus
     from optsched.models import BalanceProgram, BalanceState
@@ -220,6 +230,8 @@ def _goals(
     instance: Instance, first: IntArray, state: BalanceState, deadlines: bool, tenants: bool
 ) -> StepGoals | None:
     """Return the goals of the first step, in which no worker has any requests."""
+    import numpy as np
+
     from optsched.cluster import service
     from optsched.models import StepGoals
 
@@ -293,7 +305,7 @@ def thresholds(
     from optsched.clock import get_clock
     from optsched.models.fluid.equilibrium import equilibrium
 
-    check_writable(out)
+    _check_out(out)
     _refuse_unused_thresholds(nested, out, options)
     given, chosen, memory = _read(output, types, options)
     if clock is not None:
@@ -329,7 +341,7 @@ def thresholds(
         output.say(str(balance))
     try:
         balance.require_stable()
-        with output.progress("finding thresholds", kernels=False):
+        with output.progress("finding thresholds"):
             plan = (_nested if nested else _wait)(given, chosen, options)
     except InfeasibleError:
         output.result(content)
@@ -368,14 +380,14 @@ def throughput(
     """Find the most throughput under limits on latency."""
     from optsched.optimum.throughput import best_throughput
 
-    check_writable(out)
+    _check_out(out)
     given, chosen, memory = _read(output, types, options)
     if clock is None and chosen is None:
         raise OptschedError(f"{types} names no clock; pass --clock, such as affine:0.0085,2.7e-7")
     limits = take(options, "memory", "latency_s", "ttft_s")
     if limits["memory"] is None:
         limits["memory"] = memory
-    with output.progress("finding the iteration time", kernels=False):
+    with output.progress("finding the iteration time"):
         plan = best_throughput(given, clock or chosen, gap=gap, **limits)  # type: ignore[arg-type]
     output.say(str(plan))
     if out is not None:

@@ -11,16 +11,10 @@ import click
 
 import optsched
 from optsched._internal.numbers import at_least, proven
-from optsched.certificates.on_clock import ClockCertificate
 from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable
 from optsched.cli.given import only_for
 from optsched.cli.options import HTML, TRACE, WORKERS, command, option, path
-from optsched.clock import LinearClock, get_clock
-from optsched.clock_work import load_on_clock
 from optsched.errors import InfeasibleError, OptschedError
-from optsched.solvers.bounds.bound import round_down
-from optsched.solvers.bounds.on_clock import caveats
-from optsched.workers import as_workers
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
@@ -189,6 +183,12 @@ def bound(
     seed: int,
 ) -> int:
     """Prove a lower bound on the total latency of any schedule."""
+    from optsched.clock import LinearClock, get_clock
+    from optsched.clock_work import load_on_clock
+    from optsched.solvers.bounds.bound import round_down
+    from optsched.solvers.bounds.on_clock import caveats
+    from optsched.workers import as_workers
+
     check_writable(certificate)
     if certificate is not None and clock is None:
         if method == "closed-form":
@@ -278,6 +278,8 @@ def check_certificate(
     seed: int,
 ) -> int:
     """Check the certificate of a bound in exact integers."""
+    from optsched.certificates.on_clock import ClockCertificate
+
     claimed = optsched.read_certificate(Path(certificate))
     timed = isinstance(claimed, ClockCertificate)
     if timed and clock is None:
@@ -286,7 +288,7 @@ def check_certificate(
         raise OptschedError(f"{certificate} proves a bound in steps; leave --clock out")
     if isinstance(claimed, ClockCertificate) and claimed.clock != _coefficients(str(clock)):
         raise OptschedError(f"{certificate} is for another clock than {clock}")
-    with output.progress("verifying the certificate", kernels=False):
+    with output.progress("verifying the certificate"):
         value = optsched.verify(claimed, instance, workers)
     valid = value >= claimed.value
     shown = proven(value, decimals=3)
@@ -311,5 +313,7 @@ def _several(workers: str | None) -> dict[str, Any]:
 
 
 def _coefficients(clock: str) -> tuple[float, ...]:
+    from optsched.clock import get_clock
+
     coefficients = get_clock(clock).coefficients
     return () if coefficients is None else tuple(coefficients.tolist())

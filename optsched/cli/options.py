@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optsched._internal.arrays import MAX_TOKENS
 from optsched.cli.common import LISTED, Output, take
 from optsched.cli.given import note_twice, note_unless, only_for, taken_notes
 from optsched.errors import OptschedError
@@ -310,6 +309,8 @@ def _beliefs(
         return _around_estimates(options["instance"], log_error)
     if history is None:
         return None
+    from optsched._internal.arrays import MAX_TOKENS
+
     memory = None if history.startswith("family:") else MAX_TOKENS  # they need not fit
     return read_instance(output, history, memory, skip_invalid=skip_invalid)
 
@@ -332,7 +333,7 @@ def read_instance(
     """Read a trace, and note what was left out or converted."""
     from optsched.workloads import read_trace, read_trace_skipping
 
-    with output.progress(f"reading {trace}", kernels=False):
+    with output.progress(f"reading {trace}"):
         if skip_invalid:
             instance, skipped = read_trace_skipping(trace, memory, **how)
             for row in skipped[:LISTED]:

@@ -53,6 +53,7 @@ def compare(
     from optsched.comparison import ClockComparison, StepComparison
     from optsched.comparison.dispatch import compared
     from optsched.policies import split_names
+    from optsched.simulate.dispatch import task_of
     from optsched.solvers.bounds.on_clock import caveats
 
     schedules = known.pop("schedules")
@@ -62,6 +63,9 @@ def compare(
     chosen = compared(named, known["intervals"], known.get("clock"), known["rule"])
     note_unforeseen(chosen)
     check_writable(html)
+    asked: dict[str, Any] = {name: known.get(name) for name in ("clock", "intervals", "rule")}
+    for each in chosen:
+        task_of(instance, each, beliefs=each.asks_for(known["beliefs"]), **asked)
     folder = _folder(schedules)
     comparison: ClockComparison | StepComparison | None = None
     with output.progress() as update, Finished(len(chosen), "policies", update) as done:
@@ -106,6 +110,9 @@ def _on_clock(options: dict[str, Any]) -> bool:
     only_for("until warm_up", timed, "runs on a clock", "add --clock, such as unit")
     if timed:
         options["until"] = math.inf if options["until"] is None else options["until"]
+        if not 0 <= (warm_up := options["warm_up"]) < options["until"]:
+            wish = "but must be a time from 0 to the end of the run"
+            raise OptschedError(f"warm_up is {warm_up:g}, {wish}")
         return True
     for name in ("clock", "until", "warm_up"):
         del options[name]
@@ -289,7 +296,7 @@ def rolling(
     """Plan a window of waiting requests, again and again."""
     from optsched.comparison.steps import StepComparison, load_kernels
     from optsched.policies import RollingPolicy, get_policies, split_names
-    from optsched.simulate.dispatch import check_knowledge
+    from optsched.simulate.dispatch import task_of
     from optsched.simulate.runners import raise_if_interrupted
 
     policy = RollingPolicy(**settings)
@@ -304,8 +311,8 @@ def rolling(
     elif intervals is None:
         names = list(dict.fromkeys([settings["fallback"], "mc-sf", "area"]))
     others = get_policies(names)
-    for other in others:
-        check_knowledge(other, intervals)
+    for each in (policy, *others):
+        task_of(instance, each, intervals=intervals)
     known: dict[str, Any] = {"intervals": intervals, "seed": seed}
     incomplete: tuple[Any, ...] = ()
     with output.progress() as update, Finished(len(others) + 1, "policies", update) as done:

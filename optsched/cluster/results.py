@@ -63,7 +63,7 @@ class ClusterRun(Run):
     lookahead
         The window of BF-IO, the longest if it adapts; None for other policies.
     seconds
-        Time that the run took on this machine, compilation and all.
+        Time that the run took on this machine, without compilation.
     """
 
     instance: Instance

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from optsched.comparison.base import Comparison
 from optsched.errors import InstanceError, PolicyError, nearest, require
 from optsched.instance import Instance
 from optsched.simulate import run
+from optsched.simulate.cluster.run import ClusterOptions, prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -146,6 +148,15 @@ def compare_on_cluster(
     several = hasattr(policies, "__iter__") and not isinstance(policies, str)
     chosen = get_routings(policies if several else [policies])
     runs: dict[str, list[ClusterRun]] = {routing.name: [] for routing in chosen}
+    steps, known = options.get("steps"), ClusterOptions(**options)
+    longest = math.inf if steps is None or known.drain else steps
+    if warm_up is not None and not 0 <= warm_up < longest:
+        raise InstanceError(
+            f"warm_up is {warm_up}, but must be a number of steps from 0 that the run passes; "
+            "leave it out, or give more steps"
+        )
+    for trace, routing in itertools.product(traces, chosen):
+        prepared(trace, cluster, routing, known)
     for number, trace in enumerate(traces):
         for routing in chosen:
             found = run(trace, routing, cluster=cluster, seed=seed + number, **options)

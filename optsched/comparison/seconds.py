@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import proven
 from optsched._internal.views import text
 from optsched.clock import LinearClock
@@ -23,6 +23,7 @@ from optsched.comparison.base import (
 )
 from optsched.premises import STORAGES
 from optsched.simulate import run
+from optsched.simulate.dispatch import task_of
 from optsched.simulate.runners import raise_if_interrupted
 from optsched.simulate.seconds.execution import ClockedRun
 from optsched.solvers.bounds.bound import bound as find_bound
@@ -169,12 +170,14 @@ def compare_on_clock(
     runs, times = [], []
     tiny = TINY.replace(memory=max(2, instance.memory))  # an engine's blocks are those of it
     for policy in chosen:
+        task_of(instance, policy, clock, intervals, policy.asks_for(beliefs), rule)
+    for policy in chosen:
         known: dict[str, Any] = {"intervals": intervals and "exact", "rule": rule}
         run(tiny, policy, clock="unit", **known)  # compiles
         known |= {"intervals": intervals, "beliefs": policy.asks_for(beliefs)}
-        began = time.perf_counter()
+        began = stopwatch()
         clocked = run(instance, policy, clock=clock, **known, seed=seed, until=until)
-        times.append(time.perf_counter() - began)
+        times.append(stopwatch() - began)
         runs.append(clocked)
         if on_result is not None:
             on_result(clocked, times[-1])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.loading import stopwatch
 from optsched._internal.views import text
 from optsched.clock import UNIT
 from optsched.comparison.base import (
@@ -20,7 +20,7 @@ from optsched.errors import PolicyError, ScheduleError
 from optsched.execution import Execution
 from optsched.schedule import Schedule
 from optsched.simulate import run
-from optsched.simulate.dispatch import check_knowledge
+from optsched.simulate.dispatch import task_of
 from optsched.simulate.runners import raise_if_interrupted
 from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.bound import bound as find_bound
@@ -143,7 +143,7 @@ def compare_in_steps(
     if bound is not None:
         check_bound(bound, instance)
     for policy in chosen:
-        check_knowledge(policy, intervals, rule)
+        task_of(instance, policy, None, intervals, policy.asks_for(beliefs), rule)
     load_kernels(chosen, intervals, rule, int(instance.arrivals[-1]))
     if bound is None:
         bound = find_bound(instance)
@@ -151,7 +151,7 @@ def compare_in_steps(
     times: list[float] = []
     incomplete: list[Execution] = []
     for policy in chosen:
-        began = time.perf_counter()
+        began = stopwatch()
         execution = run(
             instance,
             policy,
@@ -160,7 +160,7 @@ def compare_in_steps(
             rule=rule,
             seed=seed,
         )
-        seconds = time.perf_counter() - began
+        seconds = stopwatch() - began
         if not execution.all_complete:
             incomplete.append(execution)
             continue

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from optsched._internal.loading import stopwatch
 from optsched.errors import OptschedError, SolverError
 from optsched.instance import Instance
 from optsched.models.batch import BatchSelection
@@ -164,7 +164,7 @@ def _solve_batch(
             )
     if program.size is not None:
         return _solve_batch_of_size(program, method, time_limit, params)
-    began = time.perf_counter()
+    began = stopwatch()
     batch = select_batch(
         Instance(program.prompts, program.outputs, program.memory),
         method,
@@ -178,7 +178,7 @@ def _solve_batch(
     return Solution(
         Stopped.OPTIMAL if batch.factor == 1 else Stopped.UNKNOWN,
         batch.method,
-        time.perf_counter() - began,
+        stopwatch() - began,
         objective=ratio,
         bound=None if batch.factor is None else ratio / batch.factor,
         model="batch",

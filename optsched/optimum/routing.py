@@ -17,11 +17,11 @@ is the policy's, also where a better placement would have spared the policy its 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.arguments import checked
+from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import percent, proven
 from optsched._internal.views import draw, html, text, write
 from optsched.clock import get_clock
@@ -33,6 +33,7 @@ from optsched.policies import get_policies
 from optsched.premises import STORAGES, strongest
 from optsched.routers import get_routers
 from optsched.simulate import run
+from optsched.solvers.backends.base import Options
 from optsched.solvers.bounds.bound import bound
 from optsched.workers import as_workers
 
@@ -343,7 +344,8 @@ def routing_loss(
     >>> fcfs.loss.high > area.loss.high
     True
     """
-    began = time.perf_counter()
+    began = stopwatch()
+    Options(time_limit)
     several = as_workers(workers, instance)
     timed = None if clock is None else get_clock(clock)
     options: dict[str, Any] = {"intervals": intervals}
@@ -367,14 +369,14 @@ def routing_loss(
             RouterLoss(made, found[STORAGES.index(made.facts.storage)][0]) for made in runs
         )
         best, method = next(each for each in found if each[0].high < math.inf)
-        seconds = time.perf_counter() - began
+        seconds = stopwatch() - began
         return RoutingLoss(instance, several, losses, best, method, seconds)
     apart = _given_placement(runs, several, _WORKERS_SHARE * time_limit)
     joint = _jointly(instance, several, runs, (1 - _WORKERS_SHARE) * time_limit)
     known = min(joint.objective, *(part.high for part in apart))
     best = Interval(float(min(math.ceil(joint.bound), known)), float(known))
     losses = tuple(RouterLoss(made, best, part) for made, part in zip(runs, apart, strict=True))
-    seconds = time.perf_counter() - began
+    seconds = stopwatch() - began
     return RoutingLoss(instance, several, losses, best, joint.proof, seconds)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from optsched._internal.aside import Token
 from optsched._version import __version__
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.models.objectives import schedule_cost
@@ -61,6 +62,7 @@ class State:
     prices: Certificate | None = None  # the best prices, and what they prove
     sizes: ConfigurationCertificate | None = None  # of the configuration bound
     stop: threading.Event = field(default_factory=threading.Event)
+    ended: Token = field(init=False)  # set where `stop` is, and where the answer is given
     paused: float | None = None  # when the clock was stopped
     closed: bool = False  # what a stage finds later than this comes too late
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -68,6 +70,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.stop = self.params.stop or self.stop
+        self.ended = Token(self.stop)
 
     # What is asked.
 
@@ -140,7 +143,7 @@ class State:
     @property
     def finished(self) -> bool:
         """Whether nothing more is to be done: it is proven, the token is set or time was up."""
-        return self.proven or self.stop.is_set() or self.closed
+        return self.proven or self.ended.is_set()
 
     def load(self, load: Callable[[T], None], what: T) -> None:
         """Load kernels while the clock is stopped."""
@@ -250,10 +253,17 @@ class State:
         self.steps.append(f"{self.elapsed:7.2f} s  {step}")
         self.report(step.split(":")[0], cost, self.lowest)
 
+    def interrupt(self) -> None:
+        """End the work as Ctrl-C does, unless it has ended."""
+        with self.lock:
+            if not self.closed:
+                self.stop.set()
+
     def close(self) -> None:
         """Take nothing more from a stage that has not ended in time."""
         with self.lock:
             self.closed = True
+            self.ended.set()
         if self.left <= 0 and not self.proven:
             self.status = "time limit"
 

@@ -11,7 +11,9 @@ from optsched._internal.arrays import MAX_STEP
 from optsched.admission import STEP_AHEAD, require_steps
 from optsched.clock import UNIT, get_clock
 from optsched.errors import PolicyError, nearest
+from optsched.forecasts import forecast
 from optsched.policies import get_policy, with_rule
+from optsched.policies.base import window_of
 from optsched.simulate.cluster.run import ClusterOptions, run_cluster
 from optsched.simulate.runners import RUNNERS
 from optsched.simulate.task import Task
@@ -231,25 +233,10 @@ def run(
         )
     if until < 0:
         raise PolicyError(f"until is {until:g}, but must be a time from 0 on")
-    chosen = get_policy(policy)
-    check_knowledge(chosen, intervals, rule)
-    if beliefs is not None and intervals is None:
-        raise PolicyError(
-            "beliefs or a history say which outputs in an interval are likely; pass intervals "
-            "too, such as common:1,1000"
-        )
-    chosen = with_rule(chosen, rule).seeded(seed)
-    if patience is None:
-        patience = max(10_000, 100 * int(instance.outputs.max()))
-    as_count("patience", patience, most=MAX_STEP, error=PolicyError)
-    timed = UNIT if clock is None else get_clock(clock)
-    task = Task(instance, chosen, timed, intervals, seed, patience, until, on_progress, beliefs)
-    runner = RUNNERS[chosen.needs.kind]
-    if clock is None and runner.in_steps is None:
-        raise PolicyError(
-            f"policy {chosen.name!r} forms batches that take time; pass a clock, such as unit or "
-            "llama-2-70b-2xa100"
-        )
+    task = task_of(
+        instance, policy, clock, intervals, beliefs, rule, seed, patience, until, on_progress
+    )
+    runner = RUNNERS[task.policy.needs.kind]
     several = None if workers is None else as_workers(workers, instance)
     logged = clock is not None and until == np.inf
     seats = 1 if several is None else len(several)
@@ -262,7 +249,6 @@ def run(
             raise PolicyError("beliefs are about the requests of one worker; leave them out")
         found = get_router("least-tokens" if router is None else router)
         return run_routed(task, several, found, clock is not None)
-    check_beliefs([chosen], beliefs)
     if clock is not None:
         return runner.on_clock(task)
     assert runner.in_steps is not None
@@ -306,6 +292,44 @@ def check_beliefs(policies: Sequence[Policy], beliefs: object) -> None:
             "beliefs or a history are for policies that ask what is likely, such as area-chance, "
             f"but not for {names}; leave them out, or run such a policy"
         )
+
+
+def task_of(
+    instance: Instance,
+    policy: str | Policy | Callable[[Any], Any],
+    clock: str | Clock | Callable[[BatchContent], float] | None = None,
+    intervals: str | None = None,
+    beliefs: Beliefs | Instance | None = None,
+    rule: Rule = "prefix",
+    seed: int = 0,
+    patience: int | None = None,
+    until: float = np.inf,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Task:
+    """Return a run on one worker, or refuse it before anything is compiled for it."""
+    chosen = get_policy(policy)
+    check_knowledge(chosen, intervals, rule)
+    if beliefs is not None and intervals is None:
+        raise PolicyError(
+            "beliefs or a history say which outputs in an interval are likely; pass intervals "
+            "too, such as common:1,1000"
+        )
+    check_beliefs([chosen], beliefs)
+    chosen = with_rule(chosen, rule).seeded(seed)
+    if patience is None:
+        patience = max(10_000, 100 * int(instance.outputs.max()))
+    as_count("patience", patience, most=MAX_STEP, error=PolicyError)
+    if clock is None and RUNNERS[chosen.needs.kind].in_steps is None:
+        raise PolicyError(
+            f"policy {chosen.name!r} forms batches that take time; pass a clock, such as unit or "
+            "llama-2-70b-2xa100"
+        )
+    if clock is None and (of_policy := getattr(chosen, "rule", "prefix")).startswith("delay"):
+        window_of(of_policy)  # which says what it takes
+    if intervals is not None:
+        forecast(instance, intervals)
+    timed = UNIT if clock is None else get_clock(clock)
+    return Task(instance, chosen, timed, intervals, seed, patience, until, on_progress, beliefs)
 
 
 def check_knowledge(policy: Policy, intervals: str | None, rule: Rule = "prefix") -> None:

@@ -35,11 +35,14 @@ def test_ctrl_c_is_heard_while_a_kernel_runs():
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Timer(0.2, strike).start()
+    given_up = threading.Timer(10, stop.fill, [1])
+    given_up.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             aside.interruptible_kernel(turn_until_stopped, 10**6)(stop)
         assert time.perf_counter() - struck[0] < 1
     finally:
+        given_up.cancel()
         stop[:] = 1
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import subprocess
+import sys
 
-import numba
 import pytest
 from fresh import imports
 
 import optsched.cli
 from optsched import Instance, Schedule
-from optsched.cli.common import Output
 from optsched.models import BalanceState
 
 TRACE = "prompt_tokens,output_tokens\n63,1\n" + 21 * "1,2\n"
@@ -51,7 +51,7 @@ def test_compare_gives_the_json_of_the_manual(optsched_command, trace, tmp_path)
         instance = optsched.read_trace(trace, 64)
         schedule = Schedule.from_json(folder / f"{entry['policy']}.json", instance)
         assert (schedule.total_latency, schedule.check()) == (entry["total_latency"], [])
-    assert page.read_text().lower().startswith("<!doctype html>")
+    assert page.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
 
 
 def test_compare_prints_a_table_and_writes_json_to_a_file(optsched_command, trace, tmp_path):
@@ -63,7 +63,7 @@ def test_compare_prints_a_table_and_writes_json_to_a_file(optsched_command, trac
     assert "proven bound" in out
     assert "area" in out
     assert "sorted-f" not in out
-    assert len(json.loads(out_file.read_text())["policies"]) == 2
+    assert len(json.loads(out_file.read_text(encoding="utf-8"))["policies"]) == 2
     assert optsched_command("compare", trace, "--memory", 64, "--quiet")[1] == ""
 
 
@@ -75,7 +75,7 @@ def test_bound_and_its_certificate(optsched_command, trace, tmp_path):
     assert code == 0
     content = json.loads(out)
     assert (content["value"], content["method"]) == (43, "lagrangian")
-    proof = json.loads(certificate.read_text())
+    proof = json.loads(certificate.read_text(encoding="utf-8"))
     assert all(type(price) is int for price in [proof["denominator"], *proof["prices"]])
     code, out, _ = optsched_command("check-certificate", trace, certificate, "--memory", 64)
     assert (code, "below 43.000" in out) == (0, True)
@@ -341,10 +341,14 @@ def test_bad_arguments_get_one_sentence(optsched_command, trace, tmp_path, argum
     assert words in err
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_read_only_folder_is_refused(optsched_command, trace, tmp_path):
+def test_read_only_folder_is_refused(optsched_command, trace, tmp_path, monkeypatch):
+    def denied(**_):
+        raise PermissionError(13, "Permission denied")
+
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o500)
+    if os.geteuid() == 0:  # who may write anywhere
+        monkeypatch.setattr("tempfile.TemporaryFile", denied)
     code, _, err = optsched_command(
         "compare", trace, "--memory", 64, "--html", folder / "report.html"
     )
@@ -435,14 +439,33 @@ def test_running_out_of_memory_is_one_sentence(optsched_command, monkeypatch):
     assert (code, err) == (2, "optsched: out of memory; take fewer requests (--limit) or steps\n")
 
 
-def test_compilation_is_counted_on_one_line_even_where_it_is_redirected(capsys):
-    for quiet, words in (
-        (False, "optsched: compiling kernels, once on this machine: 1\n"),
-        (True, ""),
+CALLED = """
+from optsched._internal.compiled import compiled
+
+@compiled
+def inner(x):
+    return x + 1
+
+@compiled
+def outer(x):
+    return inner(x)
+"""
+
+
+def test_a_first_call_says_once_that_kernels_are_compiled_and_how_many_are_left(tmp_path):
+    """In notebooks and scripts too; on the command line not where all is to be quiet."""
+    said = "optsched: compiling kernels, once on this machine; left in this part: 2\n"
+    code = "from called import outer\nfrom optsched.cli.common import Output\n"
+    in_progress = "with Output(None, {}).progress('running'): outer(1)"
+    for place, call, words in (
+        ("quiet", in_progress.format(True), ""),
+        ("loud", "outer(1)", said),
+        ("loud", in_progress.format(False), ""),  # they are kept
     ):
-        with Output(None, quiet).progress("compiling"):
-            assert numba.njit(lambda x: x + 1)(1) == 2
-        assert capsys.readouterr() == ("", words)
-    with Output(None, False).progress("nothing to compile"):
-        pass
-    assert capsys.readouterr() == ("", "")
+        folder = tmp_path / place
+        folder.mkdir(exist_ok=True)
+        (folder / "called.py").write_text(CALLED)
+        run = subprocess.run(
+            [sys.executable, "-c", code + call], cwd=folder, capture_output=True, text=True
+        )
+        assert (run.returncode, run.stderr) == (0, words)

@@ -46,7 +46,7 @@ def test_several_windows_and_seeds_and_a_report(optsched_command, tmp_path):
     assert code == 0
     assert "bf-io H=5" in out
     assert page.stat().st_size < 6_000_000
-    assert "bf-io H=0" in page.read_text()
+    assert "bf-io H=0" in page.read_text(encoding="utf-8")
 
 
 def test_an_adaptive_window(optsched_command):
@@ -130,7 +130,7 @@ def test_the_first_step_is_exported_with_goals(optsched_command, tmp_path):
         *("--lookahead", 2, "--deadlines", "--tenants", "--energy-price", 10, "--out", path),
     )
     assert code == 0
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     for name in ("deadline", "share", "shortfall"):
         assert name in text
     assert solve(read_model(path)).proven_optimal

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from contextlib import nullcontext
 
 import pandas as pd
 import pytest
@@ -19,7 +18,6 @@ FAMILY = "family:exponential,n=40,load=0.9"
 @pytest.fixture
 def command(capsys, monkeypatch):
     """Run the command line in this process: exit code, standard output, standard error."""
-    monkeypatch.setattr("optsched.cli.common.compilations", lambda *_: nullcontext())
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["optsched", "rolling", *map(str, arguments)])
@@ -105,7 +103,7 @@ def test_the_command_writes_everything_and_ends_with_130(command, tmp_path, monk
     assert code == 130
     assert err == "optsched: interrupted after 4 planned decisions and 1 of 3 policies\n"
     assert "4 planned by hindsight" in out
-    content = json.loads(json_path.read_text())
+    content = json.loads(json_path.read_text(encoding="utf-8"))
     assert content["rolling"]["interrupted"] is True
     assert content["rolling"]["planned"] == 4
     assert content["rolling"]["after_interruption"] == content["rolling"]["decisions"] - 4

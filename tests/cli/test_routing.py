@@ -23,7 +23,7 @@ def test_json_has_the_names_of_the_manual(optsched_command, tmp_path):
     for entry in content["routers"]:
         assert entry["loss"][0] <= entry["loss"][1]
         assert set(entry) >= {"total_latency", "mean_latency", "placement", "order"}
-    assert "jsq, area" in page.read_text()
+    assert "jsq, area" in page.read_text(encoding="utf-8")
 
 
 def test_memories_stand_for_the_memory(optsched_command):

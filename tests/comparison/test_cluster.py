@@ -64,7 +64,9 @@ def test_what_did_not_run_is_said(comparison):
         compare(TRACES, [], cluster=CLUSTER)
     with pytest.raises(InstanceError, match="no trace"):
         compare([], cluster=CLUSTER)
-    with pytest.raises(InstanceError, match="too few to pass a warm-up of 99"):
+    with pytest.raises(
+        InstanceError, match="warm_up is 99, but must be a number of steps from 0 that the run"
+    ):
         compare(TRACES, ["lpt"], cluster=CLUSTER, steps=50, warm_up=99)
 
 

@@ -47,7 +47,9 @@ def _anchors(page):
 def test_python_blocks_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
+    for block in re.findall(
+        r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    ):
         exec(compile(block, f"{page.name}: {block.splitlines()[0]}", "exec"), namespace)
         pyplot.close("all")
 
@@ -66,7 +68,9 @@ def test_links_lead_somewhere(page):
 def test_every_page_is_in_the_contents():
     listed = set()
     for page in PAGES:
-        for contents in re.findall(r"```{toctree}\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        for contents in re.findall(
+            r"```{toctree}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL
+        ):
             names = [line for line in contents.splitlines() if line and line[0] != ":"]
             listed |= {(page.parent / f"{name}.md").resolve() for name in names}
     missing = {page for page in PAGES if "docs" in page.parts} - listed

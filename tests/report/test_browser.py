@@ -306,16 +306,25 @@ def test_a_screen_reader_is_told_what_everything_is(browser, pages, kind):
 def test_the_keyboard_reaches_every_control_and_shows_where_it_is(browser, pages):
     from selenium.webdriver.common.keys import Keys
 
-    open_page(browser, pages / "compare.html", DESKTOP)
-    browser.execute_async_script(DRAWN)
-    controls = "return document.querySelectorAll('main button, main select').length"
-    reached = []
-    for _ in range(browser.execute_script(controls) + 10):
+    def press_tab():
         browser.switch_to.active_element.send_keys(Keys.TAB)
-        kind, outline, top = browser.execute_script(
+        return browser.execute_script(
             "const e = document.activeElement, s = getComputedStyle(e);"
             "return [e.tagName, s.outlineStyle, e.getBoundingClientRect().top]"
         )
+
+    browser.get("about:blank")  # a page that is opened again begins where its reader was
+    open_page(browser, pages / "compare.html", DESKTOP)
+    assert press_tab()[0] == "SELECT"
+    browser.execute_async_script(DRAWN)
+    # Some versions of Chromium go on from what a script has scrolled into view; a click is heeded
+    # by all of them.
+    browser.execute_script("scrollTo({top: 0, behavior: 'instant'})")
+    browser.find_element("css selector", "h1").click()
+    controls = "return document.querySelectorAll('main button, main select').length"
+    reached = []
+    for _ in range(browser.execute_script(controls) + 10):
+        kind, outline, top = press_tab()
         if kind == "BODY":
             break
         reached.append(kind)

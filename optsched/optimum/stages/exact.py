@@ -88,7 +88,7 @@ def branch_and_bound(state: State, nodes: int | None = None) -> None:
             node_limit=nodes,
             memory_limit=_BYTES if limit is None else limit,
             on_progress=lambda _, lower, upper: state.report("branch and bound", upper, lower),
-            stop=state.stop,
+            stop=state.ended,
         )
     except OptschedError as error:
         state.note(f"branch and bound: left out, {error}")
@@ -97,7 +97,7 @@ def branch_and_bound(state: State, nodes: int | None = None) -> None:
     state.raise_bound(Bound(float(found.lower), "branch and bound", found.seconds))
     state.status = str(found.stopped)
     if found.stopped == "interrupted":
-        state.stop.set()
+        state.interrupt()
     state.note(
         f"branch and bound: {found.stopped}, {state.cost:,.10g}, bound "
         f"{proven(state.lowest, digits=10)}, {found.nodes:,} nodes"
@@ -126,7 +126,7 @@ def solve_program(state: State, method: str) -> None:
         state.raise_bound(Bound(solution.bound, solution.solver, solution.seconds))
     state.status = str(solution.status)
     if solution.status == "interrupted":
-        state.stop.set()
+        state.interrupt()
     said = f" ({solution.raw_status})" if solution.raw_status else ""
     state.note(
         f"{solution.solver}, {'events' if isinstance(form, EventProgram) else 'time-indexed'}: "
@@ -169,7 +169,7 @@ def _solve(state: State, form: EventProgram | HindsightProgram, method: str) -> 
     how: dict[str, Any] = {
         "start": None if state.best is None else form.write_point(state.best),
         "on_progress": state.params.on_progress,
-        "stop": state.stop,
+        "stop": state.ended,
         "in_child": True,
     }
     if isinstance(form, EventProgram):

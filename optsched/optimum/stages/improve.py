@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.aside import Token
 from optsched._internal.numbers import proven
 from optsched.errors import OptschedError
 from optsched.optimum.stages.kernels import load
@@ -50,7 +50,7 @@ def delay_requests(state: State) -> None:
         seed=state.params.seed,
         deadline=state.until(1.5 * seconds),
         on_progress=lambda _: state.report("delays", state.cost, state.lowest),
-        stop=state.stop,
+        stop=state.ended,
     )
     state.offer(found)
     state.note(f"delays: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
@@ -70,7 +70,7 @@ def start_large(state: State, seed: int) -> None:
         threads=state.params.threads,
         deadline=state.until(2 * work / WORK_PER_SECOND),
         on_progress=lambda cost: state.report("beam", min(cost, state.cost), state.lowest),
-        stop=state.stop,
+        stop=state.ended,
     )
     state.offer(found)
     state.note(f"beam: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
@@ -93,11 +93,11 @@ def search_schedules(
     if seconds <= 0:
         return
     before, began = state.cost, state.elapsed
-    stop = threading.Event()
+    stop = Token(state.ended)
 
     def improved(cost: float) -> None:
         state.report("search", min(cost, before), state.lowest)
-        if cost <= state.lowest or state.stop.is_set():
+        if cost <= state.lowest:
             stop.set()
 
     try:
@@ -119,7 +119,7 @@ def search_schedules(
     better = [(at, cost) for at, cost in found.history[1:] if cost < before]
     state.history += [(began + at, cost, state.lowest) for at, cost in better]
     if found.interrupted:
-        state.stop.set()
+        state.interrupt()
     state.status = "time limit" if state.left <= 0 else "search ended"
     state.note(f"search: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
 
@@ -143,12 +143,12 @@ def raise_prices(state: State, work: float | None = None) -> None:
         work=seconds * WORK_PER_SECOND if work is None else work,
         deadline=end,
         on_progress=lambda value: state.report("prices", state.cost, max(value, state.lowest)),
-        stop=state.stop,
+        stop=state.ended,
     )
     state.prices = found.certificate
     state.raise_bound(found)
     if found.interrupted:
-        state.stop.set()
+        state.interrupt()
     gained = state.lowest - before
     state.note(f"prices: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 
@@ -170,7 +170,7 @@ def _price_coarsely(state: State, work: float, deadline: float) -> float:
             cells=cells,
             begin=found,
             deadline=deadline,
-            stop=state.stop,
+            stop=state.ended,
         )
         if cell == 1:
             break
@@ -178,7 +178,7 @@ def _price_coarsely(state: State, work: float, deadline: float) -> float:
         coarse = certify(instance, found, best.starts, state.objective)
         state.prices = max(state.prices, coarse, key=lambda certificate: certificate.value)
         work -= spent
-        if work <= 0 or state.stop.is_set():
+        if work <= 0 or state.ended.is_set():
             break
     return max(work, 0.0)
 
@@ -199,7 +199,7 @@ def price_configurations(state: State, seed: int, effort: Effort | None = None) 
     state.load(load, "sizes" if effort is not None and not effort.iterations else "configurations")
     if beside:
         state.load(load, "search")
-    before, stop = state.lowest, threading.Event()
+    before, stop = state.lowest, Token(state.ended)
     try:
         found = _beside_a_search(state, seed, stop) if beside else _price(state, stop, effort)
     except OptschedError as error:
@@ -208,12 +208,12 @@ def price_configurations(state: State, seed: int, effort: Effort | None = None) 
     state.sizes = found.certificate
     state.raise_bound(found)
     if found.interrupted and not state.proven:
-        state.stop.set()
+        state.interrupt()
     gained = state.lowest - before
     state.note(f"configurations: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
 
 
-def _beside_a_search(state: State, seed: int, stop: threading.Event) -> ConfigurationBound:
+def _beside_a_search(state: State, seed: int, stop: Token) -> ConfigurationBound:
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(_price, state, stop, None)
         try:
@@ -225,11 +225,9 @@ def _beside_a_search(state: State, seed: int, stop: threading.Event) -> Configur
             stop.set()
 
 
-def _price(state: State, stop: threading.Event, effort: Effort | None) -> ConfigurationBound:
+def _price(state: State, stop: Token, effort: Effort | None) -> ConfigurationBound:
     def watch(_: float, value: float) -> None:
         state.report("configurations", state.cost, max(value, state.lowest))
-        if state.stop.is_set():
-            stop.set()
 
     work: dict[str, Any] = (
         {} if effort is None else {"phases": effort.phases, "iterations": effort.iterations}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.aside import Token
 from optsched._internal.numbers import proven
 from optsched.errors import OptschedError
 from optsched.instance import Instance
@@ -122,7 +122,7 @@ def raise_pool_prices(state: JointState) -> None:
         state.prices,
         cost=state.cost,
         work=seconds * WORK_PER_SECOND,
-        stop=state.stop,
+        stop=state.ended,
     )
     value = round_down(found.value)
     state.raise_bound(JointBound(value, "nested", state.elapsed, found, state.workers))
@@ -160,11 +160,11 @@ def search_moves(state: JointState, seed: int, share: float = 1.0) -> None:
     seconds = state.searching if share == 1 else state.share(share)
     if seconds <= 0:
         return
-    before, stop = state.cost, threading.Event()
+    before, stop = state.cost, Token(state.ended)
 
     def improved(cost: float) -> None:
         state.report("search", min(cost, before), state.lowest)
-        if cost <= state.lowest or state.stop.is_set() or state.closed:
+        if cost <= state.lowest:
             stop.set()
 
     try:

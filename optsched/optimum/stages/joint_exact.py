@@ -70,14 +70,14 @@ def price_sizes(state: JointState) -> None:
                 phases=_PHASES,
                 iterations=_ITERATIONS,
                 time_limit=_SHARE * state.left,
-                stop=state.stop,
+                stop=state.ended,
             )
         except OptschedError as error:
             state.note(f"configurations: left out, {error}")
             return
         if best is None or found.value > best.value:
             best = found
-        if state.stop.is_set() or state.left <= 0:
+        if state.ended.is_set() or state.left <= 0:
             break
     assert best is not None
     state.sizes = best.certificate
@@ -145,7 +145,7 @@ def solve_joint_program(state: JointState) -> None:
         state.raise_bound(Bound(value, solution.solver, solution.seconds))
     state.status = str(solution.status)
     if solution.status == "interrupted":
-        state.stop.set()
+        state.interrupt()
     state.note(
         f"{solution.solver}: {solution.status}, {state.cost:,.10g}, bound "
         f"{proven(state.lowest, digits=10)}"
@@ -176,7 +176,7 @@ def _solve_steps(state: JointState, latest: IntArray) -> Solution:
         "highs",
         solver_options(state),
         start=start,
-        stop=state.stop,
+        stop=state.ended,
         in_child=True,
     )
     return found.with_answer(program.read)
@@ -199,7 +199,7 @@ def _solve_events(state: JointState, latest: IntArray) -> Solution | None:
         options=solver_options(state),
         start=None if start is None else program.write_point(start),
         bound=state.lowest,
-        stop=state.stop,
+        stop=state.ended,
         in_child=True,
     )
     return found.with_answer(program.read)

@@ -75,14 +75,17 @@ def go_through(state: Known, stages: Sequence[Stage[Known]], load: Callable[[Kno
         state.stop.set()
         patience = math.inf  # those of the policies may still have to be compiled
     working = Aside(partial(_work, stages), state)
-    for _ in range(2):
-        try:
-            _attend(state, working, patience)
-            break
-        except KeyboardInterrupt:  # the one place where it becomes the token
-            state.stop.set()
-            patience = _FIRST
-    state.close()
+    try:
+        for _ in range(2):
+            try:
+                _attend(state, working, patience)
+                break
+            except KeyboardInterrupt:  # the one place where it becomes the token
+                state.stop.set()
+                patience = _FIRST
+    finally:  # whatever happens, the stages go on no longer
+        state.close()
+        working.give_up()
 
 
 def _first(state: State) -> First:

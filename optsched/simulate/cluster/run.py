@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import records
+from optsched._internal.loading import stopwatch
 from optsched.cluster.drift import Profiles, gains_of
 from optsched.cluster.results import ClusterRun
 from optsched.cluster.routing import (
@@ -67,24 +67,9 @@ def run_cluster(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ClusterRun:
     r"""Run a routing policy on a cluster, step by step, in exact integers."""
-    began = time.perf_counter()
+    began = stopwatch()
     routing = get_routing(policy)
-    _check(instance, cluster, routing, options)
-    lookahead = _window(routing)
-    gains = gains_of(instance, options.drift, lookahead)
-    # Another source of randomness than that of a workload of the same seed.
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
-    state = _state(instance, cluster, routing, gains, rng, options)
-    knows = isinstance(_information(routing), Oracle)
-    believed = None if knows else np.zeros_like(state.loads)
-    settings = states.Settings(
-        lookahead=lookahead,
-        instant=options.dispatch == "instant",
-        timed=instance.seconds_per_step is not None,
-        overhead_s=cluster.overhead_s,
-        seconds_per_token=cluster.seconds_per_token,
-    )
-    kernel, settings = _kernel(routing, cluster, instance, settings)
+    kernel, state, believed, settings = prepared(instance, cluster, routing, options, seed)
     parts = []
     for steps, revealing in ((options.steps, True), (None, False)):
         if revealing or (options.drain and options.steps is not None):
@@ -102,10 +87,33 @@ def run_cluster(
         revealed=state.requests["revealed"].copy(),
         starts=state.requests["start"].copy(),
         workers=state.requests["worker"].copy(),
-        lookahead=lookahead if isinstance(routing, BalanceRouting) else None,
-        seconds=time.perf_counter() - began,
+        lookahead=settings.lookahead if isinstance(routing, BalanceRouting) else None,
+        seconds=stopwatch() - began,
         **({"loads": None} | columns),
     )
+
+
+def prepared(
+    instance: Instance, cluster: Cluster, routing: Routing, options: ClusterOptions, seed: int = 0
+) -> tuple[Kernel, State, IntArray | None, Settings]:
+    """Return what runs the steps, and on what; what cannot be run is refused."""
+    _check(instance, cluster, routing, options)
+    lookahead = _window(routing)
+    gains = gains_of(instance, options.drift, lookahead)
+    # Another source of randomness than that of a workload of the same seed.
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+    state = _state(instance, cluster, routing, gains, rng, options)
+    knows = isinstance(_information(routing), Oracle)
+    believed = None if knows else np.zeros_like(state.loads)
+    settings = states.Settings(
+        lookahead=lookahead,
+        instant=options.dispatch == "instant",
+        timed=instance.seconds_per_step is not None,
+        overhead_s=cluster.overhead_s,
+        seconds_per_token=cluster.seconds_per_token,
+    )
+    kernel, settings = _kernel(routing, cluster, instance, settings)
+    return kernel, state, believed, settings
 
 
 def _check(instance: Instance, cluster: Cluster, routing: Routing, options: ClusterOptions) -> None:

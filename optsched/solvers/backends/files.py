@@ -83,7 +83,7 @@ def write_model(model: LinearModel, path: str | Path) -> None:
     True
     """
     require_nonzeros(model.matrix.nnz, "in a file", SolverError)
-    lines = {".mps": _mps_lines, ".lp": _lp_lines}[_ending(path)](model)
+    lines = {".mps": _mps_lines, ".lp": _lp_lines}[ending_of(path)](model)
     write_whole(path, "\n".join([*lines, ""]))
 
 
@@ -107,7 +107,7 @@ def read_model(path: str | Path) -> LinearModel:
     SolverError
         If there is no such file, it has another ending, is cut off or HiGHS cannot read it.
     """
-    ending = _ending(path)
+    ending = ending_of(path)
     if not Path(path).is_file():
         raise SolverError(f"{path}: there is no such file")
     highspy = highs.load()
@@ -235,7 +235,8 @@ def _join_sides(arrays: LinearArrays, names: list[str]) -> tuple[LinearArrays, l
     return arrays, list(compress(joined, keep))
 
 
-def _ending(path: str | Path) -> str:
+def ending_of(path: str | Path) -> str:
+    """Return the ending of a model's file, or refuse another one."""
     ending = Path(path).suffix.lower()
     if ending not in (".mps", ".lp"):
         raise SolverError(f"{path}: the file must end in .mps or .lp")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import time
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -17,6 +16,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.aside import interruptible
+from optsched._internal.loading import stopwatch
 from optsched._internal.room import has_room, require_room
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.clock import LinearClock, get_clock
@@ -246,7 +246,7 @@ def _find_on_clock(
 ) -> ClockBound:
     from optsched.solvers.bounds.clock_ascent import price_on_clock
 
-    began = time.perf_counter()
+    began = stopwatch()
     several, max_num_seqs, storage = limits
     timed = _boundable(get_clock(clock), method, objective, max_num_seqs)
     equals = as_workers(1 if several is None else several, instance)
@@ -270,7 +270,7 @@ def _find_on_clock(
         by_requests=share.by_requests,
         storage=storage,
     )
-    simple = ClockBound(value, "closed-form", time.perf_counter() - began, certificate, timed)
+    simple = ClockBound(value, "closed-form", stopwatch() - began, certificate, timed)
     few = len(instance) <= _MAX_PRICED and timed.constant > 0
     if method == "closed-form" or (method == "auto" and not few):
         return simple
@@ -280,7 +280,7 @@ def _find_on_clock(
         if method == "lagrangian":
             raise OptschedError("the bound by prices would need too many; use the closed form")
         return simple
-    seconds = time.perf_counter() - began
+    seconds = stopwatch() - began
     best = ClockBound(round_down(priced.value), "lagrangian", seconds, priced, timed)
     return simple if method == "auto" and best.value < value else best
 
@@ -310,7 +310,7 @@ def _boundable(
 
 def find_bound(instance: Instance, method: BoundMethod, objective: Objective) -> Bound:
     """Bound the cost of every schedule of one worker in steps."""
-    began = time.perf_counter()
+    began = stopwatch()
     premises = World(instance.fingerprint, preemption="restarted", objective=objective)
     weights = weights_of(instance, objective)
     relaxation = relax(instance, weights)
@@ -319,9 +319,9 @@ def find_bound(instance: Instance, method: BoundMethod, objective: Objective) ->
         if method == "lagrangian":
             raise OptschedError("the makespan has no Lagrangian bound; use the closed form")
         last = max(horizon, int((instance.arrivals + instance.outputs).max()))
-        return Bound(float(last), "closed-form", time.perf_counter() - began, premises=premises)
+        return Bound(float(last), "closed-form", stopwatch() - began, premises=premises)
     value = closed_form(instance, weights, relaxation)
-    simple = Bound(value, "closed-form", time.perf_counter() - began, premises=premises)
+    simple = Bound(value, "closed-form", stopwatch() - began, premises=premises)
     long = horizon > _MAX_PRICES or _takes_long(instance, horizon)
     if method == "closed-form" or (method == "auto" and (long or not has_room(horizon, _PRICE))):
         return simple
@@ -342,7 +342,7 @@ def find_bound(instance: Instance, method: BoundMethod, objective: Objective) ->
     free = certify(instance, np.zeros(0), guesses, objective)
     certificate = max(certificate, free, key=lambda candidate: candidate.value)
     value = round_down(certificate.value)
-    seconds = time.perf_counter() - began
+    seconds = stopwatch() - began
     proven = Bound(value, "lagrangian", seconds, certificate, premises=premises)
     # The certificate is preferred unless it loses more than what rounding the prices costs.
     weaker = value < simple.value - 1e-6 * abs(simple.value)

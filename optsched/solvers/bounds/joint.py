@@ -9,13 +9,13 @@ with the requests that run there only.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.loading import stopwatch
 from optsched.certificates.joint import JointCertificate
 from optsched.certificates.prices import Certificate
 from optsched.premises import NOWHERE, World
@@ -89,14 +89,14 @@ def joint_bound(
 def _joint_bound(
     instance: Instance, workers: Workers, method: BoundMethod, objective: Objective
 ) -> JointBound:
-    began = time.perf_counter()
+    began = stopwatch()
     pools = Pools.of(instance, workers)
     found = find_bound(instance.replace(memory=workers.total), method, objective)
     certificate = None
     if isinstance(found.certificate, Certificate):
         certificate = of_pool(found.certificate, instance, workers)
     name = "closed-form" if certificate is None else "pool"
-    best = JointBound(found.value, name, time.perf_counter() - began, certificate, workers)
+    best = JointBound(found.value, name, stopwatch() - began, certificate, workers)
     if len(pools.members) == 1:
         return best
     if objective == "makespan":
@@ -111,12 +111,12 @@ def _joint_bound(
     nested = price_pools(instance, workers, found.certificate)
     if nested.value <= found.certificate.value and best.certificate is not None:
         return best
-    seconds = time.perf_counter() - began
+    seconds = stopwatch() - began
     return JointBound(round_down(nested.value), "nested", seconds, nested, workers)
 
 
 def _rest(best: JointBound, began: float) -> tuple[str, float, None, Workers]:
-    return best.method, time.perf_counter() - began, None, best.workers
+    return best.method, stopwatch() - began, None, best.workers
 
 
 def of_pool(certificate: Certificate, instance: Instance, workers: Workers) -> JointCertificate:

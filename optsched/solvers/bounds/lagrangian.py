@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from optsched._internal.arrays import MAX_SUM
+from optsched._internal.aside import pieces
 from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.start_prices import PriceSums, price_of_start, prices_of_starts
 from optsched.certificates.prices import Certificate
@@ -38,6 +39,7 @@ Objective = Literal["total-latency", "weighted-latency", "makespan"]
 
 _NEAR, _FAR = 64, 4096  # numbers of starts that are ruled out together
 FEWEST = 4096  # requests from which on a look for kinds pays
+_PIECE = 1000  # requests whose cheapest starts are found before a look whether they are wanted
 _STEPS_PER_REQUEST = 64  # that a sweep may take; a search looks at about as many
 
 # Cost of the cheapest start of each request, for certificates made here: regrets need it again.
@@ -93,8 +95,10 @@ def cheapest_starts(
     guesses = np.ascontiguousarray(guesses).view()
     guesses.flags.writeable = False  # as those of a schedule are: one type for the compiler
     starts, costs = np.empty((2, len(instance)), dtype=np.int64)
-    requests = instance.prompts, instance.outputs, instance.arrivals
-    _cheapest_starts(*requests, weights, guesses, starts, costs, *itertools.chain(*sums))
+    given = instance.prompts, instance.outputs, instance.arrivals, weights, guesses
+    for part in pieces(len(instance), _PIECE):
+        of_part = (each[part] for each in (*given, starts, costs))
+        _cheapest_starts(*of_part, *itertools.chain(*sums))
     return starts, costs
 
 

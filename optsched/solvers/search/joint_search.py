@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.aside import Token
 from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.small_kernels import copy
 from optsched.errors import OptschedError
@@ -85,11 +86,15 @@ def search_jointly(
             "steps, which is too much; use longer steps"
         )
     runs = [_Run(start, weights, seed + STRIDE * index) for index in range(threads)]
+    ended = Token(stop)
     with ThreadPoolExecutor(max(1, threads - 1)) as pool:
-        others = [pool.submit(run.anneal, work, deadline, None, stop) for run in runs[1:]]
-        runs[0].anneal(work, deadline, on_progress, stop)
-        for other in others:
-            other.result()
+        others = [pool.submit(run.anneal, work, deadline, None, ended) for run in runs[1:]]
+        try:
+            runs[0].anneal(work, deadline, on_progress, ended)
+            for other in others:
+                other.result()
+        finally:
+            ended.set()
     best = min(runs, key=lambda run: float(run.state.costs[1])).state
     return JointSchedule(
         start.instance, start.workers, best.best, best.best_placement, policy="search"
@@ -138,7 +143,7 @@ class _Run:
         work: float,
         deadline: float,
         on_progress: Callable[[float], None] | None,
-        stop: threading.Event | None,
+        stop: threading.Event,
     ) -> None:
         """Move until the work is done or time is up."""
         budget = Budget(work, deadline - time.perf_counter())
@@ -151,7 +156,7 @@ class _Run:
             )
             if on_progress is not None:
                 on_progress(float(self.state.costs[1]) + self._offset)
-            going = budget.goes_on() and not (stop is not None and stop.is_set())
+            going = budget.goes_on() and not stop.is_set()
 
 
 @compiled

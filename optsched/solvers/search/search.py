@@ -19,7 +19,6 @@ on the clock, unless the machine is too slow for the work by the deadline: then 
 from __future__ import annotations
 
 import math
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from optsched._internal.arrays import ranks_in
+from optsched._internal.aside import Token
 from optsched.errors import OptschedError
 from optsched.schedule import Schedule
 from optsched.solvers.search.annealing import (
@@ -42,6 +42,7 @@ from optsched.solvers.search.annealing import (
 from optsched.solvers.search.search_kernels import Moves, Orders, anneal_orders, move_starts
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
@@ -88,11 +89,11 @@ def search(
             f"a search would keep the usage of {start.makespan} steps (at most {MAX_STEPS}); "
             "use longer steps"
         )
-    ended = threading.Event()
+    ended = Token(stop)
     names = _choose(instance) if plan is None else [plan]
     plans = [PLANS[name] for name in names]
     runs = [_Run(start, weights, seed + STRIDE * i, deadline, ended) for i in range(threads)]
-    runs[0].on_progress, runs[0].token = on_progress, stop
+    runs[0].on_progress = on_progress
     interrupted = False
     with ThreadPoolExecutor(max(1, threads - 1)) as pool:
         others = [
@@ -154,7 +155,6 @@ class _Run:
         self._random = new_random(seed)
         self._deadline, self._stop = deadline, stop
         self.on_progress: Callable[[float], None] | None = None
-        self.token: threading.Event | None = None
         self._began = time.perf_counter()
         self._offset = float(weights @ (instance.outputs - instance.arrivals))
         self._scale = float(np.mean(weights)) * float(np.mean(instance.outputs))
@@ -201,8 +201,6 @@ class _Run:
             self.history.append((time.perf_counter() - self._began, self.cost + self._offset))
         if self.on_progress is not None:
             self.on_progress(self.cost + self._offset)
-        if self.token is not None and self.token.is_set():
-            self._stop.set()
         return self._stop.is_set() or time.perf_counter() >= self._deadline
 
     def _anneal_orders(self, budget: Budget, backfill: bool) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import literal_vllm
 import numpy as np
@@ -21,16 +19,14 @@ from optsched.clock import LinearClock
 from optsched.errors import PolicyError
 from optsched.policies import VllmPolicy, get_policy
 
-ENGINES = Path(os.environ.get("OPTSCHED_DATA", "nowhere")) / "engines"
 CASES = 48
 
 
 @pytest.fixture(scope="module")
-def recorded():
-    if not ENGINES.is_dir():
-        pytest.skip("there are no recordings of vLLM here: OPTSCHED_DATA is not set")
-    found = json.loads((ENGINES / "vllm_batches.json").read_text(encoding="utf-8"))
-    with np.load(ENGINES / "vllm_batches.npz") as arrays:
+def recorded(shared_data):
+    engines = shared_data / "engines"
+    found = json.loads((engines / "vllm_batches.json").read_text(encoding="utf-8"))
+    with np.load(engines / "vllm_batches.npz") as arrays:
         return found, dict(arrays)
 
 

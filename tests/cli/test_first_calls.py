@@ -1,0 +1,112 @@
+"""First calls: help is light, and what is refused is refused before anything is compiled."""
+
+from __future__ import annotations
+
+from fresh import printed
+
+from optsched.cli import cli
+
+ASK = """
+import contextlib, gc, io, shlex, sys
+from optsched.cli import main
+
+def answer(line):
+    sys.argv = ["optsched", *shlex.split(line)]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            main()
+        except SystemExit as stop:
+            return stop.code
+"""
+
+
+def test_help_and_usage_errors_load_no_compiler_and_no_tables():
+    """They had taken 1.1 to 1.4 s of CPU time, most of it for numba."""
+    helps = ["--version", "--help", "", *(f"{name} --help" for name in cli.commands)]
+    wrong = ["nonsense", "bound", "compare x --nonsense", "solve x --time-limit soon", "route x"]
+    code = f"""{ASK}
+print([answer(line) for line in {helps!r}] == {len(helps)} * [0])
+print([answer(line) for line in {wrong!r}] == {len(wrong)} * [2])
+print(*{{"numba", "pandas", "numpy", "scipy", "rich", "matplotlib"}} & set(sys.modules))
+"""
+    assert printed(code).splitlines() == ["True", "True"]
+
+
+REFUSED = """
+compare F --policies nonsense
+compare F --intervals relative:-1
+compare F --intervals common:1,2
+compare F --intervals relative:0.5 --policies mc-sf
+compare F --policies area,a-min
+compare F --policies area,vllm
+compare F --policies wait --clock unit --rule skip
+compare F --rule delay
+compare F --clock affine:-1,0
+compare F --clock unit --intervals relative:-1 --policies a-min
+compare F --clock unit --warm-up -1
+compare F --clock unit --warm-up 5 --until 5
+compare F --until 1
+compare F --html nowhere/x.html
+simulate F --policy a-min --intervals relative:-1
+simulate F --policy vllm --clock unit --watermark 2
+simulate F --policy alpha-greedy --alpha 2
+simulate F --policy area --log x.txt
+rolling F --intervals relative:-1
+rolling F --policies a-min
+rolling F --window 0
+solve F --objective nonsense
+solve F --time-limit -1
+solve F --horizon 0
+solve F --workers 0
+bound F --clock unit --max-num-seqs 0
+bound F --clock affine:0,0.001 --method lagrangian
+regret F --policies a-min
+regret F --loads -1
+select F --method scaled-dp --epsilon 0
+export F --out x.txt
+export F --out x.lp --model balance
+export F --out x.lp --objective nonsense
+throughput F --clock affine:0.01,0.001 --rate 1 --out x.txt
+route F --workers 2 --time-limit -1
+route F --workers 2 --policies a-min
+route F --workers 2 --intervals relative:-1
+cluster F --workers 2 --slots 2 --patience -1
+cluster F --workers 2 --slots 2 --deadlines
+cluster F --workers 2 --slots 2 --warm-up -1
+cluster F --workers 2 --slots 2 --warm-up 9 --steps 9
+cluster F --workers 2 --slots 2 --memory 3
+"""
+
+
+def test_what_is_refused_is_refused_before_anything_is_compiled():
+    """`compare --intervals relative:-1` had compiled 64 kernels first."""
+    lines = REFUSED.replace(" F", " family:uniform,n=12").strip().splitlines()
+    code = f"""{ASK}
+from numba.core.dispatcher import Dispatcher
+for line in {lines!r}:
+    code = answer(line)
+    kernels = [each for each in gc.get_objects() if isinstance(each, Dispatcher)]
+    if code != 2 or any(each.signatures for each in kernels):
+        print(line, code, *(each.__name__ for each in kernels if each.signatures))
+        break
+"""
+    assert printed(code) == ""
+
+
+def test_a_time_in_a_report_is_without_that_of_compilation(tmp_path):
+    """It had said "Time 78.6 s" under a limit of 5 on a machine without kernels."""
+    (tmp_path / "called.py").write_text(
+        "from optsched._internal.compiled import compiled\n\n\n"
+        "@compiled\ndef inner(x):\n    return x + 1\n"
+    )
+    code = f"""
+import sys, time
+sys.path.insert(0, {str(tmp_path)!r})
+from optsched._internal.loading import stopwatch
+from called import inner
+began, in_all = stopwatch(), time.perf_counter()
+inner(1)
+time.sleep(0.05)
+print(0.05 <= stopwatch() - began < time.perf_counter() - in_all - 0.01)
+"""
+    assert printed(code) == "True"

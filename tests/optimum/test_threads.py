@@ -1,0 +1,96 @@
+"""Nothing computes any more once there is an answer, however it came about."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from optsched import SolveParams, bound, family, solve
+
+INSTANCE = family("uniform", n=60, seed=1)
+AFTER = 0.4  # seconds
+
+
+class Struck(Exception):  # noqa: N818 - what a handler of SIGTERM may raise, for example
+    """Neither Ctrl-C nor an error of ours."""
+
+
+def strike(*_):
+    raise Struck
+
+
+def computing():
+    """Return the seconds of CPU time that are spent while nobody waits, half a second later."""
+    time.sleep(0.5)
+    began = time.process_time()
+    time.sleep(0.3)
+    return time.process_time() - began
+
+
+@pytest.fixture
+def signalled():
+    """Send SIGINT in a moment, to a handler of the test's own."""
+    timers = []
+
+    def send(handler):
+        before.append(signal.signal(signal.SIGINT, handler))
+        timers.append(threading.Timer(AFTER, os.kill, (os.getpid(), signal.SIGINT)))
+        timers[-1].start()
+
+    before = []
+    yield send
+    for timer in timers:
+        timer.join()
+    for handler in before:
+        signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.parametrize("workers", [None, 3])
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        ("optimal", "optimal"),
+        ("ctrl-c is ignored", "time limit"),
+        ("token", "interrupted"),
+        ("ctrl-c", "interrupted"),
+        ("handler", Struck),
+        ("callback", Struck),
+    ],
+)
+def test_no_thread_computes_after_the_end(end, status, workers, signalled):
+    stop, began = threading.Event(), time.perf_counter()
+    params = {"threads": 3, "stop": stop}
+    options = {"method": "search", "time_limit": 2 * AFTER if status == "time limit" else 30}
+    options |= {} if workers is None else {"workers": workers}
+    instance = INSTANCE
+    if end == "optimal":
+        instance, options["method"] = family("uniform", n=6, seed=1), "auto"
+    elif end == "token":
+        threading.Timer(AFTER, stop.set).start()
+    elif end == "callback":
+        params["on_progress"] = lambda _: time.perf_counter() - began < AFTER or strike()
+    else:
+        handlers = {"ctrl-c": signal.default_int_handler, "handler": strike}
+        signalled(handlers.get(end, signal.SIG_IGN))
+    options |= {"params": SolveParams(**params)}
+    if status is Struck:
+        with pytest.raises(Struck):
+            solve(instance, **options)
+    else:
+        assert str(solve(instance, **options).status) == status
+    assert time.perf_counter() - began < 15
+    assert computing() < 0.03  # a machine that is busy gives little to a thread that goes on
+
+
+def test_a_bound_that_is_given_up_is_not_computed_to_its_end(signalled):
+    """It went on for 12 seconds at 100,000 requests."""
+    long = family("chat-and-summaries", n=100_000, seed=1)
+    bound(family("uniform", n=60, seed=1), "lagrangian")
+    signalled(signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt):
+        bound(long, "lagrangian")
+    assert computing() < 0.03

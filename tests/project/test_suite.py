@@ -1,0 +1,63 @@
+"""The suite itself: it uses the data that is there, and hears Ctrl-C however it was started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import shared_data
+from fresh import printed
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def test_one_place_decides_where_the_data_is(tmp_path, monkeypatch):
+    """It had been two, and 48 recordings of vLLM were never held against anything."""
+    here = {Path(__file__), Path(shared_data.__file__), TESTS / "project" / "test_benchmarks.py"}
+    for path in [*TESTS.rglob("*.py"), TESTS.parent / "conftest.py"]:
+        text = path.read_text(encoding="utf-8")
+        assert path in here or 'OPTSCHED_DATA"' not in text, path
+    monkeypatch.delenv("OPTSCHED_DATA", raising=False)
+    assert shared_data.data_folder(tmp_path) == tmp_path
+    assert shared_data.data_folder(tmp_path / "missing") is None
+    (tmp_path / "named").mkdir()
+    monkeypatch.setenv("OPTSCHED_DATA", str(tmp_path / "named"))
+    assert shared_data.data_folder(tmp_path) == tmp_path / "named"
+    monkeypatch.setenv("OPTSCHED_DATA", str(tmp_path / "missing"))
+    with pytest.raises(
+        FileNotFoundError, match=r"OPTSCHED_DATA is .*missing, but there is no such"
+    ):
+        shared_data.data_folder(tmp_path)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_needs_the_data_is_not_skipped_where_it_is_there(
+    there, tmp_path, monkeypatch, request
+):
+    plugins = request.config.pluginmanager
+    conftest = next(each for each in plugins.get_plugins() if hasattr(each, "data_folder"))
+    monkeypatch.setattr(conftest, "data_folder", lambda: tmp_path if there else None)
+    for fixtures, expected in (([], "skipped"), (["shared_data"], "failed")):
+        item = SimpleNamespace(fixturenames=fixtures)
+        report = SimpleNamespace(skipped=True, outcome="skipped", longrepr=("", 0, "why"))
+        hook = conftest.pytest_runtest_makereport(item)
+        next(hook)
+        with pytest.raises(StopIteration):
+            hook.send(report)
+        assert report.outcome == (expected if there else "skipped")
+
+
+def test_ctrl_c_is_heard_where_the_suite_was_started_without():
+    """From a background shell; a test that waited for Ctrl-C never ended."""
+    code = f"import runpy, signal; runpy.run_path({str(TESTS / 'conftest.py')!r}); "
+    code += "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
+        assert printed(code, env=environment) == "True"
+    finally:
+        signal.signal(signal.SIGINT, before)
