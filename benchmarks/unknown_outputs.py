@@ -142,7 +142,7 @@ def games(count: int) -> None:
                         optsched.Instance(prompts, outputs, known.memory, arrivals),
                         name,
                         intervals="common:1,4",
-                        beliefs=beliefs,
+                        beliefs=POLICIES[name].asks_for(beliefs),
                     ).total_latency
                     for outputs in outcomes.outputs
                 ]
