@@ -115,9 +115,8 @@ def test_results_print_no_more_than_what_is_proven(value, objective):
 @given(st.floats(0.5, 1.99))
 def test_a_comparison_prints_no_more_than_what_is_proven(value):
     execution = run(Instance([1], [2], memory=9), "fcfs")
-    found = StepComparison(
-        execution.instance, Bound(value, "closed-form", 0.0), (execution,), (0.0,)
-    )
+    proven = Bound(value, "closed-form", 0.0, premises=execution.facts)
+    found = StepComparison(execution.instance, proven, (execution,), (0.0,))
     table = comparison_table(found)
     assert read(table.footer[1]) <= exact(value)
     assert read(table.rows[0].cells[1][1]) >= 100 * (1 - exact(value) / 2)

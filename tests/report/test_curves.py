@@ -119,7 +119,7 @@ def test_bars_in_rows_grow_from_prompt_to_prompt_plus_output_after_the_wait():
 def test_a_schedule_is_optimal_if_the_bound_leaves_less_than_a_step():
     execution = run(Instance([1, 1], [2, 2], memory=9), "fcfs")
     for value, optimal in ((3.01, True), (3.0, False)):
-        proven = Bound(value, "closed-form", 0.0)
+        proven = Bound(value, "closed-form", 0.0, premises=execution.facts)
         found = StepComparison(execution.instance, proven, (execution,), (0.0,))
         assert pages.proven_optimal(found) is optimal
 

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from optsched import Bound, Cluster, Instance, compare, family, run, solve
+from optsched import Cluster, Instance, compare, family, run, solve
 from optsched.policies import PriorityPolicy
 from optsched.report.pages import (
     clock_page,
@@ -91,21 +91,26 @@ def test_there_is_one_table_with_a_row_per_policy_and_the_bound(page, comparison
     for row, each in zip(rows, comparison.ranked(), strict=True):
         assert row[0].startswith(each.policy)
         assert row[1] == f"{each.total_latency:,}"
-        assert ("(best)" in row[0]) == (each is comparison.best)
+        assert ("(best)" in row[0] or "(tied)" in row[0]) == (each in comparison.tied)
     assert bound[0] == "proven bound"
     assert page.count("thead") == page.count("tbody") == page.count("tfoot") == 1
 
 
 def test_the_answer_is_a_sentence_that_the_bound_proves(example):
     text = " ".join(Page(comparison_page(example)).text.split())
-    assert "mc-sf-total is best with a total latency of 45 steps" in text
+    names = ", ".join(run.policy for run in example.tied)
+    assert f"{names} tie as the best with a total latency of 45 steps" in text
+    two = compare(example.instance, ["mc-sf", "area"])
+    text_of_two = " ".join(Page(comparison_page(two)).text.split())
+    assert f"area is best with a total latency of {two.best.total_latency} steps" in text_of_two
     assert "No schedule can save more than 4.5% of it: every schedule takes at least 43.0" in text
 
 
 def test_a_proven_optimum_is_called_one(example):
-    proven = dataclasses.replace(example, bound=Bound(44.5, "closed-form", 0.0))
+    claimed = dataclasses.replace(example.bound, value=44.5, method="closed-form", certificate=None)
+    proven = dataclasses.replace(example, bound=claimed)
     text = " ".join(Page(comparison_page(proven)).text.split())
-    assert "mc-sf-total is optimal: its total latency is 45 steps, and no schedule has less" in text
+    assert "are optimal: the total latency is 45 steps, and no schedule has less" in text
     assert "closed-form" in text
 
 

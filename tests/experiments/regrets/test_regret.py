@@ -258,7 +258,7 @@ def test_where_age_makes_no_difference_regret_is_bounded_at_any_load():
     # floor(1272 / 51) = floor(1272 / 53) = 24 requests fit together, of whatever age.
     source = "family:equal-prompts,prompt=50,output_most=3"
     result = regret(
-        source, ["mc-sf", "fcfs"], [0.8, 1.5], [100, 1000, 4000], 4, memory=1272, tolerance=0.4
+        source, ["mc-sf", "fcfs"], [0.8, 1.5], [100, 300, 1000, 4000], 5, memory=1272, tolerance=0.4
     )
     for load in result.loads:
         assert result.growth("mc-sf", load).verdict == "bounded"
