@@ -91,8 +91,7 @@ def solve(
         Programs and models: "highs", "cp-sat", or what Pyomo calls one of its solvers, such as
         "glpk" or "gurobi". `EventProgram`: "cp-sat".
 
-        `BalanceProgram`: "swap" and "greedy" (searches), "deficit" (exact without lookahead),
-        "highs" or "cp-sat".
+        `BalanceProgram`: "swap" and "greedy" (searches), "highs" or "cp-sat".
 
         `BatchSelection`: "dp" (Alg. 2, exact), "scaled-dp" (within 1 + epsilon), "swap" (Alg. 4),
         "quantile" (Alg. 5) or "mip".
