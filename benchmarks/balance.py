@@ -9,48 +9,40 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 
 import numpy as np
 from cluster_states import arrays, simulated_states
 from timing import fastest
 
 from optsched import BalanceProgram, SolveParams, solve
-from optsched.solvers.balance.kernels import assign_by_greedy, assign_by_swap, search_deficit
+from optsched.solvers.balance.kernels import assign
 
 
 def measure_decisions():
-    """Time of one decision, and how many steps the deficit search certifies."""
+    """Time of one decision."""
     print("decision times in microseconds, best of 3 per state, 1,000 states")
     for workers, reveal in ((16, 128), (64, 256), (128, 128), (128, 1024)):
         for lookahead in (0, 20):
             states = simulated_states(workers, lookahead, reveal)
-            names = ("greedy", "swap") if lookahead else ("greedy", "swap", "deficit")
-            taken = {name: [] for name in names}
-            certified = 0
+            rounds = {"greedy": 0, "swap": 1_000}
+            taken = {name: [] for name in rounds}
             for state in (next(states) for _ in range(1_000)):
                 given = arrays(state)
-                calls = {
-                    "greedy": lambda given=given: assign_by_greedy(*given),
-                    "swap": lambda given=given: assign_by_swap(*given, 1_000),
-                    "deficit": lambda given=given: search_deficit(*given[:3]),
-                }
                 for name, times in taken.items():
-                    times.append(1e6 * fastest(calls[name], clock=time.perf_counter))
-                if not lookahead:
-                    _, value, bound = search_deficit(*given[:3])
-                    certified += value == bound
+                    call = partial(assign, *given, rounds[name])
+                    times.append(1e6 * fastest(call, clock=time.perf_counter))
             for name, times in taken.items():
                 middle, most, worst = np.percentile(times, [50, 99, 100])
-                share = f", certified {certified / 10:.1f} %" if name == "deficit" else ""
                 print(
                     f"  G={workers:<4} R={reveal:<5} H={lookahead:<3} {name:<8} median "
-                    f"{middle:6.1f}  p99 {most:6.1f}  most {worst:6.1f}{share}",
+                    f"{middle:6.1f}  p99 {most:6.1f}  most {worst:6.1f}",
                     flush=True,
                 )
 
 
 def measure_gap(proven=250):
-    """Distance of greedy and swap to optima proven by CP-SAT, without lookahead by certificate."""
+    """Distance of greedy and swap to optima proven by CP-SAT, without lookahead by HiGHS."""
     print("gap to the proven optimum")
     for workers, lookahead in ((16, 20), (16, 5), (16, 0)):
         states = simulated_states(workers, lookahead, every=3)
@@ -59,24 +51,14 @@ def measure_gap(proven=250):
         while len(gaps["swap"]) < proven:
             state, tried = next(states), tried + 1
             program = BalanceProgram(state)
-            swap = assign_by_swap(*arrays(state), 1_000)
-            start = program.write_point(swap)
-            if lookahead:
-                solution = solve(
-                    program.to_linear(),
-                    method="cp-sat",
-                    time_limit=20,
-                    params=SolveParams(start=start),
-                )
-                best, certain = solution.objective, solution.proven_optimal
-            else:
-                _, best, bound = search_deficit(*arrays(state)[:3])
-                certain = best == bound
-            if not certain:
+            swap = assign(*arrays(state), 1_000)
+            solution = solve(program, time_limit=20)
+            if not solution.proven_optimal:
                 continue
+            best = solution.objective
             relaxed = solve(program.to_linear().relax()).objective
             values = {
-                "greedy": program.cost(assign_by_greedy(*arrays(state))),
+                "greedy": program.cost(assign(*arrays(state), 0)),
                 "swap": program.cost(swap),
                 "relaxation": 2 * best - relaxed,
             }
@@ -107,7 +89,7 @@ def measure_forms(states=5, limit=3.0):
                     began = time.perf_counter()
                     start = None
                     if with_start:
-                        start = program.write_point(assign_by_swap(*arrays(state), 1_000))
+                        start = program.write_point(assign(*arrays(state), 1_000))
                     model = program.to_linear()
                     solution = solve(
                         model, method=solver, time_limit=limit, params=SolveParams(start=start)

@@ -77,7 +77,6 @@ def table_1():
     """Table 1 in the calibrated setting, with a fixed number of steps, and drained."""
     cluster = Cluster(16, 72)
     policies = ["fcfs", "jsq", "round-robin", "power-of-d", "lpt", bf_io(0), bf_io(20)]
-    policies.append(bf_io(0, method="deficit", name="H=0, exact"))
     comparison = compare(
         traces(), policies, cluster=cluster, steps=WARM_UP + STEPS, warm_up=WARM_UP
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from optsched.models import BalanceState
-from optsched.solvers.balance.kernels import assign_by_swap
+from optsched.solvers.balance.kernels import UNLIMITED, assign
 
 
 def lognormal(generator, mean, variation, most):
@@ -42,7 +42,7 @@ def simulated_states(workers, lookahead, reveal=128, slots=72, every=1, warm_up=
         )
         if step >= warm_up and step % every == 0 and state.free.sum():
             yield state
-        chosen = assign_by_swap(*arrays(state), 1_000)
+        chosen = assign(*arrays(state), 1_000)
         for (prompt, output), worker in zip(waiting, chosen, strict=True):
             if worker >= 0:
                 slot = int(np.argmin(remaining[worker]))
@@ -54,6 +54,6 @@ def simulated_states(workers, lookahead, reveal=128, slots=72, every=1, warm_up=
 
 
 def arrays(state):
-    """What the kernels take."""
+    """What `assign` takes, before the rounds: with 0 it is greedy, with many swap."""
     fields = (state.alive, state.free, state.waiting, state.growth, state.slowness, state.bonus)
-    return [np.array(field) for field in fields]
+    return [*(np.array(field) for field in fields), np.full(len(state.free), UNLIMITED)]

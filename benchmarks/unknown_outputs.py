@@ -1,7 +1,6 @@
 """What policies that do not know the outputs cost, beside one that does, over many workloads.
 
     python benchmarks/unknown_outputs.py [--seeds 5] [--clock llama-2-70b-2xa100]
-    python benchmarks/unknown_outputs.py --games 20
     python benchmarks/unknown_outputs.py --speed
 
 Requests of LMSYS-Chat and of Azure's conversations, where the folder OPTSCHED_DATA has them, and of
@@ -9,7 +8,6 @@ the family `chat-and-summaries`; 16,492 tokens; offline and at loads around one;
 kinds. Each number is a geometric mean of ratios of mean latencies to `area-posterior` with the
 reserve of a tenth that it had before.
 
-With `--games`, policies on tiny instances instead, as ratios to the best that any policy can do.
 With `--speed`, CPU seconds of runs with 600 and with 100,000 requests.
 """
 
@@ -116,43 +114,6 @@ def tail_latency(run: Any) -> float:
     return float(np.quantile(latencies, 0.99))
 
 
-def games(count: int) -> None:
-    """Print what policies cost over the value of tiny games, geometric means and the largest."""
-    rows = []
-    for seed in range(count):
-        rng = np.random.default_rng(seed)
-        prompts, row = rng.integers(0, 4, 4), rng.integers(1, 5, 4)
-        beliefs = optsched.Beliefs([row / row.sum()], [0] * 4)
-        for load in ("offline", "arrivals"):
-            arrivals = np.sort(rng.integers(0, 6, 4)) * (load == "arrivals")
-            known = optsched.Forecast(
-                prompts, arrivals, [1] * 4, [4] * 4, int(rng.integers(8, 13)), beliefs=beliefs
-            )
-            value = optsched.solve(optsched.GameValue(known))
-            fixed = optsched.solve(optsched.GameValue(known, preemption=False))
-            rows.append((load, "best without preemption", fixed.bound / value.objective))
-            worst = optsched.solve(optsched.GameValue(known, "ratio")).answer
-            outcomes = worst.outcomes
-            hindsight = float(outcomes.chances @ worst.optima)
-            rows.append((load, "outputs known", hindsight / value.objective))
-            rows.append((load, "best ratio at worst", float(worst.value)))
-            for name in ("a-min", "a-max", "area-lower", "area-posterior", "area-chance"):
-                totals = [
-                    optsched.run(
-                        optsched.Instance(prompts, outputs, known.memory, arrivals),
-                        name,
-                        intervals="common:1,4",
-                        beliefs=POLICIES[name].asks_for(beliefs),
-                    ).total_latency
-                    for outputs in outcomes.outputs
-                ]
-                rows.append((load, name, outcomes.chances @ totals / value.objective))
-                rows.append((load, f"{name}, at worst", (totals / worst.optima).max()))
-    frame = pd.DataFrame(rows, columns=["load", "policy", "ratio"])
-    table = frame.groupby(["policy", "load"], sort=False)["ratio"]
-    print(table.agg([geometric, "max"]).unstack().round(3))
-
-
 def speed(workloads: list[str]) -> None:
     """Print CPU seconds of warm runs, the belief taken from a history, learned, or not used."""
     for workload in workloads:
@@ -191,12 +152,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--clock")
-    parser.add_argument("--games", type=int)
     parser.add_argument("--speed", action="store_true")
     options = parser.parse_args()
-    if options.games:
-        games(options.games)
-        return
     workloads = {"chat-and-summaries": 1_000}
     if "OPTSCHED_DATA" in os.environ:
         workloads |= {"lmsys_chat": 1_000, "azure_conv_2023": 600}

@@ -25,7 +25,6 @@ from .models.events import EventProgram as EventProgram
 from .models.fluid.equilibrium import equilibrium as equilibrium
 from .models.fluid.nested import NestedWaitThresholds as NestedWaitThresholds
 from .models.fluid.wait import WaitThresholds as WaitThresholds
-from .models.game import GameValue as GameValue
 from .models.hindsight import HindsightProgram as HindsightProgram
 from .models.linear.model import LinearModel as LinearModel
 from .models.relaxation import LatencyRelaxation as LatencyRelaxation

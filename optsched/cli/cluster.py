@@ -55,7 +55,7 @@ _OF_BF_IO = ("lookahead", "patience", "method", "time_limit", *_GOALS)
     ),
     option(
         "--method M",
-        ["swap", "greedy", "deficit", "highs", "cp-sat"],
+        ["swap", "greedy", "highs", "cp-sat"],
         "How bf-io finds the assignment of a step; highs and cp-sat prove it the best.",
     ),
     option("--time-limit S", float, "Seconds per step that highs and cp-sat may take."),

@@ -79,7 +79,7 @@ def solve(
                 **_several(workers),
             )
         except InfeasibleError as error:
-            update("looking for the smallest conflict")
+            update("looking for requests in conflict")
             content = {"status": "infeasible", "message": str(error), "starts": None}
             output.say(str(error))
             if workers is None:

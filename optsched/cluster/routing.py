@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
 
 LONGEST_LOOKAHEAD = 10_000
-METHODS = ("swap", "greedy", "deficit", "highs", "cp-sat")  # of BF-IO's step program
+METHODS = ("swap", "greedy", "highs", "cp-sat")  # of BF-IO's step program
 SOLVERS = ("highs", "cp-sat")
 NEVER = np.iinfo(np.int64).max // 4
 
@@ -186,8 +186,8 @@ class BalanceRouting:
         :math:`\bar o`, :math:`\bar s` and :math:`\bar d` are the running means of outputs, prompts
         and tokens gained. The two constants were fitted (docs/cluster.md).
     method
-        "swap", "greedy", or for :math:`H = 0` and equal workers "deficit", which is exact; "highs"
-        and "cp-sat" solve the program of every step, which takes thousands of times as long.
+        "swap" or "greedy"; "highs" and "cp-sat" solve the program of every step, which takes
+        thousands of times as long.
     patience
         Steps after which a request is admitted almost at any price: the bonus for its admission
         grows with the square of its wait, and then exceeds all that its admission can cost. One
@@ -233,7 +233,7 @@ class BalanceRouting:
     """
 
     lookahead: int | Literal["adaptive"] = 20
-    method: Literal["swap", "greedy", "deficit", "highs", "cp-sat"] = "swap"
+    method: Literal["swap", "greedy", "highs", "cp-sat"] = "swap"
     patience: int | npt.ArrayLike | None = None
     information: Information = _ORACLE
     name: str = "bf-io"
@@ -254,16 +254,14 @@ class BalanceRouting:
             )
         if self.method not in METHODS:
             raise PolicyError(f"unknown method {self.method!r}: {nearest(self.method, METHODS)}")
-        if self.method == "deficit" and (self.lookahead != 0 or self.patience is not None):
-            raise PolicyError("the method 'deficit' needs lookahead 0 and no patience; use 'swap'")
         if self.time_limit is not None and not self.time_limit > 0:
             raise PolicyError(f"time_limit is {self.time_limit}, but must be positive seconds")
         if not 0 <= self.energy_price < np.inf:
             raise PolicyError(f"energy_price is {self.energy_price}, but must be a number from 0")
-        if self.has_goals and self.method in ("greedy", "deficit"):
+        if self.has_goals and self.method == "greedy":
             raise PolicyError(
-                f"the method {self.method!r} knows no deadlines, tenants or energy; use 'swap', "
-                "'highs' or 'cp-sat'"
+                "the method 'greedy' knows no deadlines, tenants or energy; use 'swap', 'highs' or "
+                "'cp-sat'"
             )
         if not self.window_scale > 0:
             raise PolicyError(f"window_scale is {self.window_scale}, but must be positive")

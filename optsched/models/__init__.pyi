@@ -14,7 +14,6 @@ from .fluid.throughput import ThroughputProgram as ThroughputProgram
 from .fluid.wait import WaitPlan as WaitPlan
 from .fluid.wait import WaitThresholds as WaitThresholds
 from .fluid.whole import WholeThresholds as WholeThresholds
-from .game import GameValue as GameValue
 from .hindsight import HindsightProgram as HindsightProgram
 from .joint import JointEvents as JointEvents
 from .joint import JointProgram as JointProgram

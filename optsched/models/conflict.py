@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 Proof = Literal["window", "pair", "memory-time", "search"]
 
 _LISTED = 12  # requests that a sentence names
+_FEW = 3  # requests of which a conflict has no fewer if arithmetic finds no pair and no single one
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ class Conflict:
     irreducible
         Whether it vanishes without any one of the requests, running ones included.
     smallest
-        Whether no conflict has fewer requests.
+        Whether it is proven that no conflict has fewer requests: it is for up to three, running
+        ones included.
     tight
         Whether it vanishes with endless memory at any one of the steps.
     reason
@@ -216,31 +218,23 @@ class Windows:
         needed = int(np.argmax(np.cumsum(areas[heaviest]) > room)) + 1
         return np.sort(order[heaviest[:needed]])
 
-    def program(self, requests: IntArray, *, aggregate: bool = True) -> HindsightProgram:
+    def program(self, requests: IntArray) -> HindsightProgram:
         """Return the hindsight program of some requests that can each complete alone."""
         part = self.instance.take(requests).replace(deadlines=self.due[requests])
         return HindsightProgram(
             part,
             horizon=int(self.due[requests].max()),
             now=int(self.earliest[requests].min()),
-            aggregate=aggregate,
         )
 
-    def to_linear(
-        self, requests: IntArray, *, steps: IntArray | None = None, optional: IntArray | None = None
-    ) -> LinearModel:
+    def to_linear(self, requests: IntArray, steps: IntArray | None = None) -> LinearModel:
         """Write "all of these complete in time" as arrays."""
-        model = self.program(requests, aggregate=optional is None).to_linear()
-        row_lower, row_upper = model.row_lower.copy(), model.row_upper.copy()
+        model = self.program(requests).to_linear()
+        row_upper = model.row_upper.copy()
         if steps is not None:
             keys = next(family for family in model.rows if family.name == "memory").keys[:, 0]
             row_upper[model.rows_of("memory")[~np.isin(keys, steps)]] = np.inf
-        if optional is not None:
-            row_lower[model.rows_of("once")[np.isin(requests, optional)]] = 0
-        limited = dataclasses.replace(model, row_lower=row_lower, row_upper=row_upper)
-        return limited.with_objective(
-            optional is not None, sense="min" if optional is None else "max"
-        )
+        return dataclasses.replace(model, row_upper=row_upper).with_objective(0)
 
     def describe(
         self,
@@ -248,7 +242,6 @@ class Windows:
         steps: IntArray,
         *,
         irreducible: bool = True,
-        smallest: bool = True,
         tight: bool = True,
     ) -> Conflict:
         """Put a conflict into words."""
@@ -258,6 +251,8 @@ class Windows:
         span = _steps(range(begin + 1, end + 1))
         held = sum(instance.areas[members].tolist())
         room = instance.memory * (end - begin)
+        # Conflicts of one and of two are found first, whatever the others do.
+        smallest = len(members) <= _FEW
         proof: Proof = "pair" if len(members) == 2 else "search"
         if len(members) == 1:
             proof = "window"
@@ -286,7 +281,7 @@ class Windows:
             running=tuple(members[members < self.running].tolist()),
             steps=_ranges(steps),
             proof=proof,
-            irreducible=irreducible,
+            irreducible=irreducible or smallest,
             smallest=smallest,
             tight=tight,
             reason=reason,

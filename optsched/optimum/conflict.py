@@ -1,10 +1,7 @@
-"""Smallest conflicts: which requests, at which steps, make hard deadlines impossible.
+"""Irreducible conflicts: which requests, at which steps, make hard deadlines impossible.
 
 What arithmetic shows at once comes first (`optsched.models.conflict`). A *deletion filter* then
-takes requests out, in chunks, as long as the rest conflicts; what remains is irreducible. A
-*hitting set* search goes on to the fewest requests: the requests outside any feasible set are hit
-by every conflict, so no conflict has fewer requests than the smallest set that hits all of those
-found; if that set conflicts it is the answer, else it grows to another feasible set. Last, the
+takes requests out, in chunks, as long as the rest conflicts; what remains is irreducible. Last, the
 filter takes out steps, that is, rows of memory.
 """
 
@@ -12,8 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +18,6 @@ from optsched.admission import admit_by_priority, require_steps
 from optsched.errors import ModelError, SolverError
 from optsched.models.conflict import Windows
 from optsched.models.events import EventProgram
-from optsched.models.linear.model import Family, LinearModel, Rows, Variables
 from optsched.models.running import NOTHING_RUNNING, Running
 from optsched.schedule import Schedule
 from optsched.solution import Stopped
@@ -31,7 +26,7 @@ from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import solve_events, solve_linear
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from optsched._internal.arrays import IntArray
     from optsched.instance import Instance
@@ -41,8 +36,6 @@ if TYPE_CHECKING:
 
 _EVENTS = 100  # requests; event models grow with the square of their number
 _NONZEROS = 1_000_000  # of a time-indexed model
-_GROWING = 1.0  # seconds for one feasible set
-_ROUNDS = 500
 
 
 def explain_infeasibility(
@@ -53,7 +46,7 @@ def explain_infeasibility(
     running: Running = NOTHING_RUNNING,
     time_limit: float | None = 10.0,
 ) -> Conflict | None:
-    """Find a smallest set of requests, and of steps, that keeps all from completing in time.
+    """Find requests of which none can be spared, and steps, that keep all from completing in time.
 
     Parameters
     ----------
@@ -110,14 +103,12 @@ def explain_infeasibility(
     contested = windows.contested()
     if not len(contested) or _policies_can(windows, contested):
         return None
-    search = _Search(windows, contested, time_limit)
+    search = _Search(windows, time_limit)
     if (found := _conflict(windows, contested, search)) is None:
         return None
-    conflict, irreducible, smallest = found
+    conflict, irreducible = found
     steps, all_needed = search.needed_steps(conflict)
-    return windows.describe(
-        conflict, steps, irreducible=irreducible, smallest=smallest, tight=all_needed
-    )
+    return windows.describe(conflict, steps, irreducible=irreducible, tight=all_needed)
 
 
 def _policies_can(windows: Windows, requests: IntArray) -> bool:
@@ -135,23 +126,17 @@ def _policies_can(windows: Windows, requests: IntArray) -> bool:
 
 def _conflict(
     windows: Windows, contested: IntArray, search: _Search
-) -> tuple[list[int], bool, bool] | None:
-    """Find a conflict, whether it is irreducible and whether it is a smallest one."""
+) -> tuple[list[int], bool] | None:
+    """Find a conflict, and whether it is known to be irreducible."""
     if (pair := windows.clashing_pair(contested)) is not None:
-        return list(pair), True, True
-    # Those with the least time to spare come last, so that the filter tries the others first.
-    spare = (windows.latest - windows.earliest)[contested]
-    everyone = contested[np.argsort(-spare, kind="stable")].tolist()
+        return list(pair), True
+    # Those of most memory-time come last, so that the filter tries to do without the others first.
+    ascending = contested[np.argsort(windows.instance.areas[contested], kind="stable")].tolist()
     overload = windows.overload(contested)
     found = _neighbours_that_conflict(windows, contested, search) if overload is None else overload
     if found is None:
         return None
-    conflict, irreducible = reduce(
-        [request for request in everyone if request in found], search.can_complete
-    )
-    with search.within(0.5):  # the rest is for the steps
-        conflict, smallest = fewest(everyone, conflict, search.can_complete, search.grow, least=3)
-    return conflict, irreducible or smallest, smallest
+    return reduce([request for request in ascending if request in found], search.can_complete)
 
 
 def _neighbours_that_conflict(
@@ -196,52 +181,11 @@ def reduce(
     return needed, known
 
 
-def fewest(
-    members: Sequence[int],
-    conflict: list[int],
-    feasible: Callable[[list[int]], bool | None],
-    grow: Callable[[list[int]], set[int] | None],
-    least: int = 1,
-) -> tuple[list[int], bool]:
-    """Find a conflict of the fewest members."""
-    outside: list[set[int]] = []
-    for _ in range(_ROUNDS):
-        if len(conflict) <= least:
-            return conflict, True
-        hit = _hitting_set(members, outside, least)
-        if hit is None or len(hit) >= len(conflict):
-            return conflict, hit is not None
-        least = len(hit)
-        verdict = feasible(hit)
-        if verdict is False:
-            return hit, True
-        grown = grow(hit) if verdict else None
-        if grown is None:
-            break
-        outside.append(set(members) - grown)
-    return conflict, False
-
-
-def _hitting_set(members: Sequence[int], outside: list[set[int]], least: int) -> list[int] | None:
-    """Find the fewest members, but `least`, of which each set has one."""
-    items = list(members)
-    take = Variables(Family.of("take", item=items), cost=1, upper=1, integer=True)
-    coefficients = np.array([[item in group for item in items] for group in outside], dtype=float)
-    rows = [Rows(Family.of("size"), {"take": np.ones((1, len(items)))}, lower=least)]
-    if outside:
-        family = Family.of("hit", group=range(len(outside)))
-        rows.append(Rows(family, {"take": coefficients}, lower=1))
-    solution = solve_linear(LinearModel.build("hitting set", [take], rows), "highs")
-    if solution.values is None or not solution.proven_optimal:
-        return None
-    return [item for item, taken in zip(items, solution.values.tolist(), strict=True) if taken]
-
-
 class _Search:
     """Feasibility of sets of requests, with what is known already kept."""
 
-    def __init__(self, windows: Windows, contested: IntArray, time_limit: float | None) -> None:
-        self._windows, self._contested = windows, contested
+    def __init__(self, windows: Windows, time_limit: float | None) -> None:
+        self._windows = windows
         highs.load()
         cpsat.load()  # which takes seconds on a busy machine
         self._began = time.perf_counter()
@@ -259,15 +203,6 @@ class _Search:
         if self._interrupted:
             return 0.0
         return None if self._end is None else max(0.0, self._end - time.perf_counter())
-
-    @contextmanager
-    def within(self, share: float) -> Iterator[None]:
-        """Allow no more than a share of the time that is left."""
-        end, left = self._end, self._left
-        if left is not None:
-            self._end = time.perf_counter() + share * left
-        yield
-        self._end = end
 
     def can_complete(self, requests: list[int], steps: list[int] | None = None) -> bool | None:
         """Return whether requests can all complete in time; None if it is not known."""
@@ -287,7 +222,7 @@ class _Search:
             solution = _first_answer(events, Options(limit))
         elif program.nonzeros <= _NONZEROS:
             limited = None if steps is None else np.array(steps, dtype=np.int64)
-            model = windows.to_linear(members, steps=limited)
+            model = windows.to_linear(members, limited)
             solution = solve_linear(model, "cp-sat", Options(limit))
         else:
             return None
@@ -297,22 +232,6 @@ class _Search:
         if solution.has_answer:
             return True
         return False if solution.status is Stopped.INFEASIBLE else None
-
-    def grow(self, requests: list[int]) -> set[int] | None:
-        """Add to requests that can complete as many others as possible; None if time is over."""
-        windows, everyone, left = self._windows, self._contested, self._left
-        if left == 0 or windows.program(everyone, aggregate=False).nonzeros > _NONZEROS:
-            return None
-        model = windows.to_linear(everyone, optional=everyone[~np.isin(everyone, requests)])
-        limit = _GROWING if left is None else min(_GROWING, left)
-        solution = solve_linear(model, "cp-sat", Options(limit))
-        self._heed(solution)
-        if solution.values is None:
-            return set(requests)
-        activities: Any = model.matrix @ solution.values
-        grown = set(everyone[activities[model.rows_of("once")] > 0.5].tolist())
-        self._feasible.append(grown)
-        return grown
 
     def needed_steps(self, conflict: list[int]) -> tuple[IntArray, bool]:
         """Find few steps at which the memory must be limited, and whether none can be spared."""

@@ -16,7 +16,6 @@ from optsched.models.cluster.balance import BalanceProgram
 from optsched.models.events import EventProgram
 from optsched.models.fluid.wait import WaitThresholds
 from optsched.models.fluid.whole import WholeThresholds
-from optsched.models.game import GameValue
 from optsched.models.joint import JointEvents
 from optsched.models.linear.model import LinearModel
 from optsched.optimum.params import SolveParams
@@ -141,16 +140,6 @@ def _solve_balance(
     return assign_balanced(program, method, params.options(time_limit), **watched)
 
 
-def _solve_game(
-    game: GameValue, method: str, time_limit: float | None, params: SolveParams
-) -> Solution:
-    from optsched.solvers.exact.game import solve_game
-
-    if method not in ("auto", "exact"):
-        raise SolverError(f"method {method!r} cannot solve a game; take exact, or leave it out")
-    return solve_game(game, params.options(time_limit).time_limit)
-
-
 def _solve_batch(
     program: BatchSelection, method: Any, time_limit: float | None, params: SolveParams
 ) -> Solution:
@@ -209,6 +198,5 @@ _KINDS: dict[type, Kind] = {
     JointEvents: Kind("a JointEvents", (*_BACK_END, "bound"), _solve_events),
     EventProgram: Kind("an EventProgram", (*_BACK_END, "bound"), _solve_events),
     BalanceProgram: Kind("a BalanceProgram", ("threads", "seed", *WATCHED), _solve_balance),
-    GameValue: Kind("a GameValue", (), _solve_game),
     BatchSelection: Kind("a BatchSelection", ("seed", "epsilon", "solver"), _solve_batch),
 }

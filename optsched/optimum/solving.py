@@ -96,10 +96,7 @@ def solve(
         Programs and models: "highs", "cp-sat", or what Pyomo calls one of its solvers, such as
         "glpk" or "gurobi". `EventProgram`: "cp-sat".
 
-        `BalanceProgram`: "swap" and "greedy" (searches), "deficit" (exact without lookahead),
-        "highs" or "cp-sat".
-
-        `GameValue`: "exact".
+        `BalanceProgram`: "swap" and "greedy" (searches), "highs" or "cp-sat".
 
         `BatchSelection`: "dp" (Alg. 2, exact), "scaled-dp" (within 1 + epsilon), "swap" (Alg. 4),
         "quantile" (Alg. 5) or "mip".
@@ -114,7 +111,7 @@ def solve(
     Solution
         An `Optimum` for an instance, with workers a `JointOptimum`, whose answer is a
         `JointSchedule`. `answer` is in the terms of the problem: a `Schedule`, an
-        array, an `Assignment`, a `Batch`, a `Strategy`, a point, or the Pyomo model.
+        array, an `Assignment`, a `Batch`, a point, or the Pyomo model.
 
     Raises
     ------

@@ -139,19 +139,17 @@ def _balance_steps(rng, outcome):
 
 
 def _plain_steps(rng, outcome):
-    """Steps without lookahead on equal workers: the deficit search and its certificate."""
+    """Steps without lookahead, which are proven."""
     workers, count = int(rng.integers(1, 5)), int(rng.integers(1, 7))
     while (workers + 1) ** count > 50_000:
         count -= 1
     alive, free = rng.integers(0, 60, (workers, 1)), rng.integers(0, 3, workers)
     program = BalanceProgram(literal_balance.BalanceState(alive, free, rng.integers(0, 40, count)))
-    found = solve(program, method="deficit")
+    found = solve(program)
     least = enumeration.imbalance(program.state, found.answer.admitted)
-    good = found.bound <= least <= found.objective
-    good = good and (not found.proven_optimal or found.objective == least)
+    good = found.proven_optimal and found.bound == least == found.objective
     good = good and found.objective == literal_balance.imbalance(program.state, found.answer.worker)
-    outcome.check(good, "deficit", found, least, alive.tolist(), free, program.state.waiting)
-    outcome.note("deficit proven", int(found.proven_optimal))
+    outcome.check(good, found, least, alive.tolist(), free, program.state.waiting)
 
 
 #: How many of a hundred models are of each kind.

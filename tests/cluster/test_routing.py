@@ -31,7 +31,6 @@ def imbalance(trace, policy, **options):
         ({"lookahead": 9, "information": Predictor(8)}, "prediction reaches only 8 steps"),
         ({"lookahead": "adaptive", "information": Predictor(8)}, "reaches only 8 steps"),
         ({"method": "swop"}, "unknown method 'swop': did you mean 'swap'?"),
-        ({"method": "deficit"}, "'deficit' needs lookahead 0 and no patience"),
         ({"window_scale": 0}, "window_scale is 0, but must be positive"),
         ({"time_limit": 1}, "time_limit is 1, but is for the methods 'highs' and 'cp-sat'; leave"),
         ({"rounds": 5, "method": "highs"}, "rounds is 5, but is for the method 'swap' without"),
@@ -75,16 +74,6 @@ def test_what_is_routed_on_arrival_has_no_patience(trace):
 def test_patience_is_checked(trace, patience):
     with pytest.raises(PolicyError, match="patience"):
         run(trace, BalanceRouting(patience=patience), cluster=CLUSTER, steps=5)
-
-
-def test_deficit_refuses_unequal_workers(trace):
-    with pytest.raises(PolicyError, match="'deficit' needs workers of one slowness"):
-        run(
-            trace,
-            BalanceRouting(lookahead=0, method="deficit"),
-            cluster=Cluster(2, 4, slowness=[1, 2]),
-            steps=5,
-        )
 
 
 def test_each_idea_of_the_paper_lowers_imbalance(trace):

@@ -10,7 +10,7 @@ from optsched._internal.compiled import compiled
 from optsched.simulate.cluster.rules import keep_to_memory, open_space, waiting_sizes
 from optsched.simulate.cluster.state import NONE, admit, advance, reveal, seen_loads
 from optsched.solvers.balance.greedy_kernels import largest
-from optsched.solvers.balance.kernels import UNLIMITED, assign, search_deficit
+from optsched.solvers.balance.kernels import UNLIMITED, assign
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
@@ -47,30 +47,6 @@ def run_balanced(
             memory, slowness = np.empty(len(slots), dtype=np.int64), state.slowness
             memory[:] = UNLIMITED
             chosen = assign(loads, slots, sizes, growth, slowness, bonus, memory, settings.rounds)
-            if settings.limited:
-                keep_to_memory(state, settings, chosen)
-            admit(state, believed, settings, chosen)
-        advance(state, believed, settings, columns, row)
-    return len(columns.waiting)
-
-
-@compiled
-def run_by_deficit(
-    state: State,
-    believed: IntArray | None,
-    settings: Settings,
-    columns: Columns,
-    revealing: bool,
-) -> int:
-    """Do as `run_balanced` with the exact solution of every step, in limited memory or not."""
-    for row in range(len(columns.waiting)):
-        waiting = reveal(state, revealing)
-        if waiting == NONE:
-            return row
-        if waiting > 0:
-            space = open_space(state, settings)
-            loads = space.loads.copy().reshape((-1, 1))
-            chosen = search_deficit(loads, space.slots, waiting_sizes(state))[0]
             if settings.limited:
                 keep_to_memory(state, settings, chosen)
             admit(state, believed, settings, chosen)

@@ -145,9 +145,6 @@ def _check(instance: Instance, cluster: Cluster, routing: Routing, options: Clus
             f"patience is {routing.patience}, but is for requests that wait until they are routed; "
             "take the dispatch 'pool', or leave it out"
         )
-    unequal = len(np.unique(cluster.per_worker("slowness"))) > 1
-    if isinstance(routing, BalanceRouting) and routing.method == "deficit" and unequal:
-        raise PolicyError("the method 'deficit' needs workers of one slowness; use 'swap'")
 
 
 def _window(routing: Routing) -> int:
@@ -262,8 +259,6 @@ def _kernel(
         return rules.run_in_turn, settings._replace(rule=rules.IN_TURN.index(routing.name))
     if not isinstance(routing, BalanceRouting):
         return partial(_run_asking, routing), settings
-    if routing.method == "deficit":
-        return balance.run_by_deficit, settings._replace(limited=limited)
     kernel = balance.run_balanced
     if routing.method in SOLVERS or routing.has_goals:
         kernel = partial(solved.run_solved, solved.planner_of(routing, cluster, instance))

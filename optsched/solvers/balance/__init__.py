@@ -1,1 +1,1 @@
-"""BF-IO's step program: greedy, swap and certified deficit kernels, HiGHS and CP-SAT."""
+"""BF-IO's step program: greedy and swap kernels, HiGHS and CP-SAT."""

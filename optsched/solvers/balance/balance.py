@@ -1,4 +1,4 @@
-r"""BF-IO's step program solved: by search, by the certified deficit search, or by a solver.
+r"""BF-IO's step program solved, by search or by a solver.
 
 **Bound.** A search proves nothing. Two bounds hold for every assignment. At step :math:`k + h` no
 peak is below the largest load :math:`m_h` of the workers without free slots and of the loads
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from optsched.models.cluster.balance_state import BalanceState
     from optsched.solvers.backends.base import OnProgress
 
-BALANCE_METHODS = ("auto", "swap", "greedy", "deficit", "highs", "cp-sat")
+BALANCE_METHODS = ("auto", "swap", "greedy", "highs", "cp-sat")
 
 _ROUNDS = 1_000  # the search ends long before
 _WORTHWHILE = 0.02  # seconds below which no solver is started
@@ -95,10 +95,9 @@ def assign_balanced(
     """Assign waiting requests to workers with the least imbalance over a window (BF-IO, IO).
 
     "swap" (local search) and "greedy" take microseconds, and bound by linear programming if there
-    is time. "deficit" is exact with a certificate on nearly all steps, without lookahead and on
-    equal workers. "highs" and "cp-sat" solve the reduced program, starting from swap. "auto" begins
-    with deficit where it can and with swap elsewhere, and goes on to a proof by CP-SAT. Where
-    memory is limited, as many of the smallest requests are admitted as find room.
+    is time. "highs" and "cp-sat" solve the reduced program, starting from swap; "auto" takes
+    HiGHS without lookahead and CP-SAT with one. Where memory is limited, as many of the smallest
+    requests are admitted as find room.
     """
     began = time.perf_counter()
     if method not in BALANCE_METHODS:
@@ -107,15 +106,16 @@ def assign_balanced(
     left: float | None = None
     if options.time_limit is not None:
         left = options.time_limit - (time.perf_counter() - began)
-    if not found.proven and method != "deficit":
+    if not found.proven:
         by_search = method in ("swap", "greedy")
         if left is not None and left < _WORTHWHILE:
             found = found if by_search else found._replace(status=Stopped.TIME_LIMIT)
         elif by_search:
             found = found._replace(bound=max(found.bound, _relaxed(found.program, left)))
         else:
-            solver = "highs" if method == "highs" else "cp-sat"
-            found = _solve(found, solver, replace(options, time_limit=left), on_progress, stop)
+            if method == "auto":
+                method = "cp-sat" if program.state.lookahead else "highs"
+            found = _solve(found, method, replace(options, time_limit=left), on_progress, stop)
     seconds = time.perf_counter() - began
     return Solution(
         Stopped.OPTIMAL if found.proven else found.status,
@@ -144,12 +144,6 @@ def _first(program: BalanceProgram, method: str) -> _Found:
         return _Found(program, None, _filled(program), "none")
     if program.goals is not None:
         return _first_with_goals(program, method)
-    obstacle = _not_for_deficit(state)
-    if method == "deficit" and obstacle:
-        raise SolverError(f"method 'deficit' cannot take {obstacle}; use 'auto' or 'cp-sat'")
-    if method == "deficit" or (method == "auto" and not obstacle):
-        worker, bound = _deficit(state)
-        return _Found(program, worker, bound, "deficit")
     worker = _search(state, 0 if method == "greedy" else _ROUNDS)
     admitted = int((worker != WAITING).sum())
     if admitted < program.admissions:
@@ -161,32 +155,14 @@ def _first_with_goals(program: BalanceProgram, method: str) -> _Found:
     """Return what swap finds where some requests must be admitted, if it finds room for them."""
     from optsched.solvers.balance.goals import search_with_goals
 
-    if method in ("greedy", "deficit"):
-        raise SolverError(f"method {method!r} knows no goals; use 'swap', 'highs' or 'cp-sat'")
+    if method == "greedy":
+        raise SolverError("method 'greedy' knows no goals; use 'swap', 'highs' or 'cp-sat'")
     state = program.state
     if state.memory is not None:
         admitted = int((_search(state, _ROUNDS) != WAITING).sum())
         program = replace(program, admitted=min(admitted, program.admissions))
     worker = search_with_goals(program, lambda bonus: _search(replace(state, bonus=bonus), _ROUNDS))
     return _Found(program, worker, _filled(program), "none" if worker is None else "swap")
-
-
-def _not_for_deficit(state: BalanceState) -> str:
-    """Say what of a state the deficit search does not know."""
-    if state.lookahead:
-        return f"a lookahead of {state.lookahead} steps"
-    if (state.slowness != state.slowness[0]).any():
-        return "workers of different speed"
-    if state.memory is not None:
-        return "limited memory"
-    return "a bonus" if state.bonus.any() else ""
-
-
-def _deficit(state: BalanceState) -> tuple[IntArray, int]:
-    from optsched.solvers.balance.kernels import search_deficit
-
-    worker, _, bound = search_deficit(*map(np.array, (state.alive, state.free, state.waiting)))
-    return worker, int(bound) * int(state.slowness[0])
 
 
 def _search(state: BalanceState, rounds: int) -> IntArray:

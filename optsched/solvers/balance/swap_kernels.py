@@ -36,36 +36,6 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
 
 
-@compiled
-def assign_by_swap(
-    alive: IntArray,
-    free: IntArray,
-    sizes: IntArray,
-    growth: IntArray,
-    slowness: IntArray,
-    bonus: IntArray,
-    rounds: int | np.int64,
-) -> IntArray:
-    """Admit exactly min(waiting, free slots) requests: greedy, then local search."""
-    memory = np.full(len(free), UNLIMITED)
-    return assign(alive, free, sizes, growth, slowness, bonus, memory, rounds)
-
-
-@compiled
-def assign_by_greedy(
-    alive: IntArray,
-    free: IntArray,
-    sizes: IntArray,
-    growth: IntArray,
-    slowness: IntArray,
-    bonus: IntArray,
-) -> IntArray:
-    """Admit exactly min(waiting, free slots) requests, one at a time (`assign_by_swap`)."""
-    memory = np.full(len(free), UNLIMITED)
-    # For a literal 0 numba would compile all of the search once more.
-    return assign(alive, free, sizes, growth, slowness, bonus, memory, np.int64(0))
-
-
 @compiled_apart
 def assign(
     alive: IntArray,
@@ -77,7 +47,7 @@ def assign(
     memory: IntArray,
     rounds: int | np.int64,
 ) -> IntArray:
-    """Assign as `assign_by_swap` does, where workers hold at most so many tokens, shape (G,)."""
+    """Admit min(waiting, free slots), or as many as find room: greedy, then so many rounds."""
     chosen = np.empty(len(sizes), dtype=np.int64)
     chosen[:] = NONE
     slots = total(free)

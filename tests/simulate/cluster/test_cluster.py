@@ -19,16 +19,14 @@ POLICIES = (
     BalanceRouting(lookahead=0),
     BalanceRouting(lookahead=3),
     BalanceRouting(lookahead=3, method="greedy"),
-    BalanceRouting(lookahead=0, method="deficit"),
     BalanceRouting(lookahead=2, patience=4),
     BalanceRouting(lookahead="adaptive", longest=5),
     BalanceRouting(lookahead=2, information=NoInformation()),
     BalanceRouting(lookahead=2, information=Predictor(4, misses=0.3, false_alarms=0.5, noise=2)),
 )
-EQUAL_ONLY = 8  # the place of "deficit", which knows no slowness
 
 
-def small_case(rng, *, equal=False):
+def small_case(rng):
     """Draw a small instance, cluster and options, so that every feature meets every other."""
     n, workers = int(rng.integers(1, 25)), int(rng.integers(1, 5))
     prompts, outputs = rng.integers(0, 30, n), rng.integers(1, 8, n)
@@ -39,7 +37,7 @@ def small_case(rng, *, equal=False):
         prompts, outputs, 10**6, arrivals, output_upper=upper, seconds_per_step=seconds
     )
     drift = [1, 1, 0, 3, [2, 0, 5]][rng.integers(5)]
-    slowness = 1 if equal or rng.random() < 0.5 else rng.integers(1, 4, workers).tolist()
+    slowness = 1 if rng.random() < 0.5 else rng.integers(1, 4, workers).tolist()
     memory = None
     if rng.random() < 0.5:
         most = max(reserved(instance, i, drift) for i in range(n))
@@ -99,7 +97,7 @@ def test_every_policy_keeps_the_rules_of_the_cluster(policy):
     """Capacity and memory (asserted by the twin), stickiness, conservation, loads; exact U."""
     rng = np.random.default_rng(1)
     for case in range(1000 // len(POLICIES) + 1):
-        instance, cluster, options = small_case(rng, equal=policy is POLICIES[EQUAL_ONLY])
+        instance, cluster, options = small_case(rng)
         result = run(instance, policy, cluster=cluster, record_loads=True, seed=case, **options)
         twin = literal(instance, cluster, options, replay(result.starts, result.workers))
         assert_same(result, twin)
@@ -258,12 +256,14 @@ def test_a_rule_in_python_can_do_what_the_compiled_one_does():
         lookahead = 4
 
         def route(self, state):
-            from optsched.solvers.balance.kernels import assign_by_swap
+            from optsched.solvers.balance.kernels import UNLIMITED, assign
 
             ones = np.ones(len(state.free), dtype=np.int64)
             none = np.zeros(len(state.waiting), dtype=np.int64)
             growth = np.arange(self.lookahead + 1)
-            return assign_by_swap(state.loads, state.free, state.sizes, growth, ones, none, 100)
+            memory = np.full(len(ones), UNLIMITED)
+            step = (state.loads, state.free, state.sizes, growth, ones, none, memory)
+            return assign(*step, 100)
 
     instance, cluster = family("uniform", n=300, seed=1), Cluster(4, 6)
     compiled = run(instance, BalanceRouting(lookahead=4, rounds=100), cluster=cluster)

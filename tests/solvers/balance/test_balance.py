@@ -83,16 +83,14 @@ def test_past_the_time_limit_the_best_so_far_is_given(method):
     assert found.status is (Stopped.UNKNOWN if method == "swap" else Stopped.TIME_LIMIT)
 
 
-def test_without_lookahead_the_deficit_search_proves_nearly_all_steps():
-    certified = sum(
-        balance(large(0, seed=seed), method="deficit").proven_optimal for seed in range(100)
-    )
-    assert certified >= 97
+def test_without_lookahead_every_step_is_proven():
+    for seed in range(8):
+        assert balance(large(0, seed=seed), time_limit=20).proven_optimal
 
 
-def test_deficit_values_count_the_slowness_that_all_share():
+def test_values_count_the_slowness_that_all_share():
     state = BalanceState([[30], [22], [13]], [0, 1, 2], [5, 8, 8, 11], slowness=3)
-    found = balance(state, method="deficit")
+    found = balance(state)
     assert (found.answer.value, found.bound) == (3, 3)
     assert imbalance(state, found.answer.worker) == 3
 
@@ -124,28 +122,12 @@ def test_steps_with_nothing_to_decide():
     [
         ({"method": "swop"}, "unknown method 'swop': did you mean 'swap'"),
         ({"time_limit": 0}, "time_limit is 0, but must be a positive number of seconds"),
-        ({"method": "deficit"}, "cannot take a lookahead of 1 steps; use 'auto' or 'cp-sat'"),
     ],
 )
 def test_bad_requests_are_refused_in_one_sentence(arguments, message):
     state = BalanceState([[9, 10], [4, 0]], [0, 1], [3, 7])
     with pytest.raises(SolverError, match=message):
         balance(state, **arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"slowness": [1, 2]}, "workers of different speed"),
-        ({"memory": 90}, "limited memory"),
-        ({"bonus": [0, 2]}, "a bonus"),
-    ],
-)
-def test_the_deficit_search_says_what_it_does_not_know(arguments, message):
-    state = BalanceState([[9], [4]], [0, 1], [3, 7], **arguments)
-    with pytest.raises(SolverError, match=message):
-        balance(state, method="deficit")
-    assert balance(state).proven_optimal
 
 
 def test_a_given_number_of_admissions_is_left_to_a_solver():
