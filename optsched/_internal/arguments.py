@@ -49,7 +49,16 @@ _ALIASES = {
     "Information": ("Oracle", "NoInformation", "Predictor"),
 }
 _CLASSES = (
-    *("Beliefs", "BalanceState", "Bound", "ClockBound", "Cluster", "Forecast", "Instance"),
+    *(
+        "Beliefs",
+        "BalanceState",
+        "Bound",
+        "ClockBound",
+        "Cluster",
+        "Execution",
+        "Forecast",
+        "Instance",
+    ),
     *("Certificate", "ClockCertificate", "ConfigurationCertificate", "JointCertificate"),
     *("Policy", "PowerLaw", "PriorityPolicy", "RequestTypes", "Router", "Running", "Schedule"),
     *("LinearModel", "SolveParams", "ModelFacts", *_ALIASES["Clock"], *_ALIASES["Information"]),

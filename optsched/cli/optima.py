@@ -110,15 +110,14 @@ def _write_certificate(result: Optimum, path: str, output: Output) -> None:
 
 
 def _explanation(result: Optimum, output: Output) -> dict[str, Any] | None:
-    """Return where the gap comes from; None where there is none, or prices cannot explain it."""
-    if result.proven_optimal:
-        return None
+    """Return where the gap to the bound by prices comes from; None where they cannot explain it."""
     try:
         explanation = result.explain()
     except OptschedError as error:
         output.note(str(error))
         return None
-    output.say(str(explanation))
+    if not result.proven_optimal:  # else there is no gap to speak of
+        output.say(str(explanation))
     return {
         "gap": explanation.gap,
         "order_regret": explanation.order_regret,
@@ -303,8 +302,7 @@ def check_certificate(
     )
     if not valid:
         output.say(f"but the certificate claims {proven(claimed.value, up=True, decimals=3)}")
-    content = {"valid": valid, "value": float(value), "claimed": float(claimed.value)}
-    output.result({**content, "premises": premises.to_dict()})
+    output.result({"valid": valid, "value": float(value), "claimed": float(claimed.value)})
     return DONE if valid else NO
 
 

@@ -18,7 +18,7 @@ from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_floats, prefix_sums, ranks_in
 from optsched._internal.compiled import compiled
 from optsched._internal.start_prices import PriceSums, prices_of_starts
-from optsched.errors import require_known
+from optsched.errors import InstanceError, require_known
 from optsched.models.linear.model import (
     Family,
     LinearModel,
@@ -150,8 +150,11 @@ class HindsightProgram(Program):
                 "pass a penalty, such as 10"
             )
         if self.memory_prices is not None:
-            prices = as_floats("memory_prices", self.memory_prices).copy()
-            if prices.ndim != 1 or not (np.isfinite(prices).all() and (prices >= 0).all()):
+            try:
+                prices = as_floats("memory_prices", self.memory_prices).copy()
+            except InstanceError:
+                prices = np.array([-1.0])
+            if not (np.isfinite(prices).all() and (prices >= 0).all()):
                 raise ModelError(
                     "prices of memory must be one number from 0 on for each step, without gaps"
                 )

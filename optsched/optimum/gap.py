@@ -23,6 +23,7 @@ from optsched._internal.arguments import checked
 from optsched._internal.numbers import proven
 from optsched._internal.views import draw
 from optsched.errors import OptschedError
+from optsched.schedule import Schedule
 from optsched.solvers.bounds.lagrangian import PricedStarts
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
     from optsched.certificates.prices import Certificate
-    from optsched.schedule import Schedule
+    from optsched.execution import Execution
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,13 +118,13 @@ class GapExplanation:
 
 
 @checked(OptschedError)
-def explain_gap(schedule: Schedule, certificate: Certificate) -> GapExplanation:
+def explain_gap(schedule: Schedule | Execution, certificate: Certificate) -> GapExplanation:
     """Take the gap between a schedule and a certified bound apart.
 
     Parameters
     ----------
     schedule
-        A feasible schedule.
+        A feasible schedule, or a run in steps, of which it is the one that completes all requests.
     certificate
         A certificate of a bound on the total or weighted latency of its instance.
 
@@ -137,6 +138,7 @@ def explain_gap(schedule: Schedule, certificate: Certificate) -> GapExplanation:
     OptschedError
         If the certificate is of another instance, or the schedule is infeasible.
     """
+    schedule = schedule if isinstance(schedule, Schedule) else schedule.schedule
     instance = schedule.instance
     if certificate.fingerprint != instance.fingerprint:
         raise OptschedError("the certificate belongs to another instance than the schedule")

@@ -117,9 +117,9 @@ def plot_over_bound(comparisons: Iterable[ClockComparison], ax: Axes | None = No
     policies = list(dict.fromkeys(name for each in listed for name in each.policies))
     for policy, style in zip(policies, line_styles(policies), strict=True):
         points = [
-            (_load(each), 1 / (1 - gap))
+            (_load(each), each[policy].total_latency / covering.value)
             for each in listed
-            if policy in each.policies and (gap := each.gap(policy)) is not None
+            if policy in each.policies and (covering := each.covering(policy)[0]) is not None
         ]
         loads, ratios = zip(*points, strict=True) if points else ((), ())
         look = line_of(style) | {"linewidth": 1.5, "markersize": 5, "marker": style.marker}

@@ -223,7 +223,7 @@ def test_bad_routers_are_refused_in_one_sentence(how, sentence):
 def test_beliefs_are_refused():
     instance = Instance([1, 2], [1, 1], memory=9)
     with pytest.raises(PolicyError, match="beliefs are about the requests of one worker"):
-        run(instance, "a-min", workers=2, intervals="common:1,2", beliefs=instance)
+        run(instance, "area-chance", workers=2, intervals="common:1,2", beliefs=instance)
 
 
 def test_a_request_that_fits_no_worker_is_refused():
