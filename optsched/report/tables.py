@@ -227,7 +227,7 @@ def cluster_table(comparison: ClusterComparison) -> Table:
     titles, _, rows = _policies(comparison, _CLUSTER, best="imbalance_tokens")
     count = len(next(iter(comparison.runs.values())))
     traces = "" if count == 1 else f"; means over {count} traces, largest wait and stuck"
-    return Table(titles, rows, f"{comparison.cluster}{traces}", width=130)
+    return Table(titles, rows, f"{comparison.cluster}{traces}", width=160)
 
 
 def regret_table(result: Regret) -> Table:
