@@ -109,6 +109,8 @@ def _on_clock(options: dict[str, Any]) -> bool:
     timed = options["clock"] is not None
     only_for("until warm_up", timed, "runs on a clock", "add --clock, such as unit")
     if timed:
+        if options["until"] == math.inf:
+            raise OptschedError("--until is inf, but must be a time; leave it out to serve all")
         options["until"] = math.inf if options["until"] is None else options["until"]
         if not 0 <= (warm_up := options["warm_up"]) < options["until"]:
             wish = "but must be a time from 0 to the end of the run"

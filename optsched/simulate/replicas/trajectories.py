@@ -76,11 +76,11 @@ def attempted(task: Task, timed: bool) -> Attempted:
     if runner.attempts is not None:
         found = runner.attempts(task)
         return Attempted(found.requests, found.starts, found.tokens, found.log.spans)
-    outputs, every = task.instance.outputs, np.arange(len(task.instance))
     if not timed:
         assert runner.in_steps is not None
-        return Attempted(every, runner.in_steps(task).starts, outputs, None)
-    run = runner.on_clock(task)
+        steps = runner.in_steps(task)
+        return Attempted(steps.requests, steps.starts, steps.tokens, None)
+    outputs, run = task.instance.outputs, runner.on_clock(task)
     if run.preemptions:
         raise PolicyError(
             f"policy {task.policy.name!r} preempts requests, which a router cannot follow; use the "

@@ -243,9 +243,10 @@ def prices_of_machine(
     # A bin of more ticks would leave the range of integers where all work is far below one.
     tick = max(min(_ticks(charges, arrivals, workers), _TICKS_OF_BIN / width), 1 / width)
     whole = np.maximum(1, np.floor(charges * tick).astype(np.int64))
+    last = 2.0**62 / workers  # what arrives later has no bin of its own
     served = serve(
         whole,
-        np.floor(arrivals * tick).astype(np.int64) * workers,
+        np.minimum(np.floor(arrivals * tick), last).astype(np.int64) * workers,
         np.argsort(whole / weights, kind="stable"),
     )
     bin_of = int(width * tick)
