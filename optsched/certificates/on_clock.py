@@ -98,7 +98,8 @@ class ClockCertificate:
                 f"which a batch has at most {self.max_num_seqs or 'any number'}"
             )
         if self.storage not in STORAGES:
-            raise CertificateError(f"storage is {self.storage!r}, but must be {STORAGES}")
+            known = " or ".join(STORAGES)
+            raise CertificateError(f"storage is {self.storage!r}, but must be {known}")
         if self.unit not in ("s", "steps"):
             raise CertificateError(f"the unit is {self.unit!r}, but must be s or steps")
         if self.objective not in ("total-latency", "weighted-latency"):

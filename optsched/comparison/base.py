@@ -82,8 +82,8 @@ class Comparison(ABC, Generic[AnyRun]):
 
     def _claims(self, run: AnyRun) -> dict[str, Any]:
         """Return what JSON says of the gap of a run."""
-        gap, why = self.gap(run), self.covering(run)[1]
-        return {"gap": gap} | ({} if why is None else {"why_no_gap": why})
+        gap = self.gap(run)
+        return {"gap": gap} | ({"why_no_gap": self.covering(run)[1]} if gap is None else {})
 
     @property
     def notes(self) -> list[str]:

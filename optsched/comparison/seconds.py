@@ -68,10 +68,10 @@ class ClockComparison(Comparison[ClockedRun]):
         """What must be said beside the numbers, one sentence each."""
         found, memory = super().notes, self.instance.memory
         peak = max(run.peak_memory for run in self.runs)
+        limit = "may be a limit" if self.demand > memory else "is never the limit"
         found.append(
-            f"Memory {'is' if self.demand > memory else 'is never'} the limit: at most {peak:,} of "
-            f"{memory:,} tokens are held, and the requests in the system would hold at most "
-            f"{self.demand:,} at their peaks."
+            f"Memory {limit}: at most {peak:,} of {memory:,} tokens are held, and the requests in "
+            f"the system would hold at most {self.demand:,} at their peaks."
         )
         late = [run.policy for run in self.runs if run.facts.storage != STORAGES[0]]
         if late and len(self.bounds) > 1:

@@ -72,8 +72,8 @@ class StepComparison(Comparison[Execution]):
         memory, best = self.instance.memory, self.best.schedule
         waited = int((best.starts > self.instance.arrivals).sum())
         said = (
-            f"Memory is the limit: under {best.policy} it is full up to {best.peak_memory:,} of "
-            f"{memory:,} tokens, and {waited:,} of {len(self.instance):,} requests wait for it."
+            f"Memory is a limit: {best.policy} holds up to {best.peak_memory:,} of {memory:,} "
+            f"tokens, and {waited:,} of {len(self.instance):,} requests wait."
         )
         if self.demand <= memory:
             said = (

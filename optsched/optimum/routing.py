@@ -208,13 +208,16 @@ class RoutingLoss:
         gains = self.alone
         if not gains["both"]:
             return f"{said} It was the first pair asked for, and no other costs less."
+        against = f"{said} Against {first.router} with {first.policy}"
+        if best.router == first.router or best.policy == first.policy:
+            return f"{against} this saves {gains['both']:.1%} of the latency."
         router, policy = (
             f"{'saves' if gains[name] >= 0 else 'costs'} {abs(gains[name]):.1%}"
             for name in ("router", "policy")
         )
         return (
-            f"{said} Against {first.router} with {first.policy}, this router alone {router} of the "
-            f"latency, this policy alone {policy}, and both together save {gains['both']:.1%}."
+            f"{against} this router alone {router} of the latency, this policy alone {policy}, "
+            f"and both together save {gains['both']:.1%}."
         )
 
     def __iter__(self) -> Any:
