@@ -1,14 +1,15 @@
 """Small routines for kernels: numba's own take seconds to compile.
 
 `copy` stands for assigning a slice to a slice, which can fail and therefore brings in all that puts
-a message together; `push` and `pop` stand for `heapq`.
+a message together; `push` and `pop` stand for `heapq`. The heaps `..._by_key` hold entries that are
+ordered by their keys, and those of equal keys by their ranks.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ZERO, compiled
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -50,3 +51,47 @@ def pop(heap: IntArray, size: int) -> int:
         place = child
     heap[place] = value
     return size
+
+
+@compiled
+def _precedes(keys: FloatArray, ranks: IntArray | FloatArray, one: int, other: int) -> bool:
+    """Whether one entry comes before another."""
+    return bool(keys[one] < keys[other] or (keys[one] == keys[other] and ranks[one] < ranks[other]))
+
+
+@compiled
+def sink_by_key(
+    heap: IntArray, size: int, place: int, keys: FloatArray, ranks: IntArray | FloatArray
+) -> None:
+    """Move the entry at a place of the heap down to where it belongs."""
+    entry = heap[place]
+    while True:
+        child = 2 * place + 1
+        if child + 1 < size and _precedes(keys, ranks, heap[child + 1], heap[child]):
+            child += 1
+        if child >= size or not _precedes(keys, ranks, heap[child], entry):
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = entry
+
+
+@compiled
+def push_by_key(
+    heap: IntArray, size: int, entry: int, keys: FloatArray, ranks: IntArray | FloatArray
+) -> int:
+    """Add an entry to the first `size` ones, of which the first is next; return the new size."""
+    place = size
+    while place > 0 and _precedes(keys, ranks, entry, heap[(place - 1) // 2]):
+        heap[place] = heap[(place - 1) // 2]
+        place = (place - 1) // 2
+    heap[place] = entry
+    return size + 1
+
+
+@compiled
+def pop_by_key(heap: IntArray, size: int, keys: FloatArray, ranks: IntArray | FloatArray) -> int:
+    """Take the next entry away; return the new size."""
+    heap[0] = heap[size - 1]
+    sink_by_key(heap, size - 1, ZERO, keys, ranks)
+    return size - 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import ONE, ZERO, compiled, compiled_apart
+from optsched._internal.small_kernels import pop_by_key, sink_by_key
 from optsched.solvers.search.annealing import add_usage
 from optsched.solvers.search.beam_costs import begin_of, cost_from, gain_of, least_from
 
@@ -293,35 +294,18 @@ def _emit(
     children.hashes[child] = key
 
 
-@compiled
-def _sift(values: FloatArray, heap: IntArray, size: int, place: int) -> None:
-    """Move an entry of a heap of children down until it is no dearer than those below."""
-    moved = heap[place]
-    while 2 * place + 1 < size:
-        below = 2 * place + 1
-        if below + 1 < size and values[heap[below + 1]] < values[heap[below]]:
-            below += 1
-        if values[heap[below]] >= values[moved]:
-            break
-        heap[place] = heap[below]
-        place = below
-    heap[place] = moved
-
-
 @compiled_apart
 def _select(children: Children, born: int, width: int, kept: IntArray) -> int:
     """Keep the cheapest children, one for each set started; return their number."""
     heap, values, hashes = children.heap, children.values, children.hashes
     for child in range(born):
         heap[child] = child
-    for place in range(born // 2, -1, -1):
-        _sift(values, heap, born, place)
+    for place in range(born // 2 - 1, -1, -1):
+        sink_by_key(heap, born, ZERO + place, values, values)
     number, size = ZERO, born
     while size > 0 and number < width:
         child = heap[0]
-        size -= 1
-        heap[0] = heap[size]
-        _sift(values, heap, size, ZERO)
+        size = pop_by_key(heap, size, values, values)
         fresh = True
         for other in range(number):
             if hashes[kept[other]] == hashes[child]:
