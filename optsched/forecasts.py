@@ -80,7 +80,7 @@ class Beliefs:
         if table.ndim != 2 or not table.size:
             raise OptschedError(
                 f"chances have the shape {table.shape}, but need a row for requests that are alike "
-                "and a column for each output from 1 on"
+                "and a column for each output, 1 and up"
             )
         given = as_integers("rows", np.arange(len(table)) if rows is None else rows)
         wrong = ~np.isfinite(table) | (table < 0)
@@ -88,7 +88,7 @@ class Beliefs:
             row, output = np.argwhere(wrong)[0].tolist()
             raise OptschedError(
                 f"the chance of the output {output + 1} in row {row} is {table[row, output]}, but "
-                "must be a number from 0 on"
+                "must be a number of at least 0"
             )
         if (empty := table.sum(axis=1) == 0).any():
             raise OptschedError(f"row {int(np.argmax(empty))} of the chances holds none above 0")
@@ -444,7 +444,7 @@ def _parsed(intervals: str) -> tuple[str, list[Fraction]]:
     if name == "common" and not (whole and 1 <= numbers[0] <= numbers[1] <= MAX_TOKENS):
         wish = "the bounds must be whole numbers with 1 <= L <= U"
     elif name == "classes" and not (whole and 1 <= numbers[0] <= MAX_TOKENS):
-        wish = "the width of a class is a whole number from 1 on"
+        wish = "the width of a class is a whole number of at least 1"
     elif name == "relative" and not (0 <= numbers[0] < 1 and numbers[0].denominator <= MAX_TOKENS):
         wish = "the relative error must be in [0, 1)"
     if wish:

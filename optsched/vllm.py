@@ -106,7 +106,7 @@ class Settings:
         if not _is_between(self.deviations, -1, inf) or self.deviations < 0:
             raise OptschedError(
                 f"optsched.vllm: deviations is {self.deviations!r}, but must be a finite number "
-                "from 0 on"
+                "of at least 0"
             )
 
     def updated(self, given: dict[str, Any]) -> Settings:
@@ -298,7 +298,7 @@ def _extra(request: Any, name: str) -> Any:
 
 
 def _forecast_of(request: Any) -> float | None:
-    """Return the output that a client expects; what is no number from 1 on is left out."""
+    """Return the output that a client expects; all but numbers of at least 1 are ignored."""
     try:
         value = float(_extra(request, "expected_output"))
     except (TypeError, ValueError):

@@ -39,7 +39,7 @@ _OF_BF_IO = ("lookahead", "patience", "method", "time_limit", *_GOALS)
     option(
         "--slots B",
         _WHOLE,
-        "Requests per worker; or one number per worker with commas.",
+        "Requests per worker: one number, or one per worker separated by commas.",
         required=True,
     ),
     option(
@@ -50,25 +50,25 @@ _OF_BF_IO = ("lookahead", "patience", "method", "time_limit", *_GOALS)
     option(
         "--lookahead H",
         Numbers(int, "adaptive"),
-        "Lookahead of bf-io in steps; several separated by commas; or adaptive.",
+        "Lookahead of bf-io in steps: one number, several separated by commas, or adaptive.",
         default="20",
     ),
     option(
         "--method M",
         ["swap", "greedy", "highs", "cp-sat"],
-        "How bf-io finds the assignment of a step; highs and cp-sat prove it the best.",
+        "How bf-io solves a step; highs and cp-sat prove the assignment optimal.",
     ),
     option("--time-limit S", float, "Seconds per step that highs and cp-sat may take."),
     option("--patience N", int, "Steps that bf-io lets a request wait (from the pool)."),
-    flag("--deadlines", "bf-io keeps deadlines (column deadline) where that is possible."),
-    flag("--tenants", "bf-io shares slots among tenants (column label, such as acme/17)."),
+    flag("--deadlines", "Let bf-io meet deadlines (column deadline) where possible."),
+    flag("--tenants", "Let bf-io share slots among tenants (column label, such as acme/17)."),
     option(
         "--energy-price X", 0.0, "Tokens of imbalance that a joule is worth to bf-io (linearised)."
     ),
-    option("--reveal R", 128, "Requests in view."),
+    option("--reveal R", 128, "Maximum number of waiting requests that the router sees."),
     option("--steps K", int, "Stop after K steps (default: when done)."),
-    flag("--drain", "After --steps reveal no more, but finish all in view."),
-    option("--warm-up N", int, "Steps not measured (default: up to 300)."),
+    flag("--drain", "After --steps reveal no more requests, but finish those in view."),
+    option("--warm-up N", int, "Steps left out of the metrics (default: up to 300)."),
     option(
         "--dispatch D",
         ["pool", "instant"],
@@ -77,15 +77,20 @@ _OF_BF_IO = ("lookahead", "patience", "method", "time_limit", *_GOALS)
     option(
         "--drift D",
         Numbers(float),
-        "Tokens that a request gains per step, such as 0.5; several with commas: by its age.",
+        "Tokens that a request gains per step, such as 0.5; several with commas go by its age.",
         default="1",
     ),
     option("--memory M", _WHOLE, "Tokens that a worker holds; or one number per worker."),
     option(
-        "--slowness A", _WHOLE, "Time per token, relative; or one number per worker.", default="1"
+        "--slowness A",
+        _WHOLE,
+        "Relative time per token: one number, or one per worker.",
+        default="1",
     ),
     option(
-        "--overhead overhead_s S", 5e-3, "Seconds that a step takes beside its tokens (C in BF-IO)."
+        "--overhead overhead_s S",
+        5e-3,
+        "Seconds that a step takes on top of its tokens (C in BF-IO).",
     ),
     option(
         "--seconds-per-token S", 9.2e-8, "Seconds per token of the fullest worker (t_l in BF-IO)."

@@ -26,7 +26,7 @@ RESUME = flag("--resume", "Resume with what is in the folder.")
     option(
         "--loads L,..",
         Numbers(float),
-        "Loads: memory-time that arrives per step over the memory.",
+        "Loads: memory-time that arrives per step, as a share of the memory.",
         default="0.8,1.2",
     ),
     option(
@@ -35,14 +35,18 @@ RESUME = flag("--resume", "Resume with what is in the folder.")
         "Steps in which requests arrive (default: 100,1000,10000, or more if requests are rare).",
     ),
     option("--seeds K", 5, "Seeds per load and horizon."),
-    option("--clock C", str, "In seconds on this clock: horizons, regret, and work as the load."),
+    option(
+        "--clock C",
+        str,
+        "Measure horizons, regret and load (the work that arrives) on this clock, in seconds.",
+    ),
     option(
         "--time-limit S", 0.0, "Seconds of hindsight search per instance of up to 20,000 requests."
     ),
     option(
         "--tolerance X",
         float,
-        "Growth per tenfold horizon that does not count (default: 5 % of the mean output).",
+        "Growth per tenfold horizon that still passes as bounded (default: 5 % of mean output).",
     ),
     flag("--threshold", "Find the load at which each policy becomes overloaded."),
     JOBS,
@@ -118,7 +122,7 @@ def regret(
     ),
 )
 def sweep(config: str, output: Output, out: str, executor: Any, **options: Any) -> int:
-    """Run instances x policies x seeds of a TOML file."""
+    """Run the instances, policies and seeds of a TOML file."""
     if executor == "dask":
         with contextlib.suppress(ImportError):
             import distributed  # noqa: F401 - sets its loggers up
@@ -210,7 +214,7 @@ def reproduce(
     runs=("competitive-ratio 1000", "competitive-ratio 1000 --lower 10 --prompt 41"),
 )
 def competitive_ratio(output: Output, upper: int, lower: int, prompt: int, seed: int) -> int:
-    """Prove how much A_min costs over H-SF at most."""
+    """Prove how much A_min can cost relative to H-SF."""
     from optsched.papers import CompetitiveRatio
 
     ratio = CompetitiveRatio(upper, lower, prompt)

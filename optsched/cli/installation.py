@@ -53,7 +53,7 @@ def _listed(output: Output, known: Mapping[str, Any]) -> int:
 
 @command(runs=("doctor --quiet --json -",))
 def doctor(output: Output, seed: int) -> int:
-    """Check versions, solvers and speeds of this machine."""
+    """Check versions, solvers and speed on this machine."""
     found = []
     with output.progress("looking"):
         for finding in _findings():

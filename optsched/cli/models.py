@@ -80,11 +80,11 @@ def select(
         "--model M",
         ["hindsight", "relaxation", "batch", "balance"],
         "Which model: hindsight (OPT-IP), relaxation (Relax-LP), batch (selection of one), or "
-        "balance (the first step of a cluster, (IO)). Those of types are written by thresholds "
-        "--out and throughput --out.",
+        "balance (the first step of a cluster, (IO)); thresholds and throughput have --out "
+        "for theirs.",
     ),
     option("--objective O", "total-latency", f"What hindsight minimises: {OBJECTIVES}"),
-    option("--horizon T", int, "Last step (default: one that is proven)."),
+    option("--horizon T", int, "Last step (default: one that is proven to suffice)."),
     option("--size K", int, "Number of requests in the batch."),
     option(
         "--workers G",
@@ -93,7 +93,7 @@ def select(
         "their number or memories such as 100,50x4.",
     ),
     option("--slots B", int, "balance: requests that each of them may run."),
-    option("--lookahead H", 20, "balance: steps that are foreseen."),
+    option("--lookahead H", 20, "balance: steps to look ahead."),
     flag("--deadlines", "balance: keep deadlines (column deadline)."),
     flag("--tenants", "balance: share slots among tenants (column label, such as acme/17)."),
     option("--energy-price X", 0.0, "balance: tokens of imbalance that a joule is worth."),
@@ -215,7 +215,9 @@ def _first_step(
         ("lookahead", lookahead, 0),
     ):
         if value < least:
-            raise OptschedError(f"--{name} is {value}, but must be a whole number from {least}")
+            raise OptschedError(
+                f"--{name} is {value}, but must be a whole number of at least {least}"
+            )
     BalanceRouting(lookahead, energy_price=energy_price)  # refuses what a cluster does
     first = np.flatnonzero(instance.arrivals == instance.arrivals.min())
     waiting = instance.prompts[first]
@@ -264,9 +266,9 @@ def _goals(
     option(
         "--method M",
         ["auto", "highs", "cp-sat"],
-        "What solves the program of WAIT (auto: least memory needs no solver, else highs).",
+        "Solver of WAIT's program (auto: none for least memory, otherwise highs).",
     ),
-    option("--thresholds N,..", Numbers(int), "Check these instead of computing some."),
+    option("--thresholds N,..", Numbers(int), "Check these thresholds instead of computing some."),
     flag("--nested", "Nested WAIT: outputs are not known in advance."),
     option(
         "--segments S",
@@ -276,7 +278,7 @@ def _goals(
         default="types",
     ),
     option("--margin X", float, "Nested: distance from equality in (10), 0 to 1."),
-    option("--delta X", 0.01, "Nested: risk taken."),
+    option("--delta X", 0.01, "Nested: probability with which the memory may run out."),
     option(
         "--iterations K",
         10_000,
@@ -357,8 +359,14 @@ def thresholds(
     click.Argument(["types"], metavar="TYPES"),
     option("--clock C", str, "How long batches take, such as affine:D0,D1 (default: the file's)."),
     MEMORY,
-    option("--max-latency latency_s S", float, "Mean seconds from arrival to the last token."),
-    option("--max-ttft ttft_s S", float, "Mean seconds from arrival to the first token."),
+    option(
+        "--max-latency latency_s S",
+        float,
+        "Limit on the mean seconds from arrival to the last token.",
+    ),
+    option(
+        "--max-ttft ttft_s S", float, "Limit on the mean seconds from arrival to the first token."
+    ),
     option("--gap X", 1e-4, "Share by which the throughput may fall short of the best."),
     option("--classes K", int, "For a trace: number of types (default: all pairs)."),
     option("--rate X", float, "For a trace: requests per second (default: its own)."),

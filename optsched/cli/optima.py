@@ -29,9 +29,9 @@ OBJECTIVES = "total-latency, weighted-latency or makespan."
     TRACE,
     option("--objective O", "total-latency", f"What to minimise: {OBJECTIVES}"),
     option("--method M", "auto", "How to solve: auto, highs, cp-sat, exact or search."),
-    option("--time-limit S", 60.0, "Seconds after which the best is kept."),
-    option("--threads K", 1, "Threads to work on."),
-    option("--horizon T", int, "Only schedules complete by step T."),
+    option("--time-limit S", 60.0, "Seconds after which the best result so far is returned."),
+    option("--threads K", 1, "Number of threads."),
+    option("--horizon T", int, "Consider only schedules that complete by step T."),
     option(
         "--lateness L",
         "forbidden",
@@ -61,8 +61,8 @@ def solve(
 ) -> int:
     """Find the best schedule and prove how good it is.
 
-    The gap that is left is explained: the requests that carry most of it. Time limit and Ctrl-C end
-    the search, and keep the best schedule and the best bound.
+    What remains of the gap is explained by the requests that cause most of it. A time-out or Ctrl-C
+    returns the best schedule and the best bound found so far.
     """
     check_writable(certificate)
     check_writable(html)
@@ -156,11 +156,11 @@ def _conflict(
         "How to find it: closed-form, lagrangian, or the better of both (auto).",
     ),
     option("--clock C", str, "Bound in seconds on this clock, for all ways to form batches."),
-    option("--max-num-seqs B", int, "On a clock: requests of a batch at most."),
+    option("--max-num-seqs B", int, "On a clock: maximum number of requests in a batch."),
     option(
         "--storage S",
         ["at-once", "next-batch"],
-        "On a clock: a token takes memory in its batch (papers), or from the next one on (vLLM).",
+        "On a clock: a token takes memory in the batch that makes it (papers) or the next (vLLM).",
     ),
     WORKERS,
     path("--certificate", "Write the proof, in exact integers."),
@@ -296,7 +296,7 @@ def check_certificate(
     batches = f" with at most {premises.max_num_seqs} requests in a batch"
     batches *= premises.max_num_seqs is not None
     if premises.storage != "at-once":
-        batches += " whose tokens take memory from the next batch on"
+        batches += " whose tokens take memory one batch later"
     output.say(
         f"the certificate proves that no schedule{batches} has a total latency below {shown} {unit}"
     )

@@ -110,8 +110,8 @@ CLOCK = (
         "How long batches take: unit, affine:D0,D1, a profiled model such as llama-2-70b-2xa100, "
         "or FILE.json. Default: steps.",
     ),
-    option("--until T", float, "On a clock: form no batch from time T on."),
-    option("--warm-up T", 0.0, "On a clock: leave what is before time T out of the metrics."),
+    option("--until T", float, "On a clock: form no batch at or after time T."),
+    option("--warm-up T", 0.0, "On a clock: exclude what happens before time T from the metrics."),
 )
 SKIP_INVALID = flag("--skip-invalid", "Skip bad rows, and list them.")
 READING = (

@@ -148,9 +148,9 @@ def _folder(name: str | None) -> Path | None:
 
 _ENGINE = (
     option("--num-gpu-blocks N", int, "Blocks of KV cache of vllm, instead of --memory."),
-    option("--block-size T", int, "Tokens of a block (default: 16 of vllm, else 1)."),
-    option("--max-num-seqs B", int, "Requests that an engine runs at a time at most."),
-    option("--max-num-batched-tokens B", int, "Tokens of a batch of an engine at most."),
+    option("--block-size T", int, "Tokens per block (default: 16 for vllm, otherwise 1)."),
+    option("--max-num-seqs B", int, "Maximum number of requests that an engine runs at once."),
+    option("--max-num-batched-tokens B", int, "Maximum number of tokens in a batch of an engine."),
     option(
         "--scheduling-policy P",
         click.Choice(["fcfs", "priority"]),
@@ -173,7 +173,7 @@ _ENGINE = (
     option(
         "--policy P",
         str,
-        "Name of a policy, such as a-min, or wait:100=12,500=4 with thresholds of one's own.",
+        "Name of a policy, such as a-min, or wait:100=12,500=4 with your own thresholds.",
         required=True,
     ),
     KNOWLEDGE,
@@ -199,7 +199,7 @@ def simulate(
     batches: str | None,
     **known: Any,
 ) -> int:
-    """Run one policy and keep all that happened."""
+    """Run one policy and record everything that happened."""
     check_writable(html)
     check_log(log)
     check_log(batches)
@@ -259,17 +259,21 @@ def _with_settings(name: str, options: dict[str, Any]) -> Policy:
         "hindsight",
         "What plans a window: hindsight, beam, hindsight-exact, relax-lp or batch.",
     ),
-    option("--window N", 64, "Requests planned at most."),
+    option("--window N", 64, "Maximum number of requests planned at once."),
     option("--horizon T", int, "Steps whose memory is planned (default: no limit)."),
-    option("--every --replan-interval replan_interval K", 1, "Steps between reviews at least."),
+    option(
+        "--every --replan-interval replan_interval K", 1, "Minimum number of steps between plans."
+    ),
     option("--budget S", 0.02, "Seconds for a decision; 0 leaves all to the fallback."),
     option(
-        "--fallback P", "area", "Order where there is no plan: area, mc-sf, mc-sf-total or fcfs."
+        "--fallback P",
+        "area",
+        "Order used where there is no plan: area, mc-sf, mc-sf-total or fcfs.",
     ),
     option(
         "--scenarios N",
         8,
-        "Possible arrivals on which plans are compared with the fallback; 0 trusts the plan.",
+        "Simulated arrival scenarios per plan, on which it must not lose to the fallback; 0: none.",
     ),
     INTERVALS,
     option(
@@ -277,7 +281,7 @@ def _with_settings(name: str, options: dict[str, Any]) -> Policy:
         "posterior",
         "Length estimate of outputs in intervals: lower, upper or posterior.",
     ),
-    option("--policies A,B", str, "Policies beside it (default: suitable ones)."),
+    option("--policies A,B", str, "Policies to compare it with (default: suitable ones)."),
     HTML,
     LOG,
     runs=(
@@ -295,7 +299,7 @@ def rolling(
     intervals: str | None,
     **settings: Any,
 ) -> int:
-    """Plan a window of waiting requests, again and again."""
+    """Plan a window of waiting requests, and keep replanning."""
     from optsched.comparison.steps import StepComparison, load_kernels
     from optsched.policies import RollingPolicy, get_policies, split_names
     from optsched.simulate.dispatch import task_of

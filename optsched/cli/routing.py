@@ -61,7 +61,7 @@ def route(
     html: str | None,
     **options: Any,
 ) -> int:
-    """Prove what routers lose, by placement and by order."""
+    """Prove what routers lose by placement and by order."""
     from optsched.policies import get_policies, split_names
     from optsched.routers import get_routers
 

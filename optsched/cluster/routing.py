@@ -257,7 +257,9 @@ class BalanceRouting:
         if self.time_limit is not None and not self.time_limit > 0:
             raise PolicyError(f"time_limit is {self.time_limit}, but must be positive seconds")
         if not 0 <= self.energy_price < np.inf:
-            raise PolicyError(f"energy_price is {self.energy_price}, but must be a number from 0")
+            raise PolicyError(
+                f"energy_price is {self.energy_price}, but must be a number of at least 0"
+            )
         if self.has_goals and self.method == "greedy":
             raise PolicyError(
                 "the method 'greedy' knows no deadlines, tenants or energy; use 'swap', 'highs' or "

@@ -132,8 +132,8 @@ def finish(
         if on_killed is not None:
             return on_killed(cell)
         raise OptschedError(
-            f"one of the {title} kills every process that tries it, perhaps for want of memory; "
-            "the others are kept: go on with fewer jobs"
+            f"one of the {title} kills every process that tries it, perhaps by running out of "
+            "memory; the others are kept: go on with fewer jobs"
         )
 
     missing = {key: cell for key, cell in cells.items() if key not in store}

@@ -136,7 +136,7 @@ class Windows:
     def __post_init__(self) -> None:
         horizon = self.horizon
         if horizon is not None and (int(horizon) != horizon or horizon < 1):
-            raise ModelError(f"horizon is {horizon}, but must be a whole number from 1 on")
+            raise ModelError(f"horizon is {horizon}, but must be a whole number of at least 1")
         if horizon is None and self.instance.deadlines is None:
             raise ModelError("there are no deadlines and no horizon, so that nothing can be late")
 

@@ -156,7 +156,7 @@ class HindsightProgram(Program):
                 prices = np.array([-1.0])
             if not (np.isfinite(prices).all() and (prices >= 0).all()):
                 raise ModelError(
-                    "prices of memory must be one number from 0 on for each step, without gaps"
+                    "prices of memory must be one number of at least 0 for each step, without gaps"
                 )
             object.__setattr__(self, "memory_prices", prices)
         if cast("int | None", self.horizon) is None:
@@ -165,7 +165,9 @@ class HindsightProgram(Program):
         for field, least in (("now", 0), ("horizon", self.now + 1)):
             value = getattr(self, field)
             if int(value) != value or value < least:
-                raise ModelError(f"{field} is {value}, but must be a whole number from {least} on")
+                raise ModelError(
+                    f"{field} is {value}, but must be a whole number of at least {least}"
+                )
             object.__setattr__(self, field, int(value))
         self.running.fit(self.instance.memory, self.now)
         stuck = self._latest < self._earliest

@@ -76,7 +76,7 @@ class Running:
     def fit(self, memory: int, now: int) -> None:
         """Reject a `now` that is no step, and running requests that alone overfill the memory."""
         if int(now) != now or now < 0:
-            raise ModelError(f"now is {now}, but must be a whole number from 0 on")
+            raise ModelError(f"now is {now}, but must be a whole number of at least 0")
         load = self.load(self.last_step)
         if load.max(initial=0) > memory:
             at = int(np.argmax(load > memory))

@@ -73,8 +73,8 @@ def explain_infeasibility(
     SolverError
         If the time was too short to tell whether they can.
     ModelError
-        If the horizon is no whole number from 1, `now` is no step, or the running requests do not
-        fit.
+        If the horizon is not a whole number of at least 1, `now` is not a step, or the running
+        requests do not fit.
 
     Examples
     --------

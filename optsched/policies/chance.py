@@ -50,7 +50,7 @@ class ChancePolicy(Policy):
     Raises
     ------
     PolicyError
-        If the deviations or the requests passed over are no number from 0 on.
+        If the deviations, or the number of requests passed over, are negative or not a number.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class ChancePolicy(Policy):
         for option, value in (("deviations", self.deviations), ("passed", self.passed)):
             if value is not None and not 0 <= value < np.inf:
                 raise PolicyError(
-                    f"policy {self.name!r}: {option} is {value}, but must be a number from 0 on"
+                    f"policy {self.name!r}: {option} is {value}, but must be a number of at least 0"
                 )
 
     def parsed(self, parameters: str) -> ChancePolicy:

@@ -102,7 +102,8 @@ class RollingPolicy(Policy):
                 as_count(field, value, int(field != "scenarios"), error=PolicyError)
         if not (np.isfinite(self.budget) and self.budget >= 0):
             raise PolicyError(
-                f"the budget of a decision is {self.budget} seconds, but must be a number from 0 on"
+                f"the budget of a decision is {self.budget} seconds, but must be a number of at "
+                "least 0"
             )
         order = self.order
         if order.rule.partition(":")[0] not in ("prefix", "window"):

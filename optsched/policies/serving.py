@@ -37,7 +37,7 @@ class EnginePolicy(Policy):
         any can be admitted, else all decodes. "chunked": all decodes, and prompt tokens up to the
         token limit.
     max_num_seqs
-        Requests admitted at a time at most.
+        Maximum number of requests that run at once.
     max_num_batched_tokens
         Tokens of a batch at most: those prefilled, and one for each decode. A longer prompt is the
         only one in its batch, unless it is chunked.

@@ -53,7 +53,7 @@ class VllmPolicy(Policy):
     block_size
         Tokens of a block.
     max_num_seqs
-        Requests that run at a time at most.
+        Maximum number of requests that run at once.
     max_num_batched_tokens
         Tokens of a batch at most.
     scheduling_policy
@@ -127,8 +127,8 @@ class VllmPolicy(Policy):
             )
         if not 0 <= self.deviations < np.inf:
             raise PolicyError(
-                f"policy {self.name!r}: deviations is {self.deviations}, but must be a number from "
-                "0 on"
+                f"policy {self.name!r}: deviations is {self.deviations}, but must be a number of "
+                "at least 0"
             )
         if self.scheduling_policy not in ("fcfs", "priority"):
             raise PolicyError(

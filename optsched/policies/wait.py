@@ -79,8 +79,8 @@ class _InQueues(Policy):
             count = len(thresholds or ())
             self._require(
                 len(borders) == count and (np.diff((0, *borders)) >= 1).all(),
-                f"the borders {list(borders)} must ascend from 1 on, one for each of {count} "
-                "thresholds",
+                f"the borders {list(borders)} must be at least 1 and ascend, one for each of "
+                f"{count} thresholds",
             )
 
     def _read(self, parameters: str) -> dict[str, Any]:

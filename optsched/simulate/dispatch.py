@@ -103,7 +103,7 @@ def run(
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Execution | ClockedRun | ClusterRun | RoutedRun:
-    r"""Run a policy on an instance, and keep all that it did.
+    r"""Run a policy on an instance and record everything that it did.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def run(
             f"until is {until:g}, but only runs on a clock can be stopped; pass a clock"
         )
     if until < 0:
-        raise PolicyError(f"until is {until:g}, but must be a time from 0 on")
+        raise PolicyError(f"until is {until:g}, but must be a time of at least 0")
     task = task_of(
         instance, policy, clock, intervals, beliefs, rule, seed, patience, until, on_progress
     )

@@ -69,7 +69,7 @@ BAD = {
         "hindsite",
     ),
     "a window of 3 steps is shorter than one output: request ": ("--horizon", 3),
-    "the budget of a decision is -1.0 seconds, but must be a number from 0 on": ("--budget", -1),
+    "the budget of a decision is -1.0 seconds, but must be a number": ("--budget", -1),
     "unknown fallback 'aera': did you mean 'area'?": ("--fallback", "aera"),
     "unknown length estimate 'middle'": ("--length-estimate", "middle"),
     "unknown policy 'best'": ("--policies", "best"),

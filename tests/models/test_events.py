@@ -136,7 +136,7 @@ def test_deadlines_cap_the_latest_start_and_other_bounds_may_be_given():
 TWO = Instance([1, 1], [2, 3], memory=9, labels=["a", "b"], arrivals=[0, 4])
 REFUSED = [
     (lambda: EventProgram(TWO, "tardiness"), "unknown objective 'tardiness': known"),
-    (lambda: EventProgram(TWO, now=-1), "now is -1, but must be a whole number from 0 on"),
+    (lambda: EventProgram(TWO, now=-1), "now is -1, but must be a whole number of at least 0"),
     (
         lambda: EventProgram(TWO, now=2, running=Running([5, 3], [2, 1])),
         "the running requests alone hold 10 tokens at step 3, but the memory holds 9",

@@ -361,9 +361,9 @@ REFUSED = [
         lambda: HindsightProgram(TWO, lateness="per-step"),
         "without a penalty, which would drop the deadlines; pass a penalty, such as 10",
     ),
-    (lambda: HindsightProgram(TWO, horizon=0), "horizon is 0, but must be a whole number from 1"),
+    (lambda: HindsightProgram(TWO, horizon=0), "horizon is 0, but must be a whole number of"),
     (lambda: HindsightProgram(TWO, horizon=7.5), "horizon is 7.5, but must be a whole number"),
-    (lambda: HindsightProgram(TWO, now=-1), "now is -1, but must be a whole number from 0 on"),
+    (lambda: HindsightProgram(TWO, now=-1), "now is -1, but must be a whole number of at least 0"),
     (
         lambda: HindsightProgram(TWO, horizon=6),
         "request b cannot complete by step 6: it starts at step 4 at the earliest and makes 3 "

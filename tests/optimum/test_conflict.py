@@ -210,8 +210,8 @@ def test_ctrl_c_ends_the_search_with_what_is_known(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"horizon": 0}, ModelError, "horizon is 0, but must be a whole number from 1 on"),
-        ({"horizon": 2.5}, ModelError, "horizon is 2.5, but must be a whole number from 1 on"),
+        ({"horizon": 0}, ModelError, "horizon is 0, but must be a whole number of at least 1"),
+        ({"horizon": 2.5}, ModelError, "horizon is 2.5, but must be a whole number of at least 1"),
         ({"time_limit": 0}, SolverError, "time_limit is 0, but must be a positive number"),
     ],
 )
@@ -313,5 +313,5 @@ def test_running_requests_are_never_late_themselves():
 
 
 def test_now_is_a_step():
-    with pytest.raises(ModelError, match="now is -1, but must be a whole number from 0 on"):
+    with pytest.raises(ModelError, match="now is -1, but must be a whole number of at least 0"):
         explain_infeasibility(Instance([1], [1], memory=2), horizon=3, now=-1)

@@ -143,13 +143,13 @@ def test_nested_wait_does_not_look_at_outputs_one_by_one():
         (lambda: WaitPolicy(classes=2, borders=(1, 2)), "give borders and thresholds together"),
         (
             lambda: WaitPolicy(classes=2, borders=(5, 5), thresholds=(1, 1)),
-            r"the borders \[5, 5\] must ascend from 1 on",
+            r"the borders \[5, 5\] must be at least 1 and ascend",
         ),
         (lambda: NestedWaitPolicy(segments=-1), "segments is -1, but must be at least 1"),
         (lambda: NestedWaitPolicy(thresholds=(1,)), "give borders and thresholds together"),
         (
             lambda: NestedWaitPolicy(borders=(5, 4), thresholds=(1, 1)),
-            r"the borders \[5, 4\] must ascend from 1 on",
+            r"the borders \[5, 4\] must be at least 1 and ascend",
         ),
     ],
 )
@@ -195,5 +195,5 @@ def test_thresholds_of_ones_own_by_name():
     for name in ("wait:", "wait:15,14", "nested-wait:20=x"):
         with pytest.raises(PolicyError, match=r"should read (nested-)?wait:OUTPUT=THRESHOLD"):
             get_policy(name)
-    with pytest.raises(PolicyError, match=r"borders \[40, 20\] must ascend"):
+    with pytest.raises(PolicyError, match=r"borders \[40, 20\] must be at least 1 and ascend"):
         get_policy("wait:40=1,20=1")

@@ -185,7 +185,7 @@ def _tasks(
     if horizons is None:
         horizons = drawn.horizons(rates[loads[0]])
     horizons = sorted(as_count("a horizon", each) for each in numbers_of("horizons", horizons))
-    as_number("time_limit", time_limit, lambda x: x >= 0, "a number from 0")
+    as_number("time_limit", time_limit, lambda x: x >= 0, "a number of at least 0")
     if time_limit and clock is not None:
         raise OptschedError("time_limit is for the search in steps; leave it or the clock out")
     for load in loads:

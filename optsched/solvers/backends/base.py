@@ -190,7 +190,7 @@ class Reporter:
     def report(
         self, objective: float | None, bound: float | None, values: FloatArray | None = None
     ) -> None:
-        """Tell where the solver stands; all but new answers is thinned out."""
+        """Tell where the solver stands; messages without a new answer are throttled."""
         now = self.seconds
         if values is None and now - self._last < _REPORT_EVERY:
             return

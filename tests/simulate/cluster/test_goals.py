@@ -179,7 +179,9 @@ def test_tenants_and_deadlines_must_be_there_and_what_knows_no_goals_is_refused(
             run(plain, BalanceRouting(0, **goals), cluster=cluster)
     with pytest.raises(PolicyError, match="the method 'greedy' knows no deadlines"):
         BalanceRouting(0, "greedy", deadlines=True)
-    with pytest.raises(PolicyError, match=r"energy_price is -1, but must be a number from 0"):
+    with pytest.raises(
+        PolicyError, match=r"energy_price is -1, but must be a number of at least 0"
+    ):
         BalanceRouting(energy_price=-1)
     with pytest.raises(PolicyError, match="take the dispatch 'pool'"):
         run(plain, BalanceRouting(energy_price=1), cluster=cluster, dispatch="instant")
