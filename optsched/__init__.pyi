@@ -18,7 +18,6 @@ from .forecasts import Forecast as Forecast
 from .forecasts import forecast as forecast
 from .hardware import memory_tokens as memory_tokens
 from .instance import Instance as Instance
-from .joint_schedule import JointSchedule as JointSchedule
 from .models.batch import BatchSelection as BatchSelection
 from .models.cluster.balance import BalanceProgram as BalanceProgram
 from .models.events import EventProgram as EventProgram

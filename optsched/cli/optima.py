@@ -242,11 +242,7 @@ def bound(
 )
 def check(instance: Instance, output: Output, schedule: str, workers: str | None, seed: int) -> int:
     """Check a schedule of TRACE, on one worker or on several."""
-    plan: optsched.Schedule | optsched.JointSchedule
-    if workers is None:
-        plan = optsched.Schedule.from_json(Path(schedule), instance)
-    else:
-        plan = optsched.JointSchedule.from_json(Path(schedule), instance, workers)
+    plan = optsched.Schedule.from_json(Path(schedule), instance, workers)
     violations = plan.check()
     output.say(str(plan))
     for violation in violations[:LISTED]:

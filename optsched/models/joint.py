@@ -17,7 +17,6 @@ from scipy import sparse
 from optsched._internal.arrays import ranks_in
 from optsched._internal.room import require_room
 from optsched.errors import require_known
-from optsched.joint_schedule import JointSchedule
 from optsched.models.hindsight import usage_rows
 from optsched.models.linear.model import (
     Family,
@@ -33,6 +32,7 @@ from optsched.models.objectives import (
     schedule_cost,
 )
 from optsched.models.program import Program, Size, require_size
+from optsched.schedule import Schedule
 from optsched.workers import as_workers
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def largest_first(instance: Instance) -> IntArray:
     return np.argsort(-instance.areas, kind="stable")
 
 
-def renumbered(joint: JointSchedule) -> IntArray:
+def renumbered(joint: Schedule) -> IntArray:
     """Return the placement with workers of a class numbered by use."""
     unused: dict[int, list[int]] = {}
     for worker, number in enumerate(joint.workers.classes.tolist()):
@@ -305,11 +305,11 @@ class JointProgram(Program):
             ],
         )
 
-    def cost(self, joint: JointSchedule) -> float:
+    def cost(self, joint: Schedule) -> float:
         """Evaluate a joint schedule under the objective, from its start steps alone."""
-        return schedule_cost(joint.pooled(), self.objective)
+        return schedule_cost(joint, self.objective)
 
-    def read(self, values: npt.ArrayLike, /) -> JointSchedule:
+    def read(self, values: npt.ArrayLike, /) -> Schedule:
         """Turn a point of the linear model into a joint schedule.
 
         Parameters
@@ -319,7 +319,7 @@ class JointProgram(Program):
 
         Returns
         -------
-        JointSchedule
+        Schedule
             Start and worker of each request.
 
         Raises
@@ -341,11 +341,12 @@ class JointProgram(Program):
             raise ModelError("the point does not start each request once")
         order = np.argsort(who)
         places = worker[pair[chosen]][order]
-        return JointSchedule(
-            self.instance, self.workers, step[chosen][order], places, policy=self.objective
+        starts = step[chosen][order]
+        return Schedule(
+            self.instance, starts, self.objective, workers=self.workers, placement=places
         )
 
-    def write_point(self, joint: JointSchedule, /) -> FloatArray:
+    def write_point(self, joint: Schedule, /) -> FloatArray:
         """Turn a joint schedule into a point of the linear model.
 
         Parameters
@@ -451,30 +452,32 @@ class JointEvents:
             groups.setdefault(key, []).append(request)
         return tuple(np.array(group) for group in groups.values() if len(group) > 1)
 
-    def cost(self, joint: JointSchedule) -> float:
+    def cost(self, joint: Schedule) -> float:
         """Evaluate a joint schedule under the objective, from its start steps alone."""
-        return schedule_cost(joint.pooled(), self.objective)
+        return schedule_cost(joint, self.objective)
 
-    def violations(self, joint: JointSchedule) -> list[Violation]:
+    def violations(self, joint: Schedule) -> list[Violation]:
         """List what makes a joint schedule infeasible."""
         return joint.check()
 
-    def read(self, point: npt.ArrayLike) -> JointSchedule:
+    def read(self, point: npt.ArrayLike) -> Schedule:
         """Turn starts and workers into a joint schedule."""
         starts, placement = np.asarray(point, dtype=np.float64).reshape(2, -1)
-        return JointSchedule(self.instance, self.workers, starts, placement, policy=self.objective)
+        return Schedule(
+            self.instance, starts, self.objective, workers=self.workers, placement=placement
+        )
 
-    def write_point(self, joint: JointSchedule) -> FloatArray:
+    def write_point(self, joint: Schedule) -> FloatArray:
         """Turn a joint schedule into starts and workers, equal ones in order."""
         _check_owner(joint, self.instance, self.workers)
         starts, placement = joint.starts.copy(), joint.placement.copy()
         for group in self.equals:
             order = group[np.argsort(starts[group], kind="stable")]
             starts[group], placement[group] = starts[order], placement[order]
-        ordered = JointSchedule(self.instance, self.workers, starts, placement)
+        ordered = Schedule(self.instance, starts, workers=self.workers, placement=placement)
         return np.concatenate([starts, renumbered(ordered)]).astype(np.float64)
 
 
-def _check_owner(joint: JointSchedule, instance: Instance, workers: Workers) -> None:
+def _check_owner(joint: Schedule, instance: Instance, workers: Workers) -> None:
     if joint.instance != instance or joint.workers != workers:
         raise ModelError("the schedule belongs to another instance or other workers")

@@ -9,17 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from optsched.certificates.configurations import ConfigurationCertificate
 from optsched.certificates.prices import Certificate
 from optsched.errors import OptschedError
-from optsched.joint_schedule import JointSchedule
 from optsched.models.objectives import schedule_cost
 from optsched.optimum.programs import WATCHED
 from optsched.optimum.result import JointOptimum, Optimum
 from optsched.optimum.stages.plan import go_through
 from optsched.optimum.state import State
+from optsched.schedule import Schedule
 from optsched.solvers.bounds.joint import Pools, of_pool
 
 if TYPE_CHECKING:
@@ -37,15 +35,15 @@ class JointState(State):
 
     requests: Instance = None  # type: ignore[assignment]  # as passed
     workers: Workers = None  # type: ignore[assignment]
-    joint: JointSchedule | None = None
+    joint: Schedule | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.nested = len(Pools.of(self.requests, self.workers).members) > 1
 
-    def offer_joint(self, joint: JointSchedule) -> None:
+    def offer_joint(self, joint: Schedule) -> None:
         """Keep a joint schedule if it is feasible and better."""
-        cost = schedule_cost(joint.pooled(), self.objective)
+        cost = schedule_cost(joint, self.objective)
         if cost >= self.cost or joint.check():
             return
         with self.lock:
@@ -82,12 +80,12 @@ def solve_jointly(
         workers=workers,
     )
     if (start := params.start) is not None:
-        if not isinstance(start, JointSchedule) or (start.instance, start.workers) != (
+        if not isinstance(start, Schedule) or (start.instance, start.workers) != (
             instance,
             workers,
         ):
             raise OptschedError(
-                f"start is {start!r}, but must be a JointSchedule of the instance and the workers"
+                f"start is {start!r}, but must be a Schedule of the instance and the workers"
             )
         state.offer_joint(start)
         if state.joint is None:
@@ -112,14 +110,13 @@ def proven_joint_horizon(
 def on_one(found: Optimum, workers: Workers) -> JointOptimum:
     """Return an optimum of one worker as one of workers."""
     schedule = found.schedule
-    everywhere = np.zeros(len(schedule.starts), dtype=np.int64)
     instance = schedule.instance
-    joint = JointSchedule(instance, workers, schedule.starts, everywhere, schedule.policy)
+    joint = Schedule(instance, schedule.starts, schedule.policy, workers=workers)
     return _joined(found, instance, workers, joint)
 
 
 def _joined(
-    found: Optimum, instance: Instance, workers: Workers, joint: JointSchedule | None
+    found: Optimum, instance: Instance, workers: Workers, joint: Schedule | None
 ) -> JointOptimum:
     values = {each.name: getattr(found, each.name) for each in fields(Optimum)}
     proof = found.certificate

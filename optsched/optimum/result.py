@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.certificates.joint import JointCertificate
     from optsched.certificates.prices import Certificate
-    from optsched.joint_schedule import JointSchedule
     from optsched.models.objectives import ScheduleObjective
     from optsched.schedule import Schedule
 
@@ -186,7 +185,7 @@ class Optimum(Solution):
 class JointOptimum(Optimum):
     """The best joint schedule of several workers that is known, and the best bound proven.
 
-    An `Optimum` whose `answer` is a `JointSchedule`; `explain` takes the gap to the bound of one
+    An `Optimum` whose `answer` is a `Schedule`; `explain` takes the gap to the bound of one
     worker with all memory apart.
 
     Examples
@@ -205,9 +204,9 @@ class JointOptimum(Optimum):
         return replace(super().premises, fingerprint=known, workers=len(workers))
 
     @property
-    def joint(self) -> JointSchedule:
+    def joint(self) -> Schedule:
         """The best feasible joint schedule found: the answer."""
-        joint: JointSchedule = self.answer
+        joint: Schedule = self.answer
         return joint
 
     @property

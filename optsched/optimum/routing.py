@@ -26,12 +26,12 @@ from optsched._internal.numbers import percent, proven
 from optsched._internal.views import draw, html, text, write
 from optsched.clock import get_clock
 from optsched.errors import PolicyError
-from optsched.joint_schedule import JointSchedule
 from optsched.optimum.params import SolveParams
 from optsched.optimum.solving import solve
 from optsched.policies import get_policies
 from optsched.premises import STORAGES, strongest
 from optsched.routers import get_routers
+from optsched.schedule import Schedule
 from optsched.simulate import run
 from optsched.solvers.backends.base import Options
 from optsched.solvers.bounds.bound import bound
@@ -423,7 +423,7 @@ def _jointly(
     """Return the interval of the best schedule of all workers, from the best run on."""
     least = min(runs, key=lambda made: made.total_latency).schedule
     plain = instance.replace(deadlines=None)
-    start = JointSchedule(plain, workers, least.starts, least.placement)
+    start = Schedule(plain, least.starts, workers=workers, placement=least.placement)
     return solve(plain, workers=workers, time_limit=time_limit, params=SolveParams(start=start))
 
 

@@ -110,7 +110,7 @@ def solve(
     -------
     Solution
         An `Optimum` for an instance, with workers a `JointOptimum`, whose answer is a
-        `JointSchedule`. `answer` is in the terms of the problem: a `Schedule`, an
+        `Schedule`. `answer` is in the terms of the problem: a `Schedule`, an
         array, an `Assignment`, a `Batch`, a point, or the Pyomo model.
 
     Raises

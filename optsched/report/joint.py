@@ -12,14 +12,14 @@ from optsched.report.style import BLUE, LIMIT, ORANGE, finish, plain, prepare, s
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from optsched.joint_schedule import JointSchedule
+    from optsched.schedule import Schedule
 
 _BINS = 2000  # over all workers
 _FEWEST_BINS = 100
 _SAMPLE = 4000  # requests drawn
 
 
-def plot_workers(joint: JointSchedule, ax: Axes | None = None) -> Axes:
+def plot_workers(joint: Schedule, ax: Axes | None = None) -> Axes:
     """Plot the share of its memory that each worker uses, in a band for each."""
     ax = _bands(joint, ax)
     bins = max(_FEWEST_BINS, _BINS // len(joint.workers))
@@ -36,7 +36,7 @@ def plot_workers(joint: JointSchedule, ax: Axes | None = None) -> Axes:
     return _finished(joint, ax)
 
 
-def plot_placement(joint: JointSchedule, ax: Axes | None = None) -> Axes:
+def plot_placement(joint: Schedule, ax: Axes | None = None) -> Axes:
     """Plot each request while it runs, or a sample of them: the larger, the higher in the band."""
     from matplotlib.collections import LineCollection
 
@@ -63,7 +63,7 @@ def plot_placement(joint: JointSchedule, ax: Axes | None = None) -> Axes:
     return _finished(joint, ax)
 
 
-def _bands(joint: JointSchedule, ax: Axes | None) -> Axes:
+def _bands(joint: Schedule, ax: Axes | None) -> Axes:
     """Return axes with a band for each worker, the first at the bottom."""
     count = len(joint.workers)
     ax = prepare(ax, height=min(7.0, 1.6 + 0.5 * count))
@@ -79,6 +79,6 @@ def _bands(joint: JointSchedule, ax: Axes | None) -> Axes:
     return ax
 
 
-def _finished(joint: JointSchedule, ax: Axes) -> Axes:
+def _finished(joint: Schedule, ax: Axes) -> Axes:
     xlabel = f"time ({step_unit(joint.instance)})"
     return finish(ax, xlabel, "worker", counts="x", title=plain(joint.policy))

@@ -75,7 +75,7 @@ def plot_memory(
     """Plot the tokens held over time; a point is the most that is held within a bin of steps."""
     chosen = styled(schedules)
     ax = prepare(ax)
-    instance, widest = chosen[0][0].instance, 1
+    first_drawn, widest = chosen[0][0], 1
     bins = bins or (_BINS if len(chosen) == 1 else _SHARED_BINS)
     for schedule, style in chosen:
         edges, peaks = memory_curve(schedule, bins)
@@ -88,11 +88,11 @@ def plot_memory(
             label=plain(schedule.policy),
             **line_of(style),
         )
-    memory_limit(ax, instance.memory)
+    memory_limit(ax, first_drawn.workers.total)
     first = min(int(schedule.starts.min()) for schedule, _ in chosen)
     ax.set(xlim=(first, None), ylim=(0, None))
     ylabel = "tokens held" + (f" (most of each {widest:,} steps)" if widest > 1 else "")
-    return finish(ax, f"time ({step_unit(instance)})", ylabel, counts="xy")
+    return finish(ax, f"time ({step_unit(first_drawn.instance)})", ylabel, counts="xy")
 
 
 def plot_latency(schedules: Schedule | Iterable[Schedule], ax: Axes | None = None) -> Axes:

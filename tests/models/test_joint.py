@@ -8,7 +8,7 @@ import pytest
 from brute_force import OBJECTIVES, joint_optima, optimum
 from strategies import tiny_joint
 
-from optsched import Instance, JointSchedule, Workers, family, solve
+from optsched import Instance, Schedule, Workers, family, solve
 from optsched.errors import ModelError
 from optsched.models import JointEvents, JointProgram
 from optsched.models.joint import largest_first, renumbered
@@ -120,7 +120,7 @@ def test_points_and_joint_schedules_are_two_ways_to_say_the_same(seed):
         ends = np.minimum(ends, instance.deadlines)
     starts = rng.integers(instance.arrivals, ends - instance.outputs + 1)
     placement = [int(rng.choice(np.flatnonzero(row))) for row in allowed]
-    joint = JointSchedule(instance, workers, starts, placement)
+    joint = Schedule(instance, starts, workers=workers, placement=placement)
     point = program.write_point(joint)
     again = program.read(point)
     assert np.array_equal(again.starts, joint.starts)
@@ -134,7 +134,7 @@ def test_workers_that_can_be_exchanged_are_numbered_by_use():
     for _ in range(40):
         instance, workers = tiny_joint(rng)
         placement = [int(rng.choice(np.flatnonzero(row))) for row in workers.allowed(instance)]
-        joint = JointSchedule(instance, workers, np.zeros(len(instance)), placement)
+        joint = Schedule(instance, np.zeros(len(instance)), workers=workers, placement=placement)
         named = renumbered(joint)
         order, classes = largest_first(instance), workers.classes
         together = np.equal.outer(named, named) == np.equal.outer(joint.placement, joint.placement)
@@ -151,7 +151,7 @@ def test_equal_requests_are_ordered_by_start_in_the_events():
     instance = Instance([3, 3, 3, 1], [2, 2, 2, 1], memory=9)
     events = JointEvents(instance, Workers([9, 9]))
     assert [group.tolist() for group in events.equals] == [[0, 1, 2]]
-    joint = JointSchedule(instance, 2, [4, 0, 2, 0], [1, 0, 0, 1])
+    joint = Schedule(instance, [4, 0, 2, 0], workers=2, placement=[1, 0, 0, 1])
     read = events.read(events.write_point(joint))
     assert read.starts.tolist() == [0, 2, 4, 0]
     assert (read.total_latency, bool(read.check())) == (joint.total_latency, bool(joint.check()))
@@ -185,8 +185,8 @@ def test_what_is_wrong_is_refused_in_one_sentence():
     instance, workers = Instance([1, 5], [1, 2], memory=7), Workers([7, 7])
     program = JointProgram(instance, workers, horizon=3)
     point = np.zeros(len(program.to_linear().cost))
-    late = JointSchedule(instance, workers, [9, 0], [0, 0])
-    other = JointSchedule(instance, 3, [0, 0], [0, 0])
+    late = Schedule(instance, [9, 0], workers=workers, placement=[0, 0])
+    other = Schedule(instance, [0, 0], workers=3, placement=[0, 0])
     huge = Instance([1] * 4, [10**6] * 4, memory=10**7)
     for call, sentence in (
         (lambda: JointProgram(instance, workers, horizon=1), "cannot complete by step 1"),

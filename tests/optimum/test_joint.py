@@ -9,8 +9,8 @@ from strategies import drawn_instance, tiny_joint
 
 from optsched import (
     Instance,
-    JointSchedule,
     OptschedError,
+    Schedule,
     SolveParams,
     Workers,
     bound,
@@ -110,13 +110,18 @@ def test_one_worker_gives_what_it_gave_before(count):
 
 def test_a_start_is_kept_and_must_fit_the_workers():
     instance = Instance([4] * 6, [3] * 6, memory=9)
-    start = JointSchedule(instance, 2, [0, 3, 6, 0, 3, 6], [0, 0, 0, 1, 1, 1])
+    placement = [0, 0, 0, 1, 1, 1]
+    start = Schedule(instance, [0, 3, 6, 0, 3, 6], workers=2, placement=placement)
+    at_once = [0] * 6
     found = solve(instance, workers=2, params=SolveParams(start=start))
     assert found.objective <= start.total_latency
     for bad, message in (
-        (start.pooled(), "must be a JointSchedule"),
-        (JointSchedule(instance, 3, [0] * 6, [0] * 6), "must be a JointSchedule"),
-        (JointSchedule(instance, 2, [0] * 6, [0] * 6), "the start is infeasible: worker 0, steps"),
+        (start.pooled(), "must be a Schedule"),
+        (Schedule(instance, at_once, workers=3, placement=at_once), "must be a Schedule"),
+        (
+            Schedule(instance, at_once, workers=2, placement=at_once),
+            "the start is infeasible: worker 0, steps",
+        ),
     ):
         with pytest.raises(OptschedError, match=message):
             solve(instance, workers=2, params=SolveParams(start=bad))

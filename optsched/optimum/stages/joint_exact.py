@@ -16,10 +16,10 @@ import numpy as np
 from optsched._internal.numbers import proven
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.instance import Instance
-from optsched.joint_schedule import JointSchedule
 from optsched.models.joint import JointEvents, JointProgram, all_starts, latest_joint_starts
 from optsched.optimum.stages.exact import solver_options
 from optsched.optimum.state import TOO_LARGE
+from optsched.schedule import Schedule
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.configurations import charges_of_starts, configuration_bound
@@ -50,7 +50,7 @@ def _load_sizes(_: str) -> None:
 @cache
 def _load_parts(_: str) -> None:
     instance, workers = Instance([4] * 4, [1, 1, 6, 6], memory=10), Workers([10, 10])
-    start = JointSchedule(instance, workers, [0, 6, 1, 12], [0] * 4)
+    start = Schedule(instance, [0, 6, 1, 12], workers=workers, placement=[0] * 4)
     found = configuration_bound(instance, workers=workers, phases=1, iterations=1)
     solve_parts(start, found.certificate)
 

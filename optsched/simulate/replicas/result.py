@@ -12,8 +12,8 @@ from optsched._internal.views import draw
 from optsched.clock_work import arrival_times
 from optsched.errors import PolicyError
 from optsched.execution import Execution, Run
-from optsched.joint_schedule import JointSchedule
 from optsched.premises import PREEMPTIONS, STORAGES
+from optsched.schedule import Schedule
 from optsched.simulate.seconds.execution import ClockedRun, summary
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class RoutedRun(Run):
         return max(run.makespan for run in self._served)
 
     @property
-    def schedule(self) -> JointSchedule:  # type: ignore[override]
+    def schedule(self) -> Schedule:
         """Starts and placement, where batches take one step each.
 
         Raises
@@ -241,7 +241,7 @@ class RoutedRun(Run):
             Run.schedule.fget(self)  # type: ignore[attr-defined]
         starts = self._gathered("starts").astype(np.int64)
         name = f"{self.router}, {self.policy}"
-        return JointSchedule(self.instance, self.workers, starts, self.placement, name)
+        return Schedule(self.instance, starts, name, workers=self.workers, placement=self.placement)
 
     def check(self) -> list[Violation]:
         """Return everything that is wrong with the runs, rebuilt from what they recorded.

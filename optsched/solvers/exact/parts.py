@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.errors import CertificateError, OptschedError
-from optsched.joint_schedule import JointSchedule
+from optsched.schedule import Schedule
 from optsched.solution import Stopped
 from optsched.solvers.bounds.configurations import charges_of_starts
 from optsched.solvers.exact.parts_kernels import Few, bound_parts, order_part
@@ -48,7 +48,7 @@ _MORE = 4  # times as much when it was not enough
 class PartsResult:
     """An interval around the least total latency of a joint schedule."""
 
-    joint: JointSchedule
+    joint: Schedule
     lower: int  # no joint schedule has a smaller total latency
     stopped: Stopped
     ordered: int  # parts whose best order was asked for
@@ -60,7 +60,7 @@ class _Given(Exception):  # noqa: N818  # no error: how the search is left
 
 
 def solve_parts(
-    upper: JointSchedule,
+    upper: Schedule,
     certificate: ConfigurationCertificate,
     *,
     stop: Callable[[], bool] = lambda: False,
@@ -87,7 +87,7 @@ class _Search:
 
     def __init__(
         self,
-        upper: JointSchedule,
+        upper: Schedule,
         certificate: ConfigurationCertificate,
         stop: Callable[[], bool],
         on_progress: Callable[[int, int], None] | None,
@@ -134,7 +134,7 @@ class _Search:
         self.lowest = self.least + self.constant
         return Stopped.OPTIMAL
 
-    def joint(self) -> JointSchedule:
+    def joint(self) -> Schedule:
         """Return the best joint schedule."""
         if not self.best:
             return self.upper
@@ -144,7 +144,7 @@ class _Search:
             starts[self.order[members]] = self.starts[part][members]
             placement[self.order[members]] = worker
         upper = self.upper
-        return JointSchedule(upper.instance, upper.workers, starts, placement, policy="exact")
+        return Schedule(upper.instance, starts, "exact", workers=upper.workers, placement=placement)
 
     def _tabulate(self) -> None:
         """Bound all parts, size by size; those of a worker's share at most are put in order."""

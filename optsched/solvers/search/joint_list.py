@@ -15,7 +15,7 @@ import numpy as np
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled
 from optsched.admission import NEVER, require_steps
-from optsched.joint_schedule import JointSchedule
+from optsched.schedule import Schedule
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,7 +49,7 @@ def list_jointly(
     ratio: float,
     length: int,
     releases: IntArray | None = None,
-) -> JointSchedule:
+) -> Schedule:
     """Start requests by ascending key under the window rule; `releases` may make some wait."""
     order = np.argsort(key, kind="stable")
     rank = np.empty_like(order)
@@ -82,7 +82,8 @@ def list_jointly(
         placement,
     )
     by_request = starts[rank], placement[rank]
-    return JointSchedule(instance, workers, *by_request, policy="window list")
+    starts, placement = by_request
+    return Schedule(instance, starts, "window list", workers=workers, placement=placement)
 
 
 class Listed(NamedTuple):

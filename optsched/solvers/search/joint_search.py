@@ -20,7 +20,7 @@ from optsched._internal.aside import Token
 from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.small_kernels import copy
 from optsched.errors import OptschedError
-from optsched.joint_schedule import JointSchedule
+from optsched.schedule import Schedule
 from optsched.solvers.search.annealing import (
     MAX_STEPS,
     MAX_TAKEN,
@@ -69,7 +69,7 @@ class JointMoves(NamedTuple):
 
 
 def search_jointly(
-    start: JointSchedule,
+    start: Schedule,
     weights: FloatArray,
     *,
     work: float,
@@ -78,7 +78,7 @@ def search_jointly(
     deadline: float = math.inf,
     on_progress: Callable[[float], None] | None = None,
     stop: threading.Event | None = None,
-) -> JointSchedule:
+) -> Schedule:
     """Improve a feasible joint schedule; never worse than the start."""
     if start.makespan > MAX_STEPS or start.makespan * len(start.workers) > _CELLS:
         raise OptschedError(
@@ -96,15 +96,14 @@ def search_jointly(
         finally:
             ended.set()
     best = min(runs, key=lambda run: float(run.state.costs[1])).state
-    return JointSchedule(
-        start.instance, start.workers, best.best, best.best_placement, policy="search"
-    )
+    placement = best.best_placement
+    return Schedule(start.instance, best.best, "search", workers=start.workers, placement=placement)
 
 
 class _Run:
     """The state of a search."""
 
-    def __init__(self, start: JointSchedule, weights: FloatArray, seed: int) -> None:
+    def __init__(self, start: Schedule, weights: FloatArray, seed: int) -> None:
         instance, workers = start.instance, start.workers
         self._requests = Requests.of(instance, weights)
         self._places, self._random = Places.of(instance, workers), new_random(seed)

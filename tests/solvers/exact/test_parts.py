@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from brute_force import joint_optima, optima
 
-from optsched import Instance, JointSchedule, OptschedError, Workers, family, solve
+from optsched import Instance, OptschedError, Schedule, Workers, family, solve
 from optsched.solvers.bounds.configurations import configuration_bound
 from optsched.solvers.exact.parts import MOST, solve_parts
 from optsched.solvers.exact.parts_kernels import Few, bound_parts, order_part
@@ -26,7 +26,9 @@ def tiny(rng, count):
 def in_turn(instance, workers):
     """Return the joint schedule that runs all on the first worker, one after the other."""
     ends = np.cumsum(instance.outputs) + int(instance.arrivals[-1])
-    return JointSchedule(instance, workers, ends - instance.outputs, [0] * len(instance))
+    return Schedule(
+        instance, ends - instance.outputs, workers=workers, placement=[0] * len(instance)
+    )
 
 
 def rough(instance, workers):

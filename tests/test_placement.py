@@ -1,4 +1,4 @@
-"""Workers and joint schedules: which input is refused, and what `check` finds."""
+"""Workers and schedules of several: which input is refused, and what `check` finds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import Instance, JointSchedule, Workers
+from optsched import Instance, Schedule, Workers
 from optsched.errors import InstanceError, ScheduleError
 from optsched.workers import as_workers
 from tests.strategies import instances
 
 
 @st.composite
-def joint_schedules(draw):
+def placed(draw):
     """Draw workers of unequal memory, and starts and placements that may be infeasible."""
     instance = draw(instances())
     largest = int(instance.peaks.max())
@@ -24,7 +24,7 @@ def joint_schedules(draw):
     starts = draw(st.lists(st.integers(0, 12), min_size=count, max_size=count))
     places = st.integers(0, len(memories) - 1)
     placement = draw(st.lists(places, min_size=count, max_size=count))
-    return JointSchedule(instance, memories, starts, placement)
+    return Schedule(instance, starts, workers=memories, placement=placement)
 
 
 def overfull_by_steps(joint):
@@ -42,7 +42,7 @@ def overfull_by_steps(joint):
     return found
 
 
-@given(joint_schedules())
+@given(placed())
 def test_check_finds_every_overfull_step_and_early_start(joint):
     found = joint.check()
     full = set()
@@ -50,15 +50,15 @@ def test_check_finds_every_overfull_step_and_early_start(joint):
         if reason.kind == "memory":
             worker = int(joint.placement[reason.request])
             assert reason.limit == joint.workers.memories[worker]
-            assert str(reason).startswith(f"worker {worker}, ")
+            assert str(reason).startswith(f"worker {worker}, ") == (len(joint.workers) > 1)
             full |= {(worker, step) for step in range(reason.step, reason.last_step + 1)}
     assert full == overfull_by_steps(joint)
     early = {reason.request for reason in found if reason.kind == "arrival"}
     assert early == set(np.flatnonzero(joint.starts < joint.instance.arrivals).tolist())
 
 
-@given(joint_schedules())
-def test_a_joint_schedule_is_the_schedules_of_its_workers(joint):
+@given(placed())
+def test_a_schedule_of_several_workers_is_the_schedules_of_its_workers(joint):
     if joint.check():
         return
     assert not joint.pooled().check()
@@ -72,19 +72,19 @@ def test_a_joint_schedule_is_the_schedules_of_its_workers(joint):
     ]
 
 
-@given(joint_schedules())
-def test_a_joint_schedule_survives_json(joint):
-    assert JointSchedule.from_json(joint.to_json(), joint.instance) == joint
+@given(placed())
+def test_a_schedule_of_several_workers_survives_json(joint):
+    assert Schedule.from_json(joint.to_json(), joint.instance) == joint
 
 
 def test_eligibility_is_kept_and_checked():
     instance = Instance([1, 1], [2, 2], memory=9)
     workers = Workers([9, 9], eligible=[[True, False], [True, True]])
-    joint = JointSchedule(instance, workers, [0, 0], [1, 1])
+    joint = Schedule(instance, [0, 0], workers=workers, placement=[1, 1])
     (reason,) = joint.check()
     assert reason.kind == "placement"
     assert str(reason) == "request 0 runs on worker 1, where it is not eligible"
-    assert JointSchedule.from_json(joint.to_json(), instance) == joint
+    assert Schedule.from_json(joint.to_json(), instance) == joint
     assert workers.classes.tolist() == [0, 1]
     assert not workers.equal
     assert workers != Workers([9, 9])
@@ -140,20 +140,29 @@ def test_bad_placements_are_refused():
         ([0, 0], [0, 0.5], "placement is 0.5"),
     ):
         with pytest.raises(ScheduleError, match=message):
-            JointSchedule(instance, 2, starts, placement)
-    for text, message in (
-        ('{"starts": [0, 0]}', "the key 'placement'"),
-        ('{"starts": [0, 0], "placement": [0, 0]}', "says nothing of workers"),
+            Schedule(instance, starts, workers=2, placement=placement)
+    for text, workers, message in (
+        ('{"starts": [0, 0]}', 2, "the key 'placement'"),
+        ('{"starts": [0, 0], "placement": [0, 0]}', None, "says nothing of workers"),
+        ('{"starts": [0, 0], "placement": [0, 0], "workers": [9, 9]}', 3, "has 2 workers"),
     ):
         with pytest.raises(ScheduleError, match=message):
-            JointSchedule.from_json(text, instance)
+            Schedule.from_json(text, instance, workers)
+    with pytest.raises(ScheduleError, match="pass the worker of each request, from 0 to 1"):
+        Schedule(instance, [0, 0], workers=2)
     with pytest.raises(ScheduleError, match="worker 1 of 2 serves no request"):
-        JointSchedule(instance, 2, [0, 0], [0, 0]).on(1)
+        Schedule(instance, [0, 0], workers=2, placement=[0, 0]).on(1)
 
 
 def test_plots_have_a_band_for_each_worker():
     instance = Instance([4] * 6, [3] * 6, memory=9)
-    joint = JointSchedule(instance, [9, 7], [0, 3, 6, 0, 3, 6], [0, 0, 0, 1, 1, 1], "by hand")
+    joint = Schedule(
+        instance,
+        [0, 3, 6, 0, 3, 6],
+        "by hand",
+        workers=[9, 7],
+        placement=[0, 0, 0, 1, 1, 1],
+    )
     ax = joint.plot()
     assert [text.get_text() for text in ax.get_yticklabels()] == ["0: 9", "1: 7"]
     tops = [path.get_extents().ymax for area in ax.collections[:2] for path in area.get_paths()]

@@ -1,0 +1,71 @@
+"""Latencies of requests, as their start steps give them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import IntArray
+    from optsched.instance import Instance
+
+
+class Started:
+    """Requests of an instance with their start steps."""
+
+    instance: Instance
+    starts: IntArray
+
+    @property
+    def completions(self) -> IntArray:
+        """Step :math:`c_i = p_i + o_i` at which each request makes its last token, shape (n,)."""
+        return self.starts + self.instance.outputs
+
+    @property
+    def latencies(self) -> IntArray:
+        """End-to-end latency :math:`c_i - a_i` of each request in steps, shape (n,)."""
+        return self.completions - self.instance.arrivals
+
+    @property
+    def first_token_latencies(self) -> IntArray:
+        """Time to first token :math:`p_i + 1 - a_i` of each request in steps, shape (n,)."""
+        return self.starts + 1 - self.instance.arrivals
+
+    @property
+    def total_latency(self) -> int:
+        """Sum of the latencies (the papers' TEL) in steps."""
+        return int(self.latencies.sum())
+
+    @property
+    def weighted_latency(self) -> float:
+        """Sum of weight times latency in steps; the total latency where there are no weights."""
+        weights = self.instance.weights
+        return float(self.total_latency if weights is None else weights @ self.latencies)
+
+    @property
+    def mean_latency(self) -> float:
+        """Mean latency (the papers' AEL) in steps."""
+        return self.total_latency / len(self.starts)
+
+    @property
+    def makespan(self) -> int:
+        """Last completion step."""
+        return int(self.completions.max())
+
+    def latency_percentiles(self) -> dict[str, float]:
+        """Return the median, the 90th and the 99th percentile of the latency in steps.
+
+        Returns
+        -------
+        dict
+            Keys "p50", "p90", "p99"; linear interpolation between order statistics.
+
+        Examples
+        --------
+        >>> from optsched import Instance, Schedule
+        >>> Schedule(Instance([1, 1], [2, 2], memory=9), [0, 2]).latency_percentiles()["p50"]
+        3.0
+        """
+        values = np.percentile(self.latencies, [50, 90, 99])
+        return dict(zip(("p50", "p90", "p99"), values.tolist(), strict=True))
