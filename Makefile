@@ -32,7 +32,7 @@ benchmarks: .venv/dev  ## ratios to what one would write otherwise, in one table
 campaign: .venv/dev  ## optsched under abuse: make campaign MINUTES=20; goes on where it stopped
 	cd tests && ../$(BIN)/python -m campaign --minutes $(MINUTES) --out ../campaign.json
 
-reproduce: .venv/ready  ## all tables, figures and theorems of the papers, in full; goes on where it stopped
+reproduce: .venv/papers  ## all tables, figures and theorems of the papers, in full; goes on where it stopped
 	$(BIN)/optsched reproduce all --out reproduced
 	@echo "open reproduced/index.html in a browser"
 
@@ -50,7 +50,11 @@ build/validate/ready: benchmarks/install_vllm.py pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable .
 	@touch $@
 
-.venv/dev: .venv/ready
+.venv/papers: .venv/ready papers/pyproject.toml
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable ./papers
+	@touch $@
+
+.venv/dev: .venv/papers
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 

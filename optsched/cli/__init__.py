@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -14,6 +14,9 @@ from optsched.cli import cluster, experiments, installation, models, optima, pol
 from optsched.cli.common import BAD_INPUT, DONE, INTERRUPTED, NO
 from optsched.cli.options import Examples, examples
 from optsched.errors import InfeasibleError, OptschedError, is_interrupt
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 _SECTIONS = {
     "Policies": (
@@ -27,22 +30,46 @@ _SECTIONS = {
     "Models": (models.select, models.export, models.thresholds, models.throughput),
     "Several workers": (routing.route, cluster.cluster),
     "What there is": (installation.policies, installation.families),
-    "Papers and this installation": (
-        experiments.reproduce,
-        experiments.competitive_ratio,
-        installation.doctor,
-    ),
+    "This installation": (installation.doctor,),
 }
+_ADDED = "optsched.commands"  # entry points with commands of other distributions
+_PAPERS = ("reproduce", "competitive-ratio")
+
+
+def _added() -> EntryPoints:
+    from importlib.metadata import entry_points
+
+    return entry_points(group=_ADDED)
 
 
 class _Group(Examples, click.Group):
-    """Commands in sections."""
+    """Commands in sections, and those that other distributions add."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [*super().list_commands(ctx), *sorted(each.name for each in _added())]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Return a command; what other distributions add is looked up only for a name not ours."""
+        if (ours := super().get_command(ctx, name)) is not None:
+            return ours
+        for each in _added().select(name=name):
+            command: click.Command = each.load()
+            return command
+        if name in _PAPERS:
+            raise OptschedError(
+                f"{name} comes with the folder papers/ of the repository; install it from a "
+                "checkout with python -m pip install ./papers"
+            )
+        return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one line for each command."""
-        for section, commands in _SECTIONS.items():
-            with formatter.section(section):
-                formatter.write_dl([(str(c.name), c.get_short_help_str(100)) for c in commands])
+        added = [command for each in _added() if (command := self.get_command(ctx, each.name))]
+        for section, commands in {**_SECTIONS, "Papers": added}.items():
+            if commands:
+                with formatter.section(section):
+                    formatter.write_dl([(str(c.name), c.get_short_help_str(100)) for c in commands])
 
 
 @click.group(

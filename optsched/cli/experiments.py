@@ -1,10 +1,9 @@
-"""Commands that run many instances: regret, sweeps, and the papers' tables and figures."""
+"""Commands that run many instances: regret and sweeps."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,6 @@ import optsched
 from optsched.cli.common import DONE, INTERRUPTED, Output, check_writable
 from optsched.cli.given import only_for
 from optsched.cli.options import HTML, JOBS, MEMORY, Numbers, command, flag, option, path
-from optsched.errors import OptschedError
 
 RESUME = flag("--resume", "Resume with what is in the folder.")
 
@@ -136,100 +134,4 @@ def sweep(config: str, output: Output, out: str, executor: Any, **options: Any) 
     if result.status == "interrupted":
         output.note(f"interrupted; --resume does the other {result.runs - result.done:,} runs")
         return INTERRUPTED
-    return DONE
-
-
-def _list_targets(output: Output) -> None:
-    """Print all targets with the verdicts on them that this version came with."""
-    from optsched.papers import TARGETS
-    from optsched.papers.stored import NOT_RUN, count_labels, last_verdicts
-
-    last = last_verdicts()
-    entries = [
-        {"target": name, "title": target.title} | last.get(name, NOT_RUN)
-        for name, target in TARGETS.items()
-    ]
-    for entry in entries:
-        note = " (quick)" if entry["quick"] else ""
-        output.say(f"{entry['target']:24} {entry['verdict'] + note:26} {entry['title']}")
-    output.say(f"\n{len(entries)} targets: {count_labels(entries)}")
-    output.result(entries)
-
-
-@command(
-    click.Argument(["names"], nargs=-1, metavar="NAME..."),
-    flag("--list listing", "List all targets, with the last verdicts."),
-    path("--out", "Folder of the results."),
-    flag("--quick", "Seconds instead of minutes: fewer, smaller runs."),
-    JOBS,
-    flag("--overwrite", "Replace results that are in the folder."),
-    runs=(
-        "reproduce --list",
-        "reproduce sorted-f-example-1 --quick --out results",
-    ),
-)
-def reproduce(
-    names: tuple[str, ...], output: Output, listing: bool, out: str | None, **options: Any
-) -> int:
-    """Regenerate tables and figures of the papers."""
-    from optsched.papers import TARGETS, reproduce_into
-    from optsched.papers.driver import describe, get_target
-
-    if listing:
-        if names:
-            raise OptschedError(f"--list names all targets; leave {' '.join(names)} or --list out")
-        only_for("out quick jobs overwrite", False, "runs of targets, and --list runs none")
-        _list_targets(output)
-        return DONE
-    if not names:
-        raise OptschedError("no target is named; name some, or all, or see --list")
-    chosen = list(TARGETS) if names == ("all",) else list(dict.fromkeys(names))
-    for name in chosen:
-        get_target(name)
-    if out is None:
-        raise OptschedError("there is no folder for the results; name one with --out")
-    results: list[dict[str, Any]] = []
-
-    def keep(result: dict[str, Any]) -> None:
-        results.append(result)
-        output.say(describe(result) + "\n")
-
-    code = DONE
-    with output.progress(f"reproducing {chosen[0]}") as update:
-        try:
-            reproduce_into(chosen, out, on_progress=update, on_result=keep, **options)
-        except KeyboardInterrupt:
-            code = INTERRUPTED
-            done = f"{len(results)} of {len(chosen)} targets"
-            output.note(f"interrupted after {done}; the same command resumes where it stopped")
-    if code == DONE or results:
-        output.result(results[0] if len(chosen) == 1 else {"targets": results})
-    return code
-
-
-@command(
-    click.Argument(["upper"], type=int, metavar="U"),
-    option("--lower L", 1, "Shortest output that may occur."),
-    option("--prompt S", 0, "Prompt of all requests, in tokens."),
-    runs=("competitive-ratio 1000", "competitive-ratio 1000 --lower 10 --prompt 41"),
-)
-def competitive_ratio(output: Output, upper: int, lower: int, prompt: int, seed: int) -> int:
-    """Prove how much A_min can cost relative to H-SF."""
-    from optsched.papers import CompetitiveRatio
-
-    ratio = CompetitiveRatio(upper, lower, prompt)
-    with output.progress("proving"):
-        output.say(str(ratio))
-    # The nearest float may lie beyond a proven bound; the next one does not.
-    output.result(
-        {
-            "lower": lower,
-            "upper": upper,
-            "prompt": prompt,
-            "at_least": math.nextafter(float(ratio.lower_bound), 0),
-            "at_most": math.nextafter(float(ratio.upper_bound), math.inf),
-            "eigenvalue": ratio.eigenvalue,
-            "trace_bound": ratio.trace_bound,
-        }
-    )
     return DONE

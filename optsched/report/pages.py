@@ -283,22 +283,23 @@ def _owned(figure: Figure, policy: str) -> Figure:
     return figure
 
 
-def render_page(template: str, folder: str = "", **content: Any) -> str:
-    """Return a page from a template of this room, or of a folder of the package."""
+def render_page(template: str, package: str = "", **content: Any) -> str:
+    """Return a page from a template of this room, or of another package that extends one."""
     from plotly.offline import get_plotlyjs
 
-    return _template(template, folder).render(
+    return _template(template, package).render(
         plotly=get_plotlyjs(), version=__version__, python=platform.python_version(), **content
     )
 
 
 @cache
-def _template(name: str, folder: str) -> Template:
+def _template(name: str, package: str) -> Template:
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    folders = ["report/templates", *([folder] if folder else [])]
+    loaders = [PackageLoader("optsched", "report/templates")]
+    loaders += [PackageLoader(package, "")] if package else []
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader("optsched", each) for each in folders]),
+        loader=ChoiceLoader(loaders),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

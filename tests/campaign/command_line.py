@@ -14,12 +14,13 @@ import sys
 import warnings
 
 import click
+from all_commands import COMMANDS
 
 import campaign.case
 from campaign import readers
 from campaign.case import Outcome, address_space, within
 from campaign.corpus import corpus
-from optsched.cli import cli, main
+from optsched.cli import main
 
 TITLE = "command line"
 SECONDS = 20  # then as if Ctrl-C had been pressed
@@ -190,7 +191,7 @@ def case(seed, folder):
     """Run one random command line in this process, and again without options that do not count."""
     compile_kernels()
     rng = random.Random(seed)
-    command = rng.choice(sorted(set(cli.commands) - {"doctor"}))
+    command = rng.choice(sorted(set(COMMANDS) - {"doctor"}))
     arguments = [command, *_arguments(command, rng, folder)]
     if rng.random() < 0.03:
         arguments = rng.choice([["-h"], ["--version"], [], ["x"], [command, "--help"], ["--x"]])
@@ -217,7 +218,7 @@ def _following(arguments, err):
     named, left, words = hint[1].split(" and "), [], iter(arguments)
     options = {
         name: each
-        for each in cli.commands[arguments[0]].params
+        for each in COMMANDS[arguments[0]].params
         for name in (*each.opts, *each.secondary_opts)
     }
     for word in words:
@@ -283,7 +284,7 @@ def run(arguments, seconds=SECONDS):
 def _arguments(command, rng, folder):
     words = []
     wild = rng.random() < 0.4
-    for parameter in cli.commands[command].params:
+    for parameter in COMMANDS[command].params:
         needed = parameter.required or parameter.name in ("memory", "time_limit", "budget")
         if isinstance(parameter, click.Argument):
             if not wild or rng.random() < 0.95:

@@ -21,8 +21,8 @@ from tiny_models import market_split
 import optsched
 from campaign.case import one_of
 from optsched import SolveParams, family, read_sweep, solve, sweep
-from optsched.papers import reproduce_into
 from optsched.solvers import prepare
+from optsched_papers import reproduce_into
 
 TITLE = "kills"
 SECONDS = 180

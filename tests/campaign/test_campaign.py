@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from all_commands import COMMANDS
 
 import campaign.__main__
 from campaign import (
@@ -24,7 +25,6 @@ from campaign import (
     readers,
     regrets,
 )
-from optsched.cli import cli
 
 #: Cases of each part, for some ten seconds of computing each at most. Coverage is not looked at
 #: where other tests reach every line: it makes loops in Python half as slow again.
@@ -52,7 +52,7 @@ def test_nothing_is_found(part, cases, tmp_path):
 
 
 def test_every_list_of_values_is_of_an_option():
-    options = {option.name for command in cli.commands.values() for option in command.params}
+    options = {option.name for command in COMMANDS.values() for option in command.params}
     assert set(command_line.VALUES) <= options
 
 

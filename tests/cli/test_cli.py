@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import EntryPoints
 
 import pytest
 from fresh import imports
@@ -469,3 +470,22 @@ def test_a_first_call_says_once_that_kernels_are_compiled_and_how_many_are_left(
             [sys.executable, "-c", code + call], cwd=folder, capture_output=True, text=True
         )
         assert (run.returncode, run.stderr) == (0, words)
+
+
+def test_commands_of_the_papers_say_where_they_are_while_they_are_not_installed(
+    optsched_command, monkeypatch
+):
+    monkeypatch.setattr(optsched.cli, "_added", lambda: EntryPoints(()))
+    for name in ("reproduce", "competitive-ratio"):
+        sentence = f"{name} comes with the folder papers/ of the repository; install it from a"
+        sentence += " checkout with python -m pip install ./papers"
+        assert optsched_command(name, "--list") == (2, "", f"optsched: {sentence}\n")
+        assert name not in optsched_command("--help")[1]
+
+
+def test_commands_of_other_packages_are_looked_up_only_where_they_are_asked_for(
+    optsched_command, monkeypatch
+):
+    monkeypatch.setattr(optsched.cli, "_added", lambda: pytest.fail("looked up"))
+    for line in (["--version"], ["policies"], ["families", "--help"]):
+        assert optsched_command(*line)[0] == 0

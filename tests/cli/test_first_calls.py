@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from all_commands import COMMANDS
 from fresh import printed
-
-from optsched.cli import cli
 
 ASK = """
 import contextlib, gc, io, shlex, sys
@@ -22,7 +21,7 @@ def answer(line):
 
 def test_help_and_usage_errors_load_no_compiler_and_no_tables():
     """They had taken 1.1 to 1.4 s of CPU time, most of it for numba."""
-    helps = ["--version", "--help", "", *(f"{name} --help" for name in cli.commands)]
+    helps = ["--version", "--help", "", *(f"{name} --help" for name in COMMANDS)]
     wrong = ["nonsense", "bound", "compare x --nonsense", "solve x --time-limit soon", "route x"]
     code = f"""{ASK}
 print([answer(line) for line in {helps!r}] == {len(helps)} * [0])

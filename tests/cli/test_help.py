@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 import pytest
+from all_commands import COMMANDS
 
 from optsched.cli import cli
 
@@ -27,7 +28,7 @@ def _examples(command):
     return [line.strip() for line in lines if line.startswith("  optsched ")]
 
 
-EXAMPLES = {name: _examples(command) for name, command in {"": cli, **cli.commands}.items()}
+EXAMPLES = {name: _examples(command) for name, command in {"": cli, **COMMANDS}.items()}
 
 
 @pytest.fixture
@@ -48,9 +49,9 @@ def test_examples_run(optsched_command, name):
         assert code == 0, (line, err)
 
 
-@pytest.mark.parametrize("name", sorted(cli.commands))
+@pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_option_says_what_it_does(name):
-    command = cli.commands[name]
+    command = COMMANDS[name]
     assert len(command.get_short_help_str(100)) <= 57  # one line of a terminal of 80 columns
     for option in command.params:
         if isinstance(option, click.Option):
@@ -59,7 +60,7 @@ def test_every_option_says_what_it_does(name):
             assert option.is_flag or option.metavar or isinstance(option.type, click.Path)
 
 
-@pytest.mark.parametrize("name", sorted(cli.commands))
+@pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_options_of_a_command_come_first(optsched_command, name):
     code, out, _ = optsched_command(name, "--help")
     assert code == 0

@@ -63,10 +63,6 @@ def test_imports_go_down_only(room):
             assert FLOOR_OF[other] < FLOOR_OF[room], f"{path} imports optsched.{other}"
 
 
-def test_only_the_command_line_imports_the_papers():
-    knowing = {
-        path.relative_to(HOUSE).parts[0]
-        for path in HOUSE.rglob("*.py")
-        if "papers" in rooms_that(path.read_text(encoding="utf-8"))
-    }
-    assert knowing == {"papers", "cli"}
+def test_optsched_does_not_know_the_papers():
+    for path in HOUSE.rglob("*.py"):
+        assert "optsched_papers" not in path.read_text(encoding="utf-8"), path

@@ -10,11 +10,12 @@ import nbclient
 import nbformat
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
-NOTEBOOKS = sorted((TESTS.parent / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+HELPERS = [str(ROOT / each) for each in ("tests", "papers", "papers/tests")]
 BEGIN = """import os, sys
 os.chdir({folder!r})
-sys.path.append({tests!r})
+sys.path += {helpers!r}
 """
 # The tests of the papers reproduce the same targets: what they have finished is not done again.
 SHARE_CELLS = """import quick_targets
@@ -38,8 +39,8 @@ def kernel():
 @pytest.mark.filterwarnings("ignore")
 def test_notebook_runs(path, tmp_path, kernel):
     notebook = nbformat.read(path, as_version=4)
-    begin = BEGIN.format(tests=str(TESTS), folder=str(tmp_path))
-    if "optsched.papers" in path.read_text(encoding="utf-8"):
+    begin = BEGIN.format(helpers=HELPERS, folder=str(tmp_path))
+    if "optsched_papers" in path.read_text(encoding="utf-8"):
         begin += SHARE_CELLS
     begin += "get_ipython().run_line_magic('reset', '-f')"
     notebook.cells.insert(0, nbformat.v4.new_code_cell(begin))

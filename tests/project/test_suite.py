@@ -53,7 +53,8 @@ def test_what_needs_the_data_is_not_skipped_where_it_is_there(
 
 def test_ctrl_c_is_heard_where_the_suite_was_started_without():
     """From a background shell; a test that waited for Ctrl-C never ended."""
-    code = f"import runpy, signal; runpy.run_path({str(TESTS / 'conftest.py')!r}); "
+    conftest = str(TESTS.parent / "conftest.py")
+    code = f"import runpy, signal; runpy.run_path({conftest!r}); "
     code += "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 import optsched
-from optsched.papers import reproduce_into
 from optsched.policies import PriorityPolicy
+from optsched_papers import reproduce_into
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [

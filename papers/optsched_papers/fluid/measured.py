@@ -1,0 +1,227 @@
+"""Fluid Fig. 3, 9, 10 and 15: what the paper measured, of a GPU and of conversations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from optsched.clock import BatchContent, get_clock
+from optsched.report.series import plot_bars, plot_series
+from optsched.workloads import family
+from optsched.workloads.request_types import RequestTypes
+from optsched_papers.claims import beside, estimate, number, readings, shape
+from optsched_papers.distributions import Printed, distributions, draw_distributions
+from optsched_papers.fluid.memory import BINS, LONGEST, PROMPT, chats, least_plan
+from optsched_papers.fluid.serving import BIN_THRESHOLDS
+from optsched_papers.target import Computations, Outcome, Panels, Study, grid
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import IntArray
+    from optsched_papers.claims import Estimate
+
+WORKLOAD = "chat"  # of conversations, with the moments that Robust prints
+
+# Figure 3: is the time of a batch linear in its tokens?
+
+CLOCKS = {"llama-2-7b": "llama-2-7b-a100", "llama-2-70b": "llama-2-70b-2xa100"}
+KINDS = ("prefills", "decodes", "both")
+_REPEATS = 20  # as in the paper
+
+
+def batch_of(tokens: int, kind: str, rng: np.random.Generator) -> BatchContent:
+    """Draw conversations, each at any of its stages as in the fluid, until they hold so much."""
+    drawn = family(WORKLOAD, n=2000, seed=int(rng.integers(2**31)))
+    prompts, outputs = drawn.prompts, drawn.outputs
+    chosen = rng.permutation(len(drawn))
+    if kind == "decodes":
+        chosen = chosen[outputs[chosen] > 1]
+    prompts, outputs = prompts[chosen], outputs[chosen]
+    least = np.full(len(chosen), int(kind == "decodes"))
+    beyond = np.ones_like(least) if kind == "prefills" else outputs
+    stages = rng.integers(least, beyond)
+    held = prompts + stages
+    count = int(np.searchsorted(np.cumsum(held), tokens)) + 1
+    prompts, stages, held = prompts[:count], stages[:count], held[:count]
+    first = stages == 0
+    return BatchContent(
+        int(prompts[first].sum()),
+        int((~first).sum()),
+        int(held[~first].sum() - (~first).sum()),  # before the batch
+        int((prompts[first] ** 2).sum()),
+        int(held.sum()),
+    )
+
+
+def times(model: str, kind: str, tokens: list[int], seed: int) -> list[dict[str, float]]:
+    """Time batches of about so many tokens."""
+    rng, clock = np.random.default_rng([seed, KINDS.index(kind)]), get_clock(CLOCKS[model])
+    batches = [batch_of(least, kind, rng) for least in tokens for _ in range(_REPEATS)]
+    return [{"held": batch.held_tokens, "ms": 1e3 * clock(batch)} for batch in batches]
+
+
+def line(held: Any, ms: Any) -> tuple[float, float, float]:
+    """Fit d0 + d1 x; return d0, d1 and R^2."""
+    slope, start = np.polyfit(held, ms, 1)
+    return float(start), float(slope), float(np.corrcoef(held, ms)[0, 1] ** 2)
+
+
+def _figure_3(study: Study) -> Outcome:
+    tokens = list(range(1000, 8001, study.choose(1000, 500)))
+    calls = grid(model=list(CLOCKS), kind=list(KINDS), tokens=[tokens], seed=[study.seed])
+    runs = study.table(times, calls).drop(columns="tokens")
+    fits = {
+        str(key): line(rows["held"], rows["ms"])
+        for key, rows in runs.assign(key=runs["model"] + ", " + runs["kind"]).groupby("key")
+    }
+    claims = readings(
+        "time is linear in the tokens of a batch (R^2)",
+        [shape(f"R^2, {kind}", fits[f"llama-2-7b, {kind}"][2], at_least=0.95) for kind in KINDS],
+    )
+    prefills, decodes = (fits[f"llama-2-7b, {kind}"] for kind in KINDS[:2])
+    claims += beside(
+        [
+            shape("d1 of prefills over d1 of decodes", prefills[1] / decodes[1], at_most=2),
+            shape("d0 of prefills over d0 of decodes", prefills[0] / decodes[0], at_most=1.1),
+            shape("R^2, both, llama-2-70b", fits["llama-2-70b, both"][2], at_least=0.95),
+        ]
+    )
+    places = np.repeat(tokens, _REPEATS)
+    runs["tokens"] = np.tile(places, len(runs) // len(places))
+    times_of = runs.groupby(["model", "kind", "tokens"], sort=False)["ms"]
+    table = times_of.agg(ms="mean", low="min", high="max").reset_index()
+    settings = {"clocks": CLOCKS, "lengths": WORKLOAD, "fits (d0 ms, d1 ms, R^2)": fits}
+    return Outcome(table, claims, settings)
+
+
+def _draw_figure_3(table: pd.DataFrame, axes: Panels) -> None:
+    for ax, (model, rows) in zip(axes, table.groupby("model", sort=False), strict=True):
+        plot_series(rows, x="tokens", y="ms", by="kind", low="low", high="high", ax=ax)
+        ax.set(xlabel=f"tokens of a batch, {model}", ylabel="time (ms)", ylim=(0, None))
+
+
+# Figures 9, 10 and 15: lengths of conversations
+
+
+def conversations(seed: int, n: int = 50_000) -> tuple[IntArray, IntArray]:
+    """Draw lengths, with outputs up to 500."""
+    drawn = family(WORKLOAD, n=n, seed=seed)
+    kept = drawn.outputs <= LONGEST
+    return drawn.prompts[kept], drawn.outputs[kept]
+
+
+def _figure_9(study: Study) -> Outcome:
+    printed = {"prompts": Printed(mean=60.0), "outputs": Printed()}  # bins are in Fig. 10
+    return distributions(study, WORKLOAD, printed, n=10_000)
+
+
+def bins(seed: int) -> list[dict[str, float]]:
+    """Count the requests of each bin of 50 output tokens, and average their prompts."""
+    prompts, outputs = conversations(seed)
+    place = (outputs - 1) // (LONGEST // len(BINS))
+    counts = np.bincount(place, minlength=len(BINS))
+    sums = np.bincount(place, prompts, minlength=len(BINS))
+    return [
+        {"bin": b, "share": count / len(outputs), "prompt": total / count}
+        for b, (count, total) in enumerate(zip(counts, sums, strict=True))
+    ]
+
+
+def _figure_10(study: Study) -> Outcome:
+    runs = study.table(bins, grid(seed=study.seeds(4, 12)))
+    paper = np.array(BINS) / sum(BINS)
+    by_seed = runs.groupby("seed")
+    shares = np.stack([rows["share"].to_numpy() for _, rows in by_seed])
+    prompts = np.stack([rows["prompt"].to_numpy() for _, rows in by_seed])
+    sums = np.cumsum(BINS[::-1])[::-1]
+    agree = int((sums == np.array(BIN_THRESHOLDS)).sum())
+    falls = (shares.mean(axis=0)[1:] / shares.mean(axis=0)[:-1]).max()
+
+    def over_seeds(values: Any) -> Estimate:
+        return estimate([float(value) for value in values])
+
+    flat = prompts.mean(axis=0)
+    claims = [
+        number("thresholds that are sums of the rates from their bin on", 10, agree, within=0),
+        shape("requests of a bin over those of the one before, most", falls, at_most=1),
+        number("share of the first bin", paper[0], over_seeds(shares[:, 0]), within=0.1),
+        number("mean prefill", 60, over_seeds((shares * prompts).sum(axis=1)), within=0.1),
+        shape("mean prefill of a bin, most over least", flat.max() / flat.min(), at_most=1.25),
+    ]
+    width = LONGEST // len(BINS)
+    names = [f"{b * width + 1}-{(b + 1) * width}" for b in range(len(BINS))]
+    ours = {"share": shares.mean(axis=0), "prompt": flat}
+    table = pd.concat(
+        [
+            pd.DataFrame({"bin": names, "of": "printed", "share": paper, "prompt": 60.0}),
+            pd.DataFrame({"bin": names, "of": WORKLOAD, **ours}),
+        ],
+        ignore_index=True,
+    )
+    return Outcome(table, claims, {"workload": WORKLOAD, "seeds": len(by_seed)})
+
+
+def _draw_figure_10(table: pd.DataFrame, axes: Panels) -> None:
+    labels = {"share": "share of requests", "prompt": "mean prompt (tokens)"}
+    for ax, (what, ylabel) in zip(axes, labels.items(), strict=True):
+        plot_bars(table, x="bin", y=what, by="of", ylabel=ylabel, xlabel="output tokens", ax=ax)
+        ax.tick_params(axis="x", rotation=45, labelsize=7)
+
+
+def frequencies(seed: int, rate: float = 50.0) -> RequestTypes:
+    """Return the 500 output lengths at rates in proportion to those of drawn conversations."""
+    outputs = conversations(seed)[1]
+    # One more of each, so that a length that was not drawn has a rate as well.
+    counts = np.bincount(outputs, minlength=LONGEST + 1)[1:] + 1.0
+    lengths = np.arange(1, LONGEST + 1)
+    return RequestTypes(np.full(LONGEST, PROMPT), lengths, rate * counts / counts.sum())
+
+
+def _least_segments(seed: int, segments: list[int], margins: list[float]) -> int:
+    """Return the number of segments whose memory bound is least, as in Fig. 16."""
+    types = frequencies(seed)
+    found = [least_plan(types, count, margins, delta=0.1, iterations=200) for count in segments]
+    return segments[int(np.argmin([plan.memory_bound for plan in found]))]
+
+
+def _figure_15(study: Study) -> Outcome:
+    drawn = frequencies(study.seed)
+    even = chats(float(drawn.rates.sum()))
+    tens = drawn.rates.reshape(-1, 10).sum(axis=1)
+    prompts = [float(conversations(seed)[0].mean()) for seed in study.seeds(4, 12)]
+    claims = [number("mean prefill", PROMPT, estimate(prompts), within=0.1)]
+    segments = [1, 2, 4, 6, 8, 10, 12, 15, 20, 30, 50, 100]
+    margins = study.choose([0.01, 0.1], [0.005, 0.01, 0.02, 0.05, 0.1, 0.2])
+    call = {"seed": study.seed, "segments": segments, "margins": margins}
+    least = study.map(_least_segments, [call])[0]
+    # Of the first 200 lengths, which are frequent; the figure prints no numbers.
+    rise = float((tens[1:20] / tens[:19]).max())
+    claims += beside(
+        [
+            shape("rate of ten lengths over that of the ten before, most", rise, at_most=1.2),
+            number("segments of least memory at these rates", 10, least, within=0.5),
+        ]
+    )
+    table = pd.DataFrame(
+        {"of": name, "output": types.outputs, "rate": types.rates}
+        for name, types in (("bins of Section 6.2", even), (WORKLOAD, drawn))
+    ).explode(["output", "rate"], ignore_index=True)
+    table = table.astype({"output": int, "rate": float})
+    return Outcome(table, claims, {"workload": WORKLOAD, "margins": margins})
+
+
+def _draw_figure_15(table: pd.DataFrame, axes: Panels) -> None:
+    labels: dict[str, Any] = {
+        "xlabel": "output (tokens)",
+        "ylabel": "rate of a length (of 50 per second)",
+    }
+    plot_series(table, x="output", y="rate", by="of", ax=axes[0], **labels)
+
+
+TARGETS: Computations = {
+    "fluid-fig-3": (_figure_3, _draw_figure_3),
+    "fluid-fig-9": (_figure_9, draw_distributions),
+    "fluid-fig-10": (_figure_10, _draw_figure_10),
+    "fluid-fig-15": (_figure_15, _draw_figure_15),
+}

@@ -1,0 +1,193 @@
+"""`reproduce_into`: a folder of reproductions, with a page of all of them."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from optsched._internal.files import is_draft, write_whole
+from optsched._version import __version__
+from optsched.errors import OptschedError
+from optsched.experiments.cells import Places
+from optsched_papers.claims import IN_SHAPE, LABELS, REPRODUCED
+from optsched_papers.driver import Reproduction, get_target, reproduce
+from optsched_papers.targets import TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from optsched.experiments.cells import Progress
+    from optsched.report.interactive import Figure
+
+_FORMAT = "optsched-reproduction-2"  # 1 did not say which claims count
+_MANIFEST, _CELLS = "_reproduction.json", "_cells"
+_PLOTS = "plots.json"  # beside the cells of a target: its plots for the page
+
+
+def reproduce_into(
+    names: str | Sequence[str],
+    out: str | Path,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    jobs: int | None = None,
+    overwrite: bool = False,
+    on_progress: Callable[[Progress], object] | None = None,
+    on_result: Callable[[dict[str, Any]], object] | None = None,
+) -> list[dict[str, Any]]:
+    """Reproduce targets into a folder: NAME.csv, NAME.png and NAME.json of each, and a page of all.
+
+    What the folder holds already is not done again, so that an interrupted call goes on where it
+    stopped, unless `overwrite`. `on_result` is called with the JSON of each target.
+    """
+    Places(jobs)
+    names = [names] if isinstance(names, str) else list(names)
+    for name in names:
+        get_target(name)
+    path = open_folder(out, quick=quick, seed=seed, overwrite=overwrite)
+    results = []
+    for name in names:
+        if overwrite:
+            _forget(path, name)
+        if not (path / f"{name}.json").exists():
+            cells = path / _CELLS / name
+            cells.mkdir(parents=True, exist_ok=True)
+            found = reproduce(
+                name, quick=quick, seed=seed, jobs=jobs, cells=cells, on_progress=on_progress
+            )
+            _write(found, path)
+        results.append(_read(path / f"{name}.json"))
+        _write_page(path)
+        if on_result is not None:
+            on_result(results[-1])
+    return results
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def open_folder(out: str | Path, *, quick: bool, seed: int, overwrite: bool) -> Path:
+    """Make the folder, or check that it holds results of the same kind, or none."""
+    path = Path(out)
+    if path.exists() and not path.is_dir():
+        raise OptschedError(f"cannot write results into {path}: it is not a folder")
+    settings = {"quick": quick, "seed": seed, "version": __version__, "format": _FORMAT}
+    manifest = path / _MANIFEST
+    if manifest.is_file():
+        _check_settings(path, _read(manifest), settings, overwrite)
+    elif path.is_dir() and not all(map(is_draft, path.iterdir())):
+        raise OptschedError(f"{path} holds other files, but no reproductions; take an empty folder")
+    path.mkdir(parents=True, exist_ok=True)
+    write_whole(manifest, json.dumps(settings).encode())
+    return path
+
+
+def _check_settings(
+    path: Path, found: dict[str, Any], settings: dict[str, Any], overwrite: bool
+) -> None:
+    differing = [name for name, value in settings.items() if found.get(name) != value]
+    if not differing:
+        return
+    if not overwrite:
+        what = " and ".join(f"{name} {found.get(name)}" for name in differing)
+        asked = " and ".join(f"{name} {settings[name]}" for name in differing)
+        raise OptschedError(
+            f"{path} holds results with {what}, not {asked}; take another folder, or overwrite them"
+        )
+    for entry in path.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+def _forget(path: Path, target: str) -> None:
+    """Remove what the folder holds of a target."""
+    shutil.rmtree(path / _CELLS / target, ignore_errors=True)
+    for suffix in ("csv", "png", "json"):
+        (path / f"{target}.{suffix}").unlink(missing_ok=True)
+
+
+def _write(found: Reproduction, path: Path) -> None:
+    """Write table and plots, and the JSON last: it says that the target is finished."""
+    from matplotlib import pyplot
+    from PIL import Image
+
+    from optsched.report.interactive import interactive
+
+    name = found.target.name
+    found.table.to_csv(path / f"{name}.csv", index=False)
+    figure, drawn = found.plot(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=160)
+    # A palette takes a third of the room of full colours.
+    Image.open(drawn).convert("RGB").quantize(128).save(path / f"{name}.png", "PNG", optimize=True)
+    plots = json.dumps(interactive(figure), separators=(",", ":"))
+    write_whole(path / _CELLS / name / _PLOTS, plots.encode())
+    pyplot.close(figure)
+    write_whole(path / f"{name}.json", json.dumps(found.to_dict(), indent=1).encode())
+
+
+def _write_page(path: Path) -> None:
+    """Write the page of all targets that the folder holds."""
+    names = [name for name in TARGETS if (path / f"{name}.json").exists()]
+    results = [_read(path / f"{name}.json") for name in names]
+    images = {name: (path / f"{name}.png").read_bytes() for name in names}
+    kept = {name: path / _CELLS / name / _PLOTS for name in names}
+    plots = {name: _read(file) for name, file in kept.items() if file.exists()}
+    write_whole(path / "index.html", render_reproductions(results, images, plots).encode())
+
+
+def render_reproductions(
+    results: Sequence[dict[str, Any]],
+    images: Mapping[str, bytes],
+    plots: Mapping[str, list[Figure]],
+) -> str:
+    """Return the page of reproductions, from their JSON, PNG images and plots by target."""
+    from optsched.report.pages import render_page
+
+    counts = Counter(result["verdict"] for result in results)
+    figures = {
+        target: {f"{target}-{number}": panel for number, panel in enumerate(panels)}
+        for target, panels in plots.items()
+    }
+    return render_page(
+        "page.html.j2",
+        "optsched_papers",
+        results=[result | _count(result["rows"]) for result in results],
+        images={name: base64.b64encode(image).decode() for name, image in images.items()},
+        panels={
+            result["target"]: [
+                (name, panel["layout"]["meta"]["caption"])
+                for name, panel in figures.get(result["target"], {}).items()
+            ]
+            for result in results
+        },
+        figures={name: panel for each in figures.values() for name, panel in each.items()},
+        policies=_recurring(plots),
+        counts={label: counts[label] for label in LABELS if counts[label]},
+        ranks={label: rank for rank, label in enumerate(LABELS)},
+        quick=any(result["quick"] for result in results),
+        seed=results[0]["seed"],
+    )
+
+
+def _count(claims: list[dict[str, Any]]) -> dict[str, int]:
+    """Count the paper's own claims, and those of them that hold."""
+    counted = [claim for claim in claims if claim["counts"]]
+    holding = sum(claim["verdict"] in (REPRODUCED, IN_SHAPE) for claim in counted)
+    return {"counted": len(counted), "holding": holding}
+
+
+def _recurring(plots: Mapping[str, list[Figure]]) -> list[str]:
+    """Return the policies that are plotted, in the order of their names."""
+    from optsched.cluster.routing import ROUTINGS
+    from optsched.policies import POLICIES
+
+    known = {*POLICIES, *ROUTINGS}
+    traces = [trace for panels in plots.values() for panel in panels for trace in panel["data"]]
+    drawn = {trace["meta"] for trace in traces if "meta" in trace}
+    return sorted(name for name in drawn if re.split("[,: ]", name)[0] in known)

@@ -1,0 +1,153 @@
+"""A target: a table, a figure or a theorem of a paper, what computes it and what draws it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import pandas as pd
+
+from optsched.experiments.cells import INTERRUPTED, JsonFolder, Memory, Places, finish
+from optsched.report.series import plot_bars, plot_series
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from optsched.experiments.cells import Progress
+    from optsched_papers.claims import Claim
+
+Key = TypeVar("Key")
+Panels: TypeAlias = "Sequence[Axes]"  # as many axes as a target has panels
+Compute: TypeAlias = "Callable[[Study], Outcome]"
+Draw: TypeAlias = Callable[[pd.DataFrame, Panels], object]
+Computations: TypeAlias = dict[str, tuple[Compute, Draw]]  # of targets, by name
+
+BAND: dict[str, Any] = {"low": "low", "high": "high"}
+
+
+def band(what: str) -> dict[str, Any]:
+    """Return the look of a line with the band of its column."""
+    return {"y": what, "low": f"{what}_low", "high": f"{what}_high"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a target's computation returns."""
+
+    table: pd.DataFrame  # the data of the plot, one row per point
+    claims: Sequence[Claim]  # what the paper states, and ours
+    settings: dict[str, Any] = field(default_factory=dict)  # sizes, policies, seeds, clocks
+
+
+@dataclass(frozen=True)
+class Target:
+    """One table, figure or theorem; `targets.toml` has the texts of all."""
+
+    name: str  # PAPER-WHAT, such as "robust-fig-1"
+    title: str
+    source: str  # where it stands, such as "Robust (Chen et al.), Fig. 1"
+    compute: Compute
+    draw: Draw
+    panels: tuple[int, int] = (1, 1)  # rows and columns of axes
+    remark: str = ""  # what we know beyond the numbers: a slip of the paper, what was left out
+    unpublished: str = ""  # the data or the setting that decides, where the paper does not state it
+
+
+@dataclass
+class Study:
+    """How much to compute, where finished cells are kept, and in how many processes."""
+
+    target: str
+    quick: bool = False  # whether seconds are to suffice in place of minutes
+    seed: int = 0
+    places: Places = field(default_factory=Places)
+    cells: Path | None = None  # folder of finished cells; None keeps nothing
+    on_progress: Callable[[Progress], object] | None = None
+    seconds: float = field(default=0.0, init=False)  # spent in cells, earlier calls included
+
+    def choose(self, quick: Any, full: Any) -> Any:
+        """Return the first in a quick study, the second otherwise."""
+        return quick if self.quick else full
+
+    def seeds(self, quick: int, full: int, apart: int = 1) -> list[int]:
+        """Return so many seeds from the study's own on, or from so many times that."""
+        return [apart * self.seed + place for place in range(self.choose(quick, full))]
+
+    def map(self, function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
+        """Call a function once per cell, with plain data; what is done is not done again."""
+        keys = [_key(function, call) for call in calls]
+        kept = Memory[Any]() if self.cells is None else JsonFolder(self.cells, keys)
+        status = finish(
+            _carry_out,
+            {key: (function, call) for key, call in zip(keys, calls, strict=True)},
+            kept,
+            self.places,
+            title=f"cells of {self.target} ({function.__name__.strip('_').replace('_', ' ')})",
+            on_progress=self.on_progress,
+        )
+        if status == INTERRUPTED:
+            raise KeyboardInterrupt
+        self.seconds += sum(kept[key]["seconds"] for key in keys)
+        return [kept[key]["result"] for key in keys]
+
+    def table(self, function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> pd.DataFrame:
+        """Return the rows of each call, of which there are one or several, with its arguments."""
+        rows = []
+        for call, found in zip(calls, self.map(function, calls), strict=True):
+            rows += [call | row for row in (found if isinstance(found, list) else [found])]
+        return pd.DataFrame(rows)
+
+    def by_seed(
+        self, function: Callable[..., Any], cells: Mapping[Key, dict[str, Any]], seeds: list[int]
+    ) -> dict[Key, list[Any]]:
+        """Call a function for each cell with each seed; return the results by cell."""
+        calls = [{**cell, "seed": seed} for cell in cells.values() for seed in seeds]
+        found = iter(self.map(function, calls))
+        return {key: [next(found) for _ in seeds] for key in cells}
+
+
+def _key(function: Callable[..., Any], call: dict[str, Any]) -> str:
+    what = json.dumps([function.__module__, function.__qualname__, call], sort_keys=True)
+    return hashlib.sha256(what.encode()).hexdigest()[:24]
+
+
+def _carry_out(cell: tuple[Callable[..., Any], dict[str, Any]]) -> dict[str, Any]:
+    function, arguments = cell
+    began = time.perf_counter()
+    result = json.loads(json.dumps(function(**arguments)))  # the same from memory as from disk
+    seconds = time.perf_counter() - began
+    return {"arguments": arguments, "result": result, "seconds": seconds}
+
+
+def grid(**values: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return the calls with all combinations of arguments; the last one changes fastest."""
+    return [dict(zip(values, each, strict=True)) for each in itertools.product(*values.values())]
+
+
+def lines(**look: Any) -> Draw:
+    """Return what draws a table on one panel, as `plot_series` is passed this look."""
+    return lambda table, axes: plot_series(table, ax=axes[0], **look)
+
+
+def bars(**look: Any) -> Draw:
+    """Return what draws a table as bars on one panel, as `plot_bars` is passed this look."""
+    return lambda table, axes: plot_bars(table, ax=axes[0], **look)
+
+
+def panels(column: str, xlabel: str, *, from_zero: bool = False, **look: Any) -> Draw:
+    """Return what draws a panel for each value of a column, which the label of the x axis names."""
+
+    def draw(table: pd.DataFrame, axes: Panels) -> None:
+        for ax, (value, rows) in zip(axes, table.groupby(column, sort=False), strict=True):
+            plot_series(rows, xlabel=xlabel.format(value), ax=ax, **look)
+            if from_zero:
+                ax.set_ylim(0, None)
+
+    return draw

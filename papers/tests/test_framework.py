@@ -1,0 +1,291 @@
+"""Targets, claims and the folder of `optsched reproduce`, with a small target of the tests' own."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optsched import OptschedError
+from optsched.experiments.cells import Places
+from optsched_papers import TARGETS, reproduce, reproduce_into
+from optsched_papers.claims import (
+    LABELS,
+    Claim,
+    beside,
+    number,
+    readings,
+    refutable,
+    shape,
+    verdict,
+)
+from optsched_papers.folder import open_folder
+from optsched_papers.target import Outcome, Study, Target
+
+mpl.use("Agg")
+
+CALLS: list[int] = []
+
+
+def _square(x):
+    CALLS.append(x)
+    if x == 3 and math.isnan(STOP_AT_3[0]):
+        raise KeyboardInterrupt
+    return {"x": x, "square": x * x}
+
+
+STOP_AT_3 = [0.0]
+
+
+def _squares(study):
+    rows = study.map(_square, [{"x": x} for x in range(study.choose(3, 6))])
+    return Outcome(pd.DataFrame(rows), [number("last", 25, rows[-1]["square"], within=0)])
+
+
+def _draw(table, axes):
+    axes[0].plot(table["x"], table["square"])
+
+
+@pytest.fixture
+def squares(monkeypatch):
+    CALLS.clear()
+    STOP_AT_3[0] = 0.0
+    target = Target("test-squares", "squares", "nobody", _squares, _draw)
+    monkeypatch.setitem(TARGETS, target.name, target)
+    return target.name
+
+
+def test_a_target_becomes_a_table_a_plot_and_a_verdict(squares, tmp_path):
+    (found,) = reproduce_into([squares], tmp_path / "out", jobs=1)
+    assert found["verdict"] == "reproduced"
+    assert found["rows"][0]["paper"] == found["rows"][0]["ours"] == 25
+    assert pd.read_csv(tmp_path / "out" / f"{squares}.csv")["square"].tolist() == [
+        0, 1, 4, 9, 16, 25,
+    ]  # fmt: skip
+    assert (tmp_path / "out" / f"{squares}.png").stat().st_size > 1000
+    assert json.loads((tmp_path / "out" / f"{squares}.json").read_text()) == found
+
+
+def test_what_is_finished_is_not_done_again(squares, tmp_path):
+    first = reproduce_into([squares], tmp_path, jobs=1)
+    calls = len(CALLS)
+    assert reproduce_into([squares], tmp_path, jobs=1) == first
+    assert len(CALLS) == calls
+    reproduce_into([squares], tmp_path, jobs=1, overwrite=True)
+    assert len(CALLS) == 2 * calls
+
+
+def test_an_interrupted_target_goes_on_where_it_stopped(squares, tmp_path):
+    STOP_AT_3[0] = math.nan
+    with pytest.raises(KeyboardInterrupt):
+        reproduce_into([squares], tmp_path, jobs=1)
+    assert not (tmp_path / f"{squares}.json").exists()
+    STOP_AT_3[0] = 0.0
+    (found,) = reproduce_into([squares], tmp_path, jobs=1)
+    assert CALLS == [0, 1, 2, 3, 3, 4, 5]
+    assert found["verdict"] == "reproduced"
+
+
+def test_a_quick_form_says_what_it_lacks(squares):
+    found = reproduce(squares, quick=True)
+    assert found.verdict == (
+        "cannot be decided",
+        "0 of 1 claims hold, none is refuted; not last (4)",
+    )
+    assert "fails: is 4 (at least 25 counts)" in str(found)
+    assert repr(found).startswith("<Reproduction 'test-squares': cannot be decided: 0 of 1")
+    assert "last" in found._repr_html_()
+
+
+def test_results_of_another_kind_are_kept_unless_overwritten(squares, tmp_path):
+    reproduce_into([squares], tmp_path, jobs=1)
+    with pytest.raises(OptschedError, match=r"quick False and seed 0, not quick True and seed 7"):
+        reproduce_into([squares], tmp_path, quick=True, seed=7, jobs=1)
+    (found,) = reproduce_into([squares], tmp_path, quick=True, seed=7, overwrite=True, jobs=1)
+    assert (found["quick"], found["seed"]) == (True, 7)
+    manifest = tmp_path / "_reproduction.json"
+    manifest.write_text(manifest.read_text().replace("reproduction-2", "reproduction"))
+    with pytest.raises(OptschedError, match=r"format optsched-reproduction, not .*reproduction-2;"):
+        reproduce_into([squares], tmp_path, quick=True, seed=7, jobs=1)
+
+
+def test_a_folder_of_other_files_is_refused(squares, tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    for overwrite in (False, True):
+        with pytest.raises(OptschedError, match=r"holds other files, but no reproductions"):
+            reproduce_into([squares], tmp_path, overwrite=overwrite, jobs=1)
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_bad_names_and_jobs_are_refused_before_anything_is_made(tmp_path):
+    with pytest.raises(OptschedError, match=r"did you mean 'sorted-f-example-1'"):
+        reproduce_into(["sorted-f-exmple-1"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(OptschedError, match="jobs is 0, but must be a whole number from 1"):
+        reproduce("sorted-f-example-1", jobs=0)
+
+
+def test_one_name_needs_no_list(squares, tmp_path):
+    assert reproduce_into(squares, tmp_path, jobs=1) == reproduce_into([squares], tmp_path, jobs=1)
+
+
+def test_parallel_cells_equal_serial_ones():
+    calls = [{"a": a, "b": 5} for a in range(7)]
+    assert Study("test", places=Places(2)).map(divmod_of, calls) == Study("test").map(
+        divmod_of, calls
+    )
+
+
+def divmod_of(a, b):
+    return divmod(a + 10, b)
+
+
+values = st.floats(-100, 100)
+
+
+@given(paper=values, ours=values, within=st.floats(0, 1))
+def test_a_number_holds_exactly_within_its_tolerance(paper, ours, within):
+    claim = number("it", paper, ours, within=within)
+    slack = within * (abs(paper) or 1)
+    assert claim.holds == (paper - slack <= ours <= paper + slack)
+    assert (claim.verdict == "reproduced") == claim.holds
+
+
+# Verdicts: claims drawn with all that matters for them, and their rules one by one
+
+
+@st.composite
+def drawn_claims(draw, least=1):
+    """Some claims, of which the first counts."""
+    kinds = st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 3))
+    claims = []
+    for holds, exact, counts, refutes, group in draw(st.lists(kinds, min_size=least, max_size=6)):
+        counts = counts or not claims
+        statement = f"{exact} {group}" if group else ""
+        claims.append(
+            Claim("it", 1, 1 if holds else 2, None, None, 1, 1, exact, counts, refutes, statement)
+        )
+    return claims
+
+
+def failing(exact, **changes):
+    return Claim("another", 1, 2, None, None, 1, 1, exact, **changes)
+
+
+@given(drawn_claims(), drawn_claims(0), st.sampled_from(["", "the data"]))
+def test_a_claim_of_ours_never_changes_the_verdict(claims, ours, unpublished):
+    before = verdict(claims, unpublished)
+    assert verdict([*beside(ours), *claims, *beside(ours)], unpublished) == before
+
+
+@given(drawn_claims(), st.randoms(), st.sampled_from(["", "the data"]))
+def test_the_order_of_claims_does_not_matter(claims, random, unpublished):
+    mixed = random.sample(claims, len(claims))
+    assert verdict(mixed, unpublished).label == verdict(claims, unpublished).label
+
+
+@given(drawn_claims(0), st.booleans(), st.booleans())
+def test_readings_hold_if_one_of_them_does(claims, exact, first):
+    right, wrong = number("x", 1, 1, within=0), number("x", 1, 2, within=0)
+    if not exact:
+        right, wrong = shape("x", 1, at_most=1), shape("x", 2, at_most=1)
+    pair = [right, wrong] if first else [wrong, right]
+    assert verdict([*claims, *readings("x", refutable(pair))]) == verdict([*claims, right])
+    both = verdict([*claims, *readings("x", [wrong, wrong])])
+    assert both.label == verdict([*claims, wrong]).label
+
+
+@given(drawn_claims(0), st.booleans(), st.sampled_from(["", "the data"]))
+def test_nothing_is_reproduced_while_a_claim_that_counts_fails(claims, exact, unpublished):
+    found = verdict([*claims, failing(exact)], unpublished)
+    assert found.label != "reproduced"
+    assert exact or found.label != "in shape"
+    assert found.reason
+
+
+@given(drawn_claims(0), st.sampled_from(["", "the data"]))
+def test_a_proof_refutes_whatever_else_holds(claims, unpublished):
+    found = verdict([*claims, failing(exact=False, refutes=True)], unpublished)
+    assert found.label == "refuted"
+
+
+@given(drawn_claims())
+def test_what_is_unpublished_decides_only_where_claims_fail_without_proof(claims):
+    without, known = verdict(claims), verdict(claims, "the trace is not published")
+    if without.label in ("mostly", "cannot be decided"):
+        assert known.label == "cannot be decided"
+        assert known.reason.startswith("the trace is not published; ")
+    else:
+        assert known == without
+
+
+@given(drawn_claims(), st.sampled_from(["", "the data"]))
+def test_verdicts_are_those_of_a_literal_twin(claims, unpublished):
+    assert verdict(claims, unpublished).label == _literal(claims, unpublished)
+    assert verdict(claims, unpublished).label in LABELS
+
+
+def _literal(claims, unpublished):
+    """The five rules in the words of docs/how-to/reproduce.md, one statement after the other."""
+    single = [[claim] for claim in claims if claim.counts and not claim.statement]
+    names = {claim.statement for claim in claims if claim.counts and claim.statement}
+    joined = [[c for c in claims if c.counts and c.statement == name] for name in names]
+    held, proven, numbers, shapes, failing_shapes = 0, 0, 0, 0, 0
+    for statement in single + joined:
+        holds = any(claim.least <= claim.ours <= claim.most for claim in statement)
+        held += holds
+        proven += not holds and all(claim.refutes for claim in statement)
+        numbers += statement[0].exact
+        shapes += not statement[0].exact
+        failing_shapes += not holds and not statement[0].exact
+    count = numbers + shapes
+    if proven:
+        return "refuted"
+    if held == count:
+        return "reproduced" if numbers else "in shape"
+    if shapes and not failing_shapes:
+        return "in shape"
+    if unpublished or held < count / 2:
+        return "cannot be decided"
+    return "mostly"
+
+
+def test_a_value_that_is_missing_fails():
+    assert number("x", 1, math.nan, within=1).verdict == "fails: x has no value"
+    assert shape("x", math.nan).to_dict()["ours"] is None
+
+
+def test_a_reason_names_each_claim_that_fails():
+    claims = [shape("a", 1, at_most=2), shape("b", 3, at_most=2), shape("c", 0, at_most=2)]
+    assert verdict(claims) == ("mostly", "2 of 3 claims hold; not b (3)")
+    (proof,) = refutable([shape("d", 0.5, at_least=1, paper=1)])
+    reason = "d is 0.5 (at least 1 counts)"
+    assert str(verdict([*claims, proof])) == f"refuted: {reason}"
+    assert proof.verdict == f"refuted: {reason}"
+
+
+def test_a_reason_gives_the_value_of_the_nearest_reading():
+    failing = [shape("far", 9, at_most=2), shape("near", 3, at_most=2), shape("x", math.nan)]
+    assert "not either (3)" in verdict(readings("either", failing)).reason
+
+
+def test_every_target_is_named_after_its_paper():
+    papers = ("jaillet", "sorted-f", "robust", "fluid", "bf-io")
+    assert all(name.startswith(tuple(f"{paper}-" for paper in papers)) for name in TARGETS)
+    assert all(target.title and target.source for target in TARGETS.values())
+
+
+def test_a_folder_left_in_its_first_moments_is_taken_up_again(tmp_path):
+    """A process killed, or a disk found full, while the manifest was written blocked the folder."""
+    (tmp_path / "left").mkdir()
+    (tmp_path / "left" / "._reproduction.json.tmp").write_text("{")
+    open_folder(tmp_path / "left", quick=True, seed=0, overwrite=False)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / ".mine.tmpl").write_text("")
+    with pytest.raises(OptschedError, match="holds other files"):
+        open_folder(tmp_path / "other", quick=True, seed=0, overwrite=False)

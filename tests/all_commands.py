@@ -1,0 +1,10 @@
+"""All commands of the command line, by name: those that the papers add, too."""
+
+from __future__ import annotations
+
+import click
+
+from optsched.cli import cli
+
+_CONTEXT = click.Context(cli)
+COMMANDS = {name: cli.get_command(_CONTEXT, name) for name in cli.list_commands(_CONTEXT)}
