@@ -88,7 +88,7 @@ def reproduce(
     runs=("competitive-ratio 1000", "competitive-ratio 1000 --lower 10 --prompt 41"),
 )
 def competitive_ratio(output: Output, upper: int, lower: int, prompt: int, seed: int) -> int:
-    """Prove how much A_min costs over H-SF at most."""
+    """Prove how much A_min can cost relative to H-SF."""
     from optsched_papers import CompetitiveRatio
 
     ratio = CompetitiveRatio(upper, lower, prompt)
