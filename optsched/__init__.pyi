@@ -40,6 +40,7 @@ from .policies import RollingPolicy as RollingPolicy
 from .routers import Router as Router
 from .schedule import Schedule as Schedule
 from .schedule import Violation as Violation
+from .simulate import RunSettings as RunSettings
 from .simulate import run as run
 from .solution import Solution as Solution
 from .solvers.backends.files import read_model as read_model

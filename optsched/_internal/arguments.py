@@ -60,8 +60,15 @@ _CLASSES = (
         "Instance",
     ),
     *("Certificate", "ClockCertificate", "ConfigurationCertificate", "JointCertificate"),
-    *("Policy", "PowerLaw", "PriorityPolicy", "RequestTypes", "Router", "Running", "Schedule"),
-    *("LinearModel", "SolveParams", "ModelFacts", *_ALIASES["Clock"], *_ALIASES["Information"]),
+    *("Policy", "PowerLaw", "PriorityPolicy", "RequestTypes", "Router", "Running", "RunSettings"),
+    *(
+        "LinearModel",
+        "Schedule",
+        "SolveParams",
+        "ModelFacts",
+        *_ALIASES["Clock"],
+        *_ALIASES["Information"],
+    ),
 )
 
 

@@ -53,19 +53,20 @@ def compare(
     from optsched.comparison import ClockComparison, StepComparison
     from optsched.comparison.dispatch import compared
     from optsched.policies import split_names
-    from optsched.simulate.dispatch import task_of
+    from optsched.simulate.dispatch import prepared
+    from optsched.simulate.settings import RunSettings
     from optsched.solvers.bounds.on_clock import caveats
 
     schedules = known.pop("schedules")
     timed = _on_clock(known)
     only_for("schedules", not timed, "comparisons in steps")
     named = None if policies is None else split_names(policies)
-    chosen = compared(named, known["intervals"], known.get("clock"), known["rule"])
+    settings = RunSettings(**{name: value for name, value in known.items() if name != "warm_up"})
+    chosen = compared(named, settings)
     note_unforeseen(chosen)
     check_writable(html)
-    asked: dict[str, Any] = {name: known.get(name) for name in ("clock", "intervals", "rule")}
     for each in chosen:
-        task_of(instance, each, beliefs=each.asks_for(known["beliefs"]), **asked)
+        prepared(instance, each, settings.of(each))
     folder = _folder(schedules)
     comparison: ClockComparison | StepComparison | None = None
     with output.progress() as update, Finished(len(chosen), "policies", update) as done:
@@ -302,7 +303,8 @@ def rolling(
     """Plan a window of waiting requests, and keep replanning."""
     from optsched.comparison.steps import StepComparison, load_kernels
     from optsched.policies import RollingPolicy, get_policies, split_names
-    from optsched.simulate.dispatch import task_of
+    from optsched.simulate import RunSettings
+    from optsched.simulate.dispatch import prepared
     from optsched.simulate.runners import raise_if_interrupted
 
     policy = RollingPolicy(**settings)
@@ -317,26 +319,26 @@ def rolling(
     elif intervals is None:
         names = list(dict.fromkeys([settings["fallback"], "mc-sf", "area"]))
     others = get_policies(names)
+    known = RunSettings(intervals=intervals, seed=seed)
     for each in (policy, *others):
-        task_of(instance, each, intervals=intervals)
-    known: dict[str, Any] = {"intervals": intervals, "seed": seed}
+        prepared(instance, each, known)
     incomplete: tuple[Any, ...] = ()
     with output.progress() as update, Finished(len(others) + 1, "policies", update) as done:
-        load_kernels(others, intervals, last_arrival=int(instance.arrivals[-1]))
+        load_kernels(others, known, int(instance.arrivals[-1]))
         bound = optsched.bound(instance, "closed-form")
         execution = optsched.run(
             instance,
             policy,
+            known,
             on_progress=lambda started, count: update(
                 f"rolling horizon: {started:,} of {count:,} requests started "
                 "(Ctrl-C: no more plans)"
             ),
-            **known,
         )
         done.add(execution, execution.decisions.seconds)
         raise_if_interrupted(execution)
         incomplete = optsched.compare(
-            instance, others, bound=bound, on_result=done.add, **known
+            instance, others, known, bound=bound, on_result=done.add
         ).incomplete
         update("finding a lower bound")
         bound = optsched.bound(instance)

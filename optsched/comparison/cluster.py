@@ -16,8 +16,8 @@ from optsched.cluster.routing import BalanceRouting, get_routings
 from optsched.comparison.base import Comparison
 from optsched.errors import InstanceError, PolicyError, nearest, require
 from optsched.instance import Instance
-from optsched.simulate import run
-from optsched.simulate.cluster.run import ClusterOptions, prepared
+from optsched.simulate import RunSettings, run
+from optsched.simulate.cluster.run import prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,13 +131,11 @@ class ClusterComparison(Comparison[ClusterRun]):
 
 def compare_on_cluster(
     instances: Instance | Iterable[Instance],
-    cluster: Cluster,
-    policies: Any = ("fcfs", "jsq", "lpt", "bf-io"),
+    policies: Any,
+    settings: RunSettings,
     *,
-    seed: int = 0,
     on_result: Callable[[ClusterRun, float], None] | None = None,
     warm_up: int | None = None,
-    **options: Any,
 ) -> ClusterComparison:
     """Run several routing policies on the same traces."""
     traces = list(instances) if isinstance(instances, Iterable) else [instances]
@@ -148,23 +146,23 @@ def compare_on_cluster(
     several = hasattr(policies, "__iter__") and not isinstance(policies, str)
     chosen = get_routings(policies if several else [policies])
     runs: dict[str, list[ClusterRun]] = {routing.name: [] for routing in chosen}
-    steps, known = options.get("steps"), ClusterOptions(**options)
-    longest = math.inf if steps is None or known.drain else steps
+    longest = math.inf if settings.steps is None or settings.drain else settings.steps
     if warm_up is not None and not 0 <= warm_up < longest:
         raise InstanceError(
             f"warm_up is {warm_up}, but must be a number of steps from 0 that the run passes; "
             "leave it out, or give more steps"
         )
     for trace, routing in itertools.product(traces, chosen):
-        prepared(trace, cluster, routing, known)
+        prepared(trace, routing, settings)
     for number, trace in enumerate(traces):
         for routing in chosen:
-            found = run(trace, routing, cluster=cluster, seed=seed + number, **options)
+            found: ClusterRun = run(trace, routing, settings, seed=settings.seed + number)
             found.metrics(warm_up)  # too short a run is refused at once
             runs[routing.name].append(found)
             if on_result is not None:
                 on_result(found, found.seconds)
-    return ClusterComparison(cluster, runs, warm_up)
+    assert settings.cluster is not None
+    return ClusterComparison(settings.cluster, runs, warm_up)
 
 
 def compare_lookaheads(
@@ -176,7 +174,9 @@ def compare_lookaheads(
 ) -> ClusterComparison:
     """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4)."""
     routings = [BalanceRouting(lookahead=h, name=f"bf-io H={h}") for h in lookaheads]
-    return compare_on_cluster(instances, cluster, [*baselines, *routings], **options)
+    warm_up = options.pop("warm_up", None)
+    settings = RunSettings(cluster=cluster, **options)
+    return compare_on_cluster(instances, [*baselines, *routings], settings, warm_up=warm_up)
 
 
 def _rising(entries: dict[str, dict[str, Any]], runs: dict[str, ClusterRun]) -> str | None:

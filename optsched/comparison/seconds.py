@@ -23,7 +23,7 @@ from optsched.comparison.base import (
 )
 from optsched.premises import STORAGES
 from optsched.simulate import run
-from optsched.simulate.dispatch import task_of
+from optsched.simulate.dispatch import prepared
 from optsched.simulate.runners import raise_if_interrupted
 from optsched.simulate.seconds.execution import ClockedRun
 from optsched.solvers.bounds.bound import bound as find_bound
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from optsched.clock import Clock
-    from optsched.forecasts import Beliefs
     from optsched.instance import Instance
-    from optsched.policies import Policy, Rule
+    from optsched.policies import Policy
     from optsched.premises import Claim
+    from optsched.simulate import RunSettings
     from optsched.solvers.bounds.bound import BoundMethod, ClockBound
 
 
@@ -152,35 +152,32 @@ def _bounds(
 
 def compare_on_clock(
     instance: Instance,
-    clock: Clock,
     chosen: list[Policy],
+    settings: RunSettings,
     *,
-    intervals: str | None = None,
-    beliefs: Beliefs | Instance | None = None,
-    rule: Rule = "prefix",
-    seed: int = 0,
     bound: ClockBound | None = None,
     on_result: Callable[[ClockedRun, float], None] | None = None,
-    until: float = np.inf,
     warm_up: float = 0.0,
 ) -> ClockComparison:
     """Run policies on an instance with batches that take time."""
     if bound is not None:
         check_bound(bound, instance)
-    runs, times = [], []
+    runs: list[ClockedRun] = []
+    times: list[float] = []
     tiny = TINY.replace(memory=max(2, instance.memory))  # an engine's blocks are those of it
     for policy in chosen:
-        task_of(instance, policy, clock, intervals, policy.asks_for(beliefs), rule)
+        prepared(instance, policy, settings.of(policy))
     for policy in chosen:
-        known: dict[str, Any] = {"intervals": intervals and "exact", "rule": rule}
-        run(tiny, policy, clock="unit", **known)  # compiles
-        known |= {"intervals": intervals, "beliefs": policy.asks_for(beliefs)}
+        run(tiny, policy, settings.for_warm_up())  # compiles
         began = stopwatch()
-        clocked = run(instance, policy, clock=clock, **known, seed=seed, until=until)
+        clocked: ClockedRun = run(instance, policy, settings.of(policy))
         times.append(stopwatch() - began)
         runs.append(clocked)
         if on_result is not None:
             on_result(clocked, times[-1])
         raise_if_interrupted(clocked)
+    clock = settings.batch_clock
     bounds = _bounds(instance, clock, runs, given=bound)
-    return ClockComparison(instance, clock, tuple(runs), tuple(times), warm_up, intervals, bounds)
+    return ClockComparison(
+        instance, clock, tuple(runs), tuple(times), warm_up, settings.intervals, bounds
+    )

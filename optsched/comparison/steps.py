@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from optsched._internal.loading import stopwatch
 from optsched._internal.views import text
-from optsched.clock import UNIT
 from optsched.comparison.base import (
     TINY,
     Comparison,
@@ -20,7 +19,7 @@ from optsched.errors import PolicyError, ScheduleError
 from optsched.execution import Execution
 from optsched.schedule import Schedule
 from optsched.simulate import run
-from optsched.simulate.dispatch import task_of
+from optsched.simulate.dispatch import prepared
 from optsched.simulate.runners import raise_if_interrupted
 from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.bound import bound as find_bound
@@ -28,10 +27,9 @@ from optsched.solvers.bounds.bound import bound as find_bound
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from optsched.clock import Clock
-    from optsched.forecasts import Beliefs
     from optsched.instance import Instance
-    from optsched.policies import Policy, Rule
+    from optsched.policies import Policy
+    from optsched.simulate import RunSettings
     from optsched.solvers.bounds.bound import BoundMethod
 
 #: What is compared where policies may only know intervals and none are named.
@@ -131,11 +129,8 @@ class StepComparison(Comparison[Execution]):
 def compare_in_steps(
     instance: Instance,
     chosen: list[Policy],
+    settings: RunSettings,
     *,
-    intervals: str | None = None,
-    beliefs: Beliefs | Instance | None = None,
-    rule: Rule = "prefix",
-    seed: int = 0,
     bound: Bound | None = None,
     on_result: Callable[[Execution, float], None] | None = None,
 ) -> StepComparison:
@@ -143,8 +138,8 @@ def compare_in_steps(
     if bound is not None:
         check_bound(bound, instance)
     for policy in chosen:
-        task_of(instance, policy, None, intervals, policy.asks_for(beliefs), rule)
-    load_kernels(chosen, intervals, rule, int(instance.arrivals[-1]))
+        prepared(instance, policy, settings.of(policy))
+    load_kernels(chosen, settings, int(instance.arrivals[-1]))
     if bound is None:
         bound = find_bound(instance)
     runs: list[Execution] = []
@@ -152,14 +147,7 @@ def compare_in_steps(
     incomplete: list[Execution] = []
     for policy in chosen:
         began = stopwatch()
-        execution = run(
-            instance,
-            policy,
-            beliefs=policy.asks_for(beliefs),
-            intervals=intervals,
-            rule=rule,
-            seed=seed,
-        )
+        execution: Execution = run(instance, policy, settings.of(policy))
         seconds = stopwatch() - began
         if not execution.all_complete:
             incomplete.append(execution)
@@ -180,20 +168,16 @@ def compare_in_steps(
             f"no policy completes all requests; policy {incomplete[0].policy!r}: its run "
             f"{incomplete[0].why}"
         )
-    return StepComparison(instance, bound, tuple(runs), tuple(times), tuple(incomplete), intervals)
+    return StepComparison(
+        instance, bound, tuple(runs), tuple(times), tuple(incomplete), settings.intervals
+    )
 
 
-def load_kernels(
-    policies: Iterable[Policy],
-    intervals: str | None = None,
-    rule: Rule = "prefix",
-    last_arrival: int = 1,
-    clock: Clock | None = None,
-) -> None:
+def load_kernels(policies: Iterable[Policy], settings: RunSettings, last_arrival: int = 1) -> None:
     """Load the kernels, so that this counts as no policy's time; at first they are compiled."""
     tiny = TINY.replace(arrivals=[0, min(last_arrival, 1)])  # where all are there, others run
     find_bound(tiny.replace(weights=None, deadlines=None))
+    settings = settings.for_warm_up()
     for policy in policies:
         if policy.needs.kind != "decision":  # which is no kernel, and not ours to call
-            timed: dict[str, Any] = {} if clock is None else {"clock": UNIT}
-            run(tiny, policy, intervals=intervals and "exact", rule=rule, **timed)
+            run(tiny, policy, settings)

@@ -3,5 +3,6 @@
 from optsched.simulate.dispatch import run
 from optsched.simulate.runners import RUNNERS
 from optsched.simulate.seconds.execution import ClockedRun
+from optsched.simulate.settings import RunSettings
 
-__all__ = ["RUNNERS", "ClockedRun", "run"]
+__all__ = ["RUNNERS", "ClockedRun", "RunSettings", "run"]

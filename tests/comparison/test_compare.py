@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optsched import Cluster, Comparison, Instance, PriorityPolicy, compare, family, run
+from optsched import Cluster, Comparison, Instance, PriorityPolicy, bound, compare, family, run
 from optsched.comparison import steps
 from optsched.errors import OptschedError
 
@@ -53,11 +53,17 @@ def test_gaps_are_shares_by_name_run_or_schedule():
 
 
 WRONG = {
-    "compare has no option 'until' in steps": {"until": 3},
-    "compare has no option 'reveal' on a clock": {"clock": "unit", "reveal": 3},
-    "intervals is for one worker; leave it out": {"cluster": Cluster(1, 1), "intervals": "exact"},
-    "compare has no workers: optsched.routing_loss compares routers": {"workers": 8},
-    "compare has no router: optsched.routing_loss": {"router": "jsq"},
+    "compare has no option 'seps': did you mean 'steps'?": {"seps": 3},
+    "until is 3, but only runs on a clock can be stopped": {"until": 3},
+    "warm_up is 3, but is for runs on a clock or a cluster": {"warm_up": 3},
+    "bound is for one worker": {"cluster": Cluster(1, 1), "bound": bound(REQUESTS)},
+    "reveal is for a run on a cluster": {"clock": "unit", "reveal": 3},
+    "intervals is for one worker; leave it or the cluster out": {
+        "cluster": Cluster(1, 1),
+        "intervals": "exact",
+    },
+    "compare has no workers or router: optsched.routing_loss compares routers": {"workers": 8},
+    "a router chooses among several workers": {"router": "jsq"},
     "rule is for one worker": {"cluster": Cluster(1, 1), "rule": "skip"},
 }
 

@@ -24,6 +24,7 @@ from optsched.experiments.regrets.cell import Cell, Task, perform
 from optsched.experiments.regrets.result import Regret
 from optsched.experiments.regrets.source import numbers_of, read_source, seeds_of
 from optsched.policies import get_policies
+from optsched.simulate import RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -211,7 +212,7 @@ def _enclosed(
     if tolerance is None:
         tolerance = _TOLERANCE * task.source.mean_alone
     as_number("tolerance", tolerance, lambda x: x > 0, "a number above 0")
-    load_kernels(task.policies, clock=task.source.clock)
+    load_kernels(task.policies, RunSettings(clock=task.source.clock))
     status = finish(_plain, tasks, store, places, title="instances", on_progress=on_progress)
     if status == INTERRUPTED and not store:
         raise KeyboardInterrupt

@@ -144,15 +144,15 @@ def _trace(base: Path, trace: Any, **parameters: Any) -> Any:
 
 
 def _policies(table: Mapping[str, Any], at: str) -> Iterator[tuple[str, Parameters]]:
-    from optsched.simulate import run
+    from optsched.simulate.settings import ON_CLUSTER, RunSettings
 
     if "name" not in table:
         raise OptschedError(f"{at}: the key 'name' is missing; it names a policy, or several")
     names = _listed(table["name"])
     if HINDSIGHT in names and len(names) > 1:
         raise OptschedError(f"{at}: {HINDSIGHT} has options of its own; write a table of its own")
-    unknown = ("instance", "policy", "seed", "cluster", "on_progress", "options")
-    known = HINDSIGHT_OPTIONS if names == [HINDSIGHT] else _keywords(run, *unknown)
+    without = ("seed", "cluster", *ON_CLUSTER)
+    known = HINDSIGHT_OPTIONS if names == [HINDSIGHT] else _keywords(RunSettings, *without)
     _check_keys(table, ["name", *known], at)
     for options in _product(table, "name", at):
         try:
@@ -173,19 +173,15 @@ def _checked(name: str, options: dict[str, Any]) -> str:
             raise OptschedError(f"unknown method {method!r}: {nearest(method, METHODS)}")
         Options(**{key: value for key, value in options.items() if key != "method"})
         return name
-    from optsched.clock import get_clock
     from optsched.forecasts import check_intervals
-    from optsched.policies import get_policy, with_rule
-    from optsched.simulate.dispatch import check_knowledge
+    from optsched.simulate import RunSettings
+    from optsched.simulate.dispatch import fitted
 
-    policy = get_policy(name)
-    rule = options.pop("rule", "prefix")
-    check_knowledge(policy, options.get("intervals"), rule)
+    policy = fitted(name, RunSettings(**options))
+    options.pop("rule", None)
     if "intervals" in options:
-        check_intervals(str(options["intervals"]))
-    if "clock" in options:
-        get_clock(str(options["clock"]))
-    return with_rule(policy, rule).name
+        check_intervals(options["intervals"])
+    return policy.name
 
 
 def _check_distinct(runs: list[Run], where: str) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.arguments import checked
 from optsched._internal.arrays import records
 from optsched._internal.loading import stopwatch
 from optsched.cluster.drift import Profiles, gains_of
@@ -30,46 +29,30 @@ from optsched.simulate.cluster import state as states
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import numpy.typing as npt
-
     from optsched._internal.arrays import IntArray
     from optsched.cluster.drift import Gains
     from optsched.cluster.facts import Cluster
     from optsched.cluster.routing import Information, PythonRouting, Routing
     from optsched.instance import Instance
     from optsched.simulate.cluster.state import Settings, State
+    from optsched.simulate.settings import RunSettings
 
     Kernel = Callable[[State, IntArray | None, Settings, states.Columns, bool], int]
 
-REVEAL = 128  # the paper's revelation target
 LAST_ARRIVAL = 10**8  # steps; every step is run, an empty one too
 _CELLS = 1 << 18  # loads recorded, or looked at, at a time
 
 
-@checked(InstanceError)
-class ClusterOptions(NamedTuple):
-    """How a cluster is run."""
-
-    steps: int | None = None
-    drain: bool = False
-    reveal: int | None = REVEAL
-    drift: float | npt.ArrayLike | Profiles = 1
-    dispatch: Literal["pool", "instant"] = "pool"
-    record_loads: bool = False
-
-
 def run_cluster(
     instance: Instance,
-    cluster: Cluster,
     policy: str | Routing,
-    options: ClusterOptions,
-    seed: int = 0,
+    options: RunSettings,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ClusterRun:
     r"""Run a routing policy on a cluster, step by step, in exact integers."""
     began = stopwatch()
     routing = get_routing(policy)
-    kernel, state, believed, settings = prepared(instance, cluster, routing, options, seed)
+    cluster, kernel, state, believed, settings = prepared(instance, routing, options)
     parts = []
     for steps, revealing in ((options.steps, True), (None, False)):
         if revealing or (options.drain and options.steps is not None):
@@ -94,14 +77,16 @@ def run_cluster(
 
 
 def prepared(
-    instance: Instance, cluster: Cluster, routing: Routing, options: ClusterOptions, seed: int = 0
-) -> tuple[Kernel, State, IntArray | None, Settings]:
+    instance: Instance, routing: Routing, options: RunSettings
+) -> tuple[Cluster, Kernel, State, IntArray | None, Settings]:
     """Return what runs the steps, and on what; what cannot be run is refused."""
-    _check(instance, cluster, routing, options)
+    cluster = options.cluster
+    assert cluster is not None
+    _check(instance, routing, options)
     lookahead = _window(routing)
     gains = gains_of(instance, options.drift, lookahead)
     # Another source of randomness than that of a workload of the same seed.
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+    rng = np.random.default_rng(np.random.SeedSequence(options.seed, spawn_key=(1,)))
     state = _state(instance, cluster, routing, gains, rng, options)
     knows = isinstance(_information(routing), Oracle)
     believed = None if knows else np.zeros_like(state.loads)
@@ -113,17 +98,11 @@ def prepared(
         seconds_per_token=cluster.seconds_per_token,
     )
     kernel, settings = _kernel(routing, cluster, instance, settings)
-    return kernel, state, believed, settings
+    return cluster, kernel, state, believed, settings
 
 
-def _check(instance: Instance, cluster: Cluster, routing: Routing, options: ClusterOptions) -> None:
-    steps, reveal, dispatch = options.steps, options.reveal, options.dispatch
-    if dispatch not in ("pool", "instant"):
-        raise PolicyError(f"dispatch is {dispatch!r}, but must be 'pool' or 'instant'")
-    if steps is not None and steps < 1:
-        raise InstanceError(f"steps is {steps}, but a run has at least 1")
-    if reveal is not None and reveal < 1:
-        raise InstanceError(f"reveal is {reveal}, but the router must see at least 1 request")
+def _check(instance: Instance, routing: Routing, options: RunSettings) -> None:
+    dispatch = options.dispatch
     if instance.seconds_per_step is None and instance.arrivals[-1] > LAST_ARRIVAL:
         raise InstanceError(
             f"the last request arrives at step {instance.arrivals[-1]:,}, but at most "
@@ -174,7 +153,7 @@ def _state(
     routing: Routing,
     gains: Gains,
     rng: np.random.Generator,
-    options: ClusterOptions,
+    options: RunSettings,
 ) -> State:
     n, workers, instant = len(instance), cluster.workers, options.dispatch == "instant"
     memory, reserved = cluster.per_worker("memory"), gains.reserved

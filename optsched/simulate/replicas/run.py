@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,7 +97,8 @@ def _task_of(task: Task, workers: Workers, worker: int, requests: IntArray) -> T
     if own.memory != workers.memories[worker]:
         own = own.replace(memory=workers.memories[worker])
     seed = task.seed + worker
-    return task._replace(instance=own, policy=task.policy.seeded(seed), seed=seed)
+    settings = replace(task.settings, seed=seed, patience=task.patience)
+    return task._replace(instance=own, policy=task.policy.seeded(seed), settings=settings)
 
 
 def _check(run: Execution | ClockedRun | None, seen: FloatArray) -> None:

@@ -15,7 +15,7 @@ from optsched.report.runs import plot_trajectories
 from optsched.report.series import plot_bars, plot_series
 from optsched.report.style import REFERENCE, TEXT_SIZE
 from optsched.simulate import run
-from optsched.simulate.cluster.run import REVEAL
+from optsched.simulate.settings import REVEAL
 from optsched.workloads import family
 from optsched_papers.claims import Claim, Estimate, beside, estimate, number, shape
 from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, lines
@@ -42,7 +42,9 @@ def _run(policy: str, seed: int, steps: int, **options: Any) -> ClusterRun:
     name, _, window = policy.partition(" H=")
     routing = BalanceRouting(lookahead=int(window), name=policy) if window else name
     trace = family("lognormal", n=_REQUESTS, seed=seed)
-    return run(trace, routing, cluster=_CLUSTER, steps=_WARM_UP + steps, seed=seed, **options)
+    options |= {"steps": _WARM_UP + steps, "seed": seed}
+    found: ClusterRun = run(trace, routing, cluster=_CLUSTER, **options)
+    return found
 
 
 def _values(runs: Sequence[dict[str, float]], what: str) -> list[float]:

@@ -13,6 +13,7 @@ from optsched.clock_work import arrival_times
 from optsched.policies import EnginePolicy
 from optsched.policies.vllm import VllmPolicy
 from optsched.routers import ROUTERS, Load
+from optsched.simulate import RunSettings
 from optsched.simulate.replicas.engines import EngineWorkers
 from optsched.simulate.task import Task
 from optsched.workers import Workers
@@ -45,7 +46,7 @@ def traces(draw):
 @settings(max_examples=200)
 @given(traces(), st.sampled_from(ENGINES), st.integers(1, 3))
 def test_an_engine_that_is_paused_does_what_it_does_at_a_stretch(instance, policy, count):
-    task = Task(instance, policy, CLOCK, None, 0, 10_000, np.inf)
+    task = Task(instance, policy, RunSettings(clock=CLOCK))
     rng = np.random.default_rng(len(instance))
     placement = rng.integers(0, count, len(instance))
     every = np.arange(count)
@@ -81,7 +82,7 @@ def test_each_engine_does_what_it_does_alone(instance, policy, router):
 def test_loads_are_those_of_the_batches_until_then(instance, policy, time):
     """What is on one engine, recounted from the run of what has arrived before."""
     arrivals = arrival_times(instance, CLOCK)
-    task = Task(instance, policy, CLOCK, None, 0, 10_000, np.inf)
+    task = Task(instance, policy, RunSettings(clock=CLOCK))
     before = np.flatnonzero(arrivals < time)
     with EngineWorkers(task, Workers([24])) as engines:
         for request in before.tolist():

@@ -9,6 +9,7 @@ from optsched import Instance, run
 from optsched.clock import BatchContent, FunctionClock, LinearClock, get_clock
 from optsched.errors import ClockError, InstanceError, PolicyError
 from optsched.policies import DecisionPolicy
+from optsched.simulate import RunSettings
 from optsched.simulate.runners import run_decided, run_planned, run_to_threshold
 from optsched.simulate.task import Task
 
@@ -72,9 +73,8 @@ ATTEMPTS = {"plan": run_planned, "threshold": run_to_threshold, "decision": run_
 
 
 def attempts_of(instance, policy, clock, intervals, seed):
-    patience = max(10_000, 100 * int(instance.outputs.max()))
-    task = Task(instance, policy, clock, intervals, seed, patience, np.inf)
-    return ATTEMPTS[policy.needs.kind](task)
+    settings = RunSettings(clock=clock, intervals=intervals, seed=seed)
+    return ATTEMPTS[policy.needs.kind](Task(instance, policy, settings))
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=named)

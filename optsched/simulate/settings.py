@@ -1,0 +1,242 @@
+"""`RunSettings`: how a policy is run, each setting documented and checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from optsched._internal.arguments import MAX_SEED, as_count, checked
+from optsched._internal.arrays import MAX_STEP
+from optsched.clock import UNIT, get_clock
+from optsched.errors import InstanceError, PolicyError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from optsched.clock import BatchContent, Clock
+    from optsched.cluster import Cluster, Profiles
+    from optsched.forecasts import Beliefs
+    from optsched.instance import Instance
+    from optsched.policies import Policy, Rule
+    from optsched.routers import Router, RouterState
+    from optsched.workers import Workers
+
+REVEAL = 128  # the paper's revelation target
+
+_WITHOUT_CLUSTER = ("clock", "intervals", "beliefs", "patience", "rule", "until")
+ON_CLUSTER = ("steps", "drain", "reveal", "drift", "dispatch", "record_loads")
+
+
+@checked(PolicyError)
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    r"""How a policy is run: in steps, on a clock, on several workers or on a cluster.
+
+    Parameters
+    ----------
+    clock
+        How long batches take, as for `get_clock`: "unit", "affine:D0,D1", the name of a profiled
+        model, a clock, or a function. None: one step each, and times are counted in steps.
+    cluster
+        Workers that wait for each other. At every step requests are revealed in order of arrival;
+        the policy admits; the step takes :math:`C + t_\ell \max_g a_g L_g` seconds; every running
+        request makes one token and gains its drift. The memory is that of the cluster.
+    workers
+        Workers that run independently: their number, each with the memory of the instance; their
+        memories; or `Workers`. The policy runs on each of them, with the requests that the router
+        sends there when they arrive, and with the seed plus the number of the worker.
+    router
+        Where requests go: a name out of `optsched.routers.ROUTERS`, a `Router`, or a function of
+        a `RouterState` that returns a worker. None: "least-tokens". "central" is no router but one
+        queue for all workers, a reference for orders under the prefix rule.
+    intervals
+        What the policy may know of the outputs, as for `forecast`: "exact", "common:L,U",
+        "classes:W", "relative:X" or "column". None: the outputs, for policies that need them.
+        Policies that look at no outputs, such as "vllm", run the same under all.
+    beliefs
+        What policies under intervals may know beyond them: which outputs are likely, or completed
+        requests from which that is learned. None: nothing; a policy that needs a belief learns one.
+        Only for policies that ask what is likely, as "area-chance" does and "a-min" does not.
+    rule
+        What happens when a request does not fit: "prefix" (none passes it), "skip", "backfill" or
+        "window", perhaps with a ratio and a length as in "window:1.4,64"; all but the first for
+        policies that know the outputs.
+    seed
+        Of all randomness in the policy; the same seed gives the same run.
+    patience
+        Steps without a completion or an arrival after which a run that may never end is given up.
+        None: a hundred times the largest output, but at least 10,000.
+    until
+        On a clock: form no batch at or after this time; what is unfinished then is counted.
+    steps
+        On a cluster: run so many steps (None: until all is done).
+    drain
+        On a cluster: after `steps` reveal nothing more and finish what was revealed.
+    reveal
+        On a cluster: how many waiting requests the router sees; None: all that have arrived.
+    drift
+        On a cluster: tokens that a request gains per step, a number, a sequence by age, or
+        `optsched.cluster.Profiles`.
+    dispatch
+        On a cluster: "pool", or "instant" into the queue of a worker.
+    record_loads
+        On a cluster: keep the load of every worker at every step.
+
+    Raises
+    ------
+    PolicyError
+        If settings contradict each other, or one is out of range.
+    ClockError
+        If there is no such clock.
+
+    Examples
+    --------
+    >>> from optsched import Instance, RunSettings, run
+    >>> settings = RunSettings(clock="affine:0.01,0.001", until=9.0)
+    >>> run(Instance([62, 62], [2, 1], memory=64), "fcfs", settings).completions
+    array([0.147, 0.22 ])
+    """
+
+    clock: str | Clock | Callable[[BatchContent], float] | None = None
+    cluster: Cluster | None = None
+    workers: int | str | Sequence[int] | Workers | None = None
+    router: str | Router | Callable[[RouterState], int] | None = None
+    intervals: str | None = None
+    beliefs: Beliefs | Instance | None = None
+    rule: Rule = "prefix"
+    seed: int = 0
+    patience: int | None = None
+    until: float = inf
+    steps: int | None = None
+    drain: bool = False
+    reveal: int | None = REVEAL
+    drift: float | npt.ArrayLike | Profiles = 1
+    dispatch: Literal["pool", "instant"] = "pool"
+    record_loads: bool = False
+
+    def __post_init__(self) -> None:
+        as_count("seed", self.seed, 0, MAX_SEED, error=PolicyError)
+        if self.patience is not None:
+            as_count("patience", self.patience, most=MAX_STEP, error=PolicyError)
+        if self.clock is not None:
+            object.__setattr__(self, "clock", get_clock(self.clock))
+        if self.cluster is not None:
+            self._check_cluster()
+            return
+        if wrong := self._given(ON_CLUSTER):
+            raise PolicyError(
+                f"{wrong[0]} is for a run on a cluster; give cluster=Cluster(...) too"
+            )
+        if self.router is not None and self.workers is None:
+            raise PolicyError("a router chooses among several workers; pass workers, such as 8")
+        if self.clock is None and self.until < inf:
+            raise PolicyError(
+                f"until is {self.until:g}, but only runs on a clock can be stopped; pass a clock"
+            )
+        if self.until < 0:
+            raise PolicyError(f"until is {self.until:g}, but must be a time of at least 0")
+        if self.beliefs is not None and self.workers is not None:
+            raise PolicyError("beliefs are about the requests of one worker; leave them out")
+        if self.beliefs is not None and self.intervals is None:
+            raise PolicyError(
+                "beliefs or a history say which outputs in an interval are likely; pass intervals "
+                "too, such as common:1,1000"
+            )
+
+    def _check_cluster(self) -> None:
+        if self.workers is not None or self.router is not None:
+            raise PolicyError(
+                "a cluster is of workers that wait for each other and has routers of its own, "
+                "passed as the policy; leave the cluster out, or workers and router"
+            )
+        if wrong := self._given(_WITHOUT_CLUSTER):
+            raise PolicyError(f"{wrong[0]} is for one worker; leave it or the cluster out")
+        if self.dispatch not in ("pool", "instant"):
+            raise PolicyError(f"dispatch is {self.dispatch!r}, but must be 'pool' or 'instant'")
+        if self.steps is not None and self.steps < 1:
+            raise InstanceError(f"steps is {self.steps}, but a run has at least 1")
+        if self.reveal is not None and self.reveal < 1:
+            raise InstanceError(
+                f"reveal is {self.reveal}, but the router must see at least 1 request"
+            )
+
+    def _given(self, names: Sequence[str]) -> list[str]:
+        """Return which of these settings are not as they are by default."""
+        found = []
+        for each in fields(self):
+            value, usual = getattr(self, each.name), each.default
+            if each.name in names and not (type(value) is type(usual) and value == usual):
+                found.append(each.name)
+        return sorted(found, key=list(names).index)
+
+    def of(self, policy: Policy) -> RunSettings:
+        """Return the settings for one policy among several: beliefs only where it looks at them."""
+        return replace(self, beliefs=policy.asks_for(self.beliefs))
+
+    def for_warm_up(self) -> RunSettings:
+        """Return settings under which a tiny run compiles all that a run under these needs."""
+        return RunSettings(
+            clock=None if self.clock is None else UNIT,
+            intervals=self.intervals and "exact",
+            rule=self.rule,
+        )
+
+    @property
+    def batch_clock(self) -> Clock:
+        """How long batches take; in steps that of the unit clock."""
+        timed: Any = self.clock
+        return UNIT if timed is None else timed
+
+
+def settings_of(
+    settings: RunSettings | None, options: Mapping[str, Any], verb: str = "run"
+) -> RunSettings:
+    """Return settings in which the options that a caller named replace the fields."""
+    known = [each.name for each in fields(RunSettings)]
+    for name in options:
+        if name not in known:
+            raise PolicyError(f"{verb} has no option {name!r}: {nearest(name, known)}")
+    return replace(RunSettings() if settings is None else settings, **options)
+
+
+class SharedOptions(TypedDict, total=False):
+    """Options of every run, as keywords."""
+
+    seed: int
+    on_progress: Callable[[int, int], None] | None
+
+
+class StepOptions(SharedOptions, total=False):
+    """Options of a run on one worker in steps."""
+
+    intervals: str | None
+    beliefs: Beliefs | Instance | None
+    rule: Rule
+    patience: int | None
+
+
+class ClockOptions(StepOptions, total=False):
+    """Options of a run on one worker on a clock, beside the clock."""
+
+    until: float
+
+
+class RoutedOptions(ClockOptions, total=False):
+    """Options of a run on workers, beside these."""
+
+    clock: str | Clock | Callable[[BatchContent], float] | None
+    router: str | Router | Callable[[RouterState], int] | None
+
+
+class ClusterOptions(SharedOptions, total=False):
+    """Options of a run on a cluster, beside it."""
+
+    steps: int | None
+    drain: bool
+    reveal: int | None
+    drift: float | npt.ArrayLike | Profiles
+    dispatch: Literal["pool", "instant"]
+    record_loads: bool
