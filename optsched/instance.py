@@ -15,7 +15,7 @@ from optsched._internal.arrays import BoolArray as BoolArray
 from optsched._internal.arrays import FloatArray as FloatArray
 from optsched._internal.arrays import IntArray as IntArray
 from optsched._internal.arrays import as_floats, as_integers, checked_memory, checked_step, frozen
-from optsched._internal.files import write_whole
+from optsched._internal.files import write_csv
 from optsched._internal.json import read_object, write_object
 from optsched._internal.request_rules import broken_rules
 from optsched.errors import InstanceError, require, shown
@@ -386,14 +386,11 @@ class Instance:
         ...     optsched.read_trace(f"{folder}/instance.csv", memory=8) == instance
         True
         """
-        import pandas as pd
-
         names = {"prompts": "prompt_tokens", "outputs": "output_tokens", "arrivals": "arrival"}
         names |= {"weights": "weight", "deadlines": "deadline", "priorities": "priority"}
         names["output_estimates"] = "output_estimate"
-        frame = pd.DataFrame(self.columns()).rename(columns=names)
-        if not self.arrivals.any():
-            frame = frame.drop(columns="arrival")
-        if self.labels is not None:
-            frame.insert(0, "label", list(self.labels))
-        write_whole(path, frame.to_csv(index=False))
+        columns: dict[str, Any] = {} if self.labels is None else {"label": self.labels}
+        for name, values in self.columns().items():
+            if name != "arrivals" or self.arrivals.any():
+                columns[names.get(name, name)] = values.tolist()
+        write_csv(path, columns)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     import pyarrow as pa
 
 
@@ -37,6 +41,15 @@ def write_whole(path: str | Path, content: str | bytes | pa.Buffer) -> None:
         if isinstance(error, OSError):
             error.filename = str(path)
         raise
+
+
+def write_csv(path: str | Path, columns: Mapping[str, Iterable[object]]) -> None:
+    """Write columns of one length as CSV, numbers so that reading gives the same ones."""
+    text = io.StringIO(newline="")
+    rows = csv.writer(text, lineterminator=os.linesep)
+    rows.writerow(columns)
+    rows.writerows(zip(*columns.values(), strict=True))
+    write_whole(path, text.getvalue())
 
 
 def is_replaced(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Trace files as streams: batches of columns for speed, single records for error messages."""
+"""Trace files as streams of rows, in blocks for speed."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ import gzip
 import io
 import itertools
 import json
+import re
 import zlib
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from optsched.errors import InstanceError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator, Sequence
     from io import BufferedReader
     from pathlib import Path
 
-BLOCK = 1 << 22  # bytes parsed at a time
-RECORDS = 1 << 14  # records parsed at a time where that is done one by one
+BLOCK = 1 << 12  # rows parsed at a time
 GZIP_MAGIC = b"\x1f\x8b"
 
-#: The cells of a record by column, or the reason why it has none.
-Record = dict[str, str] | str
+_BREAK = re.compile("\r\n|\r|\n")
+
+#: Rows of cells, none where a line is blank, and the line that the first of them starts on.
+Block = tuple[int, list[list[str]]]
 
 
 @contextlib.contextmanager
@@ -71,31 +73,6 @@ def csv_header(line: bytes, source: str) -> list[str]:
         ) from None
 
 
-class IrregularError(Exception):
-    """Some row is not like the others, so that only a look at each record tells what it says."""
-
-
-def csv_batches(stream: BinaryIO, header: list[str]) -> Iterator[dict[str, Any]]:
-    """Read a CSV file after its header line."""
-    import pyarrow as pa
-    import pyarrow.csv
-
-    try:
-        with pa.csv.open_csv(
-            stream,
-            pa.csv.ReadOptions(column_names=header, block_size=BLOCK),
-            convert_options=pa.csv.ConvertOptions(
-                # Bytes, so that a stray byte spoils its own cell only.
-                column_types=dict.fromkeys(header, pa.binary()),
-                strings_can_be_null=False,
-            ),
-        ) as reader:
-            for batch in reader:
-                yield dict(zip(header, batch.columns, strict=True))
-    except pa.ArrowInvalid as error:
-        raise IrregularError from error
-
-
 def keys_of(line: bytes, source: str) -> list[str]:
     """Return the keys of the object that is the first line of a file."""
     try:
@@ -107,78 +84,58 @@ def keys_of(line: bytes, source: str) -> list[str]:
     return list(content)
 
 
-def jsonl_batches(stream: BinaryIO, names: list[str], first: bytes) -> Iterator[dict[str, Any]]:
-    """Read a file with one JSON object per line, whose first lines were read before."""
-    import pyarrow as pa
-    import pyarrow.json
-
-    options = pa.json.ParseOptions(
-        explicit_schema=pa.schema([(name, pa.float64()) for name in names]),
-        unexpected_field_behavior="ignore",
-    )
-    while lines := [*first.splitlines(keepends=True), *stream.readlines(BLOCK)]:
-        first, lines = b"", [line for line in lines if line.strip()]
-        block = b"".join(lines)
-        try:
-            table = pa.json.read_json(
-                io.BytesIO(block), pa.json.ReadOptions(block_size=len(block) + 1), options
-            )
-        except pa.ArrowInvalid as error:
-            raise IrregularError from error
-        if table.num_rows != len(lines):  # two objects on one line
-            raise IrregularError
-        yield {name: table[name].combine_chunks() for name in names}
-
-
-def record_batches(
-    records: Iterable[tuple[int, Record]], names: list[str]
-) -> Iterator[dict[str, Any]]:
-    """Read any file slowly."""
-    import pyarrow as pa
-
-    records = iter(records)
-    while batch := [cells for _, cells in itertools.islice(records, RECORDS)]:
-        rows = [{} if isinstance(cells, str) else cells for cells in batch]
-        yield {
-            name: pa.array([to_bytes(row.get(name, "")) for row in rows], pa.binary())
-            for name in names
-        }
-
-
-def csv_records(stream: BinaryIO) -> Generator[tuple[int, Record], None, None]:
-    """Read a CSV file slowly, with the line that each row starts on."""
-    line = 0
-    text = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
+def csv_rows(stream: BinaryIO, size: int) -> Generator[Block, None, None]:
+    """Read a CSV file after its header line, so many rows at a time."""
+    text = io.TextIOWrapper(stream, "utf-8", errors="surrogateescape", newline="")
+    rows = csv.reader(text)
     try:
-        rows = csv.reader(text)
-        header = [name.strip() for name in next(rows)]
-        line = rows.line_num
-        for cells in rows:
-            if len(cells) == len(header):
-                yield line + 1, dict(zip(header, cells, strict=True))
-            elif cells:
-                yield line + 1, f"the row has {len(cells)} cells, but the header has {len(header)}"
-            line = rows.line_num
-    except csv.Error as error:
-        raise csv.Error(f"line {line + 1}: {error}") from None
+        while True:
+            line, block = rows.line_num + 2, list[list[str]]()
+            try:
+                block.extend(itertools.islice(rows, size))
+            except csv.Error as error:
+                raise csv.Error(f"line {line + sum(map(_lines, block))}: {error}") from None
+            if not block:
+                return
+            yield line, block
     finally:
         text.detach()  # the stream belongs to the caller
 
 
-def jsonl_records(stream: BinaryIO) -> Generator[tuple[int, Record], None, None]:
-    """Read a file with one JSON object per line slowly."""
-    for number, line in zip(itertools.count(1), stream):
-        if line.strip():
-            try:
-                content = json.loads(line)
-            except (ValueError, RecursionError):
-                content = None
-            if isinstance(content, dict):
-                yield number, {key: json.dumps(value) for key, value in content.items()}
-            else:
-                yield number, "the line holds no JSON object"
+def jsonl_rows(
+    stream: Iterable[bytes], names: Sequence[str], size: int
+) -> Generator[Block, None, None]:
+    """Read a file with one JSON object per line, so many lines at a time; cells are JSON, too."""
+    numbered = enumerate(stream, 1)
+    while block := list(itertools.islice(numbered, size)):
+        yield block[0][0], [_cells_of(line, names) for _, line in block]
 
 
-def to_bytes(cell: str) -> bytes:
-    """Return the bytes that a cell was read from."""
-    return cell.encode("utf-8", "surrogateescape")
+def _cells_of(line: bytes, names: Sequence[str]) -> list[str]:
+    """Return the named values of an object; of another line a row too short to be one."""
+    if not line.strip():
+        return []
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        return [""]
+    return [_json(content[name]) if name in content else "" for name in names]
+
+
+def _json(value: object) -> str:
+    return repr(value) if type(value) in (int, float) else json.dumps(value)  # which is slow
+
+
+def numbered(blocks: Iterable[Block]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows that are not blank, each with the line that it starts on."""
+    for line, block in blocks:
+        for row in block:
+            if row:
+                yield line, row
+            line += _lines(row)
+
+
+def _lines(row: list[str]) -> int:
+    return 1 + sum(len(_BREAK.findall(cell)) for cell in row)

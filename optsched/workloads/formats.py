@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections import Counter
@@ -14,75 +15,75 @@ import numpy.typing as npt
 from optsched.errors import InstanceError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
 
 Values = npt.NDArray[Any]
 
+#: A date and time within the 64 bits of nanoseconds, alone and ahead or behind UTC.
+_STAMP = r"(?:1[7-9]|2[01])\d\d-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d{1,9})?)?)?)?"
+_STAMPS = re.compile(rf"(?:{_STAMP}\n)*", re.ASCII)
+_ZONED = re.compile(rf"({_STAMP})(?:Z|([+-])(\d\d)(?::?(\d\d))?)", re.ASCII)
+
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of cell: how a pyarrow array of them is read, and what to call one."""
+    """A kind of cell: how a column of them is read, and what to call one."""
 
-    read: Callable[[Any], Values]  # raises ValueError if any cell is not of the kind
+    read: Callable[[Sequence[str]], Values]  # raises ValueError if any cell is not of the kind
     name: str  # with its article
     filler: object  # stands in for a cell that cannot be read
 
 
-def _numbers(cells: Any) -> FloatArray:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_binary(cells.type):
-        cells = pc.utf8_trim_whitespace(cells.cast(pa.string())).cast(pa.float64())
-    values: FloatArray = cells.to_numpy(zero_copy_only=False)
-    if cells.null_count or not np.isfinite(values).all():
+def _numbers(cells: Sequence[str]) -> FloatArray:
+    _plain(cells)
+    values = np.fromiter(map(float, cells), np.float64, len(cells))
+    if not np.isfinite(values).all():
         raise ValueError("missing or infinite")
     return values
 
 
-def _whole_numbers(cells: Any) -> IntArray:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_binary(cells.type):
-        text = cells.cast(pa.string())
-        # Decimal digits only: the cast by itself would also take hexadecimal.
-        if pc.all(pc.ascii_is_decimal(text)).as_py():
-            digits: IntArray = text.cast(pa.int64()).to_numpy()
-            return digits
-    values = _numbers(cells)
+def _whole_numbers(cells: Sequence[str]) -> IntArray:
+    _plain(cells)
+    with contextlib.suppress(ValueError, OverflowError):
+        return np.fromiter(map(int, cells), np.int64, len(cells))
+    values = _numbers(cells)  # such as 3.0
     if (values != np.floor(values)).any() or (np.abs(values) >= 2**53).any():
         raise ValueError("fractional or too large")
     return values.astype(np.int64)
 
 
-def _stamps(cells: Any) -> IntArray:
-    import pyarrow as pa
-
-    text = cells.cast(pa.string())
-    try:
-        stamps = text.cast(pa.timestamp("ns"))
-    except pa.ArrowInvalid:
-        stamps = text.cast(pa.timestamp("ns", "UTC"))
-    nanoseconds: IntArray = stamps.cast(pa.int64()).to_numpy()
-    return nanoseconds
+def _plain(cells: Sequence[str]) -> None:
+    """Refuse what only Python takes for digits: 1_000, and those of other scripts."""
+    text = "".join(cells)
+    if "_" in text or not text.isascii():
+        raise ValueError("no plain number")
 
 
-def _texts(cells: Any) -> npt.NDArray[np.object_]:
-    import pyarrow as pa
+def _stamps(cells: Sequence[str]) -> IntArray:
+    east: Any = 0  # nanoseconds ahead of UTC
+    if not _STAMPS.fullmatch("\n".join((*cells, ""))):
+        zoned = [_ZONED.fullmatch(cell) for cell in cells]
+        parts = [found.groups("0") for found in zoned if found]
+        if len(parts) < len(cells):
+            raise ValueError("no date and time")
+        cells = [stamp for stamp, *_ in parts]
+        minutes = [int(f"{sign}1") * (60 * int(h) + int(m)) for _, sign, h, m in parts]
+        east = np.array(minutes, dtype=np.int64) * 60 * 10**9
+    stamps: IntArray = np.array(cells, dtype="datetime64[ns]").astype(np.int64) - east
+    return stamps
 
+
+def _texts(cells: Sequence[str]) -> npt.NDArray[np.object_]:
     _single_lines(cells)
-    texts: npt.NDArray[np.object_] = cells.cast(pa.string()).to_numpy(zero_copy_only=False)
-    return texts
+    "".join(cells).encode()  # fails where a byte is no UTF-8
+    return np.array(cells, dtype=object)
 
 
-def _single_lines(cells: Any) -> Values:
-    import pyarrow.compute as pc
-
+def _single_lines(cells: Sequence[str]) -> Values:
     # A quote without its partner swallows the lines up to the next one.
-    if pc.any(pc.match_substring(cells, "\n")).as_py():
+    if "\n" in "".join(cells):
         raise ValueError("line break")
     return np.zeros(len(cells), dtype=np.int8)
 
@@ -96,7 +97,7 @@ TEXT = Kind(_texts, "UTF-8 text on one line", "")
 IGNORED = Kind(_single_lines, "text on one line", 0)
 
 
-def read_cells(cells: Any, kind: Kind) -> tuple[Values, BoolArray]:
+def read_cells(cells: Sequence[str], kind: Kind) -> tuple[Values, BoolArray]:
     """Read a column."""
     try:
         return kind.read(cells), np.zeros(len(cells), dtype=bool)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
+import io
+import itertools
 import re
 import sys
 import warnings
@@ -19,26 +20,16 @@ from optsched._internal.arrays import MAX_STEP, checked_memory, checked_step
 from optsched._internal.request_rules import BrokenRule, broken_rules
 from optsched.errors import InstanceError, require
 from optsched.instance import Instance
+from optsched.workloads import files
 from optsched.workloads.families import family_from_text
-from optsched.workloads.files import (
-    IrregularError,
-    csv_batches,
-    csv_header,
-    csv_records,
-    jsonl_batches,
-    jsonl_records,
-    keys_of,
-    opened,
-    record_batches,
-    to_bytes,
-)
+from optsched.workloads.files import csv_header, csv_rows, jsonl_rows, keys_of, numbered, opened
 from optsched.workloads.formats import JSONL_FORMATS, Values, read_cells, recognised
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     from optsched._internal.arrays import IntArray
-    from optsched.workloads.files import Record
+    from optsched.workloads.files import Block
     from optsched.workloads.formats import TraceFormat
 
 _HEADER_BYTES = 1 << 16
@@ -86,16 +77,16 @@ class Trace:
     header: list[str]
     limit: int
     strict: bool
-    first: bytes = b""  # what was read of the stream before
-    #: Column and reason by number of the row.
-    faults: dict[int, tuple[str, str]] = field(default_factory=dict)
+    first: bytes  # the header line; or the first objects, and blank lines before
+    #: Column, None for the row as a whole, and reason by number of the row.
+    faults: dict[int, tuple[str | None, str]] = field(default_factory=dict)
 
     def instance(
         self, stream: BinaryIO, memory: int, seconds_per_step: float
     ) -> tuple[Instance, list[SkippedRow]]:
-        """Read the rows."""
+        """Read the rows after the header line."""
         try:
-            columns = self._columns(stream)
+            columns = self._columns(self._blocks(stream))
             fields = self._requests(columns, memory, seconds_per_step)
             skipped = self._located() if self.faults else []
         except csv.Error as error:
@@ -110,43 +101,39 @@ class Trace:
         seconds = seconds_per_step if timed else None
         return Instance(**fields, memory=memory, name=name, seconds_per_step=seconds), skipped
 
-    def _columns(self, stream: BinaryIO) -> dict[str, Values]:
-        try:
-            if self.form in JSONL_FORMATS:
-                return self._read(jsonl_batches(stream, self.header, self.first))
-            return self._read(csv_batches(stream, self.header))
-        except IrregularError:
-            self.faults.clear()
-            with self._records() as records:
-                return self._read(record_batches(records, self.header))
+    def _blocks(self, stream: BinaryIO) -> Generator[Block, None, None]:
+        size = min(files.BLOCK, self.limit)
+        if self.form in JSONL_FORMATS:
+            lines = itertools.chain(io.BytesIO(self.first), stream)
+            return jsonl_rows(lines, self.header, size)
+        return csv_rows(stream, size)
 
-    def _read(self, batches: Iterable[dict[str, Any]]) -> dict[str, Values]:
-        """Read batches of columns, noting the cells that cannot be read."""
+    def _columns(self, blocks: Iterable[Block]) -> dict[str, Values]:
+        """Read the columns, noting the rows that cannot be read."""
         parts: dict[str, list[Values]] = {}
-        count = 0
-        for batch in batches:
-            for column, cells in batch.items():
+        count, width = 0, len(self.header)
+        for _, block in blocks:
+            rows = list(filter(None, block))[: self.limit - count]
+            if set(map(len, rows)) - {width}:
+                for at, row in enumerate(rows):
+                    if len(row) != width:
+                        self.faults[count + at] = (None, self._ragged(row))
+                        rows[at] = [""] * width
+            for column, cells in zip(self.header, zip(*rows, strict=True), strict=False):
                 kind = self.form.kinds[column]
-                values, unreadable = read_cells(cells[: self.limit - count], kind)
+                values, unreadable = read_cells(cells, kind)
                 parts.setdefault(column, []).append(values)
-                for row in np.flatnonzero(unreadable).tolist():
-                    self.faults.setdefault(count + row, (column, f"must be {kind.name}"))
-            count += len(values)
+                for at in np.flatnonzero(unreadable).tolist():
+                    self.faults.setdefault(count + at, (column, f"must be {kind.name}"))
+            count += len(rows)
             if count == self.limit or (self.strict and self.faults):
                 break
         return {column: np.concatenate(values) for column, values in parts.items()}
 
-    @contextlib.contextmanager
-    def _records(self) -> Iterator[Iterator[tuple[int, Record]]]:
-        """Open the file again to look at each record."""
-        if not self.path.is_file():
-            raise InstanceError(
-                f"{self.path} has a row at fault, but a pipe cannot be read again to name it; "
-                "save the trace as a file"
-            )
-        read = jsonl_records if self.form in JSONL_FORMATS else csv_records
-        with opened(self.path) as stream, contextlib.closing(read(stream)) as records:
-            yield records
+    def _ragged(self, row: list[str]) -> str:
+        if self.form in JSONL_FORMATS:
+            return "the line holds no JSON object"
+        return f"the row has {len(row)} cells, but the header has {len(self.header)}"
 
     def _requests(
         self, columns: dict[str, Values], memory: int, seconds_per_step: float
@@ -187,18 +174,22 @@ class Trace:
             yield from broken_rules(numbers, memory)
 
     def _located(self) -> list[SkippedRow]:
-        """Find the lines of all faults, or of the first."""
+        """Read the file again to find the lines and cells of all faults, or of the first."""
+        if not self.path.is_file():
+            raise InstanceError(
+                f"{self.path} has a row at fault, but a pipe cannot be read again to name it; "
+                "save the trace as a file"
+            )
         skipped: list[SkippedRow] = []
-        with self._records() as records:
-            for row, (line, record) in enumerate(records):
-                if row not in self.faults:
+        with opened(self.path) as stream:
+            stream.read(len(self.first))
+            for at, (line, row) in enumerate(numbered(self._blocks(stream))):
+                if at not in self.faults:
                     continue
-                if isinstance(record, str):
-                    skipped.append(SkippedRow(line, None, "", record))
-                else:
-                    column, reason = self.faults[row]
-                    value = to_bytes(record.get(column, "")).decode("utf-8", "backslashreplace")
-                    skipped.append(SkippedRow(line, column, value, reason))
+                column, reason = self.faults[at]
+                cell = "" if column is None else row[self.header.index(column)]
+                value = cell.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+                skipped.append(SkippedRow(line, column, value, reason))
                 if self.strict or len(skipped) == len(self.faults):
                     break
         return skipped
@@ -348,7 +339,8 @@ def _read(
     with opened(path) as stream:
         start, first = stream.peek(1), b""
         if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-            header = csv_header(stream.readline(_HEADER_BYTES), str(path))
+            first = stream.readline(_HEADER_BYTES)
+            header = csv_header(first, str(path))
             form = recognised(header, str(path))
         else:
             while not first.strip():

@@ -31,7 +31,6 @@ from trace_samples import (
 
 from optsched import Instance, read_trace
 from optsched.errors import InstanceError
-from optsched.workloads import files
 
 
 @pytest.mark.parametrize(
@@ -185,18 +184,6 @@ def test_real_traces_are_read_whole(shared_data):
             assert instance.arrivals.tolist() == exact
 
 
-def test_importing_optsched_does_not_import_pyarrow():
-    assert not imports("import optsched; optsched.read_trace", "pyarrow")
-
-
-@pytest.mark.parametrize("content", [TIMED, AZURE, BURST_SESSIONS, VIDUR_LENGTHS, MOONCAKE, QWEN])
-def test_slow_and_fast_readers_agree(trace, monkeypatch, content):
-    path = trace(content)
-    fast = read_trace(path, 16_492)
-
-    def irregular(stream, header, first=b""):
-        raise files.IrregularError
-
-    monkeypatch.setattr("optsched.workloads.trace.csv_batches", irregular)
-    monkeypatch.setattr("optsched.workloads.trace.jsonl_batches", irregular)
-    assert read_trace(path, 16_492) == fast
+def test_reading_a_trace_loads_neither_pandas_nor_pyarrow(trace):
+    code = f"import optsched; optsched.read_trace({str(trace(TIMED))!r}, 100)"
+    assert not imports(code, "pandas", "pyarrow")

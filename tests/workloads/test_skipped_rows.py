@@ -80,7 +80,6 @@ def test_blocks_make_no_difference(trace, monkeypatch, skip):
     path = trace("prompt_tokens,output_tokens,arrival,label\n" + "\n".join(lines))
     whole = read_trace_skipping(path, 1000)
     monkeypatch.setattr(files, "BLOCK", 997)
-    monkeypatch.setattr(files, "RECORDS", 13)
     assert read_trace_skipping(path, 1000) == whole
     assert bool(whole[1]) == skip
     mooncake = "".join(
