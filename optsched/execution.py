@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.extras import data_frame, need
 from optsched._internal.files import write_whole
 from optsched._internal.views import draw, html, write
 from optsched.errors import OptschedError, PolicyError
@@ -404,10 +405,8 @@ class Execution(Run):
         >>> run(Instance([1], [2], memory=3), "area").to_pandas()["end"].tolist()
         [2]
         """
-        import pandas as pd
-
         instance = self.instance
-        frame = pd.DataFrame(
+        frame = data_frame(
             {
                 "request": self.requests,
                 "label": [instance.label(request) for request in self.requests.tolist()],
@@ -479,6 +478,7 @@ def write_log(frame: pd.DataFrame, path: str | Path) -> None:
     check_log_name(path)
     content = BytesIO()
     if str(path).endswith(".parquet"):
+        need("pyarrow", f"writing {path}")
         frame.to_parquet(content, index=False)
     else:
         zipped = str(path).endswith(".gz")

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import optsched
+from optsched._internal.extras import EXTRAS
 from optsched.cli.common import DONE, NO, Output
 from optsched.cli.options import command
 
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 
     from optsched.instance import Instance
 
-_PACKAGES = ("numpy", "scipy", "numba", "pandas", "pyarrow", "pyomo", "highspy", "ortools")
-_OPTIONAL = {"distributed": "dask", "ipykernel": "notebooks"}  # and the extra they come with
+_PACKAGES = ("numpy", "scipy", "numba", "pyomo", "highspy", "ortools")
 #: The least total latency of the instance that all solvers get.
 OPTIMUM = 25
 
@@ -80,7 +80,7 @@ def _findings() -> Iterator[Finding]:
     yield Finding("python", sys.version_info >= (3, 11), platform.python_version())
     for name in _PACKAGES:
         yield package(name)
-    for name, extra in _OPTIONAL.items():
+    for name, extra in EXTRAS.items():
         found = package(name)
         missing = f"not installed; it comes with the extra {extra!r}"
         yield found if found.ok else Finding(name, True, missing)

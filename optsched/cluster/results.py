@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.arguments import as_count
+from optsched._internal.extras import data_frame
 from optsched._internal.views import draw
 from optsched.cluster.service import jain, tenants_of
 from optsched.errors import InstanceError
@@ -390,9 +391,7 @@ class ClusterRun(Run):
         pandas.DataFrame
             Indexed by the labels of the requests; missing where something did not happen.
         """
-        import pandas as pd
-
-        frame = pd.DataFrame(
+        frame = data_frame(
             {
                 "prompt_tokens": self.instance.prompts,
                 "output_tokens": self.instance.outputs,
@@ -404,9 +403,9 @@ class ClusterRun(Run):
                 "arrived_s": self.arrived_s,
                 "started_s": self.started_s,
                 "finished_s": self.finished_s,
-            }
+            },
+            index=[self.instance.label(i) for i in range(len(self.instance))],
         )
         steps = ["revealed", "start", "worker", "completion"]
         frame[steps] = frame[steps].astype("Int64").mask(frame[steps] < 0)
-        frame.index = pd.Index([self.instance.label(i) for i in range(len(self.instance))])
         return frame

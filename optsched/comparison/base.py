@@ -9,6 +9,7 @@ from fractions import Fraction
 from math import inf, isclose, isnan
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from optsched._internal.extras import data_frame
 from optsched._internal.views import draw, html, write
 from optsched.errors import PolicyError, nearest
 from optsched.execution import Run
@@ -227,9 +228,7 @@ class Comparison(ABC, Generic[AnyRun]):
         >>> compare(Instance([1], [2], memory=3), "area").to_pandas().loc["area", "makespan"]
         np.int64(2)
         """
-        import pandas as pd
-
-        frame = pd.DataFrame(self.to_dict()["policies"]).set_index("policy")
+        frame = data_frame(self.to_dict()["policies"]).set_index("policy")
         return frame.drop(columns="intervals", errors="ignore")
 
     def plot(self, ax: Axes | None = None) -> Axes:

@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
+from optsched._internal.extras import need
 from optsched._version import __version__
 from optsched.errors import OptschedError
 
@@ -167,12 +168,7 @@ def _keep_freed_memory() -> None:
 
 def check_scheduler(address: str) -> None:
     """Refuse an address where no Dask scheduler answers within seconds."""
-    try:
-        import distributed  # noqa: F401
-    except ImportError:
-        raise OptschedError(
-            "the executor dask needs the package distributed; install optsched[dask]"
-        ) from None
+    need("distributed", "the executor dask")
     # A client that meets no scheduler hangs or fails only after several times its timeout.
     with ThreadPoolExecutor(1) as thread:  # notebooks have an event loop of their own in this one
         reason = thread.submit(lambda: asyncio.run(_no_answer(address))).result()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched._internal.arguments import checked
+from optsched._internal.extras import data_frame
 from optsched._internal.numbers import proven
 from optsched._internal.views import draw
 from optsched.errors import OptschedError
@@ -76,10 +77,8 @@ class GapExplanation:
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per request, the one that carries most first."""
-        import pandas as pd
-
         instance = self.schedule.instance
-        frame = pd.DataFrame(
+        frame = data_frame(
             {
                 "prompt": instance.prompts,
                 "output": instance.outputs,
@@ -88,8 +87,8 @@ class GapExplanation:
                 "regret": self.regrets,
                 "share": self.regrets / self.gap if self.gap else 0.0 * self.regrets,
             },
-            index=pd.Index([instance.label(i) for i in range(len(instance))], name="request"),
-        )
+            index=[instance.label(i) for i in range(len(instance))],
+        ).rename_axis("request")
         return frame.sort_values("regret", ascending=False, kind="stable")
 
     def plot(self, ax: Axes | None = None) -> Axes:

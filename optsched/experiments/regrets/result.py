@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.extras import data_frame
 from optsched._internal.views import draw, html, text, write
 from optsched.errors import OptschedError
 from optsched.experiments.regrets.growth import Growth, finite, growth_of
@@ -225,8 +226,6 @@ class Regret:
             By load and horizon: mean of the first's mean latency minus the other's, and
             its confidence limits. What is random in both cancels out.
         """
-        import pandas as pd
-
         rows = []
         for load, horizon in self._groups:
             cells, _ = (self._cells(load, horizon, name) for name in (policy, other))
@@ -234,7 +233,7 @@ class Regret:
             mean, margin = float(np.mean(paired)), self._margins(np.array(paired))[0]
             rows.append((load, horizon, len(cells), mean, mean - margin, mean + margin))
         columns = ["load", "horizon", "seeds", "difference", "floor", "ceiling"]
-        return pd.DataFrame(rows, columns=columns).set_index(["load", "horizon"])
+        return data_frame(rows, columns=columns).set_index(["load", "horizon"])
 
     def _cells(self, load: float, horizon: int, policy: str) -> list[Cell]:
         if policy not in self.policies:
@@ -266,9 +265,7 @@ class Regret:
             the largest lower end of the ratio to the least possible latency; beside them `rate`,
             `seeds`, `requests` and `mean_latency`.
         """
-        import pandas as pd
-
-        frame = pd.DataFrame([vars(band) for band in self.bands()])
+        frame = data_frame([vars(band) for band in self.bands()])
         return frame.set_index(["policy", "load", "horizon"]).sort_index()
 
     def to_dict(self) -> dict[str, Any]:

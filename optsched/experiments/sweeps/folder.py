@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.arguments import checked
+from optsched._internal.extras import data_frame
 from optsched._internal.files import write_whole
 from optsched._version import __version__
 from optsched.errors import OptschedError
@@ -166,14 +167,12 @@ def read_sweep(folder: str | Path) -> pd.DataFrame:
     0  mc-sf     ok             64
     1   area     ok             45
     """
-    import pandas as pd
-
     path = Path(folder)
     if not (path / MANIFEST).is_file():
         raise OptschedError(f"{path} holds no sweep; name the folder that was given as out")
     found = _read(path)
     if found is None:
-        return pd.DataFrame(columns=["key", "policy", "seed", "status"])
+        return data_frame({}, columns=["key", "policy", "seed", "status"])
     frame: pd.DataFrame = found.to_pandas()
     gaps = [
         field.name

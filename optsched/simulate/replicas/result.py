@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.extras import data_frame
 from optsched._internal.views import draw
 from optsched.clock_work import arrival_times
 from optsched.errors import PolicyError
@@ -324,10 +325,8 @@ class RoutedRun(Run):
         pandas.DataFrame
             request, label, worker, prompt, output, arrival, completion, latency, ttft, tpot.
         """
-        import pandas as pd
-
         instance = self.instance
-        return pd.DataFrame(
+        return data_frame(
             {
                 "request": np.arange(len(instance)),
                 "label": [instance.label(request) for request in range(len(instance))],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.arguments import checked
+from optsched._internal.extras import data_frame
 from optsched._internal.views import draw
 from optsched.clock import BatchContent
 from optsched.clock_work import arrival_times, load_on_clock, step_of
@@ -367,10 +368,8 @@ class ClockedRun(Run):
             request, label, prompt, output, arrival, first_token, completion, latency, ttft, tpot,
             preemptions, preempted_tokens; times in the clock's unit, NaN where there is none.
         """
-        import pandas as pd
-
         instance = self.instance
-        return pd.DataFrame(
+        return data_frame(
             {
                 "request": np.arange(len(instance)),
                 "label": [instance.label(request) for request in range(len(instance))],
@@ -396,9 +395,7 @@ class ClockedRun(Run):
             begin, end, the counts of `BatchContent`, and usage: tokens held by all requests
             when the batch ends.
         """
-        import pandas as pd
-
-        frame = pd.DataFrame(self.log.contents, columns=list(BatchContent._fields))
+        frame = data_frame(self.log.contents, columns=list(BatchContent._fields))
         frame.insert(0, "end", self.log.spans[:, 1])
         frame.insert(0, "begin", self.log.spans[:, 0])
         return frame.assign(usage=self.log.usage)
@@ -431,11 +428,9 @@ class ClockedRun(Run):
         PolicyError
             If another policy ran.
         """
-        import pandas as pd
-
         if self.statistics is None:
             raise PolicyError(f"only vllm keeps a row per batch, but {self.policy} ran")
-        frame = pd.DataFrame(self.statistics, columns=list(COLUMNS))
+        frame = data_frame(self.statistics, columns=list(COLUMNS))
         frame.insert(0, "end_s", self.log.spans[:, 1])
         frame.insert(0, "begin_s", self.log.spans[:, 0])
         write_log(frame, path)
