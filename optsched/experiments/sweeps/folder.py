@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.arguments import checked
-from optsched._internal.extras import data_frame
+from optsched._internal.extras import data_frame, need
 from optsched._internal.files import write_whole
 from optsched._version import __version__
 from optsched.errors import OptschedError
@@ -47,6 +47,7 @@ class SweepFolder:
         self._failed = 0
 
     def __enter__(self) -> SweepFolder:
+        need("pyarrow", "a sweep")
         _check_foreign(self.path, self._plan)
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = (self.path / "_lock").open("a")
@@ -168,6 +169,7 @@ def read_sweep(folder: str | Path) -> pd.DataFrame:
     1   area     ok             45
     """
     path = Path(folder)
+    need("pyarrow", "the table of a sweep")
     if not (path / MANIFEST).is_file():
         raise OptschedError(f"{path} holds no sweep; name the folder that was given as out")
     found = _read(path)
