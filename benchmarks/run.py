@@ -152,9 +152,10 @@ def show(table: list[tuple[str, ...]]) -> None:
 
 
 def as_markdown(table: list[tuple[str, ...]]) -> str:
-    """Write a table as Markdown."""
-    lines = [table[0], ("---",) * len(table[0]), *table[1:]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    """Write a table as Markdown, without what the ratio says anyway."""
+    kept = [at for at, name in enumerate(table[0]) if name not in ("instead, s", "range")]
+    header, *rows = (f"| {' | '.join(line[at] for at in kept)} |" for line in table)
+    return "\n".join([header, "|---" * len(kept) + "|", *rows])
 
 
 def as_json(rows: list[Row], curves: list[growth.Curve], setting: str) -> dict:

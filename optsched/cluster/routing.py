@@ -214,7 +214,7 @@ class BalanceRouting:
         before the first slash of a label, and weighs as much as its requests on average. A slot
         that the tenant worst off is short of costs :math:`(H + 1)\, G \max_j s_j`.
     energy_price
-        Tokens of imbalance that a joule is worth, linearised (docs/balance.md).
+        Tokens of imbalance that a joule is worth, linearised (docs/cluster.md).
 
     Raises
     ------

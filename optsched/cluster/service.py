@@ -114,7 +114,7 @@ def energy_bonus(cluster: Cluster, loads: IntArray, tokens: IntArray, price: flo
     r"""Return what small requests are worth when a joule costs ``price`` tokens of imbalance.
 
     At each step :math:`h` a token of load costs :math:`\kappa_h` tokens of imbalance
-    (docs/balance.md); a request is worth what the costliest one costs more.
+    (docs/cluster.md); a request is worth what the costliest one costs more.
 
     Parameters
     ----------

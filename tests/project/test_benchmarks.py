@@ -96,7 +96,7 @@ def test_docs_have_a_place_for_the_tables(benchmark, tmp_path, monkeypatch):
     run.update_docs("a setting", [("ratio",), ("2",)], [("exponent",), ("1",)])
     text = (tmp_path / "benchmarks.md").read_text()
     assert "a setting" in text
-    assert "| exponent |\n| --- |\n| 1 |" in text
+    assert "| exponent |\n|---|\n| 1 |" in text
     run.update_docs("another", [("ratio",), ("2",)], [("exponent",), ("1",)])
     assert "a setting" not in (tmp_path / "benchmarks.md").read_text()
 
