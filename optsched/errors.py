@@ -126,10 +126,7 @@ class InfeasibleError(SolverError):
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Tell whether Ctrl-C is behind an error: numba makes it one while it loads a kernel.
-
-    And a kernel that was being compiled then cannot be called in this process any more.
-    """
+    """Tell whether Ctrl-C is behind an error: numba makes it one while it loads a kernel."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         if str(error).startswith("no compiled object yet"):
             return True

@@ -122,11 +122,7 @@ def _plain(value: Any) -> Any:
 
 
 def checked(error: type[OptschedError] = OptschedError) -> Callable[[Entry], Entry]:
-    """Check the arguments of a function, or of a class, against their annotations.
-
-    Whole floats and numbers of NumPy are passed on as the integers and floats that they are; ranges
-    are left to the function.
-    """
+    """Check arguments against annotations; whole floats and NumPy numbers become plain ones."""
 
     def decorate(entry: Entry) -> Entry:
         door = ""

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def write_whole(path: str | Path, content: str | bytes | pa.Buffer) -> None:
-    """Write a file so that it is whole or not there, even if the machine fails.
-
-    What is there and no file, such as a pipe, is written to.
-    """
+    """Write a file that is whole or not there, even if the machine fails; a pipe is written to."""
     target = Path(path)
     data = content.encode() if isinstance(content, str) else content
     if not is_replaced(target):

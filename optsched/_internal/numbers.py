@@ -10,14 +10,10 @@ from typing import SupportsFloat
 def proven(
     value: SupportsFloat, *, up: bool = False, decimals: int | None = None, digits: int = 6
 ) -> str:
-    """Write a lower bound, rounded down, or with `up` a gap or an upper bound, rounded up.
-
-    A float counts as the decimal that it is written as. Without a number of decimals, those that
-    make up so many significant digits are written, as far as they are not zero.
-    """
+    """Write a lower bound, rounded down, or with `up` a gap or an upper bound, rounded up."""
     if not math.isfinite(value):
         return f"{float(value):,}"
-    exact = _exact(value)
+    exact = _exact(value)  # a float counts as the decimal that it is written as
     shown = decimals
     if shown is None:
         shown = 0 if exact.denominator == 1 else max(0, digits - 1 - _magnitude(exact))

@@ -1,9 +1,4 @@
-"""Cells: calls of one function, each carried out once, and kept as they are finished.
-
-A cell has a key that is the same on every machine. What is kept under its key is not done again, so
-that an interrupted experiment is resumed by doing what is missing. The outcome of an experiment
-depends neither on how many processes there are nor on the order in which they finish.
-"""
+"""Cells: calls of one function, each carried out once, and kept as they are finished."""
 
 from __future__ import annotations
 

@@ -61,28 +61,13 @@ def _check_rate(rate: float) -> None:
 
 @dataclass(frozen=True)
 class WorkloadFamily:
-    """A family of instances.
+    """A family of instances."""
 
-    Parameters
-    ----------
-    draw
-        Makes prompts and outputs from a random generator, the number of requests, the memory and
-        the parameters that it has beyond these.
-    memory
-        Tokens that the worker holds by default.
-    requests
-        Number of requests by default; None where it follows from the memory.
-    description, source
-        What the requests are like, and the place in the paper.
-    arrive
-        Draws arrivals from the number of requests, their rate and a random generator.
-    """
-
-    draw: Callable[..., Requests]
-    memory: int
-    requests: int | None
+    draw: Callable[..., Requests]  # from a generator, the number of requests, memory, parameters
+    memory: int  # by default
+    requests: int | None  # by default; None where it follows from the memory
     description: str
-    source: str
+    source: str  # the place in the paper
     arrive: Callable[[int, float, Generator], IntArray] = poisson
 
     @property

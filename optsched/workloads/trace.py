@@ -39,28 +39,11 @@ _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class SkippedRow:
-    """A row of a trace that cannot be a request.
+    """A row of a trace that cannot be a request."""
 
-    Parameters
-    ----------
-    line
-        Line of the file it starts on; the first line of the file is 1.
-    column
-        Column at fault; None where the row as a whole is.
-    value
-        Text of the cell at fault, empty where there is none.
-    reason
-        What is wrong with it.
-
-    Examples
-    --------
-    >>> print(SkippedRow(7, "output_tokens", "many", "must be a whole number"))
-    line 7, column output_tokens, value 'many': must be a whole number
-    """
-
-    line: int
-    column: str | None
-    value: str
+    line: int  # on which it starts; the first of the file is 1
+    column: str | None  # None where the row as a whole is at fault
+    value: str  # text of the cell
     reason: str
 
     def __str__(self) -> str:
@@ -289,37 +272,7 @@ def read_trace_skipping(
     limit: int | None = None,
     seconds_per_step: float = 0.05,
 ) -> tuple[Instance, list[SkippedRow]]:
-    r"""Read a trace without the rows that cannot be requests, and list those.
-
-    Where arrivals are not sorted, the rows earlier than one before them are left out.
-
-    Parameters
-    ----------
-    path, memory, limit, seconds_per_step
-        As in `read_trace`. `limit` counts the rows of the file, left out or not.
-
-    Returns
-    -------
-    instance
-        The other rows.
-    skipped
-        The rows left out, in the order of the file.
-
-    Raises
-    ------
-    InstanceError
-        If no row is left, or the file as a whole cannot be read.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "chat.csv")
-    ...     _ = path.write_text("prompt_tokens,output_tokens\n12,43\n9,0\n")
-    ...     instance, skipped = read_trace_skipping(path, memory=1000)
-    >>> len(instance), skipped[0].line, skipped[0].reason
-    (1, 3, 'every request makes at least 1 token')
-    """
+    """Read a trace as `read_trace` does, without the rows that cannot be requests; list those."""
     return _read(path, memory, limit, seconds_per_step, strict=False)
 
 

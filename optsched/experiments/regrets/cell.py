@@ -53,10 +53,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Cell:
-    """What came of one instance. All latencies are totals over its requests, in one unit.
-
-    Engines that store tokens one batch later have a least possible latency of their own.
-    """
+    """What came of one instance: total latencies over its requests, in one unit."""
 
     load: float  # memory-time that arrives over that which passes; on a clock work over time
     rate: float  # requests per unit of time
@@ -121,10 +118,7 @@ def perform(task: Task) -> Cell:
 def _on_clock(
     task: Task, clock: LinearClock, instance: Instance
 ) -> tuple[tuple[dict[str, float], float, str, float, str], dict[str, Any] | None]:
-    """Return latencies, the best run known, which was checked, and a proven bound on a clock.
-
-    Beside it what is the best and proven for engines that store tokens later, if one ran.
-    """
+    """Return latencies, the best checked run and a bound; the latter two also of later storage."""
     runs = [
         run(instance, policy, clock=clock, seed=task.seed)
         for policy in (*task.policies, get_policy("work"))

@@ -130,11 +130,7 @@ def regret_into(
     on_progress: Callable[[Progress], object] | None = None,
     **options: Any,
 ) -> Regret:
-    """Enclose the regret as `regret` does, and keep each instance in a folder.
-
-    With `resume`, instances that the folder holds are not done again. They may be fewer than those
-    asked for now: loads, horizons and seeds can be added.
-    """
+    """Enclose the regret as `regret` does, with a folder of instances that can be resumed."""
     places, tasks, path = Places(jobs), _tasks(source, policies, **options), Path(out)
     old = read_manifest(path, _MANIFEST, "regret")
     new = json.loads(json.dumps(_settings(next(iter(tasks.values()))), default=str))

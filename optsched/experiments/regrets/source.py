@@ -92,10 +92,7 @@ class Source:
         return float(least_work(self._sample, self.clock).own.mean())
 
     def rate(self, load: float) -> float:
-        """Return the requests per unit of time that bring this share of the work that can be done.
-
-        In steps that is the memory-time that passes; on a clock it is all time.
-        """
+        """Return the requests per unit of time that bring this share of the possible work."""
         as_number("load", load, lambda x: x > 0, "positive")
         if self.clock is not None:
             return load / float(work_on_clock(self._sample, self.clock).total.mean())

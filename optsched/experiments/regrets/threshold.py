@@ -67,13 +67,10 @@ def overload_threshold(
     seeds: int | Sequence[int] = 3,
     precision: float = 0.01,
 ) -> OverloadThreshold:
-    """Find by bisection from which load on the backlog of a policy grows.
-
-    A load is called overloaded if, in the second half of the horizon, the memory-time
-    :math:`A_i` of the requests that wait grows by more than 1 % of what arrives, in the mean over
-    seeds. The same seeds are used at all loads. A policy that is overloaded only once chance has
-    driven it into waves may look stable in a shorter run.
-    """
+    """Find by bisection from which load on the backlog of a policy grows."""
+    # A load is overloaded if the memory-time of waiting requests grows by more than 1 % of what
+    # arrives, in the mean over seeds, the same at all loads. A policy that is overloaded only once
+    # chance has driven it into waves may look stable in a shorter run.
     as_number("precision", precision, lambda x: 0 < x < 1, "between 0 and 1")
     seeds = seeds_of(seeds)
     drawn, chosen = read_source(source, memory), get_policy(policy)

@@ -24,24 +24,12 @@ _OF_ROWS = ("row_lower", "row_upper")
 
 
 class Breach(NamedTuple):
-    """A row or column whose value at some point is not allowed.
-
-    Attributes
-    ----------
-    name
-        The row or column.
-    activity
-        Its value.
-    bound
-        The bound it breaks; the nearest whole number where only that is wrong.
-    kind
-        What it ought to be: "at least" or "at most" the bound, or "whole".
-    """
+    """A row or column whose value at some point is not allowed."""
 
     name: str
-    activity: float
-    bound: float
-    kind: Literal["at least", "at most", "whole"]
+    activity: float  # its value
+    bound: float  # the nearest whole number where only that is wrong
+    kind: Literal["at least", "at most", "whole"]  # what it ought to be
 
     def __str__(self) -> str:
         wish = "a whole number" if self.kind == "whole" else f"{self.kind} {self.bound:.12g}"

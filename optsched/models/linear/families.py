@@ -141,44 +141,21 @@ class Family:
 
 @dataclass(frozen=True, eq=False)
 class Variables:
-    """A family of columns for `LinearModel.build`; numbers hold for every member.
-
-    Parameters
-    ----------
-    family
-        Their names.
-    cost
-        Objective coefficients.
-    lower, upper
-        Bounds.
-    integer
-        Whether they take whole values only.
-    """
+    """A family of columns for `LinearModel.build`; numbers hold for every member."""
 
     family: Family
     cost: npt.ArrayLike = 0.0
     lower: npt.ArrayLike = 0.0
     upper: npt.ArrayLike = np.inf
-    integer: npt.ArrayLike = False
+    integer: npt.ArrayLike = False  # whether they take whole values only
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A family of rows for `LinearModel.build`; numbers hold for every member.
-
-    Parameters
-    ----------
-    family
-        Their names.
-    blocks
-        Coefficients by name of a variable family, each of shape (rows, columns of that family).
-        Families that are left out have none.
-    lower, upper
-        Bounds.
-    """
+    """A family of rows for `LinearModel.build`; numbers hold for every member."""
 
     family: Family
-    blocks: Mapping[str, Any]
+    blocks: Mapping[str, Any]  # by variable family, each of shape (rows, columns of that family)
     lower: npt.ArrayLike = -np.inf
     upper: npt.ArrayLike = np.inf
 

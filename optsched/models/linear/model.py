@@ -173,25 +173,7 @@ class LinearModel(LinearArrays):
         return member_positions(self.variables, family, indices)
 
     def rows_of(self, family: str, **indices: int) -> IntArray:
-        """Find the rows of a family, or those of them with given indices.
-
-        Parameters
-        ----------
-        family
-            Name of the family.
-        **indices
-            Values by index name.
-
-        Returns
-        -------
-        IntArray
-            Positions of the rows, ascending.
-
-        Raises
-        ------
-        ModelError
-            If there is no such family or index.
-        """
+        """Find the rows of a family as `columns_of` finds columns."""
         return member_positions(self.rows, family, indices)
 
     def objective(self, point: npt.ArrayLike) -> float:

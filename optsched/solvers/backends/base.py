@@ -35,68 +35,25 @@ _REPORT_EVERY = 0.05  # seconds
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a back end can do; whatever it cannot is refused before any work is done.
+    """What a back end can do; whatever it cannot do is refused before any work is done."""
 
-    Attributes
-    ----------
-    name
-        What the user calls it.
-    title
-        Its name in print.
-    events
-        Whether it solves event programs.
-    starts
-        Whether it begins from an answer that is known.
-    interrupts
-        Whether it reports progress and can be stopped without being killed.
-    install
-        The line that installs it.
-    """
-
-    name: str
-    title: str
-    events: bool = False
-    starts: bool = True
-    interrupts: bool = True
-    install: str = ""
+    name: str  # what the user calls it
+    title: str  # in print
+    events: bool = False  # whether it solves event programs
+    starts: bool = True  # whether it begins from an answer that is known
+    interrupts: bool = True  # whether it reports progress and stops without being killed
+    install: str = ""  # the line that installs it
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to solve; the same for every back end.
+    """How to solve; the same for every back end."""
 
-    Attributes
-    ----------
-    time_limit
-        Seconds of wall time; None for no limit.
-    threads
-        Number of threads, at least 1.
-    seed
-        Seed of the solver's random numbers; one thread and one seed give one answer.
-    gap_limit
-        Gap at which to stop, as a share of the objective; 0 goes on to the proof.
-    memory_limit
-        Bytes that a solver in a child process may take; None for no limit.
-
-    Raises
-    ------
-    SolverError
-        If a number is out of range.
-
-    Examples
-    --------
-    >>> Options(time_limit=0)
-    Traceback (most recent call last):
-        ...
-    optsched.errors.SolverError: time_limit is 0, but must be a positive number of seconds (None for
-    no limit)
-    """
-
-    time_limit: float | None = None
+    time_limit: float | None = None  # seconds of wall time; None for no limit
     threads: int = 1
-    seed: int = 0
-    gap_limit: float = 0.0
-    memory_limit: int | None = None
+    seed: int = 0  # one thread and one seed give one answer
+    gap_limit: float = 0.0  # as a share of the objective; 0 goes on to the proof
+    memory_limit: int | None = None  # bytes of a solver in a child process; None for no limit
 
     def __post_init__(self) -> None:
         seconds, size, share = self.time_limit, self.memory_limit, self.gap_limit
@@ -120,25 +77,13 @@ class Options:
 
 @dataclass(frozen=True)
 class Progress:
-    """A message from a running solver.
+    """A message from a running solver."""
 
-    Attributes
-    ----------
-    seconds
-        Since the solve began.
-    solver
-        The name of the solver.
-    objective, bound
-        The best so far, None where there is none yet.
-    values
-        The answer, in messages that bring a new one.
-    """
-
-    seconds: float
+    seconds: float  # since the solve began
     solver: str
-    objective: float | None = None
+    objective: float | None = None  # None where there is none yet, as the bound
     bound: float | None = None
-    values: FloatArray | None = None
+    values: FloatArray | None = None  # in messages that bring a new answer
 
     @property
     def gap(self) -> float | None:

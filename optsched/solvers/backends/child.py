@@ -213,13 +213,11 @@ def _limit_memory(limit: int | None) -> None:
 
 
 def serve_jobs(control_fd: int) -> NoReturn:
-    """Be the fork server, until the user's process closes the control socket.
-
-    It is no fork of the user's process, which may have threads, but a fresh interpreter that
-    imports a back end once and never solves anything itself; and it never imports the user's
-    script, as `multiprocessing` would. Per job it gets two file descriptors: the job's connection,
-    and a pipe on which it writes the child's number and, when the child has ended, how.
-    """
+    """Be the fork server, until the user's process closes the control socket."""
+    # Not a fork of the user's process, which may have threads, but a fresh interpreter that imports
+    # a back end once, never solves anything itself, and never imports the user's script, as
+    # `multiprocessing` would. Per job it gets the job's connection, and a pipe on which it writes
+    # the child's number and, when the child has ended, how.
     control = socket.socket(fileno=control_fd)
     wakeup, rouse = os.pipe()
     for fd in (wakeup, rouse):
@@ -295,10 +293,7 @@ class _ForkServer:
         self._control: socket.socket | None = None
 
     def prepare(self) -> None:
-        """Start the process, while something else is going on.
-
-        The first child waits for its imports, about a second; later ones start within 0.05 s.
-        """
+        """Start the process early: its imports take about a second."""
         with self._lock:
             self._started()
 

@@ -153,11 +153,9 @@ def read_model(path: str | Path) -> LinearModel:
 
 @contextmanager
 def _without_blank_lines(path: Path) -> Iterator[Path]:
-    """Yield an MPS file that HiGHS reads to its end.
-
-    Where lines are blank HiGHS falls back to fixed columns, and may then look for the next line
-    forever; in a file that is cut off it does so, too.
-    """
+    """Yield an MPS file that HiGHS reads to its end."""
+    # Where lines are blank HiGHS falls back to fixed columns, and may then look for the next line
+    # forever; in a file that is cut off it does so, too.
     lines = path.read_bytes().splitlines()
     if not any(line.startswith(b"ENDATA") for line in lines):
         raise SolverError(f"{path}: the file ends without ENDATA, so it seems to be cut off")

@@ -156,15 +156,9 @@ def _read(highs: Any, model: LinearModel, integers: bool, name: str) -> Answer:
 
 
 def dual_bound(model: LinearModel, duals: FloatArray) -> float:
-    r"""Evaluate the bound that prices of rows prove, wherever they come from.
-
-    For any prices :math:`y`, no point of a model to be minimised costs less than
-
-    .. math::
-
-        \sum_i \min_{\underline b_i \le a \le \overline b_i} y_i a
-        + \sum_j \min_{\underline x_j \le x \le \overline x_j} (c - A^\top y)_j x + c_0 .
-    """
+    """Evaluate the bound that prices of rows prove, wherever they come from."""
+    # For prices y no point costs less than the sum over rows of the least y a, over columns of the
+    # least (c - A' y) x, each within its bounds, and the constant.
     sign = 1.0 if model.sense == "min" else -1.0
     prices = sign * np.asarray(duals, dtype=np.float64)
     prices = np.where(
