@@ -17,7 +17,7 @@ import numpy as np
 
 import optsched
 from optsched.clock import LinearClock
-from optsched.clock_work import load_on_clock
+from optsched.clock.work import load_on_clock
 from optsched.policies import get_policy
 
 CASES = 30  # of each kind

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import optsched
 from optsched import Instance, Workers, bound, compare, get_clock, read_certificate, run, verify
 from optsched.clock import FunctionClock
-from optsched.clock_work import arrival_times
+from optsched.clock.work import arrival_times
 from optsched.errors import OptschedError, PolicyError
 from optsched.experiments.regrets.cell import Cell, Task, perform
 from optsched.policies import get_policies, get_policy

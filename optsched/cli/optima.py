@@ -183,7 +183,7 @@ def bound(
 ) -> int:
     """Prove a lower bound on the total latency of any schedule."""
     from optsched.clock import LinearClock, get_clock
-    from optsched.clock_work import load_on_clock
+    from optsched.clock.work import load_on_clock
     from optsched.solvers.bounds.bound import round_down
     from optsched.solvers.bounds.on_clock import caveats
     from optsched.workers import as_workers

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.student import student
 from optsched._internal.views import text
 from optsched.cluster.results import ClusterRun
 from optsched.cluster.routing import BalanceRouting, get_routings
@@ -197,11 +198,9 @@ def _rising(entries: dict[str, dict[str, Any]], runs: dict[str, ClusterRun]) -> 
 
 
 def _interval(values: FloatArray) -> Interval:
-    from scipy import stats
-
     mean = float(values.mean())
     if len(values) < 2:
         return Interval(mean, mean, mean)
     spread = float(values.std(ddof=1)) / math.sqrt(len(values))
-    reach = spread * float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
+    reach = spread * student((1 + CONFIDENCE) / 2, len(values))
     return Interval(mean, mean - reach, mean + reach)

@@ -13,7 +13,7 @@ from optsched._internal.loading import stopwatch
 from optsched._internal.numbers import proven
 from optsched._internal.views import text
 from optsched.clock import LinearClock
-from optsched.clock_work import load_on_clock
+from optsched.clock.work import load_on_clock
 from optsched.comparison.base import (
     TINY,
     Comparison,

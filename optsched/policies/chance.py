@@ -9,7 +9,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched.clock import UNIT, LinearClock
-from optsched.clock_work import work_by_output
+from optsched.clock.work import work_by_output
 from optsched.errors import PolicyError, require_known
 from optsched.policies.base import Needs, Policy
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.clock import LinearClock
-from optsched.clock_work import work_on_clock
+from optsched.clock.work import work_on_clock
 from optsched.errors import PolicyError
 from optsched.policies.base import PriorityPolicy
 from optsched.solvers.bounds.on_clock import PARTS, best_share

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.student import student
 from optsched.errors import PolicyError
 from optsched.report.series import stack_bars
 from optsched.report.style import (
@@ -119,8 +120,6 @@ def plot_segments(
 
 def plot_backlogs(runs: Mapping[str, Sequence[ClockedRun]], ax: Axes | None = None) -> Axes:
     """Plot the requests in the system over time: means over seeds, with confidence bands."""
-    from scipy.special import stdtrit
-
     for name, group in runs.items():
         if len(group) < 2:
             raise PolicyError(
@@ -132,7 +131,7 @@ def plot_backlogs(runs: Mapping[str, Sequence[ClockedRun]], ax: Axes | None = No
     for (name, group), style in zip(runs.items(), line_styles(runs), strict=True):
         counts = np.array([run.in_system(grid) for run in group])
         mean, error = counts.mean(axis=0), counts.std(axis=0, ddof=1) / np.sqrt(len(group))
-        reach = error * stdtrit(len(group) - 1, 0.975)
+        reach = error * student(0.975, len(group))
         ax.fill_between(grid, mean - reach, mean + reach, color=style.tint, linewidth=0)
         ax.plot(grid, mean, label=plain(name), **line_of(style))
     ax.set_ylim(bottom=0)

@@ -17,7 +17,7 @@ import numpy as np
 
 from optsched._internal.numbers import at_least, percent, proven
 from optsched._version import __version__
-from optsched.clock_work import load_on_clock
+from optsched.clock.work import load_on_clock
 from optsched.cluster.results import ClusterRun
 from optsched.errors import OptschedError
 from optsched.report import runs, schedules, tables

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched.clock_work import load_on_clock
+from optsched.clock.work import load_on_clock
 from optsched.errors import InstanceError
 from optsched.report.curves import lookahead_curve, mean_per_bin, most_per_bin
 from optsched.report.style import (

@@ -13,7 +13,7 @@ import numpy as np
 from optsched._internal.aside import interruptible_kernel
 from optsched.admission import require_steps
 from optsched.clock import LinearClock
-from optsched.clock_work import work_by_output
+from optsched.clock.work import work_by_output
 from optsched.errors import PolicyError, is_interrupt
 from optsched.execution import Execution, Loop, Stall
 from optsched.forecasts import Beliefs, forecast

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from optsched._internal.student import student
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -185,9 +187,7 @@ def estimate(values: Sequence[float] | pd.Series[float]) -> Estimate:
     mean = float(np.mean(values))
     if len(values) < 2:
         return Estimate(mean)
-    from scipy import stats
-
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
+    quantile = student((1 + CONFIDENCE) / 2, len(values))
     reach = quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return Estimate(mean, mean - reach, mean + reach)
 

@@ -10,7 +10,7 @@ from brute_force_clocked import EXACT, certificate_of, drawn, least_latency, lea
 from campaign.case import HangError, Outcome, one_sentence, within
 from campaign.certificates import changed
 from optsched import bound, read_certificate, verify
-from optsched.clock_work import arrival_times
+from optsched.clock.work import arrival_times
 from optsched.errors import CertificateError
 from optsched.premises import STORAGES
 from optsched.solvers.bounds.clock_ascent import price_on_clock

@@ -8,7 +8,7 @@ from brute_force_clocked import drawn, least_latency
 from campaign.case import HangError, Outcome, within
 from campaign.enumeration import optima
 from campaign.models import draw
-from optsched.clock_work import arrival_times
+from optsched.clock.work import arrival_times
 from optsched.errors import InstanceError
 from optsched.experiments.cells import Memory, Places
 from optsched.experiments.regrets.cell import Task

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from optsched import Instance, compare, family, run
-from optsched.clock_work import load_on_clock
+from optsched.clock.work import load_on_clock
 from optsched.errors import InstanceError
 from optsched.report import (
     plot_batches,

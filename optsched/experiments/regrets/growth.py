@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from optsched._internal.numbers import proven
+from optsched._internal.student import student
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -151,15 +152,13 @@ class _Slope:
     """The mean over seeds of slopes against the logarithm of the horizon."""
 
     def __init__(self, steps: npt.NDArray[np.int64], ends: FloatArray, confidence: float) -> None:
-        from scipy import stats
-
         at = np.log10(steps)
         at = at - at.mean()
         slopes = ends @ at / (at @ at)
         self.mean = float(slopes.mean())
         self._free = len(slopes) - 1
         self._error = float(slopes.std(ddof=1)) / math.sqrt(len(slopes)) if self._free else math.inf
-        self._limit = float(stats.t.ppf(confidence, self._free)) if self._free else math.inf
+        self._limit = student(confidence, len(slopes)) if self._free else math.inf
         self.margin = self._limit * self._error
 
     def power(self, distance: float) -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.extras import data_frame
+from optsched._internal.student import student
 from optsched._internal.views import draw, html, text, write
 from optsched.errors import OptschedError
 from optsched.experiments.regrets.growth import Growth, finite, growth_of
@@ -244,12 +245,10 @@ class Regret:
 
     def _margins(self, values: FloatArray) -> list[float]:
         """Return half the width of a two-sided confidence interval of each column's mean."""
-        from scipy import stats
-
         count = len(values)
         if count < 2:
             return [math.inf] * values.shape[1]
-        quantile = float(stats.t.ppf((1 + self.confidence) / 2, count - 1))
+        quantile = student((1 + self.confidence) / 2, count)
         margins: list[float] = (quantile * values.std(axis=0, ddof=1) / math.sqrt(count)).tolist()
         return margins
 

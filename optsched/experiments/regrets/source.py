@@ -12,7 +12,7 @@ import numpy as np
 from optsched._internal.arguments import as_count, as_number
 from optsched._internal.arrays import MAX_STEP
 from optsched.clock import LinearClock, get_clock
-from optsched.clock_work import work_on_clock
+from optsched.clock.work import work_on_clock
 from optsched.errors import InstanceError, OptschedError
 from optsched.instance import Instance
 from optsched.solvers.bounds.on_clock import least_work

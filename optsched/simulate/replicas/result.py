@@ -10,7 +10,7 @@ import numpy as np
 
 from optsched._internal.extras import data_frame
 from optsched._internal.views import draw
-from optsched.clock_work import arrival_times
+from optsched.clock.work import arrival_times
 from optsched.errors import PolicyError
 from optsched.execution import Execution, Run
 from optsched.premises import PREEMPTIONS, STORAGES

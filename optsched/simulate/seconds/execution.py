@@ -12,7 +12,7 @@ from optsched._internal.arguments import checked
 from optsched._internal.extras import data_frame
 from optsched._internal.views import draw
 from optsched.clock import BatchContent
-from optsched.clock_work import arrival_times, load_on_clock, step_of
+from optsched.clock.work import arrival_times, load_on_clock, step_of
 from optsched.errors import PolicyError
 from optsched.execution import Run, write_log
 from optsched.premises import STORAGES, World

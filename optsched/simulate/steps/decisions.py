@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.clock import BatchContent
-from optsched.clock_work import arrival_times
+from optsched.clock.work import arrival_times
 from optsched.errors import PolicyError
 from optsched.policies.decision import State
 from optsched.simulate.seconds.batches import new_log

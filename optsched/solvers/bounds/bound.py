@@ -20,7 +20,7 @@ from optsched._internal.loading import stopwatch
 from optsched._internal.room import has_room, require_room
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.clock import LinearClock, get_clock
-from optsched.clock_work import step_of
+from optsched.clock.work import step_of
 from optsched.errors import OptschedError, nearest
 from optsched.premises import NOWHERE, STORAGES, Storage, World
 from optsched.solvers.bounds.lagrangian import Objective, certify, kinds_of, weights_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import ZERO, compiled
-from optsched.clock_work import arrival_times
+from optsched.clock.work import arrival_times
 from optsched.solvers.bounds.on_clock import least_work
 
 if TYPE_CHECKING:

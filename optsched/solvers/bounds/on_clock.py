@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched.clock_work import arrival_times
+from optsched.clock.work import arrival_times
 from optsched.solvers.bounds.relaxation import prices_of, serve
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from brute_force import cost, schedules
 import optsched
 from optsched import Instance, OptschedError, bound, family, get_clock, regret, run, verify
 from optsched.clock import FunctionClock
-from optsched.clock_work import load_on_clock
+from optsched.clock.work import load_on_clock
 from optsched.experiments.regrets import driver
 from optsched.experiments.regrets.cell import Cell, Task, enclose, perform
 from optsched.experiments.regrets.result import Regret

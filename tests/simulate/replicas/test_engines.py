@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from optsched import Instance, run
 from optsched.clock import LinearClock
-from optsched.clock_work import arrival_times
+from optsched.clock.work import arrival_times
 from optsched.policies import EnginePolicy
 from optsched.policies.vllm import VllmPolicy
 from optsched.routers import ROUTERS, Load

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from optsched import Instance, PriorityPolicy, Workers, run
 from optsched.clock import UNIT, LinearClock
-from optsched.clock_work import arrival_times
+from optsched.clock.work import arrival_times
 from optsched.errors import InstanceError, PolicyError
 from optsched.execution import Execution
 from optsched.routers import ROUTERS, Router, get_routers

@@ -18,7 +18,7 @@ from brute_force_clocked import (
 from optsched import Instance, bound, compare, family, get_clock, read_certificate, run, verify
 from optsched.certificates.on_clock import verify_on_clock
 from optsched.clock import FunctionClock, LinearClock
-from optsched.clock_work import arrival_times
+from optsched.clock.work import arrival_times
 from optsched.errors import CertificateError, OptschedError, PolicyError
 from optsched.policies import get_policy
 from optsched.solvers.bounds.clock_ascent import price_on_clock

@@ -29,7 +29,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.json import read_object, write_object
-from optsched._internal.measured_batches import measured_batches
+from optsched.clock.measured import measured_batches
 from optsched.errors import ClockError, nearest
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from strategies import instances
 
 from optsched import Instance, family, get_clock, read_trace, run
 from optsched.clock import FunctionClock, LinearClock
-from optsched.clock_work import load_on_clock, work_by_output, work_on_clock
+from optsched.clock.work import load_on_clock, work_by_output, work_on_clock
 
 CLOCKS = ["llama-2-70b-2xa100", "llama-2-7b-a100", "affine:0.01,0.001", "unit"]
 FULL = LinearClock("full", 0.1, 0.02, 0.003, 0.0004, 0.00005, 0.000006)
