@@ -2,7 +2,8 @@
 
 The folders are those of `optsched reproduce all --out FOLDER`; a target is taken from the first
 folder that has it, so that full runs of some stand before quick runs of all. The script writes
-`results.md`, its pictures, and the verdicts that `optsched reproduce --list` shows.
+`docs/results.md` and a page per paper, their pictures, and the verdicts that `optsched reproduce
+--list` shows.
 """
 
 import io
@@ -10,6 +11,8 @@ import json
 import re
 import sys
 import textwrap
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image
@@ -20,6 +23,7 @@ from optsched_papers.stored import VERDICTS, count_labels, to_store
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 PICTURES = DOCS / "images" / "results"
+NOTES = tomllib.loads((HERE / "optsched_papers" / "targets.toml").read_text("utf-8"))["notes"]
 WIDTH = 520  # pixels of a picture, per column of panels, at most twice
 PAPERS = {
     "jaillet": "Jaillet et al.",
@@ -30,12 +34,13 @@ PAPERS = {
 }
 
 HEAD = """\
-# Results
-
 Every target of the five papers as this version last ran it: {counts}.
 {kind} [Reproduce the papers](how-to/reproduce.md) says what the verdicts mean; what the papers
-get wrong, in order of weight, is in the [errata](errata.md#in-order-of-weight).
-`papers/make_results.py` writes this page from a folder of `optsched reproduce all`.
+get wrong, in order of weight, is in the [errata](errata.md#in-order-of-weight). A target leads to
+its plot and its claims: our values, with the paper's in parentheses; ✗ marks what fails. Of several
+*readings* of a statement one suffices. What stands *beside* the paper's claims, such as the steps
+of a proof, does not count towards the verdict; what holds of it is left to the JSON of `optsched
+reproduce`. `papers/make_results.py` writes these pages from folders of `optsched reproduce all`.
 """
 QUICK = """\
 {quick} of {all} are from quick runs (`--quick`: fewer and smaller runs), which may miss what
@@ -43,15 +48,26 @@ holds in full ones; they are marked."""
 
 
 def main(folders: list[Path]) -> None:
-    """Write verdicts, pictures and page."""
+    """Write verdicts, pictures and pages."""
     found = {name: find(name, folders) for name in TARGETS}
     results = [json.loads(path.read_text("utf-8")) for path in found.values()]
-    stored = HERE / "optsched_papers" / VERDICTS
-    stored.write_text(to_store(results), encoding="utf-8")
+    (HERE / "optsched_papers" / VERDICTS).write_text(to_store(results), encoding="utf-8")
     PICTURES.mkdir(exist_ok=True)
     for name, path in found.items():
         (PICTURES / f"{name}.png").write_bytes(shrink(path.with_suffix(".png"), name))
-    (DOCS / "results.md").write_text(page(results), encoding="utf-8")
+    write_pages(results)
+
+
+def write_pages(results: list[dict]) -> None:
+    """Write the overview and the page of each paper."""
+    by_paper = {
+        prefix: [each for each in results if each["target"].startswith(f"{prefix}-")]
+        for prefix in PAPERS
+    }
+    (DOCS / "results.md").write_text(overview(by_paper), encoding="utf-8")
+    (DOCS / "results").mkdir(exist_ok=True)
+    for prefix, mine in by_paper.items():
+        (DOCS / "results" / f"{prefix}.md").write_text(page(prefix, mine), encoding="utf-8")
 
 
 def find(name: str, folders: list[Path]) -> Path:
@@ -74,58 +90,128 @@ def shrink(path: Path, name: str) -> bytes:
     return written.getvalue()
 
 
-def page(results: list[dict]) -> str:
-    """Return the page in Markdown."""
+def overview(by_paper: dict[str, list[dict]]) -> str:
+    """Return the page of all targets: one line each, and the contents."""
+    results = [each for mine in by_paper.values() for each in mine]
     quick = sum(each["quick"] for each in results)
     kind = QUICK.format(quick=quick, all=len(results)) if quick else "All runs are full ones."
-    title, _, text = HEAD.format(counts=count_labels(results), kind=kind).partition("\n\n")
-    parts = [f"{title}\n\n{textwrap.fill(text, 100, break_on_hyphens=False)}\n"]
-    for prefix, paper in PAPERS.items():
-        mine = [each for each in results if each["target"].startswith(f"{prefix}-")]
-        parts.append(f"## {paper}\n\n{count_labels(mine).capitalize()}.\n")
-        parts.append(overview(mine, paper))
-        parts += [section(each) for each in mine]
+    parts = ["# Results\n", fill(HEAD.format(counts=count_labels(results), kind=kind))]
+    for prefix, mine in by_paper.items():
+        parts.append(f"## {PAPERS[prefix]}\n\n{count_labels(mine).capitalize()}.\n")
+        lines = ["| target | place | what | verdict |", "|---|---|---|---|"]
+        for each in mine:
+            place = each["source"].removeprefix(f"{PAPERS[prefix]}, ")
+            link = f"[{each['target']}](results/{prefix}.md#{each['target']})"
+            lines.append(f"| {link} | {place} | {plain(each['title'])} | {label(each)} |")
+        parts.append("\n".join(lines) + "\n")
+    pages = "\n".join(f"results/{prefix}" for prefix in by_paper)
+    parts.append(f"```{{toctree}}\n:hidden:\n{pages}\n```\n")
     return "\n".join(parts)
 
 
-def overview(results: list[dict], paper: str) -> str:
-    """Return one line per target of a paper: place, verdict and reason."""
-    lines = ["| target | place | verdict | why |", "|---|---|---|---|"]
+def label(result: dict) -> str:
+    """Return the verdict on a target, marked where a quick run found it."""
+    return str(result["verdict"]) + (" (quick)" if result["quick"] else "")
+
+
+def fill(text: str) -> str:
+    """Return a paragraph in lines of a hundred characters."""
+    return textwrap.fill(" ".join(text.split()), 100, break_on_hyphens=False) + "\n"
+
+
+def page(prefix: str, results: list[dict]) -> str:
+    """Return the page of a paper: a section per target; what remarks have in common once."""
+    counts = count_labels(results).capitalize()
+    parts = [f"# Results: {PAPERS[prefix]}\n", f"{counts}. [How to read this](../results.md)\n"]
+    said: dict[str, str] = {}  # in which section a note stands
     for each in results:
-        place = each["source"].removeprefix(f"{paper}, ")
-        link = f"[{each['target']}](#{each['target']})"
-        label = each["verdict"] + (" (quick)" if each["quick"] else "")
-        lines.append(f"| {link} | {place} | {label} | {plain(each['reason'])} |")
-    return "\n".join(lines) + "\n"
+        name, remark = each["target"], each["remark"]
+        for key, note in NOTES.items():
+            if note in remark and said.setdefault(key, name) != name:
+                remark = remark.replace(note, f"See {said[key]}.")
+        parts.append(section(each, remark))
+    return "\n".join(parts)
 
 
-def section(result: dict) -> str:
+def section(result: dict, remark: str) -> str:
     """Return what there is of a target: plot, claims and remark."""
-    name = result["target"]
-    label = f"**{result['verdict']}**"
-    lines = [
+    name, title = result["target"], plain(result["title"])
+    # The reason names the claims that fail, which the list shows.
+    reason = re.split(r", not |; not ", result["reason"])[0] if result["rows"] else ""
+    reason = "" if result["verdict"] == "refuted" else reason
+    parts = [
         f"### {name}",
-        "",
-        f"{result['title'][0].upper()}{result['title'][1:]}: {label}.",
-        "",
-        f"![{result['title']}](images/results/{name}.png)",
-        "",
-        "| claim | paper | ours | |",
-        "|---|---|---|---|",
+        f"{title[0].upper()}{title[1:]}: **{label(result)}**"
+        + f"; {plain(reason)}." * bool(reason),
+        f"![{name}](../images/results/{name}.png)",
+        *claims([row for row in result["rows"] if row["counts"] and not row["statement"]], ""),
+        *claims([row for row in result["rows"] if row["counts"] and row["statement"]], "Readings"),
+        *claims([row for row in result["rows"] if not row["counts"] and fails(row)], "Beside"),
+        plain(remark),
     ]
-    lines += [claim(row) for row in result["rows"]]
-    if result["remark"]:
-        lines += ["", plain(result["remark"])]
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def claim(row: dict) -> str:
-    """Return the line of a claim, which says whether it is one reading, or stands beside."""
-    numbers = ("" if row[key] is None else f"{row[key]:.4g}" for key in ("paper", "ours"))
-    found = row["verdict"].partition(":")[0]
-    kind = "" if row["counts"] else "beside: "
-    note = kind + ("one reading: " if row["counts"] and row["statement"] else "") + found
-    return f"| {plain(row['label'])} | {' | '.join(numbers)} | {note} |"
+def claims(rows: list[dict], kind: str) -> list[str]:
+    """Return claims as a list and tables: what is alike in their labels is said once."""
+    by_setting: dict[str, dict[str, dict]] = {}
+    for row in rows:
+        setting, what = split(row["label"])
+        by_setting.setdefault(setting, {})[what] = row
+    alike: dict[tuple[str, ...], list[str]] = {}  # settings with the same claims
+    for setting, own in by_setting.items():
+        alike.setdefault(tuple(own), []).append(setting)
+    lines, tables = [], []
+    for whats, settings in alike.items():
+        if len(settings) > 1 and len(whats) > 1:
+            tables.append(table(settings, whats, by_setting))
+        elif len(settings) > 1:
+            lines.append(
+                listed(whats[0], settings, [by_setting[each][whats[0]] for each in settings])
+            )
+        else:
+            lines.append(listed(settings[0], whats, list(by_setting[settings[0]].values())))
+    parts = ["\n".join(f"- {line}" for line in lines), *tables]
+    return [f"*{kind}*"] * bool(kind and rows) + parts
+
+
+def split(label: str) -> tuple[str, str]:
+    """Split "SETTING: WHAT", "WHAT (SETTING)", "WHAT, NAME = VALUE" or "SETTING, WHAT"."""
+    setting, colon, what = label.rpartition(": ")
+    if colon:
+        return setting, what
+    for form in (r"(.+) \(([^()]+ [^()]+)\)( \(s\))?", r"(.+?), (\w+ = .+)()"):
+        if found := re.fullmatch(form, label):
+            return found[2], found[1] + (found[3] or "")
+    setting, _, what = label.rpartition(", ")
+    return setting, what
+
+
+def table(settings: list[str], whats: tuple[str, ...], by_setting: dict) -> str:
+    """Return a table of values by setting and what is claimed."""
+    lines = [f"| | {' | '.join(map(plain, whats))} |", f"|---|{'---|' * len(whats)}"]
+    for each in settings:
+        values = (value(by_setting[each][what]) for what in whats)
+        lines.append(f"| {plain(each)} | {' | '.join(values)} |")
+    return "\n".join(lines)
+
+
+def listed(shared: str, own: Sequence[str], rows: list[dict]) -> str:
+    """Return the line of claims that share a setting, or what is claimed."""
+    values = "; ".join(f"{plain(what)} {value(row)}" for what, row in zip(own, rows, strict=True))
+    return f"{plain(shared)}: {values}" if shared else values
+
+
+def value(row: dict) -> str:
+    """Return our value and the paper's."""
+    ours = "no value" if row["ours"] is None else f"{row['ours']:.4g}"
+    paper = "" if row["paper"] is None else f" ({row['paper']:.4g})"
+    return ours + paper + " ✗" * fails(row)
+
+
+def fails(row: dict) -> bool:
+    """Say whether a claim does not hold."""
+    return row["verdict"].partition(":")[0] in ("fails", "refuted")
 
 
 def plain(text: str) -> str:
