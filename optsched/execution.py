@@ -109,6 +109,7 @@ class Run(ABC):
     policy: str  # its name, for tables and plots
     clock: Clock | None  # how long batches take; None in steps and on a cluster
     intervals: str | None = None  # what the policy knew of the outputs; None: all that it needs
+    decisions: Any = None  # of a rolling horizon, how they came about
 
     @property
     @abstractmethod
@@ -143,8 +144,7 @@ class Run(ABC):
     @property
     def fell_back(self) -> str:
         """How many plans of a rolling horizon were lost, where they were many; else empty."""
-        decisions = getattr(self, "decisions", None)
-        return "" if decisions is None else str(decisions.fell_back)
+        return "" if self.decisions is None else str(self.decisions.fell_back)
 
     @property
     def schedule(self) -> Schedule:

@@ -107,6 +107,7 @@ def cluster(output: Output, html: str | None, warm_up: int | None, **options: An
     """Route requests to workers that wait for the slowest."""
     from optsched.cluster import Cluster
     from optsched.comparison import ClusterComparison
+    from optsched.simulate import RunSettings
 
     check_writable(html)
     _note_unused(options)
@@ -116,18 +117,11 @@ def cluster(output: Output, html: str | None, warm_up: int | None, **options: An
     chosen = _routings(**take(options, "policies", *_OF_BF_IO))
     reading = ("trace", "seed", "seeds", "limit", "skip_invalid")
     traces = _traces(output, **take(options, *reading))
+    settings = RunSettings(cluster=facts, record_loads=html is not None, **options)
     count = len(chosen) * len(traces)
     comparison: ClusterComparison | None = None
     with output.progress() as update, Finished(count, "runs", update) as done:
-        comparison = optsched.compare(
-            traces,
-            chosen,
-            cluster=facts,
-            warm_up=warm_up,
-            on_result=done.add,
-            record_loads=html is not None,
-            **options,
-        )
+        comparison = optsched.compare(traces, chosen, settings, warm_up=warm_up, on_result=done.add)
     if done.code == INTERRUPTED:
         output.note(f"interrupted after {done}")
     if comparison is None:
@@ -136,7 +130,7 @@ def cluster(output: Output, html: str | None, warm_up: int | None, **options: An
         runs: dict[str, list[ClusterRun]] = {}
         for run in done.results[:whole]:
             runs.setdefault(run.policy, []).append(run)
-        comparison = ClusterComparison(facts, runs, warm_up)
+        comparison = ClusterComparison(runs, tuple(done.seconds), settings, warm_up)
     if html is not None:
         _write_report(output, comparison, html, options)
     output.say(str(comparison))
@@ -193,7 +187,7 @@ def _write_report(
 ) -> None:
     from optsched._internal.views import write
     from optsched.cluster import BalanceRouting
-    from optsched.comparison.cluster import compare_lookaheads
+    from optsched.comparison import compare_lookaheads
 
     lookaheads = None
     baselines = [run.policy for run in comparison if run.lookahead is None]

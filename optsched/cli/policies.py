@@ -50,55 +50,42 @@ def compare(
     instance: Instance, output: Output, policies: str | None, html: str | None, **known: Any
 ) -> int:
     """Compare policies with each other and with a proven bound."""
-    from optsched.comparison import ClockComparison, StepComparison
-    from optsched.comparison.dispatch import compared
+    from optsched.comparison import Comparison
+    from optsched.comparison.comparing import compared
     from optsched.policies import split_names
+    from optsched.simulate import RunSettings
     from optsched.simulate.dispatch import prepared
-    from optsched.simulate.settings import RunSettings
     from optsched.solvers.bounds.on_clock import caveats
 
     schedules = known.pop("schedules")
     timed = _on_clock(known)
     only_for("schedules", not timed, "comparisons in steps")
-    named = None if policies is None else split_names(policies)
-    settings = RunSettings(**{name: value for name, value in known.items() if name != "warm_up"})
-    chosen = compared(named, settings)
+    warm_up = known.pop("warm_up", None)
+    settings = RunSettings(**known)
+    chosen = compared(None if policies is None else split_names(policies), settings)
     note_unforeseen(chosen)
     check_writable(html)
     for each in chosen:
         prepared(instance, each, settings.of(each))
     folder = _folder(schedules)
-    comparison: ClockComparison | StepComparison | None = None
+    comparison: Comparison | None = None
     with output.progress() as update, Finished(len(chosen), "policies", update) as done:
-        known["bound"] = _bound(instance, "closed-form", known)
-        comparison = optsched.compare(instance, chosen, on_result=done.add, **known)
-        if comparison.bounds:
-            update("finding a lower bound")
-            comparison = comparison.proven("auto")
+        comparison = optsched.compare(
+            instance, chosen, settings, warm_up=warm_up, on_result=done.add
+        )
     if done.code == INTERRUPTED:
         output.note(f"interrupted after {done}; the bound is that in closed form")
     if comparison is None:
-        runs, times = tuple(done.results), tuple(done.seconds)
-        comparison = (
-            ClockComparison(
-                instance,
-                runs[0].clock,
-                runs,
-                times,
-                known["warm_up"],
-                known["intervals"],
-                (known["bound"],),
-            ).proven("closed-form")
-            if timed
-            else StepComparison(instance, known["bound"], runs, times, (), known["intervals"])
-        )
-    if isinstance(comparison, StepComparison) and folder is not None:
+        runs = {run.policy: [run] for run in done.results}
+        comparison = Comparison(runs, tuple(done.seconds), settings, warm_up or 0.0)
+        comparison = comparison.bounded(method="closed-form")
+    if folder is not None:
         for schedule in comparison.schedules:
             schedule.to_json(folder / f"{schedule.policy}.json")
     if html is not None:
         comparison.to_html(html)
     output.say(str(comparison))
-    if isinstance(comparison, ClockComparison) and comparison.bound is not None:
+    if timed and comparison.bound is not None:
         for caveat in caveats(instance, comparison.bound.clock):
             output.note(caveat)
     output.result(comparison.to_dict())
@@ -128,12 +115,6 @@ def note_unforeseen(policies: Sequence[Policy]) -> None:
     note_unless(look, "intervals", "policies that foresee outputs, such as a-min")
     asks = any(each.foresees == "beliefs" for each in policies)
     only_for("history log_error", asks, "policies that ask what is likely, such as area-chance")
-
-
-def _bound(instance: Instance, method: Any, options: dict[str, Any]) -> Any:
-    """Bound what policies reach, in steps or on a clock."""
-    clock = options.get("clock")
-    return optsched.bound(instance, method, **({} if clock is None else {"clock": clock}))
 
 
 def _folder(name: str | None) -> Path | None:
@@ -301,11 +282,9 @@ def rolling(
     **settings: Any,
 ) -> int:
     """Plan a window of waiting requests, and keep replanning."""
-    from optsched.comparison.steps import StepComparison, load_kernels
-    from optsched.policies import RollingPolicy, get_policies, split_names
+    from optsched.comparison import Comparison
+    from optsched.policies import RollingPolicy, split_names
     from optsched.simulate import RunSettings
-    from optsched.simulate.dispatch import prepared
-    from optsched.simulate.runners import raise_if_interrupted
 
     policy = RollingPolicy(**settings)
     planned = "rolling horizons that plan, for which --budget 0 leaves no time"
@@ -318,35 +297,26 @@ def rolling(
         names = split_names(policies)
     elif intervals is None:
         names = list(dict.fromkeys([settings["fallback"], "mc-sf", "area"]))
-    others = get_policies(names)
     known = RunSettings(intervals=intervals, seed=seed)
-    for each in (policy, *others):
-        prepared(instance, each, known)
-    incomplete: tuple[Any, ...] = ()
-    with output.progress() as update, Finished(len(others) + 1, "policies", update) as done:
-        load_kernels(others, known, int(instance.arrivals[-1]))
-        bound = optsched.bound(instance, "closed-form")
-        execution = optsched.run(
+    comparison: Comparison | None = None
+    with output.progress() as update, Finished(len(names) + 1, "policies", update) as done:
+        comparison = optsched.compare(
             instance,
-            policy,
+            [policy, *names],
             known,
+            on_result=done.add,
             on_progress=lambda started, count: update(
                 f"rolling horizon: {started:,} of {count:,} requests started "
                 "(Ctrl-C: no more plans)"
             ),
         )
-        done.add(execution, execution.decisions.seconds)
-        raise_if_interrupted(execution)
-        incomplete = optsched.compare(
-            instance, others, known, bound=bound, on_result=done.add
-        ).incomplete
-        update("finding a lower bound")
-        bound = optsched.bound(instance)
+    execution = done.results[0]
     decisions = execution.decisions
     if done.code == INTERRUPTED:
         output.note(f"interrupted after {decisions.counts.planned:,} planned decisions and {done}")
-    runs, times = tuple(done.results), tuple(done.seconds)
-    comparison = StepComparison(instance, bound, runs, times, incomplete, intervals)
+    if comparison is None:
+        runs = {run.policy: [run] for run in done.results}
+        comparison = Comparison(runs, tuple(done.seconds), known).bounded(method="closed-form")
     if log is not None:
         execution.to_log(log)
     if html is not None:

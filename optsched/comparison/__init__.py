@@ -1,9 +1,7 @@
 """Policies side by side: in steps, in seconds, on a cluster."""
 
-from optsched.comparison.base import Comparison
 from optsched.comparison.cluster import ClusterComparison
-from optsched.comparison.dispatch import compare
-from optsched.comparison.seconds import ClockComparison
-from optsched.comparison.steps import StepComparison
+from optsched.comparison.comparing import compare, compare_lookaheads
+from optsched.comparison.result import Comparison
 
-__all__ = ["ClockComparison", "ClusterComparison", "Comparison", "StepComparison", "compare"]
+__all__ = ["ClusterComparison", "Comparison", "compare", "compare_lookaheads"]

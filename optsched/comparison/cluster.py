@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,20 +10,12 @@ import numpy as np
 
 from optsched._internal.student import student
 from optsched._internal.views import text
-from optsched.cluster.results import ClusterRun
-from optsched.cluster.routing import BalanceRouting, get_routings
-from optsched.comparison.base import Comparison
-from optsched.errors import InstanceError, PolicyError, nearest, require
-from optsched.instance import Instance
-from optsched.simulate import RunSettings, run
-from optsched.simulate.cluster.run import prepared
+from optsched.comparison.result import Comparison
+from optsched.errors import PolicyError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from optsched._internal.arrays import FloatArray
-    from optsched.cluster.facts import Cluster
-    from optsched.cluster.routing import Routing
+    from optsched.cluster.results import ClusterRun
 
 CONFIDENCE = 0.95
 
@@ -42,14 +32,10 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClusterComparison(Comparison[ClusterRun]):
-    """Runs of several routing policies on the same traces: `runs` has one per trace and policy."""
+class ClusterComparison(Comparison):
+    """Runs of several routing policies on the same traces."""
 
-    cluster: Cluster
-    runs: dict[str, list[ClusterRun]]
-    warm_up: int | None = None
-
-    _table, _plot, _page = "cluster_table", "plot_power", "cluster_page"
+    _view = ("cluster_table", "plot_power", "cluster_page")
 
     def values(self, metric: str, policy: str) -> FloatArray:
         """Return a key of `ClusterRun.metrics`, one number per trace; NaN where a run has none."""
@@ -79,14 +65,14 @@ class ClusterComparison(Comparison[ClusterRun]):
             "instances": [
                 {"name": run.instance.name, "requests": len(run.instance)} for run in first
             ],
-            "policies": [self._entry(policy) for policy in self.runs],
+            "policies": [self._summary(policy) for policy in self.runs],
             "best": self.best.policy if self.comparable else None,
         }
 
     @property
     def notes(self) -> list[str]:
         """What must be said beside the numbers, one sentence each."""
-        entries = {policy: self._entry(policy) for policy in self.runs}
+        entries = {policy: self._summary(policy) for policy in self.runs}
         found = [*filter(None, [_rising(entries, self.by_policy())])]
         if self.comparable:
             return found
@@ -101,7 +87,7 @@ class ClusterComparison(Comparison[ClusterRun]):
             *found,
         ]
 
-    def _entry(self, policy: str) -> dict[str, Any]:
+    def _summary(self, policy: str) -> dict[str, Any]:
         runs = self.runs[policy]
         rows = [run.metrics(self.warm_up) for run in runs]
         entry: dict[str, Any] = {"policy": policy}
@@ -128,56 +114,6 @@ class ClusterComparison(Comparison[ClusterRun]):
 
     def __str__(self) -> str:
         return "\n".join([text("cluster_table", self), *self.notes])
-
-
-def compare_on_cluster(
-    instances: Instance | Iterable[Instance],
-    policies: Any,
-    settings: RunSettings,
-    *,
-    on_result: Callable[[ClusterRun, float], None] | None = None,
-    warm_up: int | None = None,
-) -> ClusterComparison:
-    """Run several routing policies on the same traces."""
-    traces = list(instances) if isinstance(instances, Iterable) else [instances]
-    for trace in traces:
-        require(trace, Instance, "one of the traces", "an Instance")
-    if not traces:
-        raise InstanceError("there is no trace to compare policies on")
-    several = hasattr(policies, "__iter__") and not isinstance(policies, str)
-    chosen = get_routings(policies if several else [policies])
-    runs: dict[str, list[ClusterRun]] = {routing.name: [] for routing in chosen}
-    longest = math.inf if settings.steps is None or settings.drain else settings.steps
-    if warm_up is not None and not 0 <= warm_up < longest:
-        raise InstanceError(
-            f"warm_up is {warm_up}, but must be a number of steps from 0 that the run passes; "
-            "leave it out, or give more steps"
-        )
-    for trace, routing in itertools.product(traces, chosen):
-        prepared(trace, routing, settings)
-    for number, trace in enumerate(traces):
-        for routing in chosen:
-            found: ClusterRun = run(trace, routing, settings, seed=settings.seed + number)
-            found.metrics(warm_up)  # too short a run is refused at once
-            runs[routing.name].append(found)
-            if on_result is not None:
-                on_result(found, found.seconds)
-    assert settings.cluster is not None
-    return ClusterComparison(settings.cluster, runs, warm_up)
-
-
-def compare_lookaheads(
-    instances: Instance | Iterable[Instance],
-    cluster: Cluster,
-    lookaheads: Iterable[int] = (0, 1, 2, 5, 10, 20, 40, 80),
-    baselines: Sequence[str | Routing] = ("fcfs",),
-    **options: Any,
-) -> ClusterComparison:
-    """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4)."""
-    routings = [BalanceRouting(lookahead=h, name=f"bf-io H={h}") for h in lookaheads]
-    warm_up = options.pop("warm_up", None)
-    settings = RunSettings(cluster=cluster, **options)
-    return compare_on_cluster(instances, [*baselines, *routings], settings, warm_up=warm_up)
 
 
 def _rising(entries: dict[str, dict[str, Any]], runs: dict[str, ClusterRun]) -> str | None:

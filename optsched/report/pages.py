@@ -35,12 +35,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
 
-    from optsched.comparison import (
-        ClockComparison,
-        ClusterComparison,
-        Comparison,
-        StepComparison,
-    )
+    from optsched.comparison import ClusterComparison, Comparison
     from optsched.execution import Execution
     from optsched.experiments.regrets import Regret
     from optsched.optimum.result import Optimum
@@ -52,7 +47,7 @@ _ROWS = 100  # requests drawn where they are too many to be stacked
 _BINS = 2000
 
 
-def comparison_page(comparison: StepComparison) -> str:
+def comparison_page(comparison: Comparison) -> str:
     """Return the page of a comparison in steps."""
     instance = comparison.instance
     return _page(
@@ -66,17 +61,17 @@ def comparison_page(comparison: StepComparison) -> str:
     )
 
 
-def proven_optimal(comparison: StepComparison) -> bool:
+def proven_optimal(comparison: Comparison) -> bool:
     """Say whether the bound leaves no room below the best schedule: latencies are whole numbers."""
     best = comparison.best
     covered = comparison.gap(best) is not None
     return covered and math.ceil(comparison.bound.value) >= best.total_latency
 
 
-def clock_page(comparison: ClockComparison) -> str:
+def clock_page(comparison: Comparison) -> str:
     """Return the page of a comparison on a clock."""
     figures = {"latency": _bars(runs.plot_clock_comparison, comparison)}
-    figures |= _over_time(comparison.runs)
+    figures |= _over_time(tuple(comparison))
     load = load_on_clock(comparison.instance, comparison.clock)
     return _page("clock", comparison, tables.clock_table(comparison), figures, load=load)
 
@@ -175,7 +170,7 @@ def _page(
     return render_page(f"{name}.html.j2", figures=figures, **shown, **more)
 
 
-def _bars(plot: Callable[..., Any], comparison: Comparison[Any]) -> Figure:
+def _bars(plot: Callable[..., Any], comparison: Comparison) -> Figure:
     """Draw bars, one per policy that has completed a request."""
     figure = _drawn(comparison.policies, plot, comparison)
     figure["layout"]["height"] = 130 + 38 * len(comparison)
@@ -204,7 +199,7 @@ def _of_schedule(schedule: Schedule) -> dict[str, Figure]:
     }
 
 
-def make_figures(comparison: StepComparison) -> dict[str, Figure]:
+def make_figures(comparison: Comparison) -> dict[str, Figure]:
     """Draw the plots of a comparison; of the schedules only the best one is visible."""
     names, drawn, best = comparison.policies, comparison.schedules, comparison.best
     latency = _bars(schedules.plot_comparison, comparison)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.cluster.results import ClusterRun
-    from optsched.comparison import ClockComparison, ClusterComparison
+    from optsched.comparison import ClusterComparison, Comparison
     from optsched.simulate.seconds.execution import ClockedRun
 
 MAX_WORKERS = 64  # drawn one by one on a page
@@ -81,7 +81,7 @@ def plot_batches(run: ClockedRun, ax: Axes | None = None) -> Axes:
     return finish(ax, _time(run), "requests decoding in a batch", counts="y")
 
 
-def plot_clock_comparison(comparison: ClockComparison, ax: Axes | None = None) -> Axes:
+def plot_clock_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     """Plot the mean latency of each policy as a bar, with its median and 99th percentile."""
     entries = {entry["policy"]: entry for entry in comparison.to_dict()["policies"]}
     rows = [entries[run.policy] for run in comparison.ranked()]
@@ -101,11 +101,13 @@ def plot_clock_comparison(comparison: ClockComparison, ax: Axes | None = None) -
             note = f"{row['unfinished']:,} unfinished"
             ax.text(right * 1.03, at, note, va="center", fontsize=TEXT_SIZE)
     ax.set_xlim(0, right * 1.05 or 1)
-    ax.set_xlabel(f"latency ({clock_unit(comparison.runs[0])}): mean, median |, 99th percentile >")
+    ax.set_xlabel(
+        f"latency ({clock_unit(next(iter(comparison)))}): mean, median |, 99th percentile >"
+    )
     return ax
 
 
-def plot_over_bound(comparisons: Iterable[ClockComparison], ax: Axes | None = None) -> Axes:
+def plot_over_bound(comparisons: Iterable[Comparison], ax: Axes | None = None) -> Axes:
     """Plot mean latency over the proven bound against the load, from comparisons at several loads.
 
     What lies between a line and 1 is what no proof excludes; no policy can be below 1.
@@ -138,13 +140,14 @@ def plot_over_bound(comparisons: Iterable[ClockComparison], ax: Axes | None = No
     return finish(ax, "load on the clock", "mean latency over the proven bound")
 
 
-def _load(comparison: ClockComparison) -> float:
+def _load(comparison: Comparison) -> float:
     """Return the load on the clock of a comparison that has a bound."""
     load = load_on_clock(comparison.instance, comparison.clock)
     if load is None or comparison.bound is None or not load.span:
+        clock = comparison.clock.name
         raise InstanceError(
-            f"the comparison on {comparison.clock.name} has no bound or no arrivals, but the plot "
-            "is of latency over the bound by load; compare on a LinearClock, with arrivals"
+            f"the comparison on {clock} has no bound or no arrivals, but the plot is of latency "
+            "over the bound by load; compare on a LinearClock, with arrivals"
         )
     return load.load
 

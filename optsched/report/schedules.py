@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from optsched.comparison import StepComparison
+    from optsched.comparison import Comparison
     from optsched.optimum.gap import GapExplanation
     from optsched.optimum.result import Optimum
     from optsched.rolling import Decisions
@@ -47,7 +47,7 @@ _BINS, _SHARED_BINS = 2000, 250
 _SAMPLE = 40  # requests drawn where they are too many to be stacked
 
 
-def plot_comparison(comparison: StepComparison, ax: Axes | None = None) -> Axes:
+def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     """Plot the total latency of each policy over the part that is proven to be unavoidable."""
     runs = comparison.ranked()
     ax = prepare(ax, height=1.2 + 0.36 * len(runs))

@@ -149,7 +149,7 @@ def name_bars(ax: Axes, names: Sequence[str]) -> None:
     ax.tick_params(axis="y", length=0)
 
 
-def name_ranked(ax: Axes, comparison: Comparison[Any]) -> list[str]:
+def name_ranked(ax: Axes, comparison: Comparison) -> list[str]:
     """Name bars after the policies, the best at the top and references apart; return colours."""
     looks = dict(zip(comparison.policies, line_styles(comparison.policies), strict=True))
     names = [run.policy for run in comparison.ranked()]

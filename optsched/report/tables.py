@@ -22,10 +22,8 @@ from optsched.policies import POLICIES
 
 if TYPE_CHECKING:
     from optsched.comparison import (
-        ClockComparison,
         ClusterComparison,
         Comparison,
-        StepComparison,
     )
     from optsched.experiments.regrets import Regret
     from optsched.experiments.regrets.result import Band
@@ -132,7 +130,7 @@ _CLUSTER: _Columns = (
 
 
 def _policies(
-    comparison: Comparison[Any], columns: _Columns, hidden: Iterable[str] = (), best: str = "best"
+    comparison: Comparison, columns: _Columns, hidden: Iterable[str] = (), best: str = "best"
 ) -> tuple[list[str], list[str], list[Row]]:
     """Return titles and keys of the columns that are shown, and a row per policy, the best first.
 
@@ -163,7 +161,7 @@ def _policies(
     return ["policy", *(title for title, *_ in shown)], [key for _, key, _ in shown], rows
 
 
-def _remarks(comparison: ClockComparison | StepComparison) -> str:
+def _remarks(comparison: Comparison) -> str:
     """Say what is known of the outputs, and what the columns and marks of a table need said."""
     intervals = comparison.intervals
     known = f"; outputs known as {described(comparison.instance, intervals)}" if intervals else ""
@@ -174,7 +172,7 @@ def _remarks(comparison: ClockComparison | StepComparison) -> str:
     return known + reference + due + lost
 
 
-def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table:
+def comparison_table(comparison: Comparison, *, page: bool = False) -> Table:
     """Return a row per policy, and the bound; a page has room for more columns."""
     bound = comparison.bound
     hidden = () if page else ("p90_latency", "mean_ttft", "waited", "utilisation")
@@ -194,16 +192,16 @@ def comparison_table(comparison: StepComparison, *, page: bool = False) -> Table
     )
 
 
-def clock_table(comparison: ClockComparison) -> Table:
+def clock_table(comparison: Comparison) -> Table:
     """Return a row per policy on a clock."""
-    unit, bound = comparison.clock.unit, comparison.bound
+    clock, bound = comparison.clock, comparison.bound
     hidden = () if bound else ("gap",)
-    if comparison.clock.coefficients is None:
+    if clock.coefficients is None:
         hidden = (*hidden, *_PARTS)
     titles, keys, rows = _policies(comparison, _CLOCK, hidden)
     footer: list[str] = []
     proof = ""
-    if comparison.clock.coefficients is None:
+    if clock.coefficients is None:
         proof = (
             "; no bound, as the clock is a function: a LinearClock never above it would have one"
         )
@@ -212,10 +210,10 @@ def clock_table(comparison: ClockComparison) -> Table:
         footer = ["proven bound", *(proven(mean) if key == "mean_latency" else "" for key in keys)]
         proof = f"; gap = (mean - bound) / mean, of latency alone; bound: {bound.method}"
     return Table(
-        [title.format(unit=unit.removesuffix("s") or "s") for title in titles],
+        [title.format(unit=clock.unit.removesuffix("s") or "s") for title in titles],
         rows,
-        f"latency, TTFT and TPOT in {unit} on the clock {comparison.clock.name}{proof}; TTFT and "
-        f"TPOT are measured and have no bound; prefill, decode, constant: {unit} of all batches; "
+        f"latency, TTFT and TPOT in {clock.unit} on the clock {clock.name}{proof}; TTFT and TPOT "
+        f"are measured and have no bound; prefill, decode, constant: {clock.unit} of all batches; "
         f"run time: to simulate{_remarks(comparison)}",
         footer,
         width=160,

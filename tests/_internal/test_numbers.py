@@ -11,10 +11,10 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from optsched import Bound, Instance, Optimum, Schedule, Solution
+from optsched import Bound, Instance, Optimum, RunSettings, Schedule, Solution
 from optsched._internal import numbers
 from optsched._internal.numbers import proven
-from optsched.comparison import StepComparison
+from optsched.comparison import Comparison
 from optsched.report.tables import comparison_table, facts_table, to_text
 from optsched.simulate import run
 from optsched.solvers.backends.base import Progress
@@ -116,7 +116,7 @@ def test_results_print_no_more_than_what_is_proven(value, objective):
 def test_a_comparison_prints_no_more_than_what_is_proven(value):
     execution = run(Instance([1], [2], memory=9), "fcfs")
     proven = Bound(value, "closed-form", 0.0, premises=execution.facts)
-    found = StepComparison(execution.instance, proven, (execution,), (0.0,))
+    found = Comparison({execution.policy: [execution]}, (0.0,), RunSettings(), bounds=(proven,))
     table = comparison_table(found)
     assert read(table.footer[1]) <= exact(value)
     assert read(table.rows[0].cells[1][1]) >= 100 * (1 - exact(value) / 2)

@@ -28,16 +28,16 @@ def test_compare_on_a_clock(optsched_command):
 
 
 def test_an_interrupt_keeps_what_is_there(optsched_command, monkeypatch):
-    from optsched.comparison import seconds as clock_comparison
+    from optsched.comparison import comparing
 
-    original = clock_comparison.run
+    original = comparing.run
 
-    def interrupted(instance, policy, **options):
+    def interrupted(instance, policy, settings, **options):
         if policy.name == "mc-sf" and len(instance) == 40:
             raise KeyboardInterrupt
-        return original(instance, policy, **options)
+        return original(instance, policy, settings, **options)
 
-    monkeypatch.setattr(clock_comparison, "run", interrupted)
+    monkeypatch.setattr(comparing, "run", interrupted)
     code, out, err = optsched_command("compare", TRACE, "--clock", "unit", "--json", "-")
     assert code == 130
     assert [row["policy"] for row in json.loads(out)["policies"]] == ["fcfs"]

@@ -15,16 +15,16 @@ import optsched.cli
 
 
 def test_interrupt_keeps_what_is_there(optsched_command, monkeypatch):
-    from optsched.comparison import steps as comparison
+    from optsched.comparison import comparing
 
-    original = comparison.run
+    original = comparing.run
 
-    def interrupted(instance, policy, **options):
+    def interrupted(instance, policy, settings, **options):
         if policy.name == "mc-sf" and len(instance) == 22:
             raise KeyboardInterrupt
-        return original(instance, policy, **options)
+        return original(instance, policy, settings, **options)
 
-    monkeypatch.setattr(comparison, "run", interrupted)
+    monkeypatch.setattr(comparing, "run", interrupted)
     code, out, err = optsched_command("compare", "family:uniform,n=22", "--json", "-")
     assert code == 130
     assert [entry["policy"] for entry in json.loads(out)["policies"]] == ["fcfs"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from optsched import Cluster, compare, family
-from optsched.comparison.cluster import compare_lookaheads
+from optsched.comparison import compare_lookaheads
 from optsched.errors import InstanceError, PolicyError
 
 CLUSTER = Cluster(4, 8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optsched import Cluster, Comparison, Instance, PriorityPolicy, bound, compare, family, run
-from optsched.comparison import steps
+from optsched.comparison import comparing
 from optsched.errors import OptschedError
 
 REQUESTS = family("uniform", n=30, seed=1, load=0.9, seconds_per_step=0.1)
@@ -101,12 +101,12 @@ def test_a_key_may_read_any_column_of_the_requests(column, kind):
 @pytest.mark.parametrize("arrivals", [[0, 0, 0], [0, 0, 5]])
 def test_kernels_are_loaded_that_the_requests_need(monkeypatch, arrivals):
     """Where all are there at the start another kernel runs, once compiled in a policy's time."""
-    original, seen = steps.run, []
+    original, seen = comparing.run, []
 
     def recorded(instance, *arguments, **options):
         seen.append(int(instance.arrivals[-1]) > 0)
         return original(instance, *arguments, **options)
 
-    monkeypatch.setattr(steps, "run", recorded)
+    monkeypatch.setattr(comparing, "run", recorded)
     compare(Instance([1] * 3, [2] * 3, 9, arrivals), "area")
     assert seen == [arrivals[-1] > 0] * 2

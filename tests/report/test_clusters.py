@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from optsched import Cluster, compare, family
-from optsched.comparison.cluster import compare_lookaheads
+from optsched.comparison import compare_lookaheads
 from optsched.errors import InstanceError
 from optsched.report import plot_loads, plot_lookahead, plot_power
 from optsched.report.pages import cluster_page
@@ -52,7 +53,7 @@ def test_one_worker_has_no_imbalance_for_an_axis_of_powers(ax):
 def test_what_was_not_recorded_cannot_be_drawn(lookaheads, comparison):
     with pytest.raises(InstanceError, match="not recorded; run it with record_loads=True"):
         plot_loads(lookaheads.runs["fcfs"][0])
-    only = type(comparison)(CLUSTER, {"fcfs": comparison.runs["fcfs"]})
+    only = replace(comparison, runs={"fcfs": comparison.runs["fcfs"]})
     with pytest.raises(InstanceError, match="no policy with a lookahead has run"):
         plot_lookahead(only)
 

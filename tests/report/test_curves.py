@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from literal import usage_at
 from strategies import instances
 
-from optsched import Bound, Instance, Schedule, run
-from optsched.comparison import StepComparison
+from optsched import Bound, Instance, RunSettings, Schedule, run
+from optsched.comparison import Comparison
 from optsched.report import curves, pages
 
 
@@ -120,7 +120,7 @@ def test_a_schedule_is_optimal_if_the_bound_leaves_less_than_a_step():
     execution = run(Instance([1, 1], [2, 2], memory=9), "fcfs")
     for value, optimal in ((3.01, True), (3.0, False)):
         proven = Bound(value, "closed-form", 0.0, premises=execution.facts)
-        found = StepComparison(execution.instance, proven, (execution,), (0.0,))
+        found = Comparison({execution.policy: [execution]}, (0.0,), RunSettings(), bounds=(proven,))
         assert pages.proven_optimal(found) is optimal
 
 

@@ -108,7 +108,7 @@ def test_the_answer_is_a_sentence_that_the_bound_proves(example):
 
 def test_a_proven_optimum_is_called_one(example):
     claimed = dataclasses.replace(example.bound, value=44.5, method="closed-form", certificate=None)
-    proven = dataclasses.replace(example, bound=claimed)
+    proven = dataclasses.replace(example, bounds=(claimed,))
     text = " ".join(Page(comparison_page(proven)).text.split())
     assert "are optimal: the total latency is 45 steps, and no schedule has less" in text
     assert "closed-form" in text

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from optsched.comparison.steps import UNDER_INTERVALS
+from optsched.comparison.comparing import UNDER_INTERVALS
 from optsched.policies import BASIC
 from optsched.report.style import legend_above, line_styles, prepare
 

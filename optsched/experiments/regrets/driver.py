@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from optsched._internal.arguments import as_count, as_number
 from optsched._internal.files import write_whole
 from optsched._version import __version__
-from optsched.comparison.steps import load_kernels
+from optsched.comparison.comparing import load_kernels
 from optsched.errors import OptschedError
 from optsched.experiments.cells import (
     INTERRUPTED,

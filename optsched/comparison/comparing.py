@@ -1,0 +1,271 @@
+"""`optsched.compare`: policies on the same requests, in steps, on a clock or on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from optsched._internal.arguments import checked
+from optsched._internal.loading import stopwatch
+from optsched.cluster.results import ClusterRun
+from optsched.cluster.routing import BalanceRouting, get_routings
+from optsched.comparison.cluster import ClusterComparison
+from optsched.comparison.result import Comparison
+from optsched.errors import InstanceError, PolicyError, ScheduleError, require
+from optsched.execution import Execution
+from optsched.instance import Instance
+from optsched.policies import get_policies
+from optsched.simulate import run
+from optsched.simulate.cluster.run import prepared as prepared_on_cluster
+from optsched.simulate.dispatch import check_beliefs, prepared
+from optsched.simulate.runners import raise_if_interrupted
+from optsched.simulate.settings import settings_of
+from optsched.solvers.bounds.bound import ClockBound
+from optsched.solvers.bounds.bound import bound as find_bound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from optsched.cluster.facts import Cluster
+    from optsched.cluster.routing import Routing
+    from optsched.execution import Run
+    from optsched.policies import Policy
+    from optsched.simulate import RunSettings
+    from optsched.solvers.bounds.bound import Bound
+
+#: What is compared where policies may only know intervals and none are named.
+UNDER_INTERVALS = ("h-sf", "a-max", "a-min", "area-lower", "area-posterior", "area-chance")
+_ON_CLUSTER = ("fcfs", "jsq", "lpt", "bf-io")
+
+#: Run before times are taken; it has every column that the key of a user's policy may read.
+_TINY = Instance([1, 1], [1, 1], 64, [0, 1], weights=[1, 1], deadlines=[2, 3], seconds_per_step=1.0)
+
+
+@checked(PolicyError)
+def compare(
+    instance: Any,
+    policies: Any = None,
+    settings: RunSettings | None = None,
+    *,
+    bound: Bound | ClockBound | None = None,
+    warm_up: float | None = None,
+    on_result: Callable[[Any, float], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Any:
+    """Run policies on the same requests, and compare them with each other and a proven bound.
+
+    Parameters
+    ----------
+    instance
+        The requests; on a cluster perhaps several traces, such as a family under several seeds.
+    policies
+        A name, a policy object, a function (as for `run`), or a list of them. None: the basic
+        ones, which take milliseconds; under intervals those that need no outputs; on a clock
+        "work" and "mixed" beside the basic ones; on a cluster "fcfs", "jsq", "lpt" and "bf-io".
+    settings
+        How they are run; None: in steps. Policies that do not ask what is likely run without the
+        beliefs, and one of them at least must ask.
+    bound
+        In steps or on a clock: a bound that was found before; None finds one, but for clocks that
+        are functions.
+    warm_up
+        On a clock the time before which arrivals and completions do not count in the metrics; on a
+        cluster the steps left out of averages (None: 300, or a quarter of a shorter run).
+    on_result
+        Called with each run that completes, and the seconds it took, as soon as it is there.
+    on_progress
+        As for `run`, called by each run.
+    **options
+        Fields of `RunSettings` but `workers` and `router`, instead of settings, or to replace some
+        of theirs.
+
+    Returns
+    -------
+    Comparison
+        All runs, those in steps checked for feasibility. In steps a policy whose run never
+        completes is listed as incomplete.
+
+    Raises
+    ------
+    PolicyError
+        If a policy is unknown, given twice, may know too little or too much, or none completes.
+    ScheduleError
+        If a policy of your own made an infeasible schedule.
+
+    Examples
+    --------
+    >>> from optsched import Cluster, Instance, compare
+    >>> comparison = compare(Instance([63] + 21 * [1], [1] + 21 * [2], memory=64))
+    >>> comparison.best.policy, comparison["mc-sf"].total_latency
+    ('mc-sf-total', 64)
+    >>> round(comparison.gap("mc-sf-total"), 3)
+    0.044
+    >>> timed = compare(Instance([62, 62], [2, 1], 64), clock="affine:0.01,0.001")
+    >>> timed.best.policy, round(timed.best.mean_latency, 4)
+    ('mc-sf', 0.1465)
+    >>> requests = Instance([9, 1, 8, 2], [2, 2, 2, 2], memory=99)
+    >>> compare(requests, ["fcfs", "lpt"], cluster=Cluster(2, 2)).best.policy
+    'lpt'
+    """
+    settings = settings_of(settings, options, "compare")
+    if settings.workers is not None:
+        raise PolicyError(
+            "compare has no workers or router: optsched.routing_loss compares routers and policies "
+            "on several workers, with the best placement and order too"
+        )
+    traces = _traces(instance, settings)
+    clustered = settings.cluster is not None
+    _check_bound(bound, traces[0], settings)
+    warm_up = _warm_up(warm_up, settings)
+    chosen = compared(policies, settings)
+    for trace in traces:
+        for policy in chosen:
+            if clustered:
+                prepared_on_cluster(trace, policy, settings)
+            else:
+                prepared(trace, policy, settings.of(policy))
+    if not clustered:
+        check_beliefs(chosen, settings)
+        load_kernels(chosen, settings, traces[0])
+    runs: dict[str, list[Any]] = {}
+    times: list[float] = []
+    incomplete: list[Execution] = []
+    for number, trace in enumerate(traces):
+        for policy in chosen:
+            own = settings if clustered else settings.of(policy)
+            began = stopwatch()
+            found = run(trace, policy, own, seed=settings.seed + number, on_progress=on_progress)
+            seconds = found.seconds if isinstance(found, ClusterRun) else stopwatch() - began
+            if isinstance(found, Execution) and not found.all_complete:
+                incomplete.append(found)
+                continue
+            _check(found, warm_up)
+            runs.setdefault(found.policy, []).append(found)
+            times.append(seconds)
+            if on_result is not None:
+                on_result(found, seconds)
+            raise_if_interrupted(found)
+    if not runs:
+        raise PolicyError(
+            f"no policy completes all requests; policy {incomplete[0].policy!r}: its run "
+            f"{incomplete[0].why}"
+        )
+    kind = ClusterComparison if clustered else Comparison
+    result = kind(runs, tuple(times), settings, warm_up, incomplete=tuple(incomplete))
+    return result.bounded(bound)
+
+
+def compare_lookaheads(
+    instances: Instance | Iterable[Instance],
+    cluster: Cluster,
+    lookaheads: Iterable[int] = (0, 1, 2, 5, 10, 20, 40, 80),
+    baselines: Sequence[str | Routing] = ("fcfs",),
+    **options: Any,
+) -> ClusterComparison:
+    """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4)."""
+    routings = [BalanceRouting(lookahead=h, name=f"bf-io H={h}") for h in lookaheads]
+    found: ClusterComparison = compare(
+        instances, [*baselines, *routings], cluster=cluster, **options
+    )
+    return found
+
+
+def _traces(instance: Any, settings: RunSettings) -> list[Instance]:
+    if settings.cluster is None:
+        if not isinstance(instance, Instance):
+            raise InstanceError(
+                f"compare takes one Instance, but got a {type(instance).__name__}; only a cluster "
+                "compares on several"
+            )
+        return [instance]
+    traces = list(instance) if isinstance(instance, Iterable) else [instance]
+    for trace in traces:
+        require(trace, Instance, "one of the traces", "an Instance")
+    if not traces:
+        raise InstanceError("there is no trace to compare policies on")
+    return traces
+
+
+def _check_bound(
+    bound: Bound | ClockBound | None, instance: Instance, settings: RunSettings
+) -> None:
+    """Refuse a bound that was found for other requests, or for another kind of time."""
+    if bound is None:
+        return
+    if settings.cluster is not None:
+        raise PolicyError("bound is for one worker; leave it or the cluster out")
+    if isinstance(bound, ClockBound) != (settings.clock is not None):
+        raise PolicyError(
+            f"bound is a {type(bound).__name__}, of another kind of time than this comparison; "
+            "find one with optsched.bound and the same clock, or leave it out"
+        )
+    if bound.premises.fingerprint != instance.fingerprint:
+        raise PolicyError(
+            f"the bound of {bound.value:g} is of another instance than {instance.name!r}; leave it "
+            "out, or find it with bound(instance)"
+        )
+
+
+def _warm_up(warm_up: float | None, settings: RunSettings) -> Any:
+    """Return what is left out of the metrics, or refuse what cannot be."""
+    if settings.cluster is None:
+        if warm_up is not None and settings.clock is None:
+            raise PolicyError(
+                f"warm_up is {warm_up:g}, but is for runs on a clock or a cluster; leave it out"
+            )
+        return warm_up or 0.0
+    longest = inf if settings.steps is None or settings.drain else settings.steps
+    if warm_up is not None and not 0 <= warm_up < longest:
+        raise InstanceError(
+            f"warm_up is {warm_up}, but must be a number of steps from 0 that the run passes; "
+            "leave it out, or give more steps"
+        )
+    return warm_up
+
+
+def compared(policies: Any, settings: RunSettings) -> Sequence[Any]:
+    """Return the policies that are named, or those that are quick and know enough."""
+    if settings.cluster is not None:
+        policies = _ON_CLUSTER if policies is None else policies
+        several = hasattr(policies, "__iter__") and not isinstance(policies, str)
+        return get_routings(policies if several else [policies])
+    if policies is not None:
+        return get_policies(policies)
+    timed = settings.clock is not None
+    if settings.intervals and not timed:
+        return get_policies(UNDER_INTERVALS)
+    prefix = settings.rule == "prefix"
+    basic = [each for each in get_policies() if prefix or "+" not in each.name]
+    return [*basic, *get_policies(["work", "mixed"])] if timed else basic
+
+
+def _check(found: Run, warm_up: Any) -> None:
+    """Refuse an infeasible schedule, and too short a run on a cluster."""
+    if isinstance(found, ClusterRun):
+        found.metrics(warm_up)
+    if isinstance(found, Execution):
+        # No policy knows of deadlines; metrics count those that were missed.
+        broken = [each for each in found.schedule.check() if each.kind != "deadline"]
+        if found.preemptions:
+            broken += found.check()
+        if broken:
+            raise ScheduleError(f"policy {found.policy!r} is infeasible: {broken[0]}")
+
+
+def load_kernels(
+    policies: Iterable[Policy], settings: RunSettings, instance: Instance = _TINY
+) -> None:
+    """Load the kernels, so that this counts as no policy's time; at first they are compiled."""
+    tiny, timed = _TINY, settings.clock is not None
+    if timed:
+        tiny = tiny.replace(memory=max(2, instance.memory))  # an engine's blocks are those of it
+    elif instance.arrivals[-1] == 0:  # then other kernels run
+        tiny = tiny.replace(arrivals=[0, 0])
+    if not timed:
+        find_bound(tiny.replace(weights=None, deadlines=None))
+    for policy in policies:
+        # A function is no kernel, and not ours to call; a rolling horizon loads its own.
+        if policy.needs.kind not in ("decision", "rolling"):
+            run(tiny, policy, settings.for_warm_up())
