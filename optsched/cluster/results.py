@@ -10,7 +10,6 @@ import numpy as np
 
 from optsched._internal.arguments import as_count
 from optsched._internal.extras import data_frame
-from optsched._internal.views import draw
 from optsched.cluster.service import jain, tenants_of
 from optsched.errors import InstanceError
 from optsched.execution import Run
@@ -19,7 +18,6 @@ from optsched.schedule import Violation
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.cluster.facts import Cluster
@@ -36,10 +34,8 @@ class ClusterRun(Run):
 
     Attributes
     ----------
-    instance, cluster
-        What was run on what.
-    policy
-        Name of the routing policy.
+    cluster
+        The workers.
     revealed
         Step at which the router saw each request, -1 if never; shape (n,).
     starts
@@ -168,25 +164,13 @@ class ClusterRun(Run):
         return World(self.instance.fingerprint, clock=(), unfinished=self.unfinished)
 
     @property
-    def unfinished(self) -> int:
-        """Requests that were not completed."""
-        return int((~self.completed).sum())
-
-    @property
-    def total_latency(self) -> float:
-        """Sum of the latencies of the completed requests in seconds."""
-        return float(self.latencies[self.completed].sum())
-
-    @property
-    def mean_latency(self) -> float:
-        """Mean latency of the completed requests in seconds; not a number if there are none."""
-        done = int(self.completed.sum())
-        return self.total_latency / done if done else float("nan")
-
-    @property
     def makespan(self) -> float:
         """Second at which the last step ended."""
         return float(self.times[-1])
+
+    @property
+    def _figure(self) -> tuple[str, Any]:
+        return "plot_power", self
 
     def check(self) -> list[Violation]:
         """Return what is wrong with the run, rebuilt from starts and workers alone.
@@ -221,21 +205,6 @@ class ClusterRun(Run):
                 sentence = f"worker {worker} runs {count} requests at step {step}, in {limit} slots"
                 found.append(Violation("slots", -1, "", step, count, limit, step, sentence))
         return found
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the power of all workers over time.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn on.
-        """
-        return draw("plot_power", self, ax)
 
     def metrics(self, warm_up: int | None = None) -> dict[str, Any]:
         r"""Compute the metrics of BF-IO Section 6.3 and App. D.

@@ -35,13 +35,18 @@ class Interval(NamedTuple):
 class ClusterComparison(Comparison):
     """Runs of several routing policies on the same traces."""
 
+    @property
+    def runs(self) -> dict[str, list[ClusterRun]]:
+        """The runs of each policy on all traces."""
+        return self.runs_by_policy
+
     _view = ("cluster_table", "plot_power", "cluster_page")
 
     def values(self, metric: str, policy: str) -> FloatArray:
         """Return a key of `ClusterRun.metrics`, one number per trace; NaN where a run has none."""
-        if policy not in self.runs:
-            raise PolicyError(f"policy {policy!r} did not run; {nearest(policy, self.runs)}")
-        rows = [run.metrics(self.warm_up) for run in self.runs[policy]]
+        if policy not in self.runs_by_policy:
+            raise PolicyError(f"policy {policy!r} did not run; {nearest(policy, self.policies)}")
+        rows = [run.metrics(self.warm_up) for run in self.runs_by_policy[policy]]
         if metric not in rows[0]:
             raise PolicyError(f"there is no metric {metric!r}; {nearest(metric, rows[0])}")
         return np.array(
@@ -59,20 +64,20 @@ class ClusterComparison(Comparison):
 
     def to_dict(self) -> dict[str, Any]:
         """Return cluster, traces and metrics as plain data, ready for JSON."""
-        first = next(iter(self.runs.values()))
+        first = next(iter(self.runs_by_policy.values()))
         return {
             "cluster": self.cluster.to_dict(),
             "instances": [
                 {"name": run.instance.name, "requests": len(run.instance)} for run in first
             ],
-            "policies": [self._summary(policy) for policy in self.runs],
+            "policies": [self._summary(policy) for policy in self.runs_by_policy],
             "best": self.best.policy if self.comparable else None,
         }
 
     @property
     def notes(self) -> list[str]:
         """What must be said beside the numbers, one sentence each."""
-        entries = {policy: self._summary(policy) for policy in self.runs}
+        entries = {policy: self._summary(policy) for policy in self.runs_by_policy}
         found = [*filter(None, [_rising(entries, self.by_policy())])]
         if self.comparable:
             return found
@@ -88,7 +93,7 @@ class ClusterComparison(Comparison):
         ]
 
     def _summary(self, policy: str) -> dict[str, Any]:
-        runs = self.runs[policy]
+        runs = self.runs_by_policy[policy]
         rows = [run.metrics(self.warm_up) for run in runs]
         entry: dict[str, Any] = {"policy": policy}
         if len(rows) == 1:

@@ -51,9 +51,9 @@ class Comparison:
 
     Attributes
     ----------
-    runs
-        By policy the runs on all traces; in steps and on a clock there is one trace.
-    times
+    runs_by_policy
+        The runs of each policy on all traces; in steps and on a clock there is one trace.
+    seconds
         Seconds that each run took.
     settings
         How they were run.
@@ -65,12 +65,17 @@ class Comparison:
         Runs in steps that do not complete all requests, which are not compared.
     """
 
-    runs: dict[str, list[Any]]
-    times: tuple[float, ...]
+    runs_by_policy: dict[str, list[Any]]
+    seconds: tuple[float, ...]
     settings: RunSettings
     warm_up: Any = 0.0
     bounds: tuple[Any, ...] = ()
     incomplete: tuple[Execution, ...] = ()
+
+    @property
+    def runs(self) -> Any:
+        """One run per policy; on a cluster a dictionary with those on all traces by policy."""
+        return tuple(self)
 
     @property
     def instance(self) -> Instance:
@@ -243,12 +248,12 @@ class Comparison:
         dict
             By the name of the policy; on a cluster the run on the first trace.
         """
-        return {policy: runs[0] for policy, runs in self.runs.items()}
+        return {policy: runs[0] for policy, runs in self.runs_by_policy.items()}
 
     @property
     def policies(self) -> list[str]:
         """Names of the policies, in the order in which they were asked for."""
-        return list(self.runs)
+        return list(self.runs_by_policy)
 
     @property
     def references(self) -> list[str]:
@@ -269,7 +274,7 @@ class Comparison:
         return not any(
             any(run.unfinished for run in trace)
             and len({run.completed.tobytes() for run in trace}) > 1
-            for trace in zip(*self.runs.values(), strict=False)
+            for trace in zip(*self.runs_by_policy.values(), strict=False)
         )
 
     @property
@@ -302,9 +307,11 @@ class Comparison:
 
     def __getitem__(self, policy: str) -> Any:
         """Return the run of a policy by its name."""
-        if policy not in self.runs:
-            raise PolicyError(f"policy {policy!r} did not run: {nearest(str(policy), self.runs)}")
-        return self.runs[policy][0]
+        if policy not in self.runs_by_policy:
+            raise PolicyError(
+                f"policy {policy!r} did not run: {nearest(str(policy), self.runs_by_policy)}"
+            )
+        return self.runs_by_policy[policy][0]
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the runs."""
@@ -312,11 +319,11 @@ class Comparison:
 
     def __len__(self) -> int:
         """Return the number of policies."""
-        return len(self.runs)
+        return len(self.runs_by_policy)
 
     def __repr__(self) -> str:
         best = f": best {self.best.policy!r}" if self.comparable else ""
-        return f"<{type(self).__name__} of {', '.join(self.runs)}{best}>"
+        return f"<{type(self).__name__} of {', '.join(self.runs_by_policy)}{best}>"
 
     def __str__(self) -> str:
         about = str(self.instance)
@@ -364,7 +371,7 @@ class Comparison:
         if not self.timed:
             content["intervals"] = self.intervals
         content["policies"] = [
-            self._entry(run, seconds) for run, seconds in zip(self, self.times, strict=True)
+            self._entry(run, seconds) for run, seconds in zip(self, self.seconds, strict=True)
         ]
         if not self.timed:
             content["unfinished"] = [run.metrics() for run in self.incomplete]

@@ -71,7 +71,7 @@ def proven_optimal(comparison: Comparison) -> bool:
 def clock_page(comparison: Comparison) -> str:
     """Return the page of a comparison on a clock."""
     figures = {"latency": _bars(runs.plot_clock_comparison, comparison)}
-    figures |= _over_time(tuple(comparison))
+    figures |= _over_time(comparison.runs)
     load = load_on_clock(comparison.instance, comparison.clock)
     return _page("clock", comparison, tables.clock_table(comparison), figures, load=load)
 

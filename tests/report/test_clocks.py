@@ -74,7 +74,7 @@ def test_bars_are_ordered_by_unfinished_requests_and_mean_latency():
     compared = compare(MANY, ["fcfs", "mc-sf", "mixed"], clock=CLOCK, until=20)
     ax = plot_clock_comparison(compared)
     names = [label.get_text() for label in ax.get_yticklabels()]
-    runs = sorted(compared, key=lambda run: (run.unfinished, run.mean_latency))
+    runs = sorted(compared.runs, key=lambda run: (run.unfinished, run.mean_latency))
     assert names == [run.policy for run in runs]  # from the top
     widths = [bar.get_width() for group in ax.containers for bar in group]
     assert widths == pytest.approx([run.mean_latency for run in runs])

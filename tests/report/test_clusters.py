@@ -53,7 +53,7 @@ def test_one_worker_has_no_imbalance_for_an_axis_of_powers(ax):
 def test_what_was_not_recorded_cannot_be_drawn(lookaheads, comparison):
     with pytest.raises(InstanceError, match="not recorded; run it with record_loads=True"):
         plot_loads(lookaheads.runs["fcfs"][0])
-    only = replace(comparison, runs={"fcfs": comparison.runs["fcfs"]})
+    only = replace(comparison, runs_by_policy={"fcfs": comparison.runs["fcfs"]})
     with pytest.raises(InstanceError, match="no policy with a lookahead has run"):
         plot_lookahead(only)
 

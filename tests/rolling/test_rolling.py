@@ -239,7 +239,7 @@ def test_rolling_is_a_policy_everywhere():
     assert clocked.unfinished == 0
     timed = family("exponential", n=40, seed=1, rate=20, seconds_per_step=1e-6)
     both = optsched.compare(timed, ["rolling", "area"], clock="affine:0.01,0.0001")
-    assert [entry.unfinished for entry in both] == [0, 0]
+    assert [entry.unfinished for entry in both.runs] == [0, 0]
     own = RollingPolicy(window=8, budget=0.0, name="mine")
     assert np.array_equal(run(instance, own).schedule.starts, run(instance, "area").schedule.starts)
 

@@ -16,9 +16,8 @@ from optsched._internal.compiled import MINUS_ONE, ZERO, compiled
 from optsched._internal.small_kernels import pop, push
 from optsched.admission import earliest_start, occupy
 from optsched.errors import PolicyError
-from optsched.execution import of_schedule
+from optsched.execution import unpreempted
 from optsched.routers import ROUTERS
-from optsched.schedule import Schedule
 from optsched.simulate.replicas.result import RoutedRun
 from optsched.simulate.replicas.routing import choices_of
 from optsched.simulate.runners import of_starts
@@ -81,7 +80,7 @@ def run_central(task: Task, workers: Workers, timed: bool) -> RoutedRun:
             runs.append(of_starts(own_task, starts[requests], _of_worker(log, worker)))
         else:
             steps = state.begun[requests].astype(np.int64)
-            runs.append(of_schedule(Schedule(own, steps, policy.name), task.intervals))
+            runs.append(unpreempted(own, policy.name, steps, task.intervals))
     clock = task.clock if timed else None
     return RoutedRun(instance, workers, "central", policy.name, placement, tuple(runs), clock)
 

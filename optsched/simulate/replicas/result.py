@@ -8,22 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.extras import data_frame
-from optsched._internal.views import draw
 from optsched.clock.work import arrival_times
 from optsched.errors import PolicyError
-from optsched.execution import Execution, Run
+from optsched.execution import Execution, Run, TimedRun
 from optsched.premises import PREEMPTIONS, STORAGES
 from optsched.schedule import Schedule
-from optsched.simulate.seconds.execution import ClockedRun, summary
+from optsched.simulate.seconds.execution import ClockedRun
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.clock import Clock
-    from optsched.execution import Loop, Stall
     from optsched.instance import Instance
     from optsched.premises import World
     from optsched.schedule import Violation
@@ -31,25 +27,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RoutedRun(Run):
+class RoutedRun(TimedRun):
     """What a router and a policy made of an instance on workers that run each on its own.
 
     Times are in the unit of the clock, steps without one.
 
     Attributes
     ----------
-    instance
-        The requests.
     workers
         The workers.
-    router, policy
-        Their names, for tables and plots.
+    router
+        Name of the router, for tables and plots.
     placement
         Worker of each request, shape (n,).
     runs
         Run of each worker on its own requests; None of a worker that got none.
-    clock
-        How long batches take; None in steps.
 
     Examples
     --------
@@ -70,7 +62,11 @@ class RoutedRun(Run):
     clock: Clock | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "intervals", self._served[0].intervals)
+        served = self._served
+        object.__setattr__(self, "intervals", served[0].intervals)
+        for why in ("loop", "stall"):  # the first that a worker ran into
+            found = next((each for run in served if (each := getattr(run, why))), None)
+            object.__setattr__(self, why, found)
 
     def __repr__(self) -> str:
         return f"<RoutedRun {self.router!r}, {self.policy!r}: {len(self.workers)} workers>"
@@ -106,11 +102,6 @@ class RoutedRun(Run):
     def _served(self) -> list[Execution | ClockedRun]:
         return [run for run in self.runs if run is not None]
 
-    @property
-    def unit(self) -> str:
-        """Unit of all times: "steps" or "s"."""
-        return "steps" if self.clock is None else self.clock.unit
-
     def _gathered(self, name: str) -> FloatArray:
         """Gather one number per request from the runs."""
         values = np.full(len(self.instance), np.nan)
@@ -136,11 +127,6 @@ class RoutedRun(Run):
     def completed(self) -> BoolArray:
         """Whether each request was completed, shape (n,)."""
         return ~np.isnan(self.completions)
-
-    @property
-    def latencies(self) -> FloatArray:
-        """Time from arrival to the last token; NaN where unfinished, shape (n,)."""
-        return self.completions - self.arrivals
 
     @cached_property
     def first_token_latencies(self) -> FloatArray:
@@ -197,32 +183,11 @@ class RoutedRun(Run):
         return sum(run.preempted_tokens for run in self._served)
 
     @property
-    def why(self) -> Loop | Stall | None:
-        """Why the first worker that did not complete its requests did not; None if all did."""
-        return next((why for run in self._served if (why := run.loop or run.stall)), None)
-
-    @property
-    def loop(self) -> Loop | None:
-        """The first loop that a worker ran into; None if there is none."""
-        return next((run.loop for run in self._served if run.loop is not None), None)
-
-    @property
-    def stall(self) -> Stall | None:
-        """The first stall of a worker; None if there is none."""
-        return next((run.stall for run in self._served if run.stall is not None), None)
-
-    @property
     def total_latency(self) -> float:
         """Sum of the latencies of the completed requests."""
         if self.clock is None:
             return sum(run.total_latency for run in self._served)
         return float(np.nansum(self.latencies))
-
-    @property
-    def mean_latency(self) -> float:
-        """Mean latency of the completed requests; NaN if there are none."""
-        done = len(self.instance) - self.unfinished
-        return self.total_latency / done if done else float("nan")
 
     @property
     def makespan(self) -> float:
@@ -291,24 +256,17 @@ class RoutedRun(Run):
             "unfinished": self.unfinished,
             "total_latency": None if incomplete else self.total_latency,
         }
-        none = np.full(len(self.instance), np.nan)
         counted = self.arrivals >= warm_up
-        for name, values in (
-            ("latency", "latencies"),
-            ("ttft", "first_token_latencies"),
-            ("tpot", "times_per_token"),
-        ):
-            times = none if incomplete else getattr(self, values)
-            content |= summary(name, times[counted])
+        content |= self._summaries(counted if not incomplete else np.zeros_like(counted))
         content |= {"makespan": None, "throughput": None}
         if not incomplete:
             span = self.makespan or np.inf
             content["makespan"] = self.makespan
             content["throughput"] = float(self.instance.outputs[self.completed].sum()) / span
             if (due := self.deadlines) is not None:
-                content["missed_deadlines"] = len(due) - int((self.completions <= due).sum())
+                content["missed_deadlines"] = self._missed(due)
         return content | {
-            **self._outcome(self.loop, self.stall, self.preempted_tokens),
+            **self._outcome(self.preempted_tokens),
             "per_worker": [
                 {"requests": 0, "peak_memory": 0}
                 if run is None
@@ -325,38 +283,20 @@ class RoutedRun(Run):
         pandas.DataFrame
             request, label, worker, prompt, output, arrival, completion, latency, ttft, tpot.
         """
-        instance = self.instance
-        return data_frame(
-            {
-                "request": np.arange(len(instance)),
-                "label": [instance.label(request) for request in range(len(instance))],
-                "worker": self.placement,
-                "prompt": instance.prompts,
-                "output": instance.outputs,
-                "arrival": self.arrivals,
-                "completion": self.completions,
-                "latency": self.latencies,
-                "ttft": self.first_token_latencies,
-                "tpot": self.times_per_token,
-            }
+        return self._by_request(
+            worker=self.placement,
+            prompt=self.instance.prompts,
+            output=self.instance.outputs,
+            arrival=self.arrivals,
+            completion=self.completions,
+            **self._times,
         )
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the memory that each worker uses over time.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn on.
-        """
-        if self.clock is None:
-            return self.schedule.plot(ax)
-        return draw("plot_clocked_usage", self._served, ax)
+    @property
+    def _figure(self) -> tuple[str, Any]:
+        if self.clock is not None:
+            return "plot_clocked_usage", self._served
+        return "plot_workers" if len(self.workers) > 1 else "plot_schedule", self.schedule
 
     def __str__(self) -> str:
         metrics = self.metrics()
@@ -367,13 +307,7 @@ class RoutedRun(Run):
             f"{self.router}, {self.policy}{timed}: {len(self.instance):,} requests on "
             f"{len(self.workers):,} workers{left}"
         ]
-        for title, name in (("latency", "latency"), ("TTFT", "ttft"), ("TPOT", "tpot")):
-            numbers = [metrics[f"{part}_{name}"] for part in ("mean", "p50", "p90", "p99")]
-            if numbers[0] is None:
-                lines.append(f"  {title:<9} none")
-                continue
-            mean, p50, p90, p99 = (f"{number:,.4g}" for number in numbers)
-            lines.append(f"  {title:<9} mean {mean}, p50 {p50}, p90 {p90}, p99 {p99} {self.unit}")
+        lines += self._lines(metrics)
         lines.append(f"  workers   {served.min():,} to {served.max():,} requests each")
         if self.preemptions:
             lost = f"{self.preempted_tokens:,} tokens lost"

@@ -10,11 +10,10 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.extras import data_frame
-from optsched._internal.views import draw
 from optsched.clock import BatchContent
 from optsched.clock.work import arrival_times, load_on_clock, step_of
 from optsched.errors import PolicyError
-from optsched.execution import Run, write_log
+from optsched.execution import TimedRun, write_log
 from optsched.premises import STORAGES, World
 from optsched.schedule import Violation
 from optsched.simulate.seconds.batches import COLUMNS, Requests
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.clock import Clock, LinearClock
@@ -37,19 +35,13 @@ _HELD = BatchContent._fields.index("held_tokens")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClockedRun(Run):
+class ClockedRun(TimedRun):
     """What a policy made of an instance on a clock.
 
     Times are in the unit of the clock, seconds for all but the unit clock.
 
     Attributes
     ----------
-    instance
-        The requests.
-    policy
-        Name of the policy, for tables and plots.
-    clock
-        How long batches take.
     first_batch, last_batch
         Index of the batch that made each request's first and last token; -1 where none did before
         the run ended, shape (n,).
@@ -61,13 +53,6 @@ class ClockedRun(Run):
         Tokens of each request that were in the KV cache when it was preempted, shape (n,).
     until
         Time from which no batch was formed; infinite where all requests were served.
-    intervals
-        What the policy knew of the outputs; None if it knew them or needed nothing.
-    loop, stall
-        Why the run did not complete all requests, if it was not stopped by `until`.
-    decisions
-        How the decisions of a rolling horizon came about (`optsched.rolling.Decisions`); None of
-        other policies.
     statistics
         Of vLLM's scheduler, one row per batch: requests in it and their tokens, requests that run
         after it was formed and that waited before, free blocks, requests preempted, shape (b, 6);
@@ -133,11 +118,6 @@ class ClockedRun(Run):
         return ends[batches]
 
     @property
-    def latencies(self) -> FloatArray:
-        """Time from arrival to the last token; NaN where unfinished, shape (n,)."""
-        return self.completions - self.arrivals
-
-    @property
     def first_token_latencies(self) -> FloatArray:
         """Time from arrival to the first token (TTFT), shape (n,)."""
         return self.first_tokens - self.arrivals
@@ -152,11 +132,6 @@ class ClockedRun(Run):
     def completed(self) -> BoolArray:
         """Whether each request was completed, shape (n,)."""
         return self.last_batch >= 0
-
-    @property
-    def unit(self) -> str:
-        """Unit of all times, that of the clock: "steps" or "s"."""
-        return self.clock.unit
 
     def lasts_as_on(self, clock: LinearClock) -> bool:
         """Return whether every batch lasts at least as long as on another clock.
@@ -187,11 +162,6 @@ class ClockedRun(Run):
         )
 
     @property
-    def unfinished(self) -> int:
-        """Requests that were not completed."""
-        return int((~self.completed).sum())
-
-    @property
     def preemptions(self) -> int:
         """How often a request was preempted."""
         return int(self.preempted.sum())
@@ -219,21 +189,10 @@ class ClockedRun(Run):
         return np.asarray(arrived - np.searchsorted(done, times, side="right"), dtype=np.int64)
 
     @property
-    def total_latency(self) -> float:
-        """Sum of the latencies of the completed requests."""
-        return float(self.latencies[self.completed].sum())
-
-    @property
-    def mean_latency(self) -> float:
-        """Mean latency of the completed requests; NaN if there are none."""
-        done = self.latencies[self.completed]
-        return float(done.mean()) if len(done) else float("nan")
-
-    @property
     def makespan(self) -> float:
         """When the last batch ended, or the run was stopped."""
         last = float(self.log.spans[-1, 1]) if len(self.log.spans) else 0.0
-        ran_dry = self.loop is not None or self.stall is not None
+        ran_dry = self.why is not None
         # The batch that runs when the time is up is run to its end.
         return last if not self.unfinished or ran_dry else max(last, self.until)
 
@@ -336,12 +295,7 @@ class ClockedRun(Run):
             "completed": int(self.completed.sum()),
             "unfinished": self.unfinished,
         }
-        for name, values in (
-            ("latency", self.latencies),
-            ("ttft", self.first_token_latencies),
-            ("tpot", self.times_per_token),
-        ):
-            content |= summary(name, values[counted])
+        content |= self._summaries(counted)
         done = self.completed & (np.nan_to_num(self.completions) > warm_up)
         span = self.makespan - warm_up or np.inf  # nothing was run in no time
         begins, ends = self.log.spans.T
@@ -355,8 +309,10 @@ class ClockedRun(Run):
             "mean_decodes": float(sizes.mean()) if len(sizes) else 0.0,
             **self._parts(),
             "busy": float((ends - begins).sum()) / (self.makespan or np.inf),
-            **self._outcome(self.loop, self.stall, self.preempted_tokens),
-            **({} if self.deadlines is None else {"missed_deadlines": _late(self, self.deadlines)}),
+            **self._outcome(self.preempted_tokens),
+            **(
+                {} if self.deadlines is None else {"missed_deadlines": self._missed(self.deadlines)}
+            ),
         }
 
     def to_pandas(self) -> pd.DataFrame:
@@ -368,22 +324,15 @@ class ClockedRun(Run):
             request, label, prompt, output, arrival, first_token, completion, latency, ttft, tpot,
             preemptions, preempted_tokens; times in the clock's unit, NaN where there is none.
         """
-        instance = self.instance
-        return data_frame(
-            {
-                "request": np.arange(len(instance)),
-                "label": [instance.label(request) for request in range(len(instance))],
-                "prompt": instance.prompts,
-                "output": instance.outputs,
-                "arrival": self.arrivals,
-                "first_token": self.first_tokens,
-                "completion": self.completions,
-                "latency": self.latencies,
-                "ttft": self.first_token_latencies,
-                "tpot": self.times_per_token,
-                "preemptions": self.preempted,
-                "preempted_tokens": self.preempted_tokens_by_request,
-            }
+        return self._by_request(
+            prompt=self.instance.prompts,
+            output=self.instance.outputs,
+            arrival=self.arrivals,
+            first_token=self.first_tokens,
+            completion=self.completions,
+            **self._times,
+            preemptions=self.preempted,
+            preempted_tokens=self.preempted_tokens_by_request,
         )
 
     def batches(self) -> pd.DataFrame:
@@ -435,32 +384,14 @@ class ClockedRun(Run):
         frame.insert(0, "begin_s", self.log.spans[:, 0])
         write_log(frame, path)
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the memory in use over time.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn on.
-        """
-        return draw("plot_clocked_usage", [self], ax)
+    @property
+    def _figure(self) -> tuple[str, Any]:
+        return "plot_clocked_usage", [self]
 
     def __str__(self) -> str:
         metrics = self.metrics()
         unit, memory = self.clock.unit, self.instance.memory
         per = "second" if unit == "s" else "step"
-
-        def line(title: str, name: str) -> str:
-            if metrics[f"mean_{name}"] is None:
-                return f"  {title:<9} none"
-            mean, *rest = (metrics[f"{part}_{name}"] for part in ("mean", "p50", "p90", "p99"))
-            p50, p90, p99 = (f"{value:,.4g}" for value in rest)
-            return f"  {title:<9} mean {mean:,.4g}, p50 {p50}, p90 {p90}, p99 {p99} {unit}"
 
         left = f", {self.unfinished:,} unfinished" if self.unfinished else ""
         preempted = (
@@ -468,17 +399,14 @@ class ClockedRun(Run):
             if self.preemptions
             else ""
         )
-        why = self.loop or self.stall
-        given_up = [] if why is None else [f"  the run {why}"]
+        given_up = [] if self.why is None else [f"  the run {self.why}"]
         load = load_on_clock(self.instance, self.clock)
         offered = [] if load is None else [f"  load      {load}"]
         return "\n".join(
             [
                 f"{self.policy}{self._known} on {self.clock.name}: "
                 f"{len(self.instance):,} requests{left}",
-                line("latency", "latency"),
-                line("TTFT", "ttft"),
-                line("TPOT", "tpot"),
+                *self._lines(metrics),
                 f"  output    {metrics['throughput']:,.4g} tokens per {per}, "
                 f"{metrics['batches']:,} batches until {self.makespan:,.4g} {unit}",
                 f"  memory    peak {self.peak_memory:,} of {memory:,} tokens{preempted}",
@@ -488,25 +416,7 @@ class ClockedRun(Run):
         )
 
 
-def _late(run: ClockedRun, deadlines: FloatArray) -> int:
-    """Count the requests that are not complete in time."""
-    return len(deadlines) - int((run.completions <= deadlines).sum())
-
-
 def requests_of(instance: Instance, clock: Clock) -> Requests:
     """Return what kernels know of the requests."""
     arrivals = arrival_times(instance, clock)
     return Requests(instance.prompts, arrivals, instance.outputs, instance.memory)
-
-
-def summary(name: str, values: FloatArray) -> dict[str, float | None]:
-    """Return mean and percentiles of times under a name; None where there is no time."""
-    values = values[~np.isnan(values)]
-    keys = [f"{part}_{name}" for part in ("mean", "p50", "p90", "p99")]
-    if not len(values):
-        return dict.fromkeys(keys)
-    return dict(
-        zip(
-            keys, [float(values.mean()), *np.percentile(values, [50, 90, 99]).tolist()], strict=True
-        )
-    )

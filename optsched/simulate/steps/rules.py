@@ -30,9 +30,8 @@ from optsched.admission import (
     new_queue,
     slide,
 )
-from optsched.execution import Execution, of_schedule
+from optsched.execution import Execution, unpreempted
 from optsched.policies.base import window_of
-from optsched.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +58,7 @@ def admit_chosen(task: Task) -> Execution:
 
 def _executed(task: Task, starts: IntArray) -> Execution:
     """Return the run of a policy that preempts nothing."""
-    return of_schedule(Schedule(task.instance, starts, task.policy.name), task.intervals)
+    return unpreempted(task.instance, task.policy.name, starts, task.intervals)
 
 
 def _ordered(instance: Instance, policy: PriorityPolicy) -> IntArray:

@@ -7,208 +7,26 @@ vain, and says so when a policy never completes all requests.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.extras import data_frame, need
-from optsched._internal.files import write_whole
-from optsched._internal.views import draw, html, write
-from optsched.errors import OptschedError, PolicyError
-from optsched.forecasts import coverage, described
+from optsched._internal.extras import data_frame
+from optsched.errors import PolicyError
+from optsched.execution.base import Run
 from optsched.instance import Instance
 from optsched.premises import World
 from optsched.schedule import Schedule, Violation
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from optsched._internal.arrays import BoolArray, IntArray
-    from optsched.clock import Clock
+    from optsched.execution.base import Loop, Stall
     from optsched.premises import Preemption
     from optsched.schedule import ViolationKind
-
-
-@dataclass(frozen=True)
-class Loop:
-    """Proof that a run never completes: it came back to a state that it had been in.
-
-    Attributes
-    ----------
-    step
-        When the state was there for the first time.
-    period
-        Time until it was there again; 0 s on a clock where none is admitted any more.
-    requests
-        Requests that are processed in vain in each period, ascending; they never complete.
-    unit
-        Of the times: "steps" or "s".
-    """
-
-    step: float
-    period: float
-    requests: tuple[int, ...]
-    unit: str = "steps"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the proof as plain data, ready for JSON."""
-        return {"step": self.step, "period": self.period, "requests": list(self.requests)}
-
-    def __str__(self) -> str:
-        shown = ", ".join(map(str, self.requests[:5]))
-        more = f" and {len(self.requests) - 5} more" if len(self.requests) > 5 else ""
-        if self.unit == "steps":
-            start = f"step {self.step:,}"
-            every = "every step" if self.period == 1 else f"every {self.period:,} steps"
-        else:
-            start, every = f"{self.step:,.6g} {self.unit}", f"every {self.period:,.6g} {self.unit}"
-        return f"repeats itself from {start} on, {every}, with requests {shown}{more}"
-
-
-@dataclass(frozen=True)
-class Stall:
-    """A run that was given up because nothing completed for long; no proof that nothing ever will.
-
-    Attributes
-    ----------
-    step
-        When the run was given up.
-    idle_steps
-        Steps, or batches on a clock, without a completion until then.
-    unit
-        Of the time: "steps" or "s".
-    """
-
-    step: float
-    idle_steps: int
-    unit: str = "steps"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the facts as plain data, ready for JSON."""
-        return {"step": self.step, "idle_steps": self.idle_steps}
-
-    def __str__(self) -> str:
-        if self.unit == "steps":
-            when, idle = f"step {self.step:,}", f"{self.idle_steps:,} steps"
-        else:
-            when, idle = f"{self.step:,.6g} {self.unit}", f"{self.idle_steps:,} batches"
-        return f"was given up at {when} after {idle} without a completion"
-
-
-class Run(ABC):
-    """What the runs of a policy have in common, in steps, on a clock and on a cluster."""
-
-    instance: Instance  # the requests
-    policy: str  # its name, for tables and plots
-    clock: Clock | None  # how long batches take; None in steps and on a cluster
-    intervals: str | None = None  # what the policy knew of the outputs; None: all that it needs
-    decisions: Any = None  # of a rolling horizon, how they came about
-
-    @property
-    @abstractmethod
-    def unit(self) -> str:
-        """Unit of all times: "steps" or "s"."""
-
-    @property
-    @abstractmethod
-    def preemptions(self) -> int:
-        """How often a request was preempted."""
-
-    @property
-    @abstractmethod
-    def unfinished(self) -> int:
-        """Requests that were not completed."""
-
-    @property
-    @abstractmethod
-    def total_latency(self) -> float:
-        """Sum of the latencies of the completed requests."""
-
-    @property
-    @abstractmethod
-    def mean_latency(self) -> float:
-        """Mean latency of the completed requests."""
-
-    @property
-    @abstractmethod
-    def makespan(self) -> float:
-        """When the run ended."""
-
-    @property
-    def fell_back(self) -> str:
-        """How many plans of a rolling horizon were lost, where they were many; else empty."""
-        return "" if self.decisions is None else str(self.decisions.fell_back)
-
-    @property
-    def schedule(self) -> Schedule:
-        """The start of each request's completing attempt, where batches take one step each."""
-        raise PolicyError(
-            f"the run of policy {self.policy!r} counts in {self.unit}, so it has no schedule of "
-            "start steps; look at its completions, or run it without a clock or cluster"
-        )
-
-    @property
-    @abstractmethod
-    def facts(self) -> World:
-        """What is true of the run, on which it depends what bounds say of it."""
-
-    @abstractmethod
-    def check(self) -> list[Violation]:
-        """Return everything that is wrong with the run, rebuilt from what it recorded."""
-
-    @abstractmethod
-    def metrics(self) -> dict[str, Any]:
-        """Return all metrics in one dictionary, ready for a table or for JSON."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the metrics as plain data, ready for JSON."""
-        return self.metrics() | ({"plans": self.fell_back} if self.fell_back else {})
-
-    @property
-    def coverage(self) -> float | None:
-        """Share of the requests whose output lies in its interval; None where there are none."""
-        return None if self.intervals is None else coverage(self.instance, self.intervals)
-
-    @property
-    def _known(self) -> str:
-        """In brackets: what the policy knew, how often that was wrong, and plans that were lost."""
-        said = [described(self.instance, self.intervals)] if self.intervals else []
-        return "".join(f" ({each})" for each in (*said, self.fell_back) if each)
-
-    def _outcome(self, loop: Loop | None, stall: Stall | None, tokens: int) -> dict[str, Any]:
-        """Return the metrics of preemptions, and why the run did not complete all requests."""
-        return {
-            **({} if self.coverage is None else {"coverage": self.coverage}),
-            "preemptions": self.preemptions,
-            "evictions": self.preemptions,
-            "preempted_tokens": tokens,
-            "loop": None if loop is None else loop.to_dict(),
-            "stall": None if stall is None else stall.to_dict(),
-        }
-
-    def _repr_html_(self) -> str:
-        return html("facts_table", self)
-
-    @abstractmethod
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the run on axes; None makes a new figure."""
-
-    def to_html(self, path: str | Path) -> None:
-        """Write numbers and plots of the run as one HTML file that needs no network.
-
-        Parameters
-        ----------
-        path
-            Where to write it; the file is whole or not there.
-        """
-        write("run_page", path, self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -217,20 +35,9 @@ class Execution(Run):
 
     Attributes
     ----------
-    instance
-        The requests, with their true outputs.
-    policy
-        Name of the policy, for tables and plots.
     requests, starts, tokens
         One entry per attempt: the request, its start step, and the tokens it had made in the end.
         The attempt is complete if these are all.
-    intervals
-        What the policy knew of the outputs; None if it needed no forecast.
-    loop, stall
-        Why the run did not complete all requests, if it did not.
-    decisions
-        How the decisions of a rolling horizon came about (`optsched.rolling.Decisions`); None of
-        other policies.
 
     Examples
     --------
@@ -241,7 +48,6 @@ class Execution(Run):
     """
 
     clock = None
-    unit = "steps"
 
     instance: Instance
     policy: str
@@ -273,11 +79,6 @@ class Execution(Run):
         return int(self.tokens[~self.completed].sum())
 
     @property
-    def unfinished(self) -> int:
-        """Requests that were not completed."""
-        return len(self.instance) - int(self.completed.sum())
-
-    @property
     def facts(self) -> World:
         """What is true of the run, on which it depends what bounds say of it."""
         kept: Preemption = "restarted" if self.preemptions else "none"
@@ -287,11 +88,6 @@ class Execution(Run):
     def all_complete(self) -> bool:
         """Whether every request was completed."""
         return self.why is None
-
-    @property
-    def why(self) -> Loop | Stall | None:
-        """Why the run did not complete all requests; None if it did."""
-        return self.loop or self.stall
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -313,14 +109,14 @@ class Execution(Run):
         return Schedule(self.instance, starts, self.policy)
 
     @property
+    def latencies(self) -> IntArray:
+        """Latency of each request in steps, shape (n,)."""
+        return self.schedule.latencies
+
+    @property
     def total_latency(self) -> int:
         """Sum of the latencies of all requests in steps."""
         return self.schedule.total_latency
-
-    @property
-    def mean_latency(self) -> float:
-        """Mean latency of all requests in steps."""
-        return self.schedule.mean_latency
 
     @property
     def makespan(self) -> int:
@@ -389,7 +185,7 @@ class Execution(Run):
         else:
             content |= dict.fromkeys([*latency, *first_token, "makespan", "throughput"])
         content["peak_memory"] = self.peak_memory
-        return content | self._outcome(self.loop, self.stall, self.preempted_tokens)
+        return content | self._outcome(self.preempted_tokens)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per attempt, in the order in which they ended.
@@ -419,35 +215,9 @@ class Execution(Run):
         )
         return frame.sort_values(["end", "request"], ignore_index=True)
 
-    def to_log(self, path: str | Path) -> None:
-        """Write one row per attempt to a CSV or Parquet file.
-
-        Parameters
-        ----------
-        path
-            Ends in .csv, .csv.gz or .parquet.
-
-        Raises
-        ------
-        OptschedError
-            If the path ends in none of these.
-        """
-        write_log(self.to_pandas(), path)
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the requests of the completing attempts, as `Schedule.plot` does.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn on.
-        """
-        return draw("plot_schedule", self.schedule, ax)
+    @property
+    def _figure(self) -> tuple[str, Any]:
+        return "plot_schedule", self.schedule
 
     def __str__(self) -> str:
         known = self._known
@@ -467,30 +237,13 @@ class Execution(Run):
         )
 
 
-def check_log_name(path: str | Path) -> None:
-    """Refuse a log whose name ends in neither .csv, .csv.gz nor .parquet."""
-    if not str(path).endswith((".csv", ".csv.gz", ".parquet")):
-        raise OptschedError(f"cannot write {path}: a log ends in .csv, .csv.gz or .parquet")
-
-
-def write_log(frame: pd.DataFrame, path: str | Path) -> None:
-    """Write a table to a CSV or Parquet file, by its name; its index is left out."""
-    check_log_name(path)
-    content = BytesIO()
-    if str(path).endswith(".parquet"):
-        need("pyarrow", f"writing {path}")
-        frame.to_parquet(content, index=False)
-    else:
-        zipped = str(path).endswith(".gz")
-        frame.to_csv(content, index=False, compression="gzip" if zipped else None)
-    write_whole(path, content.getvalue())
-
-
-def of_schedule(schedule: Schedule, intervals: str | None = None) -> Execution:
-    """Return the execution of a schedule, in which nothing is preempted."""
-    instance = schedule.instance
-    every = np.arange(len(instance))
-    return Execution(instance, schedule.policy, every, schedule.starts, instance.outputs, intervals)
+def unpreempted(
+    instance: Instance, policy: str, starts: IntArray, intervals: str | None = None
+) -> Execution:
+    """Return the execution in which each request runs once, from its start."""
+    return Execution(
+        instance, policy, np.arange(len(instance)), starts, instance.outputs, intervals
+    )
 
 
 def _wrong(execution: Execution) -> list[Violation]:

@@ -1,0 +1,15 @@
+"""Runs: what all share, and an `Execution`, every attempt of a run in steps."""
+
+from optsched.execution.attempts import Execution, unpreempted
+from optsched.execution.base import Loop, Run, Stall, TimedRun, check_log_name, write_log
+
+__all__ = [
+    "Execution",
+    "Loop",
+    "Run",
+    "Stall",
+    "TimedRun",
+    "check_log_name",
+    "unpreempted",
+    "write_log",
+]
