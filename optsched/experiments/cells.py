@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from optsched._internal.arguments import as_count
-from optsched._internal.files import is_draft, write_whole
 from optsched.errors import OptschedError, is_interrupt
 from optsched.experiments.executors import on_dask, on_local_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
+
+    from optsched.experiments.store import Store
 
 Cell = TypeVar("Cell")
 Result = TypeVar("Result")
-Kept = TypeVar("Kept", contravariant=True)
 
 COMPLETE, INTERRUPTED = "complete", "interrupted"
 
@@ -39,64 +37,6 @@ class Progress:
         failed = f", {self.failed:,} failed" if self.failed else ""
         left = timedelta(seconds=round(self.seconds_left))
         return f"{self.done:,} of {self.count:,} {self.title}{failed}, about {left} left"
-
-
-class Store(Protocol[Kept]):
-    """Where results are kept under the keys of their cells."""
-
-    @property
-    def failed(self) -> int:
-        """Count the results that say that their cell failed."""
-
-    def __contains__(self, key: str, /) -> bool:
-        """Whether there is a result."""
-
-    def add(self, key: str, result: Kept, /) -> None:
-        """Keep a result."""
-
-
-class Memory(dict[str, Result], Generic[Result]):
-    """Results in memory alone."""
-
-    failed = 0
-
-    def add(self, key: str, result: Result) -> None:
-        """Keep a result."""
-        self[key] = result
-
-
-class JsonFolder(Memory[dict[str, Any]]):
-    """Results that are plain data, each also in a file of its own that is whole or not there."""
-
-    def __init__(self, folder: Path, keys: Iterable[str]) -> None:
-        super().__init__()
-        self._folder = folder
-        for key in keys:
-            with suppress(FileNotFoundError, ValueError):  # which is then done again
-                self[key] = json.loads(self._path(key).read_text(encoding="utf-8"))
-
-    def add(self, key: str, result: dict[str, Any]) -> None:
-        """Keep a result."""
-        super().add(key, result)
-        write_whole(self._path(key), json.dumps(result).encode())
-
-    def _path(self, key: str) -> Path:
-        return self._folder / f"{key}.json"
-
-
-def read_manifest(path: Path, name: str, kind: str) -> dict[str, Any] | None:
-    """Read what a folder says of itself; refuse one that holds other files than results."""
-    if path.exists() and not path.is_dir():
-        raise OptschedError(f"cannot write results into {path}: it is not a folder")
-    if (path / name).is_file():
-        content: dict[str, Any] = json.loads((path / name).read_text(encoding="utf-8"))
-        return content
-    # The lock, and a draft of the manifest, are what a process killed in its first moments left.
-    if path.is_dir() and any(
-        entry.name != "_lock" and not is_draft(entry) for entry in path.iterdir()
-    ):
-        raise OptschedError(f"{path} holds other files, but no {kind}; take an empty folder")
-    return None
 
 
 @dataclass(frozen=True)

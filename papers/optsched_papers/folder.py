@@ -11,10 +11,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optsched._internal.files import is_draft, write_whole
+from optsched._internal.files import write_whole
 from optsched._version import __version__
-from optsched.errors import OptschedError
 from optsched.experiments.cells import Places
+from optsched.experiments.store import open_folder
 from optsched_papers.claims import IN_SHAPE, LABELS, REPRODUCED
 from optsched_papers.driver import Reproduction, get_target, reproduce
 from optsched_papers.targets import TARGETS
@@ -50,7 +50,9 @@ def reproduce_into(
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
         get_target(name)
-    path = open_folder(out, quick=quick, seed=seed, overwrite=overwrite)
+    path = Path(out)
+    settings = {"quick": quick, "seed": seed, "version": __version__, "format": _FORMAT}
+    open_folder(path, _MANIFEST, "reproduction", settings, overwrite=overwrite)
     results = []
     for name in names:
         if overwrite:
@@ -71,38 +73,6 @@ def reproduce_into(
 
 def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def open_folder(out: str | Path, *, quick: bool, seed: int, overwrite: bool) -> Path:
-    """Make the folder, or check that it holds results of the same kind, or none."""
-    path = Path(out)
-    if path.exists() and not path.is_dir():
-        raise OptschedError(f"cannot write results into {path}: it is not a folder")
-    settings = {"quick": quick, "seed": seed, "version": __version__, "format": _FORMAT}
-    manifest = path / _MANIFEST
-    if manifest.is_file():
-        _check_settings(path, _read(manifest), settings, overwrite)
-    elif path.is_dir() and not all(map(is_draft, path.iterdir())):
-        raise OptschedError(f"{path} holds other files, but no reproductions; take an empty folder")
-    path.mkdir(parents=True, exist_ok=True)
-    write_whole(manifest, json.dumps(settings).encode())
-    return path
-
-
-def _check_settings(
-    path: Path, found: dict[str, Any], settings: dict[str, Any], overwrite: bool
-) -> None:
-    differing = [name for name, value in settings.items() if found.get(name) != value]
-    if not differing:
-        return
-    if not overwrite:
-        what = " and ".join(f"{name} {found.get(name)}" for name in differing)
-        asked = " and ".join(f"{name} {settings[name]}" for name in differing)
-        raise OptschedError(
-            f"{path} holds results with {what}, not {asked}; take another folder, or overwrite them"
-        )
-    for entry in path.iterdir():
-        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def _forget(path: Path, target: str) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pandas as pd
 
-from optsched.experiments.cells import INTERRUPTED, JsonFolder, Memory, Places, finish
+from optsched.experiments.cells import INTERRUPTED, Places, finish
+from optsched.experiments.store import JsonFolder, Store
 from optsched.report.series import plot_bars, plot_series
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Study:
     def map(self, function: Callable[..., Any], calls: Sequence[dict[str, Any]]) -> list[Any]:
         """Call a function once per cell, with plain data; what is done is not done again."""
         keys = [_key(function, call) for call in calls]
-        kept = Memory[Any]() if self.cells is None else JsonFolder(self.cells, keys)
+        kept = Store[Any]() if self.cells is None else JsonFolder(self.cells, keys)
         status = finish(
             _carry_out,
             {key: (function, call) for key, call in zip(keys, calls, strict=True)},

@@ -10,10 +10,11 @@ from campaign.enumeration import optima
 from campaign.models import draw
 from optsched.clock.work import arrival_times
 from optsched.errors import InstanceError
-from optsched.experiments.cells import Memory, Places
+from optsched.experiments.cells import Places
 from optsched.experiments.regrets.cell import Task
 from optsched.experiments.regrets.driver import _enclosed
 from optsched.experiments.regrets.source import Source
+from optsched.experiments.store import Store
 from optsched.policies import get_policies
 
 TITLE = "regrets"
@@ -62,7 +63,7 @@ def _case(rng, timed, outcome):
             tasks[str(seed)] = task
     if not tasks:
         return
-    found = _enclosed(tasks, None, Memory(), Places(1), None)
+    found = _enclosed(tasks, None, Store(), Places(1), None)
     try:
         least = {seed: _least(instance, clock) for seed, instance in instances.items()}
     except HangError:

@@ -9,7 +9,8 @@ import signal
 import pytest
 
 from optsched import OptschedError
-from optsched.experiments.cells import COMPLETE, INTERRUPTED, JsonFolder, Memory, Places, finish
+from optsched.experiments.cells import COMPLETE, INTERRUPTED, Places, finish
+from optsched.experiments.store import JsonFolder, Store
 
 CALLS = []
 
@@ -46,7 +47,7 @@ def test_an_interrupt_keeps_what_is_done():
     def stop(progress):
         raise KeyboardInterrupt
 
-    kept = Memory()
+    kept = Store()
     assert finish(square, cells(1, 2, 3), kept, Places(), on_progress=stop) == INTERRUPTED
     assert kept == {"cell-1": {"square": 1}}
 
@@ -54,13 +55,13 @@ def test_an_interrupt_keeps_what_is_done():
 def test_the_number_of_jobs_changes_nothing():
     found = []
     for jobs in (1, 2):
-        found.append(Memory())
+        found.append(Store())
         assert finish(square, cells(*range(7)), found[-1], Places(jobs)) == COMPLETE
     assert found[0] == found[1]
 
 
 def test_a_cell_that_kills_its_process_is_an_error_and_the_others_are_kept():
-    kept = Memory()
+    kept = Store()
     with pytest.raises(OptschedError, match="one of the squares kills every process that tries it"):
         finish(deadly, cells(1, 2, 3, 4), kept, Places(2), title="squares")
     assert "cell-3" not in kept

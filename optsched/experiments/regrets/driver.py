@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.arguments import as_count, as_number
-from optsched._internal.files import write_whole
 from optsched._version import __version__
 from optsched.comparison.comparing import load_kernels
 from optsched.errors import OptschedError
-from optsched.experiments.cells import (
-    INTERRUPTED,
-    JsonFolder,
-    Memory,
-    Places,
-    finish,
-    read_manifest,
-)
+from optsched.experiments.cells import INTERRUPTED, Places, finish
 from optsched.experiments.regrets.cell import Cell, Task, perform
 from optsched.experiments.regrets.result import Regret
 from optsched.experiments.regrets.source import numbers_of, read_source, seeds_of
+from optsched.experiments.store import JsonFolder, Store, locked, open_folder, refuse_begun
 from optsched.policies import get_policies
 from optsched.simulate import RunSettings
 
@@ -116,7 +108,7 @@ def regret(
     'grows'
     """
     tasks = _tasks(source, policies, loads, horizons, seeds, memory, time_limit, clock)
-    return _enclosed(tasks, tolerance, Memory(), Places(jobs), on_progress)
+    return _enclosed(tasks, tolerance, Store(), Places(jobs), on_progress)
 
 
 def regret_into(
@@ -132,23 +124,12 @@ def regret_into(
 ) -> Regret:
     """Enclose the regret as `regret` does, with a folder of instances that can be resumed."""
     places, tasks, path = Places(jobs), _tasks(source, policies, **options), Path(out)
-    old = read_manifest(path, _MANIFEST, "regret")
-    new = json.loads(json.dumps(_settings(next(iter(tasks.values()))), default=str))
-    if old is None:
-        path.mkdir(parents=True, exist_ok=True)
-        write_whole(path / _MANIFEST, json.dumps(new, indent=1))
-    elif differing := [key for key in new if old.get(key) != new[key]]:
-        raise OptschedError(
-            f"{path} holds instances of another regret, which differs in "
-            f"{' and '.join(differing)}; take another folder"
-        )
-    store = JsonFolder(path, tasks)
-    if store and not resume:
-        raise OptschedError(
-            f"{path} holds {len(store):,} of the {len(tasks):,} instances of this regret already; "
-            "resume it (--resume), or take another folder"
-        )
-    return _enclosed(tasks, tolerance, store, places, on_progress)
+    open_folder(path, _MANIFEST, "regret", _settings(next(iter(tasks.values()))))
+    with locked(path):
+        store = JsonFolder(path, tasks)
+        if not resume:
+            refuse_begun(path, len(store), len(tasks), "instances of this regret")
+        return _enclosed(tasks, tolerance, store, places, on_progress)
 
 
 def _settings(task: Task) -> dict[str, Any]:
@@ -199,7 +180,7 @@ def _tasks(
 def _enclosed(
     tasks: dict[str, Task],
     tolerance: float | None,
-    store: Memory[dict[str, Any]],
+    store: Store[dict[str, Any]],
     places: Places,
     on_progress: Callable[[Progress], object] | None,
 ) -> Regret:

@@ -12,7 +12,7 @@ from optsched._internal.views import html
 from optsched.errors import OptschedError, nearest
 from optsched.experiments.cells import Places, finish
 from optsched.experiments.executors import check_scheduler
-from optsched.experiments.sweeps.folder import SweepFolder, read_sweep
+from optsched.experiments.sweeps.folder import opened, read_sweep
 from optsched.experiments.sweeps.plan import read_plan
 from optsched.experiments.sweeps.run import OK, killed, perform
 
@@ -144,17 +144,17 @@ def sweep(
     began = time.perf_counter()
     plan = read_plan(config, seed)
     cells = {run.key: run for run in plan.runs}
-    with SweepFolder(out, plan, resume) as folder:
-        before = len(folder.statuses)
+    with opened(out, plan, resume=resume) as folder:
+        before = len(folder)
         status = finish(
             perform, cells, folder, places, title="runs", on_progress=on_progress, on_killed=killed
         )
-    failures = Counter(each for each in folder.statuses.values() if each != OK)
+    failures = Counter(each for each in folder.values() if each != OK)
     return Sweep(
         folder.path,
         len(plan.runs),
-        len(folder.statuses),
-        len(folder.statuses) - before,
+        len(folder),
+        len(folder) - before,
         dict(failures.most_common()),
         status,
         time.perf_counter() - began,

@@ -7,10 +7,9 @@ renamed. When all are there, one table takes their place. The names that are no 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import json
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +18,16 @@ from optsched._internal.extras import data_frame, need
 from optsched._internal.files import write_whole
 from optsched._version import __version__
 from optsched.errors import OptschedError
-from optsched.experiments.cells import read_manifest
+from optsched.experiments.store import Store, changed, locked, open_folder, refuse_begun
 from optsched.experiments.sweeps.run import OK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import pandas as pd
     import pyarrow as pa
 
+    from optsched.experiments.store import Settings
     from optsched.experiments.sweeps.plan import Plan
 
 MANIFEST, TABLE = "_sweep.json", "results.parquet"
@@ -33,82 +35,59 @@ MANIFEST, TABLE = "_sweep.json", "results.parquet"
 FLUSH_EVERY = 2.0  # seconds: at most so much work is done again
 
 
-class SweepFolder:
-    """The results of a sweep on disk, open for adding rows to one process at a time."""
+@contextmanager
+def opened(out: str | Path, plan: Plan, *, resume: bool) -> Iterator[SweepFolder]:
+    """Open the folder of a sweep, to which only this process then adds rows."""
+    need("pyarrow", "a sweep")
+    path, settings = Path(out), {"hash": plan.hash, "version": __version__, "config": plan.config}
+    open_folder(path, MANIFEST, "sweep", settings, _differing)
+    with locked(path):
+        for left_over in path.glob(".*.tmp"):
+            left_over.unlink()
+        folder = SweepFolder(path, [run.key for run in plan.runs])
+        if not resume:
+            refuse_begun(path, len(folder), len(plan.runs), "runs of this sweep")
+        try:
+            yield folder
+        finally:
+            folder.close()
 
-    def __init__(self, path: str | Path, plan: Plan, resume: bool) -> None:
-        self.path = Path(path)
-        self._plan = plan
-        self._resume = resume
+
+def _differing(old: Settings, new: Settings) -> list[str]:
+    if old["hash"] == new["hash"]:
+        return changed(old, {"version": new["version"]})
+    config, asked = old["config"], new["config"]
+    names = [key for key in {**config, **asked} if config.get(key) != asked.get(key)]
+    return names or ["its traces"]
+
+
+class SweepFolder(Store[dict[str, Any]]):
+    """The statuses of the runs that are done, whose rows are on disk or soon will be."""
+
+    def __init__(self, path: Path, keys: Sequence[str]) -> None:
+        super().__init__()
+        self.path = path
+        self._keys = keys  # of the whole sweep, in its order
         self._rows: list[dict[str, Any]] = []
         self._flushed = time.monotonic()
-        #: Status of each run that is done, by its key.
-        self.statuses: dict[str, str] = {}
-        self._failed = 0
-
-    def __enter__(self) -> SweepFolder:
-        need("pyarrow", "a sweep")
-        _check_foreign(self.path, self._plan)
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.path / "_lock").open("a")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with this process
-            self._begin()
-        except BaseException as error:
-            self._lock.close()
-            if not isinstance(error, BlockingIOError):
-                raise
-            raise OptschedError(
-                f"another process is writing results into {self.path}; let it finish, or take "
-                "another folder"
-            ) from None
-        return self
-
-    def _begin(self) -> None:
-        for left_over in self.path.glob(".*.tmp"):
-            left_over.unlink()
-        found = _read(self.path)
-        if found is not None:
-            keys, statuses = (found.column(name).to_pylist() for name in ("key", "status"))
-            self.statuses = dict(zip(keys, statuses, strict=True))
-            self._failed = sum(each != OK for each in statuses)
-            if not self._resume:
-                raise OptschedError(
-                    f"{self.path} holds {len(keys):,} of the {len(self._plan.runs):,} runs of this "
-                    "sweep already; resume it (--resume), or take another folder"
-                )
-        manifest = {
-            "format": "optsched-sweep",
-            "name": self._plan.name,
-            "hash": self._plan.hash,
-            "runs": len(self._plan.runs),
-            "version": __version__,
-            "config": self._plan.config,
-        }
-        write_whole(self.path / MANIFEST, json.dumps(manifest, indent=1, default=str).encode())
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self.flush()
-            complete = len(self.statuses) == len(self._plan.runs)
-            if complete and not (self.path / TABLE).exists():
-                self._compact()
-
-    @property
-    def failed(self) -> int:
-        """Count the runs that are done whose status is not "ok"."""
-        return self._failed
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.statuses
+        if (found := _read(path)) is not None:
+            columns = (found.column(name).to_pylist() for name in ("key", "status"))
+            self.update(zip(*columns, strict=True))
+        self.failed = sum(status != OK for status in self.values())
 
     def add(self, key: str, row: dict[str, Any]) -> None:
         """Keep a row; it reaches the disk within seconds, with others."""
         self._rows.append(row)
-        self.statuses[key] = row["status"]
-        self._failed += row["status"] != OK
+        self[key] = row["status"]
+        self.failed += row["status"] != OK
         if time.monotonic() - self._flushed > FLUSH_EVERY:
             self.flush()
+
+    def close(self) -> None:
+        """Write what is not on disk yet, and one table once all runs are done."""
+        self.flush()
+        if len(self) == len(self._keys) and not (self.path / TABLE).exists():
+            self._compact()
 
     def flush(self) -> None:
         """Write the rows that are not on disk yet as one part file."""
@@ -126,7 +105,7 @@ class SweepFolder:
         parts = list(self.path.glob("part-*.parquet"))
         found = _read(self.path)
         assert found is not None
-        place = {run.key: number for number, run in enumerate(self._plan.runs)}
+        place = {key: number for number, key in enumerate(self._keys)}
         order = pa.array([place[key] for key in found.column("key").to_pylist()])
         _write(found.take(pa.compute.sort_indices(order)), self.path / TABLE)
         for part in parts:
@@ -182,28 +161,6 @@ def read_sweep(folder: str | Path) -> pd.DataFrame:
         if str(field.type) == "int64" and column.null_count
     ]
     return frame.astype(dict.fromkeys(gaps, "Int64"))
-
-
-def _check_foreign(path: Path, plan: Plan) -> None:
-    """Refuse a folder that holds anything else than results of this sweep by this version."""
-    manifest = read_manifest(path, MANIFEST, "sweep")
-    if manifest is None:
-        return
-    if manifest["hash"] != plan.hash:
-        new = json.loads(json.dumps(plan.config, default=str))
-        old = manifest["config"]
-        differing = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-        raise OptschedError(
-            f"{path} holds results of another sweep, {manifest['name']!r} with "
-            f"{manifest['runs']:,} runs ({manifest['hash'][:12]}), which differs from "
-            f"{plan.name!r} ({plan.hash[:12]}) in {' and '.join(differing) or 'its traces'}; take "
-            "another folder"
-        )
-    if manifest["version"] != __version__:
-        raise OptschedError(
-            f"{path} was begun with optsched {manifest['version']} and this is {__version__}, "
-            "whose results might differ; take another folder"
-        )
 
 
 def _read(path: Path) -> pa.Table | None:
