@@ -122,7 +122,7 @@ class SolverError(OptschedError):
 
 
 class InfeasibleError(SolverError):
-    """There is no answer: the constraints contradict each other."""
+    """No answer exists: the constraints contradict each other."""
 
 
 def is_interrupt(error: BaseException | None) -> bool:

@@ -100,23 +100,18 @@ def memory_tokens(
     Parameters
     ----------
     model
-        Facts of the model, or a name out of `MODELS`.
+        Facts of the model, or a name in `MODELS`.
     gpu
-        Bytes of memory of one GPU, or a name out of `GPU_BYTES`.
+        Bytes of memory of one GPU, or a name in `GPU_BYTES`.
     gpus
         Number of GPUs that share the model.
     share
         Share of the memory that weights and KV cache may take; the rest is for activations.
 
-    Returns
-    -------
-    int
-        Tokens of KV cache.
-
     Raises
     ------
     InstanceError
-        If the weights alone do not fit, a number is invalid, or there is no such name.
+        If the weights alone do not fit, a number is invalid, or a name is unknown.
 
     Examples
     --------

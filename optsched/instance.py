@@ -56,28 +56,28 @@ class Instance:
     outputs
         Output tokens :math:`o_i \ge 1` of each request, shape (n,).
     memory
-        Tokens :math:`M` that the worker holds at most; every request must fit alone,
+        Memory :math:`M` of the worker in tokens; every request must fit alone,
         :math:`s_i + o_i \le M`.
     arrivals
         Step :math:`a_i \ge 0` from which a request may start, ascending, shape (n,).
-        None means that all are there at step 0.
+        None: all arrive at step 0.
     weights
         Positive weights for weighted latency, shape (n,). None means 1 each.
     deadlines
         Latest completion steps, shape (n,), if there are any.
     output_lower, output_upper
-        What a predictor says of the outputs: that they lie in :math:`[\ell_i, u_i]`, which they
-        need not, shape (n,).
+        Interval :math:`[\ell_i, u_i]` that a predictor gives for each output, shape (n,); the
+        output may lie outside.
     labels
-        The user's own names of the requests; None means "0", "1", ...
+        Your names for the requests; None means "0", "1", ...
     name
         What to call the instance in tables and plots.
     seconds_per_step
         Length of a step in seconds where arrivals were converted from seconds, else None.
     priorities
-        What an engine that schedules by priority goes by, smaller first, shape (n,).
+        Priorities for engines that schedule by them, smaller first, shape (n,).
     output_estimates
-        Outputs that a predictor expects, at least 1, shape (n,); they need not be near the truth.
+        Outputs that a predictor expects, at least 1, shape (n,); they may be far off.
 
     Raises
     ------
@@ -252,7 +252,7 @@ class Instance:
         return self.labels[request] if self.labels is not None else str(request)
 
     def columns(self) -> dict[str, Any]:
-        """Return the per-request arrays that are there, by field name."""
+        """Return the per-request arrays that are set, by field name."""
         return {
             field: values
             for field in (*INTEGER_FIELDS, "weights")
@@ -266,11 +266,6 @@ class Instance:
         ----------
         **changes
             New values by field name.
-
-        Returns
-        -------
-        Instance
-            The changed copy.
 
         Examples
         --------
@@ -286,11 +281,6 @@ class Instance:
         ----------
         requests
             Indices of the requests to keep, ascending where there are arrivals.
-
-        Returns
-        -------
-        Instance
-            The smaller instance.
 
         Examples
         --------
@@ -311,11 +301,6 @@ class Instance:
         ----------
         path
             Where to write it; None only returns the text.
-
-        Returns
-        -------
-        str
-            The JSON text, from which `from_json` makes an equal instance.
 
         Examples
         --------
@@ -340,11 +325,6 @@ class Instance:
         ----------
         source
             A path, or the text itself (it starts with a brace).
-
-        Returns
-        -------
-        Instance
-            What was written by `to_json`.
 
         Raises
         ------

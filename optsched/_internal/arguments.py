@@ -73,7 +73,7 @@ _CLASSES = (
 
 
 def whole(value: Any) -> int | None:
-    """Return a count that is given as any kind of number; None of what is none, or is no number."""
+    """Return a count given as any kind of number; None if it is not a count."""
     number = _plain(value)
     if number is None or not (isinstance(number, Integral) or number == math.floor(number)):
         return None
@@ -89,7 +89,7 @@ def as_count(
     of: str = "",
     error: type[OptschedError] = InstanceError,
 ) -> int:
-    """Turn a count into an integer: 3.0 and numbers of NumPy are counts, True and 2.5 are none."""
+    """Turn a count into an integer: 3.0 and NumPy numbers are counts, True and 2.5 are not."""
     number = whole(value)
     if number is None or not least <= number <= most:
         raise error(
@@ -105,7 +105,7 @@ def as_number(
     wish: str,
     error: type[OptschedError] = InstanceError,
 ) -> float:
-    """Turn a number into a float, refusing what is no finite number or not as it must be."""
+    """Turn a number into a float; refuse one that is not finite or not `good`."""
     number = _plain(value)
     if number is None or abs(number) > _LARGEST or not good(number):
         raise error(f"{name} is {shown(value)}, but must be {wish}")

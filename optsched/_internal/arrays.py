@@ -34,7 +34,7 @@ def checked_step(seconds: Any) -> float:
 
 
 def as_integers(name: str, values: Any) -> IntArray:
-    """Turn numbers into a frozen 64-bit array, refusing whatever is not a whole number."""
+    """Turn numbers into a frozen 64-bit array, refusing anything but whole numbers."""
     try:
         array = np.asarray(values)
     except ValueError:  # some of them are lists
@@ -58,7 +58,7 @@ def as_integers(name: str, values: Any) -> IntArray:
 
 
 def as_floats(name: str, values: Any) -> FloatArray:
-    """Turn numbers into a 64-bit array, refusing what is no number."""
+    """Turn numbers into a 64-bit array, refusing anything but numbers."""
     try:
         if np.asarray(values).dtype.kind == "b":
             raise InstanceError(f"{name} holds true and false, but must hold numbers", column=name)

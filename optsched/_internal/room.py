@@ -39,25 +39,25 @@ def available_memory() -> int:
 
 
 def require_nonzeros(count: int, what: str, error: type[OptschedError]) -> None:
-    """Refuse to hand on a linear model of so many nonzeros without room."""
+    """Refuse a linear model whose nonzeros do not fit into memory."""
     advice = "shorten the horizon or take fewer requests"
     require_room(count, NONZERO, f"nonzeros {what}", advice, error)
 
 
 def room_for(each: float) -> int:
-    """Return how many things of so many bytes have room."""
+    """Return how many things of this size fit into memory."""
     return int(SHARE * available_memory() / each)
 
 
 def has_room(count: float, each: float) -> bool:
-    """Return whether so many things of so many bytes have room."""
+    """Return whether this many things of this size fit into memory."""
     return count * each <= _SMALL or count <= room_for(each)
 
 
 def require_room(
     count: float, each: float, what: str, advice: str, error: type[OptschedError] = OptschedError
 ) -> None:
-    """Refuse so many things of so many bytes without room, and say how many would fit."""
+    """Refuse more things of one size than fit into memory, and say how many would fit."""
     if not has_room(count, each):
         raise error(
             f"{count:,.0f} {what} would take {count * each / 2**30:,.3g} GiB of memory, but "

@@ -85,7 +85,7 @@ class LinearClock:
     name
         What to call it.
     constant
-        Time of a batch whatever is in it.
+        Time that every batch takes.
     prefill_tokens, decode_requests, resident_tokens, squared_prompts, held_tokens
         Time per unit of the count of that name.
     unit
@@ -165,11 +165,6 @@ class LinearClock:
         path
             Where to write it; None only returns the text.
 
-        Returns
-        -------
-        str
-            The JSON text.
-
         Examples
         --------
         >>> clock = LinearClock("mine", constant=0.01, hinges=((64, 1e-4),))
@@ -234,11 +229,6 @@ class LinearClock:
             What to call the clock.
         hinges
             Batch tokens beyond which a token may take longer; empty for a plain weighted sum.
-
-        Returns
-        -------
-        ClockFit
-            The clock and its errors.
 
         Raises
         ------
@@ -318,7 +308,7 @@ class ClockFit(NamedTuple):
 
 
 def _checked_hinges(name: str, hinges: Any) -> tuple[tuple[float, float], ...]:
-    """Return hinges as pairs of numbers, refusing what is none."""
+    """Return hinges as pairs of numbers; refuse anything else."""
     checked = []
     if not isinstance(hinges, Iterable):
         raise ClockError(f"clock {name}: hinges are {hinges!r}, but must be a list of pairs")
@@ -363,7 +353,7 @@ class FunctionClock:
 
     @property
     def coefficients(self) -> None:
-        """None: the clock is no weighted sum."""
+        """None, because the clock is not a weighted sum."""
         return None
 
     def __call__(self, batch: BatchContent) -> float:
@@ -395,15 +385,10 @@ def get_clock(clock: str | Clock | Callable[[BatchContent], float]) -> Clock:
         model and its GPUs; a JSON file that `LinearClock.to_json` wrote; a clock; or a function of
         a `BatchContent`.
 
-    Returns
-    -------
-    LinearClock or FunctionClock
-        The clock.
-
     Raises
     ------
     ClockError
-        If there is no such clock, or a batch would take no time or a negative one.
+        If the clock is unknown, or a batch would take no time or negative time.
 
     Examples
     --------

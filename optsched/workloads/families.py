@@ -111,22 +111,22 @@ def family(
     name
         The family.
     n
-        Number of requests; None means as many as the paper has.
+        Number of requests; None: the paper's.
     seed
         Seed of the random generator. Adversarial families without randomness ignore it.
     memory
-        Tokens :math:`M` that the worker holds at most; None means as many as in the paper.
+        Memory :math:`M` of the worker in tokens; None: the paper's.
     rate
         Requests per step of a Poisson process of arrivals (of a bounded number per step for
-        equal-prompts), or per second where the length of a step is given; None lets all come at
-        step 0, or as the family says.
+        equal-prompts), or per second where the length of a step is given; None: all arrive at step
+        0, unless the family says otherwise.
     load
         Sets the rate so that the requests bring this share of the memory-time that passes between
         arrivals: rate = load :math:`\cdot M /` mean :math:`A_i`.
     seconds_per_step
         Length of a step in seconds, for runs on a clock; short steps keep arrivals precise.
     **parameters
-        What else the family knows.
+        Further parameters of the family.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def family(
 
 
 def require_requests(n: int) -> None:
-    """Refuse so many requests that their arrays have no room."""
+    """Refuse a number of requests whose arrays do not fit into memory."""
     require_room(n, _REQUEST, "requests of a family", "take fewer by n", InstanceError)
 
 

@@ -32,7 +32,7 @@ Block = tuple[int, list[list[str]]]
 def opened(path: Path) -> Iterator[BufferedReader]:
     """Open a file, packed with gzip or not, and name it in every error while it is being read."""
     if "\0" in str(path):
-        raise InstanceError(f"{str(path)!r} is no name of a file; take the NUL out")
+        raise InstanceError(f"{str(path)!r} is not the name of a file; take the NUL out")
     try:
         with path.open("rb") as raw:
             start = raw.peek(2)[:2]
@@ -85,7 +85,7 @@ def keys_of(line: bytes, source: str) -> list[str]:
 
 
 def csv_rows(stream: BinaryIO, size: int) -> Generator[Block, None, None]:
-    """Read a CSV file after its header line, so many rows at a time."""
+    """Read a CSV file after its header line, `size` rows at a time."""
     text = io.TextIOWrapper(stream, "utf-8", errors="surrogateescape", newline="")
     rows = csv.reader(text)
     try:
@@ -105,7 +105,7 @@ def csv_rows(stream: BinaryIO, size: int) -> Generator[Block, None, None]:
 def jsonl_rows(
     stream: Iterable[bytes], names: Sequence[str], size: int
 ) -> Generator[Block, None, None]:
-    """Read a file with one JSON object per line, so many lines at a time; cells are JSON, too."""
+    """Read a file with one JSON object per line, `size` lines at a time; cells are JSON, too."""
     numbered = enumerate(stream, 1)
     while block := list(itertools.islice(numbered, size)):
         yield block[0][0], [_cells_of(line, names) for _, line in block]

@@ -243,7 +243,7 @@ class RequestTypes:
         Raises
         ------
         InstanceError
-            If the rate is not known, or there are no so many classes.
+            If the rate is not known, or there are fewer outputs than classes.
 
         Examples
         --------
@@ -345,7 +345,7 @@ def poisson_requests(
     seconds
         How long requests arrive.
     memory
-        Tokens that the worker holds at most.
+        Memory of the worker in tokens.
     seed
         Seed of the random generator.
 

@@ -216,7 +216,7 @@ def read_trace(
     Qwen Bailian. The header, or the keys of the first line, tell which.
 
     An arrival after :math:`t` seconds becomes step :math:`\lceil t / \mathtt{seconds\_per\_step}
-    \rceil`, as a request cannot start before it is there. Public traces start when their first
+    \rceil`, because a request cannot start before it arrives. Public traces start when their first
     request arrives; ``arrival_s`` is taken as it is.
 
     Parameters
@@ -224,14 +224,13 @@ def read_trace(
     path
         The file, or ``family:NAME,n=...,seed=...`` with parameters of `optsched.family`.
     memory
-        Tokens that the worker holds at most. A JSON instance and a family bring their own, which
-        this overrides.
+        Memory of the worker in tokens; overrides that of a JSON instance or a family.
     limit
-        Read only so many rows from the start, and nothing behind them.
+        Read at most this many rows, from the start.
     seconds_per_step
         Length of a step, used where arrivals are given in seconds.
     skip_invalid
-        Leave rows out that cannot be requests, with a warning; `read_trace_skipping` lists them.
+        Leave out, with a warning, rows that cannot be requests; `read_trace_skipping` lists them.
 
     Returns
     -------

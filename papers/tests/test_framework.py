@@ -109,9 +109,7 @@ def test_results_of_another_kind_are_kept_unless_overwritten(squares, tmp_path):
     assert (found["quick"], found["seed"]) == (True, 7)
     manifest = tmp_path / "_reproduction.json"
     manifest.write_text(manifest.read_text().replace("reproduction-2", "reproduction"))
-    with pytest.raises(
-        OptschedError, match=r"format \('optsched-reproduction', not '.*-2'\);"
-    ):
+    with pytest.raises(OptschedError, match=r"format \('optsched-reproduction', not '.*-2'\);"):
         reproduce_into([squares], tmp_path, quick=True, seed=7, jobs=1)
 
 

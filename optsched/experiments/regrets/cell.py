@@ -161,7 +161,7 @@ def _enclosed(
 
 
 def _covered(proven: Bound | ClockBound, run: Execution | ClockedRun) -> None:
-    """Refuse a run of which the bound says nothing."""
+    """Refuse a run that the bound does not cover."""
     if why := strongest([proven], run.facts)[1]:
         raise PolicyError(f"policy {run.policy!r} has no regret: {why}; leave it out")
 

@@ -68,7 +68,7 @@ def regret(
         How many instances per load and horizon, with seeds from 0, or the seeds themselves. Bands
         need two, and more make them narrower.
     memory
-        Tokens that the worker holds; None means as many as the family or the trace has.
+        Memory of the worker in tokens; None: that of the family or the trace.
     clock
         A clock that is a weighted sum, or its name: horizons and regret are in its unit, loads are
         work on the clock over time, and bounds hold for all ways to form batches. None: steps.
@@ -79,7 +79,7 @@ def regret(
         Growth of regret per tenfold horizon, in steps, that does not count; None means 5 % of the
         mean output.
     jobs
-        Processes of this machine; None takes as many as there are cores.
+        Processes on this machine; None: one per core.
     on_progress
         Called when an instance is finished, with `done`, `count` and `seconds_left`; printed, it
         is one line.
@@ -95,7 +95,7 @@ def regret(
     OptschedError
         If an argument is invalid.
     PolicyError
-        If there is no policy of a name, or one does not complete all requests.
+        If a policy is unknown or does not complete all requests.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def regret_into(
 
 
 def _settings(task: Task) -> dict[str, Any]:
-    """Return all that an instance depends on beside its load, horizon and seed."""
+    """Return everything an instance depends on besides load, horizon and seed."""
     return {
         "source": task.source.name,
         "parameters": task.source.parameters,

@@ -131,7 +131,7 @@ class Regret:
         Raises
         ------
         OptschedError
-            If there is no such instance.
+            If no instance has this load and horizon.
         """
         cells = self._cells(load, horizon, policy)
         ends = np.array([cell.regret(policy) for cell in cells])
@@ -174,7 +174,7 @@ class Regret:
         Returns
         -------
         Growth
-            From the seeds of which all horizons are there.
+            From the seeds for which all horizons are done.
 
         Raises
         ------
@@ -306,12 +306,7 @@ class Regret:
         ax
             Where to draw; None makes a new figure.
         load
-            Of which load; None takes the least.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn on.
+            Which load to plot; None: the lowest.
         """
         return draw("plot_regret", self, self.loads[0] if load is None else load, ax)
 

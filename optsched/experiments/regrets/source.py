@@ -46,7 +46,7 @@ def numbers_of(name: str, values: Number | Sequence[Number]) -> list[Number]:
 
 
 def seeds_of(seeds: Any) -> list[int]:
-    """Return seeds: those named, or so many from 0 on."""
+    """Return seeds: those named, or that many from 0."""
     if not isinstance(seeds, Iterable):
         return list(range(as_count("seeds", seeds, most=_MAX_SEEDS)))
     found: list[float] = numbers_of("seeds", list(seeds))
@@ -159,7 +159,7 @@ def read_source(
     timed = None if clock is None else get_clock(clock)
     if timed is not None and not isinstance(timed, LinearClock):
         raise OptschedError(
-            f"the clock {timed.name} is a function, of which no bound and so no regret is known; "
+            f"the clock {timed.name} is a function, for which no bound is known, and so no regret; "
             "pass a LinearClock that is never above it"
         )
     return replace(_read_source(source, memory), clock=timed)

@@ -103,7 +103,7 @@ def sweep(
     address
         Of the Dask scheduler, such as "tcp://10.0.0.1:8786".
     jobs
-        Processes on this machine; None takes as many as there are cores, 1 this process itself.
+        Processes on this machine; None: one per core; 1: this process itself.
     resume
         Whether to go on with results of this sweep that are in the folder.
     seed

@@ -1,7 +1,7 @@
 """The folder of a sweep: Parquet files that are whole or not there, whenever it is stopped.
 
 While a sweep runs, finished runs are added as part files, each written under another name and then
-renamed. When all are there, one table takes their place. The names that are no data begin with
+renamed. Once all are done, one table takes their place. Names of other files begin with
 ``_`` or ``.``, so that every reader of Parquet folders leaves them out.
 """
 

@@ -43,7 +43,7 @@ class Source:
 
     @cached_property
     def content(self) -> str:
-        """SHA-256 of all that a policy may see of a trace, "" for a family."""
+        """SHA-256 of everything that a policy may see of a trace, "" for a family."""
         if self.trace is None:
             return ""
         digest = hashlib.sha256(f"{self.trace.memory} {self.trace.seconds_per_step}".encode())
@@ -83,7 +83,7 @@ class Run:
 
 
 def perform(run: Run) -> dict[str, Any]:
-    """Carry a run out and return its row; whatever goes wrong becomes its status."""
+    """Carry a run out and return its row; any error becomes its status."""
     row = run.provenance()
     try:
         instance = _instance(run.source, run.seed)

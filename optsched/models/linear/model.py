@@ -49,9 +49,9 @@ class LinearModel(LinearArrays):
     matrix
         Coefficients :math:`A`, shape (m, n), brought into canonical form without stored zeros.
     row_lower, row_upper
-        Bounds of the rows, shape (m,), infinite where there is none.
+        Bounds of the rows, shape (m,), infinite where a row has none.
     col_lower, col_upper
-        Bounds of the columns, shape (n,), infinite where there is none.
+        Bounds of the columns, shape (n,), infinite where a column has none.
     integer
         Which columns take whole values only, shape (n,).
     offset
@@ -109,11 +109,6 @@ class LinearModel(LinearArrays):
         offset
             Constant of the objective.
 
-        Returns
-        -------
-        LinearModel
-            The model.
-
         Raises
         ------
         ModelError
@@ -162,7 +157,7 @@ class LinearModel(LinearArrays):
         Raises
         ------
         ModelError
-            If there is no such family or index.
+            If a family or an index is unknown.
 
         Examples
         --------
@@ -228,11 +223,6 @@ class LinearModel(LinearArrays):
         lower, upper
             Bounds; numbers hold for every row.
 
-        Returns
-        -------
-        LinearModel
-            The larger model.
-
         Raises
         ------
         ModelError
@@ -269,17 +259,12 @@ class LinearModel(LinearArrays):
             New constant.
         sense
             "min" or "max"; None keeps it.
-
-        Returns
-        -------
-        LinearModel
-            The same feasible points under another objective.
         """
         costs = np.broadcast_to(np.asarray(cost, dtype=np.float64), self.cost.shape)
         return dataclasses.replace(self, cost=costs, offset=offset, sense=sense or self.sense)
 
     def fix(self, columns: npt.ArrayLike, values: npt.ArrayLike) -> LinearModel:
-        """Fix columns at values, whatever their bounds were.
+        """Fix columns at values, regardless of their bounds.
 
         Parameters
         ----------
@@ -287,11 +272,6 @@ class LinearModel(LinearArrays):
             Positions of the columns (`columns_of`).
         values
             One value each; a number holds for all of them.
-
-        Returns
-        -------
-        LinearModel
-            The same model with those bounds closed.
 
         Examples
         --------
@@ -312,11 +292,6 @@ class LinearModel(LinearArrays):
     def to_pyomo(self) -> Any:
         """Write the model as a Pyomo model with the same names.
 
-        Returns
-        -------
-        pyomo.environ.ConcreteModel
-            With one indexed component per family, and `objective`.
-
         Examples
         --------
         >>> take = Variables(Family.of("take", item=[0, 1]), cost=[2, 1], upper=1, integer=True)
@@ -335,11 +310,6 @@ class LinearModel(LinearArrays):
         ----------
         other
             For instance the model read back from a file.
-
-        Returns
-        -------
-        bool
-            Whether equally named columns and rows carry equal numbers.
 
         Examples
         --------

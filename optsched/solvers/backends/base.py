@@ -35,7 +35,7 @@ _REPORT_EVERY = 0.05  # seconds
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a back end can do; whatever it cannot do is refused before any work is done."""
+    """What a back end can do; anything else is refused before any work is done."""
 
     name: str  # what the user calls it
     title: str  # in print
@@ -268,7 +268,7 @@ def check_start(model: LinearModel | EventModel, start: npt.ArrayLike | None) ->
 
 
 def objective_step(model: LinearModel | EventModel) -> float | None:
-    """Find a number of which the objective is a whole multiple at every answer."""
+    """Find a number that divides the objective of every answer."""
     if not isinstance(model, LinearModel):
         return model.step
     costly = model.cost != 0

@@ -1,4 +1,4 @@
-"""Solving in a child process, which can be ended whatever the solver is doing.
+"""Solving in a child process, which can be killed at any time.
 
 HiGHS' presolve hears neither its time limit nor an interrupt, and a solver may crash or run out of
 memory. In a child none of that is lost on the user: answers and bounds come back as they are
@@ -139,7 +139,7 @@ class ChildChannel:
 
     @property
     def pid(self) -> int | None:
-        """Number of the child's process, once it is there."""
+        """Process number of the child, once it has started."""
         there = self._pid is None and multiprocessing.connection.wait([self._status], 1.0)
         if there and (message := os.read(self._status, _ENDED.size)):
             self._pid = _ENDED.unpack(message)[0]
@@ -200,7 +200,7 @@ def _serve(fd: int) -> None:
 
 
 def _limit_memory(limit: int | None) -> None:
-    """Let this process take so many bytes beyond the address space it has."""
+    """Let this process take at most so many bytes beyond its present address space."""
     if limit is None:
         return
     import resource

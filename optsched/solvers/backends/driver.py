@@ -116,7 +116,7 @@ def run(
     in_child: bool = False,
     began: float | None = None,
 ) -> Solution:
-    """Run a job, watch clock, keyboard and stop token, and keep whatever is found."""
+    """Run a job, watch clock, keyboard and stop token, and keep everything found."""
     began = time.perf_counter() if began is None else began
     if job.options.memory_limit is not None and not in_child:
         raise SolverError(

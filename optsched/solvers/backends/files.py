@@ -89,7 +89,7 @@ def write_model(model: LinearModel, path: str | Path) -> None:
 
 @checked(SolverError)
 def read_model(path: str | Path) -> LinearModel:
-    """Read a model from an MPS or LP file, of whatever origin.
+    """Read a model from an MPS or LP file of any origin.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def read_model(path: str | Path) -> LinearModel:
     Raises
     ------
     SolverError
-        If there is no such file, it has another ending, is cut off or HiGHS cannot read it.
+        If the file does not exist, has another ending, is cut off or HiGHS cannot read it.
     """
     ending = ending_of(path)
     if not Path(path).is_file():
