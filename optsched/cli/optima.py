@@ -122,7 +122,7 @@ def _explanation(result: Optimum, output: Output) -> dict[str, Any] | None:
         "gap": explanation.gap,
         "order_regret": explanation.order_regret,
         "waste": explanation.wasted_memory,
-        "heaviest": explanation.to_pandas().head(LISTED).reset_index().to_dict("records"),
+        "heaviest": explanation.rows(LISTED),
         "sentence": str(explanation),
     }
 

@@ -15,7 +15,7 @@ while it is worth something. Not all of it can be saved: the bound itself may be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -75,21 +75,24 @@ class GapExplanation:
         """Part of the gap that comes from memory lying idle."""
         return float(self.waste.sum())
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Return one row per request, the one that carries most first."""
+    def rows(self, most: int | None = None) -> list[dict[str, Any]]:
+        """Return facts of each request, the one that carries most first, as plain data."""
         instance = self.schedule.instance
-        frame = data_frame(
-            {
-                "prompt": instance.prompts,
-                "output": instance.outputs,
-                "arrival": instance.arrivals,
-                "start": self.schedule.starts,
-                "regret": self.regrets,
-                "share": self.regrets / self.gap if self.gap else 0.0 * self.regrets,
-            },
-            index=[instance.label(i) for i in range(len(instance))],
-        ).rename_axis("request")
-        return frame.sort_values("regret", ascending=False, kind="stable")
+        columns = {
+            "request": [instance.label(i) for i in range(len(instance))],
+            "prompt": instance.prompts.tolist(),
+            "output": instance.outputs.tolist(),
+            "arrival": instance.arrivals.tolist(),
+            "start": self.schedule.starts.tolist(),
+            "regret": self.regrets.tolist(),
+            "share": (self.regrets / self.gap if self.gap else 0.0 * self.regrets).tolist(),
+        }
+        order = np.argsort(-self.regrets, kind="stable")[:most].tolist()
+        return [{name: values[at] for name, values in columns.items()} for at in order]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `rows` as a table, by request."""
+        return data_frame(self.rows()).set_index("request")
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot how the gap adds up over the steps, by its two causes."""

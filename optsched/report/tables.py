@@ -291,15 +291,14 @@ def regret_cells(band: Band) -> dict[str, tuple[float, str]]:
 
 def blame_table(explanation: GapExplanation) -> Table:
     """Return the requests whose starts carry most of a gap."""
-    frame = explanation.to_pandas().head(_BLAMED)
     numbers = ("prompt", "output", "arrival", "start")
     rows = [
         Row(
-            str(label),
-            [(int(row[name]), f"{int(row[name]):,}") for name in numbers]
+            row["request"],
+            [(row[name], f"{row[name]:,}") for name in numbers]
             + [(row["regret"], f"{row['regret']:,.1f}"), (row["share"], f"{row['share']:.1%}")],
         )
-        for label, row in frame.iterrows()
+        for row in explanation.rows(_BLAMED)
     ]
     return Table(("request", *numbers, "order regret", "share of the gap"), rows)
 
