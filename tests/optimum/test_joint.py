@@ -21,7 +21,7 @@ from optsched import verify as verify_certificate
 from optsched.admission import admit_in_window
 from optsched.models import JointEvents, JointProgram
 from optsched.solvers.search.joint_list import list_jointly
-from optsched.solvers.search.joint_search import search_jointly
+from optsched.solvers.search.search import search
 
 
 def test_lists_and_moves_are_feasible_on_any_workers():
@@ -40,7 +40,7 @@ def test_lists_and_moves_are_feasible_on_any_workers():
         listed = list_jointly(instance, workers, instance.areas, ratio, length, releases)
         assert not listed.check()
         assert (listed.starts >= releases).all()
-        moved = search_jointly(listed, np.ones(len(instance)), work=5e4, seed=1)
+        moved = search(listed, np.ones(len(instance)), work=5e4, seed=1).schedule
         assert not moved.check()
         assert moved.total_latency <= listed.total_latency
 

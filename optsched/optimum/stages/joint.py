@@ -25,7 +25,7 @@ from optsched.solvers.bounds.joint import JointBound, joint_bound, price_pools
 from optsched.solvers.bounds.lagrangian import PricedStarts, weights_of
 from optsched.solvers.search.annealing import WORK_PER_SECOND
 from optsched.solvers.search.joint_list import list_jointly
-from optsched.solvers.search.joint_search import search_jointly
+from optsched.solvers.search.search import search
 from optsched.workers import Workers
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _load_lists(objective: str) -> None:
 def _load_search(_: str) -> None:
     instance = _tiny()
     start = list_jointly(instance, Workers([10, 10]), instance.areas, 1.4, 4)
-    search_jointly(start, np.ones(4), work=1e3)
+    search(start, np.ones(4), work=1e3)
 
 
 @cache
@@ -168,7 +168,7 @@ def search_moves(state: JointState, seed: int, share: float = 1.0) -> None:
             stop.set()
 
     try:
-        found = search_jointly(
+        found = search(
             state.joint,
             weights_of(state.instance, state.objective),
             work=seconds * WORK_PER_SECOND,
@@ -182,7 +182,9 @@ def search_moves(state: JointState, seed: int, share: float = 1.0) -> None:
         state.status = "too long to be searched"
         state.note(f"search: left out, {error}")
         return
-    state.offer_joint(found)
+    state.offer_joint(found.schedule)
+    if found.interrupted:
+        state.interrupt()
     state.status = "time limit" if state.left <= 0 else "search ended"
     state.note(f"search: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
 

@@ -32,8 +32,6 @@ STRIDE = 1_000_003
 _LATE = 1.1  # the share of time spent over that of work done, beyond which an annealing is late
 
 MOVE_WORK = 150.0  # work of a move beyond its token-steps
-MAX_TAKEN = 6  # requests taken out at once
-REACH = 15  # positions by start within which they lie
 
 
 class Requests(NamedTuple):
@@ -129,24 +127,6 @@ def uniform(random: RandomState) -> float:
 
 
 @compiled
-def draw(
-    order: IntArray, low: int, high: int, wanted: int, taken: IntArray, random: RandomState
-) -> int:
-    """Draw some distinct requests from positions low to high; return their number."""
-    wanted = min(wanted, high - low + 1)
-    number = 0
-    while number < wanted:
-        request = order[low + int(uniform(random) * (high - low + 1))]
-        fresh = True
-        for rank in range(number):
-            fresh = fresh and taken[rank] != request
-        if fresh:
-            taken[number] = request
-            number += 1
-    return number
-
-
-@compiled
 def add_usage(usage: Usage, prompt: int, output: int, start: int, sign: int) -> None:
     """Add the memory of a request to the usage, or with the sign -1 remove it."""
     held = prompt - start
@@ -186,22 +166,6 @@ def first_from(values: IntArray, order: IntArray, least: int) -> int:
 
 
 @compiled
-def resort(order: IntArray, position: IntArray, starts: IntArray, request: int) -> None:
-    """Move a request whose start has changed to its place in the order by start."""
-    place, start = position[request], starts[request]
-    while place > 0 and starts[order[place - 1]] > start:
-        order[place] = order[place - 1]
-        position[order[place]] = place
-        place -= 1
-    while place < len(order) - 1 and starts[order[place + 1]] < start:
-        order[place] = order[place + 1]
-        position[order[place]] = place
-        place += 1
-    order[place] = request
-    position[request] = place
-
-
-@compiled
 def occupy_before(
     prompts: IntArray,
     outputs: IntArray,
@@ -229,23 +193,3 @@ def occupy_before(
             spent += over - begin
             end = max(end, over)
     return end, spent
-
-
-@compiled
-def put_back(
-    usage: Usage,
-    prompts: IntArray,
-    outputs: IntArray,
-    taken: IntArray,
-    new: IntArray,
-    placed: int,
-    old: IntArray,
-    number: int,
-) -> None:
-    """Remove the requests placed so far, and add all that were taken out at their old starts."""
-    for rank in range(placed):
-        request = taken[rank]
-        add_usage(usage, prompts[request], outputs[request], new[rank], -1)
-    for rank in range(number):
-        request = taken[rank]
-        add_usage(usage, prompts[request], outputs[request], old[rank], 1)

@@ -16,30 +16,14 @@ from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled
 from optsched.admission import NEVER, require_steps
 from optsched.schedule import Schedule
+from optsched.solvers.search.moves import Places
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
     from optsched.workers import Workers
-
-
-class Places(NamedTuple):
-    """The workers, and on which of them each kind of request may run."""
-
-    memories: IntArray  # (G,)
-    kind: IntArray  # of each request
-    allowed: BoolArray  # (kinds, G)
-
-    @classmethod
-    def of(cls, instance: Instance, workers: Workers) -> Places:
-        """Group the requests by the workers on which they may run."""
-        allowed = workers.allowed(instance)
-        packed = np.packbits(allowed, axis=1)
-        keys = packed.view([("", packed.dtype)] * packed.shape[1]).reshape(-1)
-        _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
-        return cls(np.array(workers.memories), kind.reshape(-1), allowed[first])
 
 
 def list_jointly(

@@ -11,6 +11,7 @@ each at the earliest step that is feasible, not before the first of them had sta
 with a delay: an optimal schedule may need one that no order decodes to. Accept by Metropolis.
 Where a fifth of the requests holds most of the memory, half of the moves are about those: near
 each other, or one that waits pushes away what runs; small requests in the way are put back too.
+On several workers every search moves starts, and workers with them (`moves`).
 
 Work is counted in token-steps touched, so a run depends on the seed and on the work allowed, not
 on the clock, unless the machine is too slow for the work by the deadline: then some is left out.
@@ -26,8 +27,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from optsched._internal.arrays import ranks_in
 from optsched._internal.aside import Token
+from optsched._internal.start_prices import PriceSums
 from optsched.errors import OptschedError
 from optsched.schedule import Schedule
 from optsched.solvers.search.annealing import (
@@ -39,14 +40,14 @@ from optsched.solvers.search.annealing import (
     empty_usage,
     new_random,
 )
-from optsched.solvers.search.search_kernels import Moves, Orders, anneal_orders, move_starts
+from optsched.solvers.search.moves import Moves, Places, move_starts
+from optsched.solvers.search.orders import Orders, anneal_orders
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
-    from optsched.instance import Instance
     from optsched.solvers.search.annealing import Leg
 
 Kind = Literal["prefix", "backfill", "starts"]
@@ -57,6 +58,8 @@ _FEW = 400  # up to so many requests orders are annealed, and starts delayed
 _CROWDED = 3.0  # so few requests fit on average that packing them is what matters
 _LARGE, _SHARE_OF_LARGE = 0.8, 0.8  # the largest fifth move by themselves if they hold as much
 _MOVES_OF_LARGE = 0.45
+_CELLS = 400_000_000  # steps of all workers at most
+_SHARE_OF_SEVERAL = 0.5  # of the moves on several workers that begin with a large request
 # Temperatures in mean outputs, first and last: of orders, of starts, of starts with arrivals.
 _ORDERS, _STARTS, _STARTS_ARRIVALS = (2.0, 0.2), (0.15, 0.01), (0.3, 0.02)
 
@@ -83,14 +86,14 @@ def search(
     stop: threading.Event | None = None,
 ) -> Search:
     """Improve a feasible schedule; never worse than the start, also where Ctrl-C ends it."""
-    instance = start.instance
-    if start.makespan > MAX_STEPS:
+    most = min(MAX_STEPS, _CELLS // len(start.workers))
+    if start.makespan > most:
         raise OptschedError(
-            f"a search would keep the usage of {start.makespan} steps (at most {MAX_STEPS}); "
+            f"a search would keep the usage of {start.makespan} steps (at most {most}); "
             "use longer steps"
         )
     ended = Token(stop)
-    names = _choose(instance) if plan is None else [plan]
+    names = _choose(start) if plan is None else [plan]
     plans = [PLANS[name] for name in names]
     runs = [_Run(start, weights, seed + STRIDE * i, deadline, ended) for i in range(threads)]
     runs[0].on_progress = on_progress
@@ -109,7 +112,7 @@ def search(
         finally:
             ended.set()
     best = min(runs, key=lambda run: run.cost)  # the first of equal ones
-    return Search(Schedule(instance, best.best, "search"), _merge(runs), interrupted)
+    return Search(best.schedule, _merge(runs), interrupted)
 
 
 #: Searches by name: what each does, with its share of the work.
@@ -120,10 +123,11 @@ PLANS: dict[str, Plan] = {
 }
 
 
-def _choose(instance: Instance) -> list[str]:
-    """Return the searches that suit the instance, the best first (figures: docs/research.md)."""
+def _choose(start: Schedule) -> list[str]:
+    """Return the searches that suit the problem, the best first (figures: docs/research.md)."""
+    instance = start.instance
     together = instance.memory * int(instance.outputs.sum()) / int(instance.areas.sum())
-    if len(instance) > _FEW:
+    if len(instance) > _FEW or len(start.workers) > 1:
         return ["starts"]
     if together < _CROWDED or instance.arrivals.any():
         return ["orders", "starts", "backfill"]
@@ -151,6 +155,7 @@ class _Run:
         stop: threading.Event,
     ) -> None:
         instance = self._instance = start.instance
+        self._workers, self._placement = start.workers, start.placement
         self._requests = Requests.of(instance, weights)
         self._random = new_random(seed)
         self._deadline, self._stop = deadline, stop
@@ -181,23 +186,35 @@ class _Run:
         budget: Budget,
         temperatures: tuple[float, float],
         kernel: Callable[[Leg], float],
-        best: IntArray,
-        costs: FloatArray,
+        state: Orders | Moves,
     ) -> bool:
         """Call a kernel leg by leg; return whether the plan goes on."""
         cooling = Cooling(self._scale, *temperatures)
         going = budget.work > 0
         while going:
             budget.done += kernel(budget.leg(cooling, _CHUNK))
-            if self._keep(best, costs[1]):
+            if self._keep(state):
                 return False
             going = budget.goes_on()
         return True
 
-    def _keep(self, starts: IntArray, cost: float) -> bool:
+    @property
+    def schedule(self) -> Schedule:
+        """The best schedule."""
+        return Schedule(
+            self._instance,
+            self.best,
+            "search",
+            workers=self._workers,
+            placement=self._placement,
+        )
+
+    def _keep(self, state: Orders | Moves) -> bool:
         """Keep a better schedule, and return whether to stop."""
-        if cost < self.cost:
-            self.best, self.cost = starts.copy(), float(cost)
+        if state.costs[1] < self.cost:
+            self.best, self.cost = state.best.copy(), float(state.costs[1])
+            if isinstance(state, Moves):
+                self._placement = state.best_placement.copy()
             self.history.append((time.perf_counter() - self._began, self.cost + self._offset))
         if self.on_progress is not None:
             self.on_progress(self.cost + self._offset)
@@ -217,45 +234,34 @@ class _Run:
         def kernel(leg: Leg) -> float:
             return anneal_orders(self._requests, state, backfill, self._random, leg)
 
-        return self._anneal(budget, _ORDERS, kernel, state.best, state.costs)
+        return self._anneal(budget, _ORDERS, kernel, state)
 
     def _move_starts(self, budget: Budget) -> bool:
         """Take requests out and put them back."""
-        instance = self._instance
-        longest = int(instance.outputs.max())
-        profile = Schedule(instance, self.best).memory_profile()
-        last = int((self.best + instance.outputs).max())
-        usage = empty_usage(last + 4 * longest + 2)
-        usage[: len(profile)] = profile
-        order = np.argsort(self.best, kind="stable")
-        large, place = self._large(order)
-        state = Moves(
-            starts=self.best.copy(),
-            order=order,
-            position=ranks_in(order),
-            large=large,
-            place=place,
-            usage=usage,
-            best=self.best.copy(),
-            costs=np.array([self.cost, self.cost]),
-        )
-        share = _MOVES_OF_LARGE if len(large) else 0.0
+        instance, schedule = self._instance, self.schedule
+        longest, several = int(instance.outputs.max()), len(self._workers) > 1
+        steps = schedule.makespan + 4 * longest + 2
+        usage = empty_usage(len(self._workers) * steps).reshape(-1, steps)
+        for worker, row in enumerate(usage):
+            if (self._placement == worker).any():
+                profile = schedule.on(worker).memory_profile()
+                row[: len(profile)] = profile
+        large = self._large()
+        share = _SHARE_OF_SEVERAL if several else _MOVES_OF_LARGE if len(large) else 0.0
         delay = longest if len(instance) <= _FEW else 0
         arriving = share and instance.arrivals.any()
+        state = Moves.of(self.best, self._placement, usage, self.cost, large)
+        places, free = Places.of(instance, self._workers), PriceSums(np.zeros(1), np.zeros(1))
 
         def kernel(leg: Leg) -> float:
-            return move_starts(self._requests, state, share, delay, self._random, leg)
+            return move_starts(self._requests, places, free, state, share, delay, self._random, leg)
 
         temperatures = _STARTS_ARRIVALS if arriving else _STARTS
-        return self._anneal(budget, temperatures, kernel, state.best, state.costs)
+        return self._anneal(budget, temperatures, kernel, state)
 
-    def _large(self, order: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the large requests by start, and the place of each request among them or -1."""
+    def _large(self) -> IntArray:
+        """Return the large requests, on one worker only where they hold most of the memory."""
         areas = self._instance.areas
-        chosen = areas >= np.quantile(areas, _LARGE)
-        if areas[chosen].sum() < _SHARE_OF_LARGE * areas.sum():
-            chosen[:] = False
-        large = order[chosen[order]]
-        place = np.full(len(order), -1)
-        place[large] = np.arange(len(large))
-        return large, place
+        large = np.flatnonzero(areas >= np.quantile(areas, _LARGE))
+        few = areas[large].sum() < _SHARE_OF_LARGE * areas.sum()
+        return large[:0] if few and len(self._workers) == 1 else large

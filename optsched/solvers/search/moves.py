@@ -1,0 +1,455 @@
+r"""Moves on starts: a few requests are taken out of one worker or two, and put back.
+
+On one worker those are taken that start near each other; where a few large requests hold most of
+the memory, many moves begin with them. On several workers a move picks a request, its worker and
+another one, takes the request out with some that start near it on either, and puts each back where
+it can start sooner. Starts cost their weight a step, and what their memory takes at given prices.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled, compiled_apart
+from optsched._internal.small_kernels import copy
+from optsched._internal.start_prices import price_of_start
+from optsched.solvers.search.annealing import (
+    MOVE_WORK,
+    add_usage,
+    earliest_fit,
+    first_from,
+    temperature_after,
+    uniform,
+)
+
+if TYPE_CHECKING:
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray
+    from optsched._internal.start_prices import PriceSums
+    from optsched.instance import Instance
+    from optsched.solvers.search.annealing import Leg, RandomState, Requests, Usage
+    from optsched.workers import Workers
+
+_MAX_TAKEN = 6  # requests taken out at once, beside small ones
+_REACH = 15  # positions by start within which they lie
+_REACH_LARGE = 8  # positions among the large requests within which those lie that are moved
+_BEFORE = 40  # positions before a large request among which it finds some to push away
+_SPARE = 64  # places in the order of a worker for requests that come
+_SMALL = 24  # small requests that make room for large ones, less one
+_TWO = 0.7  # of the moves on several workers, those that may concern two of them
+
+
+class Places(NamedTuple):
+    """The workers, and on which of them each kind of request may run."""
+
+    memories: IntArray  # (G,)
+    kind: IntArray  # of each request
+    allowed: BoolArray  # (kinds, G)
+
+    @classmethod
+    def of(cls, instance: Instance, workers: Workers) -> Places:
+        """Group the requests by the workers on which they may run."""
+        allowed = workers.allowed(instance)
+        packed = np.packbits(allowed, axis=1)
+        keys = packed.view([("", packed.dtype)] * packed.shape[1]).reshape(-1)
+        _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
+        return cls(np.array(workers.memories), kind.reshape(-1), allowed[first])
+
+
+class Moves(NamedTuple):
+    """A schedule, and the best one met."""
+
+    starts: IntArray
+    placement: IntArray
+    orders: IntArray  # the requests of each worker by start, shape (G, most of a worker)
+    counts: IntArray  # (G,)
+    position: IntArray  # of each request in the order of the only worker
+    large: IntArray  # large requests, on one worker by start
+    place: IntArray  # of each request among the large ones by start, or -1
+    usage: Usage  # what all hold, shape (G, steps)
+    best: IntArray
+    best_placement: IntArray
+    costs: FloatArray  # of both
+
+    @classmethod
+    def of(
+        cls,
+        starts: IntArray,
+        placement: IntArray,
+        usage: Usage,
+        cost: float,
+        large: IntArray | tuple[()] = (),
+    ) -> Moves:
+        """Begin with a schedule."""
+        counts = np.bincount(placement, minlength=len(usage))
+        orders = np.zeros((len(usage), min(len(starts), 2 * int(counts.max())) + _SPARE), np.int64)
+        for worker, count in enumerate(counts):
+            requests = np.flatnonzero(placement == worker)
+            orders[worker, :count] = requests[np.argsort(starts[requests], kind="stable")]
+        position, place = np.full((2, len(starts)), -1)
+        chosen = np.array(large, dtype=np.int64)
+        if len(usage) == 1:
+            position[orders[0, : counts[0]]] = np.arange(counts[0])
+            chosen = chosen[np.argsort(position[chosen])]
+            place[chosen] = np.arange(len(chosen))
+        return cls(
+            starts.copy(),
+            placement.copy(),
+            orders,
+            counts,
+            position,
+            chosen,
+            place,
+            usage,
+            starts.copy(),
+            placement.copy(),
+            np.array([cost, cost]),
+        )
+
+
+@compiled
+def _is_new(taken: IntArray, number: int, request: int) -> bool:
+    """Whether a request is not among those taken so far."""
+    for rank in range(number):  # noqa: SIM110
+        if taken[rank] == request:
+            return False
+    return True
+
+
+@compiled
+def _draw(
+    order: IntArray, low: int, high: int, wanted: int, taken: IntArray, random: RandomState
+) -> int:
+    """Draw some distinct requests from positions low to high; return their number."""
+    wanted = min(wanted, high - low + 1)
+    number = 0
+    while number < wanted:
+        request = order[low + int(uniform(random) * (high - low + 1))]
+        if _is_new(taken, number, request):
+            taken[number] = request
+            number += 1
+    return number
+
+
+@compiled
+def _begin_with_first(
+    starts: IntArray,
+    arrivals: IntArray,
+    delay: int,
+    taken: IntArray,
+    number: int,
+    begin: IntArray,
+    random: RandomState,
+) -> None:
+    """Let requests begin when the first of them had started, some of them later."""
+    earliest = starts[taken[0]]
+    for rank in range(1, number):
+        earliest = min(earliest, starts[taken[rank]])
+    for rank in range(number):
+        begin[rank] = max(earliest, arrivals[taken[rank]])
+        if delay and uniform(random) < 0.5:
+            begin[rank] += int(uniform(random) * (delay + 1))
+
+
+@compiled
+def _take(
+    order: IntArray,
+    starts: IntArray,
+    arrivals: IntArray,
+    delay: int,
+    taken: IntArray,
+    begin: IntArray,
+    random: RandomState,
+) -> int:
+    """Choose requests that start near each other, and from when each may; return their number."""
+    centre = int(uniform(random) * len(order))
+    low, high = max(0, centre - _REACH), min(len(order) - 1, centre + _REACH)
+    number = _draw(order, low, high, 1 + int(uniform(random) * _MAX_TAKEN), taken, random)
+    _begin_with_first(starts, arrivals, delay, taken, number, begin, random)
+    return number
+
+
+@compiled_apart
+def _take_large(
+    large: IntArray,
+    starts: IntArray,
+    outputs: IntArray,
+    arrivals: IntArray,
+    span: int,
+    taken: IntArray,
+    begin: IntArray,
+    random: RandomState,
+) -> tuple[int, int]:
+    """Choose large requests, and from when each may start; return their number and the least."""
+    centre = int(uniform(random) * len(large))
+    if uniform(random) < 0.6:
+        low, high = max(0, centre - _REACH_LARGE), min(len(large) - 1, centre + _REACH_LARGE)
+        number = _draw(large, low, high, 1 + int(uniform(random) * (_MAX_TAKEN - 1)), taken, random)
+        earliest = starts[taken[0]]
+        for rank in range(1, number):
+            earliest = min(earliest, starts[taken[rank]])
+        if uniform(random) < 0.3:
+            earliest = max(0, earliest - int(uniform(random) * span))
+    else:
+        # One that waits comes earlier, and pushes away some that run then.
+        request = large[centre]
+        earliest = starts[request]
+        earliest -= int(uniform(random) ** 2 * (earliest - arrivals[request]))
+        taken[0], number = request, 1
+        wanted = 1 + int(uniform(random) * 4)
+        for _ in range(2 * _MAX_TAKEN):
+            other = large[max(0, centre - 1 - int(uniform(random) * _BEFORE))]
+            runs = starts[other] < earliest + outputs[request]
+            runs = runs and starts[other] + outputs[other] > earliest
+            if runs and number < wanted and _is_new(taken, number, other):
+                taken[number] = other
+                number += 1
+    for rank in range(number):
+        begin[rank] = max(earliest, arrivals[taken[rank]])
+        if uniform(random) < 0.2:
+            begin[rank] += int(uniform(random) ** 2 * span)
+    return number, earliest
+
+
+@compiled_apart
+def _take_small(
+    order: IntArray,
+    place: IntArray,
+    starts: IntArray,
+    arrivals: IntArray,
+    earliest: int,
+    taken: IntArray,
+    begin: IntArray,
+    number: int,
+    random: RandomState,
+) -> int:
+    """Add small requests in the way of the large ones taken; return the number of all."""
+    low = first_from(starts, order, earliest)
+    small = 0
+    first = uniform(random) < 0.5  # the small ones are put back before the large ones
+    for at in range(low, min(len(order), low + int(uniform(random) * _SMALL))):
+        request = order[at]
+        if place[request] < 0:
+            taken[number + small] = request
+            begin[number + small] = max(earliest, arrivals[request])
+            small += 1
+    count = number + small
+    if first and small:
+        requests, steps = taken[:count].copy(), begin[:count].copy()
+        for rank in range(count):
+            taken[(rank + small) % count] = requests[rank]
+            begin[(rank + small) % count] = steps[rank]
+    return count
+
+
+@compiled_apart
+def _take_near(
+    state: Moves,
+    arrivals: IntArray,
+    share: float,
+    delay: int,
+    taken: IntArray,
+    begin: IntArray,
+    random: RandomState,
+) -> tuple[int, int, int]:
+    """Choose requests that start near one on its worker or another; return how many, and both."""
+    starts, placement, large, counts = state.starts, state.placement, state.large, state.counts
+    if uniform(random) < share:
+        request = large[int(uniform(random) * len(large))]
+    else:
+        request = int(uniform(random) * len(starts))
+    one = placement[request]
+    other = int(uniform(random) * len(counts)) if uniform(random) < _TWO else one
+    wanted = 1 + int(uniform(random) * _MAX_TAKEN)
+    taken[0], number = request, 1
+    for _ in range(wanted - 1):
+        worker = one if uniform(random) < 0.5 else other
+        count = counts[worker]
+        if count == 0:
+            continue
+        order = state.orders[worker, :count]
+        place = first_from(starts, order, starts[request])
+        place += int(uniform(random) * (2 * _REACH + 1)) - _REACH
+        near = order[min(max(place, 0), count - 1)]
+        if _is_new(taken, number, near):
+            taken[number] = near
+            number += 1
+    for rank in range(number - 1, 0, -1):
+        swap = int(uniform(random) * (rank + 1))
+        taken[rank], taken[swap] = taken[swap], taken[rank]
+    _begin_with_first(starts, arrivals, delay, taken, number, begin, random)
+    return number, one, other
+
+
+@compiled_apart
+def _relocate(state: Moves, request: int, start: int, worker: int) -> None:
+    """Give a request another start and worker, in the orders too."""
+    starts, counts = state.starts, state.counts
+    order, count = state.orders[state.placement[request]], counts[state.placement[request]]
+    place = first_from(starts, order[:count], starts[request])
+    while order[place] != request:
+        place += 1
+    for later in range(place, count - 1):
+        order[later] = order[later + 1]
+    counts[state.placement[request]] -= 1
+    order, count = state.orders[worker], counts[worker]
+    place = first_from(starts, order[:count], start)
+    for later in range(count, place, -1):
+        order[later] = order[later - 1]
+    order[place] = request
+    counts[worker] += 1
+    starts[request], state.placement[request] = start, worker
+
+
+@compiled
+def _resort(order: IntArray, position: IntArray, starts: IntArray, request: int) -> None:
+    """Move a request whose start has changed to its place in the order by start."""
+    place, start = position[request], starts[request]
+    while place > 0 and starts[order[place - 1]] > start:
+        order[place] = order[place - 1]
+        position[order[place]] = place
+        place -= 1
+    while place < len(order) - 1 and starts[order[place + 1]] < start:
+        order[place] = order[place + 1]
+        position[order[place]] = place
+        place += 1
+    order[place] = request
+    position[request] = place
+
+
+@compiled
+def _undo(
+    requests: Requests,
+    state: Moves,
+    taken: IntArray,
+    number: int,
+    new: IntArray,
+    where: IntArray,
+    placed: int,
+) -> None:
+    """Take the requests out that are placed so far, and put all back where they were."""
+    prompts, outputs = requests.prompts, requests.outputs
+    for rank in range(placed):
+        request, usage = taken[rank], state.usage[where[rank]]
+        add_usage(usage, prompts[request], outputs[request], new[rank], MINUS_ONE)
+    for rank in range(number):
+        request = taken[rank]
+        usage, start = state.usage[state.placement[request]], state.starts[request]
+        add_usage(usage, prompts[request], outputs[request], start, ONE)
+
+
+@compiled
+def move_starts(
+    requests: Requests,
+    places: Places,
+    prices: PriceSums,
+    state: Moves,
+    share: float,
+    delay: int,
+    random: RandomState,
+    leg: Leg,
+) -> float:
+    """Move requests until the work of a leg is done; return the work.
+
+    A share of the moves begins with a large request; requests are put back later than they could
+    by up to a delay.
+    """
+    prompts, outputs, arrivals, weights, _ = requests
+    memories, kinds, allowed = places
+    total, moment = prices
+    starts, placement, orders, counts, position, large, place, usage, best, _, costs = state
+    workers, last = len(memories), usage.shape[1] - 2
+    count = _MAX_TAKEN + _SMALL
+    taken, begin = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    new, where = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    order = orders[0, : counts[0]]
+    span = 0
+    for at in range(len(large)):
+        span += outputs[large[at]]
+    if len(large):
+        span = int(span / len(large))
+    at_best = costs[0] == costs[1]
+    spent = 0.0
+    one = other = ZERO
+    while spent < leg.work:
+        temperature = temperature_after(leg, spent)
+        # Choose requests, and from when each may start.
+        if workers > 1:
+            number, one, other = _take_near(state, arrivals, share, delay, taken, begin, random)
+        elif share > 0 and uniform(random) < share:
+            number, earliest = _take_large(
+                large, starts, outputs, arrivals, span, taken, begin, random
+            )
+            if uniform(random) >= 0.5:
+                number = _take_small(
+                    order, place, starts, arrivals, earliest, taken, begin, number, random
+                )
+        else:
+            number = _take(order, starts, arrivals, delay, taken, begin, random)
+        # Take them out.
+        before, rest = 0.0, 0.0
+        for rank in range(number):
+            request = taken[rank]
+            prompt, output, start = prompts[request], outputs[request], starts[request]
+            before += weights[request] * start
+            before += price_of_start(prompt, output, start, total, moment)
+            rest += weights[request] * begin[rank]
+            add_usage(usage[placement[request]], prompt, output, start, MINUS_ONE)
+            spent += output
+        # Put them back in this order, each as soon as it fits; `rest` is the least the others add.
+        budget = before - temperature * math.log(1.0 - uniform(random))
+        after = 0.0
+        placed = ZERO
+        for rank in range(number):
+            request = taken[rank]
+            prompt, output, weight = prompts[request], outputs[request], weights[request]
+            rest -= weight * begin[rank]
+            latest = min(int((budget - after - rest) / weight), last - output)
+            start = -1
+            for turn in range(2 if one != other else 1):
+                worker = other if turn else one
+                if allowed[kinds[request], worker]:
+                    end = latest if start < 0 else start - 1
+                    at = earliest_fit(
+                        usage[worker], memories[worker], prompt, output, begin[rank], end
+                    )
+                    if at >= 0:
+                        start, where[rank] = at, worker
+            spent += output
+            if workers > 1:
+                spent += output + (latest if start < 0 else start) - begin[rank]
+            if start < 0:
+                break
+            new[rank] = start
+            after += weight * start + price_of_start(prompt, output, start, total, moment)
+            add_usage(usage[where[rank]], prompt, output, start, ONE)
+            placed += 1
+        spent += MOVE_WORK
+        room = orders.shape[1] - number
+        if placed < number or after > budget or counts[one] > room or counts[other] > room:
+            _undo(requests, state, taken, number, new, where, placed)
+            continue
+        # Accept; the best schedule is written down when it is left.
+        if after > before and at_best:
+            copy(starts, best, 0, len(starts))
+            copy(placement, state.best_placement, 0, len(starts))
+            at_best = False
+        costs[0] += after - before
+        for rank in range(number):
+            request = taken[rank]
+            if workers > 1:
+                _relocate(state, request, new[rank], where[rank])
+                continue
+            starts[request] = new[rank]
+            _resort(order, position, starts, request)
+            if place[request] >= 0:
+                _resort(large, place, starts, request)
+        if costs[0] < costs[1]:
+            costs[1] = costs[0]
+            at_best = True
+    if at_best:
+        copy(starts, best, 0, len(starts))
+        copy(placement, state.best_placement, 0, len(starts))
+    return spent
