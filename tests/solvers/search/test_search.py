@@ -13,8 +13,8 @@ from strategies import instances
 
 from optsched import Instance, OptschedError, Schedule, family, run
 from optsched.solvers.search.annealing import Leg, Requests
-from optsched.solvers.search.search import search
 from optsched.solvers.search.orders import Orders, anneal_orders
+from optsched.solvers.search.search import search
 
 
 @given(instances(max_requests=9, max_memory=30, max_arrival=20), st.integers(0, 99), st.data())
