@@ -68,7 +68,7 @@ class Moves(NamedTuple):
     position: IntArray  # of each request in the order of the only worker
     large: IntArray  # large requests, on one worker by start
     place: IntArray  # of each request among the large ones by start, or -1
-    usage: Usage  # what all hold, shape (G, steps)
+    usage: Usage  # what all hold: so many steps of each worker in turn
     best: IntArray
     best_placement: IntArray
     costs: FloatArray  # of both
@@ -79,18 +79,19 @@ class Moves(NamedTuple):
         starts: IntArray,
         placement: IntArray,
         usage: Usage,
+        workers: int,
         cost: float,
         large: IntArray | tuple[()] = (),
     ) -> Moves:
         """Begin with a schedule."""
-        counts = np.bincount(placement, minlength=len(usage))
-        orders = np.zeros((len(usage), min(len(starts), 2 * int(counts.max())) + _SPARE), np.int64)
+        counts = np.bincount(placement, minlength=workers)
+        orders = np.zeros((workers, min(len(starts), 2 * int(counts.max())) + _SPARE), np.int64)
         for worker, count in enumerate(counts):
             requests = np.flatnonzero(placement == worker)
             orders[worker, :count] = requests[np.argsort(starts[requests], kind="stable")]
         position, place = np.full((2, len(starts)), -1)
         chosen = np.array(large, dtype=np.int64)
-        if len(usage) == 1:
+        if workers == 1:
             position[orders[0, : counts[0]]] = np.arange(counts[0])
             chosen = chosen[np.argsort(position[chosen])]
             place[chosen] = np.arange(len(chosen))
@@ -246,20 +247,18 @@ def _take_small(
 
 @compiled_apart
 def _take_near(
-    state: Moves,
+    request: int,
+    starts: IntArray,
+    placement: IntArray,
+    orders: IntArray,
+    counts: IntArray,
     arrivals: IntArray,
-    share: float,
     delay: int,
     taken: IntArray,
     begin: IntArray,
     random: RandomState,
-) -> tuple[int, int, int]:
-    """Choose requests that start near one on its worker or another; return how many, and both."""
-    starts, placement, large, counts = state.starts, state.placement, state.large, state.counts
-    if uniform(random) < share:
-        request = large[int(uniform(random) * len(large))]
-    else:
-        request = int(uniform(random) * len(starts))
+) -> tuple[int, int]:
+    """Choose requests that start near one, there or on another worker; return how many, and it."""
     one = placement[request]
     other = int(uniform(random) * len(counts)) if uniform(random) < _TWO else one
     wanted = 1 + int(uniform(random) * _MAX_TAKEN)
@@ -269,7 +268,7 @@ def _take_near(
         count = counts[worker]
         if count == 0:
             continue
-        order = state.orders[worker, :count]
+        order = orders[worker, :count]
         place = first_from(starts, order, starts[request])
         place += int(uniform(random) * (2 * _REACH + 1)) - _REACH
         near = order[min(max(place, 0), count - 1)]
@@ -280,27 +279,34 @@ def _take_near(
         swap = int(uniform(random) * (rank + 1))
         taken[rank], taken[swap] = taken[swap], taken[rank]
     _begin_with_first(starts, arrivals, delay, taken, number, begin, random)
-    return number, one, other
+    return number, other
 
 
 @compiled_apart
-def _relocate(state: Moves, request: int, start: int, worker: int) -> None:
+def _relocate(
+    starts: IntArray,
+    placement: IntArray,
+    orders: IntArray,
+    counts: IntArray,
+    request: int,
+    start: int,
+    worker: int,
+) -> None:
     """Give a request another start and worker, in the orders too."""
-    starts, counts = state.starts, state.counts
-    order, count = state.orders[state.placement[request]], counts[state.placement[request]]
+    order, count = orders[placement[request]], counts[placement[request]]
     place = first_from(starts, order[:count], starts[request])
     while order[place] != request:
         place += 1
     for later in range(place, count - 1):
         order[later] = order[later + 1]
-    counts[state.placement[request]] -= 1
-    order, count = state.orders[worker], counts[worker]
+    counts[placement[request]] -= 1
+    order, count = orders[worker], counts[worker]
     place = first_from(starts, order[:count], start)
     for later in range(count, place, -1):
         order[later] = order[later - 1]
     order[place] = request
     counts[worker] += 1
-    starts[request], state.placement[request] = start, worker
+    starts[request], placement[request] = start, worker
 
 
 @compiled
@@ -321,23 +327,22 @@ def _resort(order: IntArray, position: IntArray, starts: IntArray, request: int)
 
 @compiled
 def _undo(
-    requests: Requests,
-    state: Moves,
+    usage: Usage,
+    prompts: IntArray,
+    outputs: IntArray,
     taken: IntArray,
+    old: IntArray,
     number: int,
     new: IntArray,
-    where: IntArray,
     placed: int,
 ) -> None:
     """Take the requests out that are placed so far, and put all back where they were."""
-    prompts, outputs = requests.prompts, requests.outputs
     for rank in range(placed):
-        request, usage = taken[rank], state.usage[where[rank]]
+        request = taken[rank]
         add_usage(usage, prompts[request], outputs[request], new[rank], MINUS_ONE)
     for rank in range(number):
         request = taken[rank]
-        usage, start = state.usage[state.placement[request]], state.starts[request]
-        add_usage(usage, prompts[request], outputs[request], start, ONE)
+        add_usage(usage, prompts[request], outputs[request], old[rank], ONE)
 
 
 @compiled
@@ -360,10 +365,13 @@ def move_starts(
     memories, kinds, allowed = places
     total, moment = prices
     starts, placement, orders, counts, position, large, place, usage, best, _, costs = state
-    workers, last = len(memories), usage.shape[1] - 2
+    best_placement = state.best_placement
+    workers = len(memories)
+    steps = len(usage) // workers
     count = _MAX_TAKEN + _SMALL
     taken, begin = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    new, where = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    # Starts as places in the usage.
+    old, new = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     order = orders[0, : counts[0]]
     span = 0
     for at in range(len(large)):
@@ -377,7 +385,14 @@ def move_starts(
         temperature = temperature_after(leg, spent)
         # Choose requests, and from when each may start.
         if workers > 1:
-            number, one, other = _take_near(state, arrivals, share, delay, taken, begin, random)
+            if uniform(random) < share:
+                request = large[int(uniform(random) * len(large))]
+            else:
+                request = int(uniform(random) * len(starts))
+            one = placement[request]
+            number, other = _take_near(
+                request, starts, placement, orders, counts, arrivals, delay, taken, begin, random
+            )
         elif share > 0 and uniform(random) < share:
             number, earliest = _take_large(
                 large, starts, outputs, arrivals, span, taken, begin, random
@@ -396,7 +411,8 @@ def move_starts(
             before += weights[request] * start
             before += price_of_start(prompt, output, start, total, moment)
             rest += weights[request] * begin[rank]
-            add_usage(usage[placement[request]], prompt, output, start, MINUS_ONE)
+            old[rank] = placement[request] * steps + start
+            add_usage(usage, prompt, output, old[rank], MINUS_ONE)
             spent += output
         # Put them back in this order, each as soon as it fits; `rest` is the least the others add.
         budget = before - temperature * math.log(1.0 - uniform(random))
@@ -406,43 +422,45 @@ def move_starts(
             request = taken[rank]
             prompt, output, weight = prompts[request], outputs[request], weights[request]
             rest -= weight * begin[rank]
-            latest = min(int((budget - after - rest) / weight), last - output)
+            latest = min(int((budget - after - rest) / weight), steps - 2 - output)
             start = -1
             for turn in range(2 if one != other else 1):
                 worker = other if turn else one
                 if allowed[kinds[request], worker]:
                     end = latest if start < 0 else start - 1
+                    base = worker * steps
                     at = earliest_fit(
-                        usage[worker], memories[worker], prompt, output, begin[rank], end
+                        usage, memories[worker], prompt, output, base + begin[rank], base + end
                     )
                     if at >= 0:
-                        start, where[rank] = at, worker
+                        start, new[rank] = at - base, at
             spent += output
             if workers > 1:
                 spent += output + (latest if start < 0 else start) - begin[rank]
             if start < 0:
                 break
-            new[rank] = start
             after += weight * start + price_of_start(prompt, output, start, total, moment)
-            add_usage(usage[where[rank]], prompt, output, start, ONE)
+            add_usage(usage, prompt, output, new[rank], ONE)
             placed += 1
         spent += MOVE_WORK
         room = orders.shape[1] - number
         if placed < number or after > budget or counts[one] > room or counts[other] > room:
-            _undo(requests, state, taken, number, new, where, placed)
+            _undo(usage, prompts, outputs, taken, old, number, new, placed)
             continue
         # Accept; the best schedule is written down when it is left.
         if after > before and at_best:
             copy(starts, best, 0, len(starts))
-            copy(placement, state.best_placement, 0, len(starts))
+            copy(placement, best_placement, 0, len(starts))
             at_best = False
         costs[0] += after - before
         for rank in range(number):
             request = taken[rank]
+            worker = new[rank] // steps
+            start = new[rank] - worker * steps
             if workers > 1:
-                _relocate(state, request, new[rank], where[rank])
+                _relocate(starts, placement, orders, counts, request, start, worker)
                 continue
-            starts[request] = new[rank]
+            starts[request] = start
             _resort(order, position, starts, request)
             if place[request] >= 0:
                 _resort(large, place, starts, request)
@@ -451,5 +469,5 @@ def move_starts(
             at_best = True
     if at_best:
         copy(starts, best, 0, len(starts))
-        copy(placement, state.best_placement, 0, len(starts))
+        copy(placement, best_placement, 0, len(starts))
     return spent

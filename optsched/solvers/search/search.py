@@ -241,16 +241,15 @@ class _Run:
         instance, schedule = self._instance, self.schedule
         longest, several = int(instance.outputs.max()), len(self._workers) > 1
         steps = schedule.makespan + 4 * longest + 2
-        usage = empty_usage(len(self._workers) * steps).reshape(-1, steps)
-        for worker, row in enumerate(usage):
-            if (self._placement == worker).any():
-                profile = schedule.on(worker).memory_profile()
-                row[: len(profile)] = profile
+        usage = empty_usage(len(self._workers) * steps)
+        for worker in np.unique(self._placement).tolist():
+            profile = schedule.on(worker).memory_profile()
+            usage[worker * steps :][: len(profile)] = profile
         large = self._large()
         share = _SHARE_OF_SEVERAL if several else _MOVES_OF_LARGE if len(large) else 0.0
         delay = longest if len(instance) <= _FEW else 0
         arriving = share and instance.arrivals.any()
-        state = Moves.of(self.best, self._placement, usage, self.cost, large)
+        state = Moves.of(self.best, self._placement, usage, len(self._workers), self.cost, large)
         places, free = Places.of(instance, self._workers), PriceSums(np.zeros(1), np.zeros(1))
 
         def kernel(leg: Leg) -> float:

@@ -68,7 +68,7 @@ def search_window(
     none = np.zeros(len(prompts), dtype=np.int64)
     requests = Requests(prompts, outputs, none, np.ones(len(prompts)), memory)
     places = Places(np.array([memory]), none, np.ones((1, 1), dtype=np.bool_))
-    state = Moves.of(best, none, usage.reshape(1, -1), least)
+    state = Moves.of(best, none, usage, 1, least)
     random, longest = new_random(seed), int(outputs.max())
     cooling = Cooling(float(outputs.mean()), _HOT, _COLD)
     work = _SHARE * seconds * WORK_PER_SECOND / _CHUNKS
