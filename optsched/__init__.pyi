@@ -37,7 +37,6 @@ from .policies import POLICIES as POLICIES
 from .policies import DecisionPolicy as DecisionPolicy
 from .policies import PriorityPolicy as PriorityPolicy
 from .policies import RollingPolicy as RollingPolicy
-from .routers import Router as Router
 from .schedule import Schedule as Schedule
 from .schedule import Violation as Violation
 from .simulate import RunSettings as RunSettings
@@ -47,6 +46,7 @@ from .solvers.backends.files import read_model as read_model
 from .solvers.backends.files import write_model as write_model
 from .solvers.bounds.bound import Bound as Bound
 from .solvers.bounds.bound import bound as bound
+from .workers import Router as Router
 from .workers import Workers as Workers
 from .workloads import family as family
 from .workloads import read_trace as read_trace

@@ -19,8 +19,7 @@ from twins_alone import KINDS, Twin, World, alone, arrivals_of, keys, run_of, un
 
 from optsched.clock import UNIT, get_clock
 from optsched.policies import get_policy, with_rule
-from optsched.routers import get_router
-from optsched.workers import as_workers
+from optsched.workers import as_workers, get_router
 
 if TYPE_CHECKING:
     from optsched import Instance

@@ -19,9 +19,9 @@ from optsched.clock import LinearClock
 from optsched.cluster.routing import ROUTINGS
 from optsched.errors import OptschedError
 from optsched.premises import STORAGES, strongest
-from optsched.routers import ROUTERS
 from optsched.simulate.replicas.result import RoutedRun
 from optsched.simulate.seconds.execution import ClockedRun
+from optsched.workers import ROUTERS
 
 EXACT = 1e-9  # relative: the simulators add floats
 FILE = LinearClock("from a file", 0.5, 0.125, 0.25, 0.0625, 0.0, 0.03125, hinges=((16, 0.25),))

@@ -63,7 +63,7 @@ def route(
 ) -> int:
     """Prove what routers lose by placement and by order."""
     from optsched.policies import get_policies, split_names
-    from optsched.routers import get_routers
+    from optsched.workers import get_routers
 
     waiting = "workers that wait for each other, as in optsched cluster"
     only_for(" ".join(_BARRIER), False, waiting)

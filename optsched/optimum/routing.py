@@ -30,12 +30,11 @@ from optsched.optimum.params import SolveParams
 from optsched.optimum.solving import solve
 from optsched.policies import get_policies
 from optsched.premises import STORAGES, strongest
-from optsched.routers import get_routers
 from optsched.schedule import Schedule
 from optsched.simulate import run
 from optsched.solvers.backends.base import Options
 from optsched.solvers.bounds.bound import bound
-from optsched.workers import as_workers
+from optsched.workers import as_workers, get_routers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -48,9 +47,8 @@ if TYPE_CHECKING:
     from optsched.optimum.result import JointOptimum
     from optsched.policies import Policy
     from optsched.premises import Storage
-    from optsched.routers import Router
     from optsched.simulate.replicas.result import RoutedRun
-    from optsched.workers import Workers
+    from optsched.workers import Router, Workers
 
 _WORKERS_SHARE = 0.6  # of the time, for the optima of workers
 

@@ -161,8 +161,8 @@ def run(
     seats = 1 if several is None else len(several)
     require_steps(instance.outputs, seats, _BATCH if logged else STEP_AHEAD)
     if several is not None:
-        from optsched.routers import get_router
         from optsched.simulate.replicas.run import run_routed
+        from optsched.workers import get_router
 
         router = get_router("least-tokens" if settings.router is None else settings.router)
         return run_routed(task, several, router, timed)

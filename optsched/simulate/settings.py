@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from optsched.forecasts import Beliefs
     from optsched.instance import Instance
     from optsched.policies import Policy, Rule
-    from optsched.routers import Router, RouterState
-    from optsched.workers import Workers
+    from optsched.workers import Router, RouterState, Workers
 
 REVEAL = 128  # the paper's revelation target
 
@@ -49,7 +48,7 @@ class RunSettings:
         memories; or `Workers`. The policy runs on each of them, with the requests that the router
         sends there when they arrive, and with the seed plus the number of the worker.
     router
-        Where requests go: a name out of `optsched.routers.ROUTERS`, a `Router`, or a function of
+        Where requests go: a name out of `optsched.workers.ROUTERS`, a `Router`, or a function of
         a `RouterState` that returns a worker. None: "least-tokens". "central" is no router but one
         queue for all workers, a reference for orders under the prefix rule.
     intervals

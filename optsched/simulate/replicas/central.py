@@ -17,12 +17,12 @@ from optsched._internal.small_kernels import pop, push
 from optsched.admission import earliest_start, occupy
 from optsched.errors import PolicyError
 from optsched.execution import unpreempted
-from optsched.routers import ROUTERS
 from optsched.simulate.replicas.result import RoutedRun
 from optsched.simulate.replicas.routing import choices_of
 from optsched.simulate.runners import of_starts
 from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing, with_room
 from optsched.simulate.seconds.execution import requests_of
+from optsched.workers import ROUTERS
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray, Records

@@ -14,11 +14,11 @@ import numpy as np
 from optsched._internal.arrays import ranks_in
 from optsched._internal.compiled import ZERO
 from optsched._internal.min_tree import ABSENT, put
-from optsched.routers import Load
 from optsched.simulate.runners import engine_limits, vllm_limits, vllm_queue
 from optsched.simulate.seconds import serving, vllm
 from optsched.simulate.seconds.batches import COLUMNS, new_log, timing
 from optsched.simulate.seconds.execution import requests_of
+from optsched.workers import Load
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -22,8 +22,8 @@ from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import MINUS_ONE, ZERO, compiled
 from optsched.admission import DUE, NEVER, RELEASED, STARTED, Queue, admit_window, new_queue
-from optsched.routers import Load
 from optsched.simulate.seconds.batches import add_batch, new_log, timing
+from optsched.workers import Load
 
 if TYPE_CHECKING:
     from collections.abc import Callable

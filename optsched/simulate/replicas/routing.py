@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from optsched.errors import PolicyError
-from optsched.routers import Load, RouterState
+from optsched.workers import Load, RouterState
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
-    from optsched.routers import Router
-    from optsched.workers import Workers
+    from optsched.workers import Router, Workers
 
 
 class Replicas(Protocol):

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.execution import Execution
-    from optsched.routers import Router
     from optsched.simulate.task import Task
-    from optsched.workers import Workers
+    from optsched.workers import Router, Workers
 
 
 def run_routed(task: Task, workers: Workers, router: Router, timed: bool) -> RoutedRun:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched.errors import PolicyError
-from optsched.routers import Load
 from optsched.simulate.runners import RUNNERS
+from optsched.workers import Load
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,11 +12,10 @@ from optsched.clock import LinearClock
 from optsched.clock.work import arrival_times
 from optsched.policies import EnginePolicy
 from optsched.policies.vllm import VllmPolicy
-from optsched.routers import ROUTERS, Load
 from optsched.simulate import RunSettings
 from optsched.simulate.replicas.engines import EngineWorkers
 from optsched.simulate.task import Task
-from optsched.workers import Workers
+from optsched.workers import ROUTERS, Load, Workers
 
 CLOCK = LinearClock("dyadic", 0.5, 0.125, 0.25, 0.0625, 0.03125, 0.015625)
 SMALL = {"max_num_seqs": 3, "max_num_batched_tokens": 8}

@@ -12,7 +12,7 @@ from optsched.clock import UNIT, LinearClock
 from optsched.clock.work import arrival_times
 from optsched.errors import InstanceError, PolicyError
 from optsched.execution import Execution
-from optsched.routers import ROUTERS, Router, get_routers
+from optsched.workers import ROUTERS, Router, get_routers
 from tests import literal_routing
 from tests.strategies import instances
 
