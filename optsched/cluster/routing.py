@@ -304,37 +304,16 @@ class BalanceRouting:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What a rule of your own sees at a step.
-
-    Attributes
-    ----------
-    step
-        The step.
-    loads
-        Tokens on each worker before admission, now and in later steps of the window that the rule
-        asked for, shape (workers, lookahead + 1).
-    free
-        Free slots, shape (workers,).
-    active
-        Running requests, shape (workers,).
-    memory
-        Tokens not reserved, shape (workers,).
-    waiting
-        Indices of the waiting requests, oldest first.
-    sizes
-        Their prompts.
-    waited
-        Steps since they were revealed.
-    """
+    """What a rule of your own sees at a step."""
 
     step: int
-    loads: IntArray
-    free: IntArray
-    active: IntArray
-    memory: IntArray
-    waiting: IntArray
-    sizes: IntArray
-    waited: IntArray
+    loads: IntArray  # tokens before admission, over the window asked for: (workers, lookahead + 1)
+    free: IntArray  # slots, shape (workers,)
+    active: IntArray  # running requests, shape (workers,)
+    memory: IntArray  # tokens not reserved, shape (workers,)
+    waiting: IntArray  # indices of requests, oldest first
+    sizes: IntArray  # their prompts
+    waited: IntArray  # steps since they were revealed
 
 
 @runtime_checkable
@@ -385,36 +364,7 @@ ROUTINGS: dict[str, RoutingRule | BalanceRouting] = {
 
 
 def get_routing(routing: str | Routing, **options: Any) -> Routing:
-    """Look a routing policy up by name; an object is passed through.
-
-    Parameters
-    ----------
-    routing
-        A name out of `ROUTINGS`, or a policy of your own.
-    **options
-        Fields of `BalanceRouting` to change where the name is "bf-io".
-
-    Returns
-    -------
-    Routing
-        The policy.
-
-    Raises
-    ------
-    PolicyError
-        If there is no policy of that name; the message offers the nearest. Or if options are
-        passed with anything but the name "bf-io".
-
-    Examples
-    --------
-    >>> get_routing("bf-io", lookahead=0).description
-    'least imbalance over 0 further steps'
-    >>> get_routing("bfio")
-    Traceback (most recent call last):
-        ...
-    optsched.errors.PolicyError: unknown routing policy 'bfio': did you mean 'bf-io'?
-    Known: bf-io, fcfs, jsq, lpt, power-of-d, round-robin
-    """
+    """Return a routing policy by name, with options of `BalanceRouting`; objects pass through."""
     if isinstance(routing, str):
         if routing not in ROUTINGS:
             raise PolicyError(f"unknown routing policy {routing!r}: {nearest(routing, ROUTINGS)}")

@@ -23,10 +23,7 @@ class Tenants(NamedTuple):
 
 
 def tenants_of(instance: Instance) -> Tenants | None:
-    """Read tenants from labels such as ``acme/17``; None unless every label names one.
-
-    A tenant weighs as much as its requests do on average.
-    """
+    """Read tenants and their mean weights from labels such as acme/17; None unless all name one."""
     labels = instance.labels
     if labels is None or not all("/" in label for label in labels):
         return None
@@ -64,10 +61,7 @@ def longest_outputs(instance: Instance) -> IntArray:
 
 
 def fair_slots(weights: FloatArray, demands: IntArray, slots: int) -> IntArray:
-    """Divide slots among tenants, max-min fair by weight, to none more than it can use.
-
-    Shares that are not whole are rounded down.
-    """
+    """Divide slots max-min fair by weight, rounded down, to none more than it can use."""
     left = np.ones(len(weights), dtype=bool)
     shares = np.zeros(len(weights))
     free = float(slots)
@@ -84,10 +78,8 @@ def fair_slots(weights: FloatArray, demands: IntArray, slots: int) -> IntArray:
 
 
 def slot_price(loads: IntArray, sizes: IntArray) -> int:
-    """Return the tokens of imbalance that a slot is worth to the tenant worst off.
-
-    The largest waiting request, on every worker and at every step of the window.
-    """
+    """Return the tokens of imbalance that a slot is worth to the tenant worst off."""
+    # The largest waiting request, on every worker and at every step of the window.
     return loads.size * int(sizes.max())
 
 
@@ -111,22 +103,9 @@ def require_power(cluster: Cluster) -> None:
 
 
 def energy_bonus(cluster: Cluster, loads: IntArray, tokens: IntArray, price: float) -> IntArray:
-    r"""Return what small requests are worth when a joule costs ``price`` tokens of imbalance.
-
-    At each step :math:`h` a token of load costs :math:`\kappa_h` tokens of imbalance
-    (docs/cluster.md); a request is worth what the costliest one costs more.
-
-    Parameters
-    ----------
-    cluster
-        Clock and power.
-    loads
-        Loads before admission, shape (G, H + 1).
-    tokens
-        What each waiting request would hold, shape (R, H + 1).
-    price
-        Tokens of imbalance per joule.
-    """
+    """Return what small requests are worth when a joule costs price tokens of imbalance."""
+    # At each step a token of load costs some tokens of imbalance (docs/cluster.md); a request is
+    # worth what the costliest one costs more. loads: (G, H + 1); tokens: (R, H + 1).
     power, seconds = cluster.power, cluster.seconds_per_token
     spread = power.peak_watt - power.idle_watt
     slowness = int(cluster.per_worker("slowness")[0])

@@ -117,10 +117,7 @@ def run_planned(task: Task) -> Attempts:
 
 
 def _rates(task: Task, policy: IntervalPolicy, longest: IntArray) -> IntArray:
-    """Return a, b, c, shape (3, n): a request with output o has urgency a + b o + c o^2.
-
-    Where they are scaled, urgencies up to the longest outputs stay within 64 bits.
-    """
+    """Return a, b, c, shape (3, n): a request with output o has urgency a + b o + c o^2."""
     prompts, zeros = task.instance.prompts, np.zeros_like(longest)
     order = policy.order.removeprefix("mean-")
     if order == "random":  # all are equal, and ties are random
@@ -136,6 +133,7 @@ def _rates(task: Task, policy: IntervalPolicy, longest: IntArray) -> IntArray:
         )
     rates = np.stack(work_by_output(prompts.astype(np.float64), task.instance.memory, task.clock))
     most = (np.abs(rates) * np.stack([zeros + 1.0, longest, longest.astype(np.float64) ** 2])).max()
+    # Up to the longest outputs, urgencies stay within 64 bits.
     whole: IntArray = np.rint(rates * (_MAX_URGENCY / most)).astype(np.int64)
     return whole
 
@@ -372,14 +370,11 @@ def _served(task: Task, served: Records, log: BatchLog, lost: str) -> ClockedRun
 
 
 class Runner(NamedTuple):
-    """How policies of a kind are run: in steps, None where batches must take time; on a clock.
+    """How policies of a kind are run."""
 
-    Policies that may preempt requests have what finds all their attempts as well.
-    """
-
-    in_steps: Callable[[Task], Execution] | None
+    in_steps: Callable[[Task], Execution] | None  # None where batches must take time
     on_clock: Callable[[Task], ClockedRun]
-    attempts: Callable[[Task], Attempts] | None = None
+    attempts: Callable[[Task], Attempts] | None = None  # of policies that may preempt
 
 
 def _of_attempts(attempts: Callable[[Task], Attempts]) -> Runner:

@@ -22,27 +22,13 @@ if TYPE_CHECKING:
 
 
 class Load(NamedTuple):
-    """What is on workers when a request arrives, one number per worker.
+    """What is on workers when a request arrives, one number per worker."""
 
-    Attributes
-    ----------
-    waiting
-        Requests that were sent to the worker and do not run.
-    running
-        Requests in its batch; those that complete in a batch run until it ends.
-    held
-        Tokens in its KV cache, those of the batch in progress included.
-    waiting_prompts
-        Prompt tokens of the requests that wait.
-    work
-        Memory-time that its requests have still to take, which needs their outputs.
-    """
-
-    waiting: Any
-    running: Any
-    held: Any
-    waiting_prompts: Any
-    work: Any
+    waiting: Any  # requests that were sent to the worker and do not run
+    running: Any  # requests in its batch, until that ends
+    held: Any  # tokens in its KV cache, those of the batch in progress included
+    waiting_prompts: Any  # prompt tokens of the requests that wait
+    work: Any  # memory-time that its requests have still to take, which needs their outputs
 
 
 #: Of these a worker twice as large takes twice as much.
@@ -189,15 +175,7 @@ ROUTERS: dict[str, Router] = {
 
 
 def get_router(router: str | Router | Callable[[RouterState], int]) -> Router:
-    """Return a router by name; an object is passed through, and a function becomes one.
-
-    >>> get_router("power-of-d:3").choices
-    3
-    >>> get_router("least-token")
-    Traceback (most recent call last):
-        ...
-    optsched.errors.PolicyError: unknown router 'least-token': did you mean 'least-tokens'? ...
-    """
+    """Return a router by name; an object is passed through, and a function becomes one."""
     if isinstance(router, Router):
         return router
     if callable(router) and not isinstance(router, type):

@@ -101,11 +101,8 @@ def _task_of(task: Task, workers: Workers, worker: int, requests: IntArray) -> T
 
 
 def _check(run: Execution | ClockedRun | None, seen: FloatArray) -> None:
-    """Refuse an order that is another one where a worker knows its own requests only.
-
-    What was seen are the spans of its first batches, or when requests began.
-    """
-    if seen.ndim == 2:
+    """Refuse an order that depends on requests of other workers, by what was seen of the worker."""
+    if seen.ndim == 2:  # the spans of its first batches, not when requests began
         assert isinstance(run, ClockedRun)
         times = run.log.spans[: len(seen)]
     elif isinstance(run, ClockedRun):
