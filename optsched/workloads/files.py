@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
-import io
 import itertools
 import json
 import re
 import zlib
 from typing import TYPE_CHECKING, BinaryIO, cast
+
+import numpy as np
 
 from optsched.errors import InstanceError
 
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
     from io import BufferedReader
     from pathlib import Path
 
+    from optsched._internal.arrays import BoolArray, FloatArray
+
 BLOCK = 1 << 12  # rows parsed at a time
+BYTES = 1 << 20  # parsed at a time where they are numbers
+_PLAIN = b"0123456789.,+-eE \n"
 GZIP_MAGIC = b"\x1f\x8b"
 
 _BREAK = re.compile("\r\n|\r|\n")
@@ -84,29 +89,55 @@ def keys_of(line: bytes, source: str) -> list[str]:
     return list(content)
 
 
-def csv_rows(stream: BinaryIO, size: int) -> Generator[Block, None, None]:
-    """Read a CSV file after its header line, `size` rows at a time."""
-    text = io.TextIOWrapper(stream, "utf-8", errors="surrogateescape", newline="")
-    rows = csv.reader(text)
-    try:
-        while True:
-            line, block = rows.line_num + 2, list[list[str]]()
+def csv_numbers(
+    stream: BinaryIO, whole: BoolArray, limit: int
+) -> tuple[list[FloatArray], int, list[bytes]]:
+    """Read blocks of plain numbers, `whole` ones by column, up to anything else; return both.
+
+    The number counts the lines read; the lines that follow it are the first with something else.
+    """
+    tables: list[FloatArray] = []
+    count = read = 0
+    while count < limit and (lines := stream.readlines(BYTES)):
+        text = b"".join(lines)
+        if text.translate(None, _PLAIN):
+            return tables, read, lines
+        if text.strip():
             try:
-                block.extend(itertools.islice(rows, size))
-            except csv.Error as error:
-                raise csv.Error(f"line {line + sum(map(_lines, block))}: {error}") from None
-            if not block:
-                return
-            yield line, block
-    finally:
-        text.detach()  # the stream belongs to the caller
+                table = np.loadtxt(lines, delimiter=",", comments=None, ndmin=2)
+            except ValueError:
+                return tables, read, lines
+            if table.shape[1] != len(whole) or not np.isfinite(table).all():
+                return tables, read, lines
+            counts = table[:, whole]
+            if (counts != np.floor(counts)).any() or (np.abs(counts) >= 2**53).any():
+                return tables, read, lines
+            tables.append(table[: limit - count])
+            count += len(tables[-1])
+        read += len(lines)
+    return tables, read, []
+
+
+def csv_rows(lines: Iterable[bytes], size: int, line: int = 2) -> Generator[Block, None, None]:
+    """Read the lines of a CSV file from some line on, `size` rows at a time."""
+    parts = (part for each in lines for part in each.splitlines(keepends=True))
+    rows = csv.reader(part.decode("utf-8", "surrogateescape") for part in parts)
+    while True:
+        first, block = line + rows.line_num, list[list[str]]()
+        try:
+            block.extend(itertools.islice(rows, size))
+        except csv.Error as error:
+            raise csv.Error(f"line {first + sum(map(_lines, block))}: {error}") from None
+        if not block:
+            return
+        yield first, block
 
 
 def jsonl_rows(
-    stream: Iterable[bytes], names: Sequence[str], size: int
+    lines: Iterable[bytes], names: Sequence[str], size: int
 ) -> Generator[Block, None, None]:
     """Read a file with one JSON object per line, `size` lines at a time; cells are JSON, too."""
-    numbered = enumerate(stream, 1)
+    numbered = enumerate(lines, 1)
     while block := list(itertools.islice(numbered, size)):
         yield block[0][0], [_cells_of(line, names) for _, line in block]
 

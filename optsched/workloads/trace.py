@@ -22,8 +22,16 @@ from optsched.errors import InstanceError, require
 from optsched.instance import Instance
 from optsched.workloads import files
 from optsched.workloads.families import family_from_text
-from optsched.workloads.files import csv_header, csv_rows, jsonl_rows, keys_of, numbered, opened
-from optsched.workloads.formats import JSONL_FORMATS, Values, read_cells, recognised
+from optsched.workloads.files import (
+    csv_header,
+    csv_numbers,
+    csv_rows,
+    jsonl_rows,
+    keys_of,
+    numbered,
+    opened,
+)
+from optsched.workloads.formats import JSONL_FORMATS, NUMBER, WHOLE, Values, read_cells, recognised
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -69,7 +77,7 @@ class Trace:
     ) -> tuple[Instance, list[SkippedRow]]:
         """Read the rows after the header line."""
         try:
-            columns = self._columns(self._blocks(stream))
+            columns = self._columns(stream)
             fields = self._requests(columns, memory, seconds_per_step)
             skipped = self._located() if self.faults else []
         except csv.Error as error:
@@ -84,26 +92,35 @@ class Trace:
         seconds = seconds_per_step if timed else None
         return Instance(**fields, memory=memory, name=name, seconds_per_step=seconds), skipped
 
-    def _blocks(self, stream: BinaryIO) -> Generator[Block, None, None]:
+    def _blocks(self, lines: Iterable[bytes], line: int = 2) -> Generator[Block, None, None]:
         size = min(files.BLOCK, self.limit)
         if self.form in JSONL_FORMATS:
-            lines = itertools.chain(io.BytesIO(self.first), stream)
-            return jsonl_rows(lines, self.header, size)
-        return csv_rows(stream, size)
+            return jsonl_rows(itertools.chain(io.BytesIO(self.first), lines), self.header, size)
+        return csv_rows(lines, size, line)
 
-    def _columns(self, blocks: Iterable[Block]) -> dict[str, Values]:
+    def _columns(self, stream: BinaryIO) -> dict[str, Values]:
         """Read the columns, noting the rows that cannot be read."""
         parts: dict[str, list[Values]] = {}
-        count, width = 0, len(self.header)
-        for _, block in blocks:
+        count, read, rest, width = 0, 0, list[bytes](), len(self.header)
+        kinds = [self.form.kinds[column] for column in self.header]
+        if self.form not in JSONL_FORMATS and set(kinds) <= {NUMBER, WHOLE}:
+            whole = np.array([kind is WHOLE for kind in kinds])
+            tables, read, rest = csv_numbers(stream, whole, self.limit)
+            for table in tables:
+                count += len(table)
+                for column, kind, values in zip(self.header, kinds, table.T, strict=True):
+                    values = values.astype(np.int64) if kind is WHOLE else values.copy()
+                    parts.setdefault(column, []).append(values)
+        done = count == self.limit
+        for _, block in () if done else self._blocks(itertools.chain(rest, stream), read + 2):
             rows = list(filter(None, block))[: self.limit - count]
             if set(map(len, rows)) - {width}:
                 for at, row in enumerate(rows):
                     if len(row) != width:
                         self.faults[count + at] = (None, self._ragged(row))
                         rows[at] = [""] * width
-            for column, cells in zip(self.header, zip(*rows, strict=True), strict=False):
-                kind = self.form.kinds[column]
+            columns = zip(self.header, kinds, zip(*rows, strict=True), strict=False)
+            for column, kind, cells in columns:
                 values, unreadable = read_cells(cells, kind)
                 parts.setdefault(column, []).append(values)
                 for at in np.flatnonzero(unreadable).tolist():
