@@ -114,19 +114,24 @@ def shape(
     return Claim(label, paper, *_with_interval(ours), at_least, at_most)
 
 
-def beside(claims: Iterable[Claim]) -> list[Claim]:
+def beside(*claims: Claim | Iterable[Claim]) -> list[Claim]:
     """Return claims that do not count: ours, steps of a proof, settings that the paper has not."""
-    return [replace(claim, counts=False) for claim in claims]
+    return _all(claims, counts=False)
 
 
-def readings(statement: str, claims: Iterable[Claim]) -> list[Claim]:
+def readings(statement: str, *claims: Claim | Iterable[Claim]) -> list[Claim]:
     """Return claims that are readings of one statement, which holds if one of them does."""
-    return [replace(claim, statement=statement) for claim in claims]
+    return _all(claims, statement=statement)
 
 
-def refutable(claims: Iterable[Claim]) -> list[Claim]:
+def refutable(*claims: Claim | Iterable[Claim]) -> list[Claim]:
     """Return claims whose failure is a proof that the paper's statement is false."""
-    return [replace(claim, refutes=True) for claim in claims]
+    return _all(claims, refutes=True)
+
+
+def _all(claims: Sequence[Claim | Iterable[Claim]], **changes: Any) -> list[Claim]:
+    every = (each for one in claims for each in ([one] if isinstance(one, Claim) else one))
+    return [replace(each, **changes) for each in every]
 
 
 def verdict(claims: Sequence[Claim], unpublished: str = "") -> Verdict:

@@ -28,7 +28,8 @@ Key = TypeVar("Key")
 Panels: TypeAlias = "Sequence[Axes]"  # as many axes as a target has panels
 Compute: TypeAlias = "Callable[[Study], Outcome]"
 Draw: TypeAlias = Callable[[pd.DataFrame, Panels], object]
-Computations: TypeAlias = dict[str, tuple[Compute, Draw]]  # of targets, by name
+#: Of targets, by name; where there is only what computes one, `targets.toml` says how to draw it.
+Computations: TypeAlias = dict[str, "tuple[Compute, Draw] | Compute"]
 
 BAND: dict[str, Any] = {"low": "low", "high": "high"}
 

@@ -27,9 +27,9 @@ from optsched_papers.sorted_f import figures as sorted_f_figures
 from optsched_papers.sorted_f import proof as sorted_f_proof
 from optsched_papers.sorted_f import relaxation as sorted_f_relaxation
 from optsched_papers.sorted_f import theorems as sorted_f_theorems
-from optsched_papers.target import Target
+from optsched_papers.target import Computations, Draw, Target, bars, lines
 
-_COMPUTATIONS = {
+_COMPUTATIONS: Computations = {
     **section_7.TARGETS,
     **lengths.TARGETS,
     **section_8.TARGETS,
@@ -55,12 +55,19 @@ _COMPUTATIONS = {
 }
 
 
+def _drawn(kind: str, **look: Any) -> Draw:
+    return lines(**look) if kind == "lines" else bars(**look)
+
+
 def _targets() -> dict[str, Target]:
     texts = tomllib.loads(resources.files(__package__).joinpath("targets.toml").read_text("utf-8"))
     notes = texts.pop("notes")
 
-    def target(name: str, *, panels: Any = (1, 1), remark: str = "", **text: str) -> Target:
-        compute, draw = _COMPUTATIONS[name]
+    def target(
+        name: str, *, panels: Any = (1, 1), remark: str = "", draw: Any = None, **text: str
+    ) -> Target:
+        found = _COMPUTATIONS[name]
+        compute, draw = found if isinstance(found, tuple) else (found, _drawn(**draw))
         remark = remark.format_map(notes)
         return Target(name, compute=compute, draw=draw, panels=tuple(panels), remark=remark, **text)
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from optsched.cluster import BalanceRouting, Cluster
 from optsched.report.series import plot_bars, plot_series
 from optsched.report.style import REFERENCE
-from optsched.simulate import run
-from optsched.workloads import family
+from optsched_papers.bf_io.figures import CLUSTER, SETTINGS, STEPS, WARM_UP, serve
 from optsched_papers.claims import beside, estimate, number, readings, refutable, shape
 from optsched_papers.target import Computations, Outcome, Panels, Study, grid
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.cluster import Cluster
 
 #: What the power of a worker follows, as the appendix can be read.
 OVER_TIME = "over time"  # full power while it computes, idle power while it waits
@@ -30,8 +29,6 @@ READINGS = {
     SHARE: "power by share of the step",
 }
 
-_CLUSTER = Cluster(workers=16, slots=72)  # of Table 1
-_WARM_UP, _STEPS = 300, 4800
 _PRINTED = {"fcfs": 396, "bf-io": 383}  # kJ
 #: Two workers with 150 tokens each, or one with 100 and one with 200.
 EVEN, UNEVEN = (150, 150), (100, 200)
@@ -91,7 +88,7 @@ def _two_workers(tokens: list[int]) -> list[dict[str, Any]]:
             more = round(apart * mean)
             both = np.array([[mean, mean], [mean + more, mean - more]])
             for reading in READINGS:
-                even, uneven = joules(_CLUSTER, both, reading)
+                even, uneven = joules(CLUSTER, both, reading)
                 row = {"reading": reading, "tokens": mean, "apart": apart}
                 rows.append({**row, "ratio": float(even / uneven)})
     return rows
@@ -99,20 +96,17 @@ def _two_workers(tokens: list[int]) -> list[dict[str, Any]]:
 
 def _as_served(policy: str, seed: int, steps: int) -> list[dict[str, Any]]:
     """Return the energy of a run of Table 1, and of its steps if their loads were evened out."""
-    routing = BalanceRouting(lookahead=20) if policy == "bf-io" else policy
-    trace = family("lognormal", n=24_000, seed=seed)
-    served = run(
-        trace, routing, cluster=_CLUSTER, steps=_WARM_UP + steps, seed=seed, record_loads=True
-    )
+    name = "bf-io H=20" if policy == "bf-io" else policy
+    served = serve(name, seed, steps, record_loads=True)
     if served.loads is None:
         raise AssertionError
-    loads = served.loads[_WARM_UP:]
+    loads = served.loads[WARM_UP:]
     mean = np.rint(loads.mean(axis=1)).astype(np.int64)
     evened = np.repeat(mean[:, None], loads.shape[1], axis=1)
     rows = []
     for reading in READINGS:
-        spent, least = (joules(_CLUSTER, each, reading).sum() for each in (loads, evened))
-        kilojoules = float(spent) / 1e3 * _STEPS / steps
+        spent, least = (joules(CLUSTER, each, reading).sum() for each in (loads, evened))
+        kilojoules = float(spent) / 1e3 * STEPS / steps
         row = {"reading": reading, "policy": policy, "kilojoules": kilojoules}
         rows.append({**row, "evened": float(least / spent)})
     return rows
@@ -122,28 +116,24 @@ def _appendix_d_1(study: Study) -> Outcome:
     tokens = [round(value) for value in np.geomspace(100, 10**6, study.choose(17, 65))]
     pairs = pd.DataFrame(study.map(_two_workers, [{"tokens": tokens}])[0])
     policies = list(_PRINTED)
-    steps, seeds = study.choose(1000, _STEPS), study.seeds(2, 10, apart=1000)
+    steps, seeds = study.choose(1000, STEPS), study.seeds(2, 10, apart=1000)
     runs = study.table(_as_served, grid(policy=policies, seed=seeds, steps=[steps]))
     largest = pairs.groupby("reading")["ratio"].max()
-    proven = float(proven_ratio(_CLUSTER, EVEN, UNEVEN))
+    proven = float(proven_ratio(CLUSTER, EVEN, UNEVEN))
     label = "{}: even over uneven loads of two workers, largest energy"
     claims = readings(
         "less imbalance at the same work takes less energy",
-        [
-            *(
-                shape(label.format(READINGS[name]), largest[name], at_most=1)
-                for name in (OVER_TIME, TOKENS)
-            ),
-            *refutable(
-                [
-                    shape(
-                        f"{READINGS[SHARE]}: 150 + 150 over 100 + 200 tokens",
-                        proven,
-                        at_most=1,
-                    )
-                ]
-            ),
-        ],
+        (
+            shape(label.format(READINGS[name]), largest[name], at_most=1)
+            for name in (OVER_TIME, TOKENS)
+        ),
+        refutable(
+            shape(
+                f"{READINGS[SHARE]}: 150 + 150 over 100 + 200 tokens",
+                proven,
+                at_most=1,
+            )
+        ),
     )
     fcfs = runs[runs["policy"] == "fcfs"].groupby("reading")["evened"]
     claims += [
@@ -157,11 +147,11 @@ def _appendix_d_1(study: Study) -> Outcome:
         printed = _PRINTED["bf-io"] / _PRINTED["fcfs"]
         label = f"{READINGS[name]}: bf-io H=20 over fcfs"
         ours = estimate((mine[1] / mine[0]).tolist())
-        claims += beside([number(label, printed, ours, within=0.01)])
+        claims += beside(number(label, printed, ours, within=0.01))
     shown = pd.concat([pairs[pairs["apart"] == _SHOWN_APART], _bars(runs)], ignore_index=True)
     cheaper = pairs[(pairs["reading"] == SHARE) & (pairs["ratio"] > 1)]
     settings = {
-        "cluster": {name: value for name, value in asdict(_CLUSTER).items() if value is not None},
+        "cluster": SETTINGS["cluster"],
         "apart": list(_APART),
         "most_tokens_where_uneven_is_cheaper": {
             str(apart): int(most)

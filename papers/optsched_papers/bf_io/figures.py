@@ -18,7 +18,7 @@ from optsched.simulate import run
 from optsched.simulate.settings import REVEAL
 from optsched.workloads import family
 from optsched_papers.claims import Claim, Estimate, beside, estimate, number, shape
-from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, lines
+from optsched_papers.target import BAND, Computations, Outcome, Panels, Study
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from optsched.cluster import ClusterRun
 
 #: 16 workers, as in Fig. 6: with the 32 of Section 6.2 throughput and TPOT of Table 1 disagree.
-_CLUSTER = Cluster(workers=16, slots=72)
-_WARM_UP, _STEPS = 300, 4800
+CLUSTER = Cluster(workers=16, slots=72)
+WARM_UP, STEPS = 300, 4800
 _REQUESTS = 24_000  # more than any run here admits
-_SETTINGS = {
+SETTINGS = {
     "workload": "family:lognormal",
-    "cluster": {name: value for name, value in asdict(_CLUSTER).items() if value is not None},
+    "cluster": {name: value for name, value in asdict(CLUSTER).items() if value is not None},
     "reveal": REVEAL,
-    "warm_up": _WARM_UP,
+    "warm_up": WARM_UP,
 }
 
 
-def _run(policy: str, seed: int, steps: int, **options: Any) -> ClusterRun:
+def serve(policy: str, seed: int, steps: int, **options: Any) -> ClusterRun:
     """Run a policy after the warm-up; "bf-io H=5" is BF-IO that looks 5 steps ahead."""
     name, _, window = policy.partition(" H=")
     routing = BalanceRouting(lookahead=int(window), name=policy) if window else name
     trace = family("lognormal", n=_REQUESTS, seed=seed)
-    options |= {"steps": _WARM_UP + steps, "seed": seed}
-    found: ClusterRun = run(trace, routing, cluster=_CLUSTER, **options)
+    options |= {"steps": WARM_UP + steps, "seed": seed}
+    found: ClusterRun = run(trace, routing, cluster=CLUSTER, **options)
     return found
 
 
@@ -100,14 +100,14 @@ def _run_policies(
     """Return each policy's metrics on one trace; energy is that of the paper's 4,800 steps."""
     found = {}
     for policy in policies:
-        metrics = _run(policy, seed, steps, drift=drift).metrics(_WARM_UP)
-        metrics["energy_joule"] *= _STEPS / steps
+        metrics = serve(policy, seed, steps, drift=drift).metrics(WARM_UP)
+        metrics["energy_joule"] *= STEPS / steps
         found[policy] = {name: metrics[name] for name in _TABLE_1}
     return found
 
 
 def _table_1(study: Study) -> Outcome:
-    steps, policies = study.choose(1600, _STEPS), [*_POLICIES, "lpt"]
+    steps, policies = study.choose(1600, STEPS), [*_POLICIES, "lpt"]
     seeds = study.seeds(5, 40, apart=1000)
     calls = [{"seed": seed, "steps": steps, "policies": policies} for seed in seeds]
     runs = study.map(_run_policies, calls)
@@ -132,7 +132,7 @@ def _table_1(study: Study) -> Outcome:
         label, half = f"{worse} over {better}, imbalance", 1 + (paper - 1) / 2
         claims.append(shape(label, ours, paper=paper, at_least=half))
     table = pd.DataFrame(rows, columns=["policy", "metric", "source", "mean", "low", "high"])
-    return Outcome(table, claims, _SETTINGS | {"steps": steps, "traces": len(seeds)})
+    return Outcome(table, claims, SETTINGS | {"steps": steps, "traces": len(seeds)})
 
 
 def _draw_table_1(table: pd.DataFrame, axes: Panels) -> None:
@@ -174,7 +174,7 @@ def _figure_4(study: Study) -> Outcome:
         label = f"H={end} over {best.removeprefix('bf-io ')}, imbalance"
         claims.append(shape(label, ours, at_least=1.1))
     settings = {"windows": list(windows), "drifts": list(drifts), "steps": steps}
-    return Outcome(table, claims, _SETTINGS | settings | {"traces": len(seeds)})
+    return Outcome(table, claims, SETTINGS | settings | {"traces": len(seeds)})
 
 
 def _draw_figure_4(table: pd.DataFrame, axes: Panels) -> None:
@@ -201,9 +201,9 @@ def _idle_shares(slots: int, seed: int) -> list[float]:
     n = 4 * _TRACE_WORKERS * slots + REVEAL  # outputs of 300 on average, 736 steps
     cluster = Cluster(_TRACE_WORKERS, slots)
     trace = family("lognormal", n=n, seed=seed)
-    result = run(trace, "fcfs", cluster=cluster, steps=_WARM_UP + _TRACE_STEPS)
+    result = run(trace, "fcfs", cluster=cluster, steps=WARM_UP + _TRACE_STEPS)
     share = result.imbalance / (cluster.workers * result.max_work)
-    return [float(value) for value in share[_WARM_UP:]]
+    return [float(value) for value in share[WARM_UP:]]
 
 
 def _figure_1(study: Study) -> Outcome:
@@ -226,7 +226,7 @@ def _figure_1(study: Study) -> Outcome:
     ]
     table = pd.DataFrame(rows, columns=["slots", "step", "idle_share", "mean", "low", "high"])
     settings = {"workers": _TRACE_WORKERS, "slots": list(slots), "traces": len(seeds)}
-    return Outcome(table, claims, _SETTINGS | settings | {"steps": _TRACE_STEPS})
+    return Outcome(table, claims, SETTINGS | settings | {"steps": _TRACE_STEPS})
 
 
 def _draw_figure_1(table: pd.DataFrame, axes: Panels) -> None:
@@ -295,10 +295,10 @@ def _draw_figure_5(table: pd.DataFrame, axes: Panels) -> None:
 
 def _loads(policy: str, seed: int, steps: int, points: int) -> dict[str, Any]:
     """Return level and spread of the loads after the warm-up, and if asked for their course."""
-    run = _run(policy, seed, steps, record_loads=True)
+    run = serve(policy, seed, steps, record_loads=True)
     if run.loads is None:
         raise AssertionError
-    loads = run.loads[_WARM_UP:]
+    loads = run.loads[WARM_UP:]
     low, high = np.percentile(loads, [1, 99])
     found = {
         "spread": float((loads.max(axis=1) - loads.min(axis=1)).mean()),
@@ -315,7 +315,7 @@ def _loads(policy: str, seed: int, steps: int, points: int) -> dict[str, Any]:
 
 
 def _figure_6(study: Study) -> Outcome:
-    steps, seeds = study.choose(1500, 4000 - _WARM_UP), study.seeds(3, 20, apart=1000)
+    steps, seeds = study.choose(1500, 4000 - WARM_UP), study.seeds(3, 20, apart=1000)
     policies = ["fcfs", "jsq", "bf-io H=0", "bf-io H=20"]
     calls = [
         {"policy": policy, "seed": seed, "steps": steps, "points": 200 * (seed == seeds[0])}
@@ -342,8 +342,8 @@ def _figure_6(study: Study) -> Outcome:
     paper, half = 120 / 110, 1 + (120 / 110 - 1) / 2
     claims.append(shape("jsq over fcfs, peak load", ours, paper=paper, at_least=half))
     ours = _ratio(_values(of_jsq, "spread"), _values(of_fcfs, "spread"))
-    claims += beside([shape("jsq over fcfs, spread", ours, at_least=1)])
-    names = [*map(str, range(_CLUSTER.workers)), "heaviest"]
+    claims += beside(shape("jsq over fcfs, spread", ours, at_least=1))
+    names = [*map(str, range(CLUSTER.workers)), "heaviest"]
     rows = [
         (policy, step, name, load)
         for policy, (first, *_) in found.items()
@@ -351,7 +351,7 @@ def _figure_6(study: Study) -> Outcome:
         for name, load in zip(names, loads, strict=True)
     ]
     table = pd.DataFrame(rows, columns=["policy", "step", "worker", "load"])
-    return Outcome(table, claims, _SETTINGS | {"steps": steps, "traces": len(seeds)})
+    return Outcome(table, claims, SETTINGS | {"steps": steps, "traces": len(seeds)})
 
 
 def _draw_figure_6(table: pd.DataFrame, axes: Panels) -> None:
@@ -366,10 +366,10 @@ def _draw_figure_6(table: pd.DataFrame, axes: Panels) -> None:
 
 def _power(policy: str, seed: int, steps: int) -> dict[str, Any]:
     """Return the mean power of a worker over time, in 150 parts, and what a run takes."""
-    run = _run(policy, seed, steps)
-    metrics = run.metrics(_WARM_UP)
-    at, watt = mean_per_bin(run.watt[_WARM_UP:] / run.cluster.workers, 150)
-    seconds = run.times[_WARM_UP + at] - run.times[_WARM_UP]
+    run = serve(policy, seed, steps)
+    metrics = run.metrics(WARM_UP)
+    at, watt = mean_per_bin(run.watt[WARM_UP:] / run.cluster.workers, 150)
+    seconds = run.times[WARM_UP + at] - run.times[WARM_UP]
     return {
         "time_s": seconds.tolist(),
         "watt": watt.tolist(),
@@ -377,12 +377,12 @@ def _power(policy: str, seed: int, steps: int) -> dict[str, Any]:
         "high": float(watt.max()),
         "mean": metrics["power_watt"] / run.cluster.workers,
         "seconds": metrics["seconds"],
-        "energy_kj": metrics["energy_joule"] / 1e3 * _STEPS / steps,
+        "energy_kj": metrics["energy_joule"] / 1e3 * STEPS / steps,
     }
 
 
 def _figure_7(study: Study) -> Outcome:
-    steps, seeds = study.choose(2400, _STEPS), study.seeds(3, 20, apart=1000)
+    steps, seeds = study.choose(2400, STEPS), study.seeds(3, 20, apart=1000)
     fcfs, balanced = policies = ["fcfs", "bf-io H=20"]
     cells = {policy: {"policy": policy, "steps": steps} for policy in policies}
     found = study.by_seed(_power, cells, seeds)
@@ -407,19 +407,15 @@ def _figure_7(study: Study) -> Outcome:
         pd.DataFrame({"policy": policy, "time_s": first["time_s"], "watt": first["watt"]})
         for policy, (first, *_) in found.items()
     ]
-    settings = _SETTINGS | {"steps": steps, "traces": len(seeds)}
+    settings = SETTINGS | {"steps": steps, "traces": len(seeds)}
     return Outcome(pd.concat(parts, ignore_index=True), claims, settings)
 
 
-_WATT = "mean power of a worker (W)"
 TARGETS: Computations = {
     "bf-io-table-1": (_table_1, _draw_table_1),
     "bf-io-fig-4": (_figure_4, _draw_figure_4),
     "bf-io-fig-1": (_figure_1, _draw_figure_1),
     "bf-io-fig-5": (_figure_5, _draw_figure_5),
     "bf-io-fig-6": (_figure_6, _draw_figure_6),
-    "bf-io-fig-7": (
-        _figure_7,
-        lines(x="time_s", y="watt", by="policy", xlabel="time (s)", ylabel=_WATT),
-    ),
+    "bf-io-fig-7": _figure_7,
 }

@@ -69,7 +69,7 @@ def _proposition_2(study: Study) -> Outcome:
     ]
     reached = float((table["share"] / table["most"]).max())
     label = "largest throughput of a policy over what iterations of C tokens reach"
-    claims += beside([shape(label, reached, at_most=1 + noise)])
+    claims += beside(shape(label, reached, at_most=1 + noise))
     settings = {"clock": CLOCK, "horizon": horizon, "seeds": len(seeds)}
     return Outcome(table.drop(columns="side"), claims, settings)
 
@@ -144,10 +144,8 @@ def _proposition_3(study: Study) -> Outcome:
     wait = runs[(runs["policy"] == "wait") & (runs["horizon"] == horizons[-1])]
     lowest = min(rows["above"].mean() for _, rows in runs.groupby(["policy", "horizon"]))
     claims += beside(
-        [
-            shape("least mean latency of a policy over the bound", lowest, at_least=1),
-            shape("latency of wait over the bound", estimate(wait["above"]), at_least=1),
-        ]
+        shape("least mean latency of a policy over the bound", lowest, at_least=1),
+        shape("latency of wait over the bound", estimate(wait["above"]), at_least=1),
     )
     table = pd.concat([curves(runs, "policy", ("latency", "ttft")), bound], ignore_index=True)
     settings = {"memory": SMALL_MEMORY, "clock": CLOCK, "seeds": len(seeds)}
@@ -211,36 +209,32 @@ def _proposition_5(study: Study) -> Outcome:
     claims = [
         *readings(
             "any policy unaware of types misses a constant throughput",
-            [
-                shape("least gap where all caches count", least, at_least=0.01),
-                exponent(BY_BATCH, -0.1),
-            ],
+            shape("least gap where all caches count", least, at_least=0.01),
+            exponent(BY_BATCH, -0.1),
         ),
         *(exponent(name, -0.1) for name in UNAWARE),
     ]
     longest = runs[runs["horizon"] == horizons[-1]].groupby("policy", sort=False)["gap"]
     claims += beside(
-        [
-            *(
-                shape(f"gap, {name}", estimate(longest.get_group(name)), at_least=least)
-                for name in UNAWARE
-            ),
-            shape("gap, mixed", estimate(longest.get_group("mixed")), at_least=least),
-            # Steps of the proof.
-            number("M*", 9, balance.memory, within=1e-9),
-            number("requests of type 1", 2, balance.active_requests[0], within=1e-9),
-            number("requests of type 2", 3, balance.active_requests[1], within=1e-9),
-            # The same where time grows with the tokens of a batch, d0 = 1 - 9 d1.
-            *(
-                shape(
-                    f"least gap where all caches count, d1 = {work}",
-                    float(least_gap(SMALL_MEMORY, Fraction(work))),
-                    at_least=0.01,
-                )
-                for work in ("0.05", "0.1")
-            ),
-            shape("full batches that surely fit on", len(safe_batches(SMALL_MEMORY)), at_most=0),
-        ]
+        (
+            shape(f"gap, {name}", estimate(longest.get_group(name)), at_least=least)
+            for name in UNAWARE
+        ),
+        shape("gap, mixed", estimate(longest.get_group("mixed")), at_least=least),
+        # Steps of the proof.
+        number("M*", 9, balance.memory, within=1e-9),
+        number("requests of type 1", 2, balance.active_requests[0], within=1e-9),
+        number("requests of type 2", 3, balance.active_requests[1], within=1e-9),
+        # The same where time grows with the tokens of a batch, d0 = 1 - 9 d1.
+        (
+            shape(
+                f"least gap where all caches count, d1 = {work}",
+                float(least_gap(SMALL_MEMORY, Fraction(work))),
+                at_least=0.01,
+            )
+            for work in ("0.05", "0.1")
+        ),
+        shape("full batches that surely fit on", len(safe_batches(SMALL_MEMORY)), at_most=0),
     )
     bound = {"policy": "all caches count, at least", "horizon": horizons, "gap": least}
     table = pd.concat([curves(runs, "policy", ("gap",)), pd.DataFrame(bound)], ignore_index=True)

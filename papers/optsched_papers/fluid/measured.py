@@ -81,11 +81,9 @@ def _figure_3(study: Study) -> Outcome:
     )
     prefills, decodes = (fits[f"llama-2-7b, {kind}"] for kind in KINDS[:2])
     claims += beside(
-        [
-            shape("d1 of prefills over d1 of decodes", prefills[1] / decodes[1], at_most=2),
-            shape("d0 of prefills over d0 of decodes", prefills[0] / decodes[0], at_most=1.1),
-            shape("R^2, both, llama-2-70b", fits["llama-2-70b, both"][2], at_least=0.95),
-        ]
+        shape("d1 of prefills over d1 of decodes", prefills[1] / decodes[1], at_most=2),
+        shape("d0 of prefills over d0 of decodes", prefills[0] / decodes[0], at_most=1.1),
+        shape("R^2, both, llama-2-70b", fits["llama-2-70b, both"][2], at_least=0.95),
     )
     places = np.repeat(tokens, _REPEATS)
     runs["tokens"] = np.tile(places, len(runs) // len(places))
@@ -198,10 +196,8 @@ def _figure_15(study: Study) -> Outcome:
     # Of the first 200 lengths, which are frequent; the figure prints no numbers.
     rise = float((tens[1:20] / tens[:19]).max())
     claims += beside(
-        [
-            shape("rate of ten lengths over that of the ten before, most", rise, at_most=1.2),
-            number("segments of least memory at these rates", 10, least, within=0.5),
-        ]
+        shape("rate of ten lengths over that of the ten before, most", rise, at_most=1.2),
+        number("segments of least memory at these rates", 10, least, within=0.5),
     )
     table = pd.DataFrame(
         {"of": name, "output": types.outputs, "rate": types.rates}

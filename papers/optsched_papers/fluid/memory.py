@@ -160,7 +160,7 @@ def _claims(rows: pd.DataFrame, delta: float, iterations: int) -> list[Claim]:
     where = f"delta = {delta:g}, T = {iterations}"
     claims = [shape(f"{label}, {where}", ours, **limits) for label, (ours, limits) in found.items()]
     label = f"first term's share, least over segments, {where}"
-    return claims + beside([shape(label, (full / total).min(), at_least=0.5)])
+    return claims + beside(shape(label, (full / total).min(), at_least=0.5))
 
 
 def _draw(table: pd.DataFrame, axes: Panels) -> None:

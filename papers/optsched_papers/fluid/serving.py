@@ -259,18 +259,18 @@ def _claims(target: str, name: str, row: Row, runs: pd.DataFrame) -> list[Claim]
         label = f"{name} over {engine}, throughput"
         least = min(ratios("throughput", engine, rate).mean() for rate in set(runs["rate"]))
         at_printed = shape(f"{label} at {most:g}/s{where}", ours, at_least=1)
-        claims += readings(f"throughput over {engine} at {most:g}/s", [at_printed])
-        claims += beside([shape(f"{label}, least over rates{where}", least, at_least=1)])
+        claims += readings(f"throughput over {engine} at {most:g}/s", at_printed)
+        claims += beside(shape(f"{label}, least over rates{where}", least, at_least=1))
         ours = estimate(ratios("latency", engine, most).tolist())
         label = f"{name} over {engine}, latency at {most:g}/s{where}"
         latency = shape(label, ours, at_most=limit)
-        claims += readings(f"latency over {engine} at {most:g}/s", [latency])
+        claims += readings(f"latency over {engine} at {most:g}/s", latency)
     if target == "fluid-fig-14":
         found = at("latency", most)
         ours = estimate((found[name] - found["vllm-v0"]).tolist())
         # "approximately": between nothing and twice as much
         more = number(f"{name} less vllm-v0, latency{where} (s)", 0.5, ours, within=1)
-        claims += readings("latency beyond vllm-v0 (s)", [more])
+        claims += readings("latency beyond vllm-v0 (s)", more)
     return claims
 
 

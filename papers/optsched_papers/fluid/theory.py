@@ -141,6 +141,21 @@ def growth(
     return shape(label, ours, at_least=limits[0], at_most=limits[1])
 
 
+def constants(
+    label: str,
+    runs: pd.DataFrame,
+    seed: int,
+    start: float,
+    names: Sequence[str] = ("the gap", "latency", "TTFT"),
+) -> list[Claim]:
+    """Claim that the gap falls like one over the horizon, and that both times are constant."""
+    limits = {"gap": (-1.1, -0.9), "latency": (-0.1, 0.1), "ttft": (-0.1, 0.1)}
+    return [
+        growth(label.format(name), runs, what, limits[what], seed, start)
+        for name, what in zip(names, limits, strict=True)
+    ]
+
+
 def overflow_probability() -> float:
     """Return the probability that Appendix A.3 prints as 0.391."""
     fits = 0.0
@@ -171,7 +186,7 @@ def _proposition_4(study: Study) -> Outcome:
     waiting = longest["waiting_long"].mean()
     claims.append(number("probability of an overflow", 0.391, overflow_probability(), within=0.002))
     label = "long requests that wait, per iteration"  # a step of the proof
-    claims += beside([number(label, 0.3, waiting, within=0.1)])
+    claims += beside(number(label, 0.3, waiting, within=0.1))
     settings = {"memory": SMALL_MEMORY, "clock": clock, "seeds": seeds, "horizons": list(horizons)}
     return Outcome(curves(runs, "policy", ("gap", "waiting_long")), claims, settings)
 
@@ -226,14 +241,7 @@ def _theorem_2(study: Study) -> Outcome:
     checks = study.table(serve_nested, grid(thresholds=["strict"], horizon=[short], seed=others))
     beyond = float((checks["first_peak"] > plan.memory_bound).mean())
     strict = runs[runs["thresholds"] == "strict"]
-    claims = [
-        growth(f"exponent of {name}, strict", strict, what, limits, study.seed, 200)
-        for name, what, limits in (
-            ("the gap", "gap", (-1.1, -0.9)),
-            ("latency", "latency", (-0.1, 0.1)),
-            ("TTFT", "ttft", (-0.1, 0.1)),
-        )
-    ]
+    claims = constants("exponent of {}, strict", strict, study.seed, 200)
     label = "share of runs beyond the bound of memory (12)"
     claims.append(shape(label, beyond, at_most=DELTA))
     full = {name: full_batch(policy) for name, policy in NESTED.items()}
@@ -305,14 +313,7 @@ def _theorem_3(study: Study) -> Outcome:
     short = 1.5 * ITERATIONS * VARYING[0] / float(FOUR.rates.sum())
     others = range(study.seed + 1000, study.seed + 1000 + study.choose(40, 400))
     checks = study.table(serve_varying, grid(horizon=[short], seed=others))
-    claims = [
-        growth(f"exponent of {name}", runs, what, limits, study.seed, 200)
-        for name, what, limits in (
-            ("the gap", "gap", (-1.1, -0.9)),
-            ("latency", "latency", (-0.1, 0.1)),
-            ("TTFT", "ttft", (-0.1, 0.1)),
-        )
-    ]
+    claims = constants("exponent of {}", runs, study.seed, 200)
     beyond = float((checks["first_peak"] > plan.memory_bound).mean())
     label = "share of runs beyond the bound of memory"
     claims.append(shape(label, beyond, at_most=DELTA))

@@ -122,7 +122,7 @@ def _figure_4(study: Study) -> Outcome:
 
 def _none(label: str, ours: float) -> Claim:
     """Claim that there are none of what is counted in whole numbers, exactly."""
-    return refutable([shape(label, ours, at_most=0, paper=0)])[0]
+    return refutable(shape(label, ours, at_most=0, paper=0))[0]
 
 
 def _draw_figure_4(table: pd.DataFrame, axes: Panels) -> None:

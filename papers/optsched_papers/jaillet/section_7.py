@@ -202,7 +202,7 @@ def _claims_of_low_demand(fits: dict[tuple[Demand, str], _Fits]) -> list[Claim]:
         f"{name}: slope of MC-SF (s), to which 1.6 is fitted", 1 / 800, slope, within=0.25
     )
     return [
-        *beside([fitted]),
+        *beside(fitted),
         number(f"{name}: slope of the best benchmark (s)", 1 / 100, other, within=0.25),
         shape(f"{name}: the second over the first", ratio, at_least=8, paper=8),
         # "Best" is read as within a tenth of it.
@@ -352,7 +352,7 @@ def _figure_7(study: Study) -> Outcome:
         ours = Estimate(float(np.median(least)), min(least), max(least))
         label = f"smallest alpha without a loop, {printed[demand]} in the paper, median over seeds"
         claim = number(f"{demand.name}: {label}", printed[demand], ours, within=0.25)
-        claims += readings(f"{demand.rate:g}/s: {label}", [claim])
+        claims += readings(f"{demand.rate:g}/s: {label}", claim)
     settings = SETTINGS | {"requests": 10_000, "alpha": _LOOPING, "seeds": len(seeds), "grid": 0.01}
     if looping:
         settings |= {name: looping[0][name] for name in ("period", "requests", "unfinished")}
@@ -419,7 +419,7 @@ def _vary_alpha(study: Study, demand: Demand, best_from: float) -> Outcome:
         best_alpha = shape(f"beta {beta:g}: best alpha", where, at_least=best_from, at_most=0.25)
         within = shape(f"beta {beta:g}: {most}", best / least, at_most=1.1)
         statement = f"beta {beta:g}: {best_from:g} to 0.25 is best, or within a tenth"
-        claims += readings(statement, [best_alpha, within])
+        claims += readings(statement, best_alpha, within)
         claims.append(shape(f"beta {beta:g}: {mean}", below / least, at_least=1.5))
     return Outcome(table, claims, settings)
 

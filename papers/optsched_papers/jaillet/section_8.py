@@ -61,16 +61,15 @@ def _section_8_2(study: Study) -> Outcome:
             for which, each in (("the best benchmark", at_few[0]), ("the worst", at_few[-1]))
         ],
     )
+    best = label.format("the best benchmark")
     claims += beside(
-        [
-            shape(f"the same from the slope 1/100 at 10/s: {label.format('the best benchmark')}",
-                  _from_low_demand(), at_least=_CAP),
-            shape("fewest GPUs with which the best benchmark stays below the cap",
-                  _fewest(table, "min"), at_least=_FEW + 1),
-            shape("fewest GPUs with which every benchmark does",
-                  _fewest(table, "max"), at_least=_FEW + 1),
-        ]
-    )  # fmt: skip
+        shape(f"the same from the slope 1/100 at 10/s: {best}", _from_low_demand(), at_least=_CAP)
+    )
+    fewest = {"the best benchmark stays below the cap": "min", "every benchmark does": "max"}
+    claims += beside(
+        shape(f"fewest GPUs with which {what}", _fewest(table, of), at_least=_FEW + 1)
+        for what, of in fewest.items()
+    )
     settings = {"cap": f"{_CAP} s", "requests": 10_000, "demand": HIGH_SLOWER.title}
     settings |= {"seeds": len(seeds), "router": "round-robin over pairs of GPUs"}
     return Outcome(table, claims, SETTINGS | settings)

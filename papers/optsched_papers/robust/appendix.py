@@ -19,8 +19,8 @@ from optsched_papers.robust.closed_ratios import a_min_two_point
 from optsched_papers.robust.competitive_ratio import CompetitiveRatio
 from optsched_papers.robust.figures import ratios
 from optsched_papers.robust.slots import MANY, MOST_OF_ROUNDS, Slots, in_rounds
-from optsched_papers.robust.theorems import ratio_to_hindsight, requests_of, worst_of_two
-from optsched_papers.target import Computations, Outcome, Study, bars, grid, lines
+from optsched_papers.robust.theorems import bounded, ratio_to_hindsight, requests_of, two_outputs
+from optsched_papers.target import Computations, Outcome, Study, grid
 
 # Theorem 4.2
 
@@ -67,7 +67,6 @@ def _theorem_4_2(study: Study) -> Outcome:
 
 # Theorem 8.6
 
-_LONG = 20
 _UPPERS = (5, 10, 20, 50)  # of outputs from 1 on
 
 
@@ -77,30 +76,11 @@ def _a_random_bound(alpha: float) -> float:
 
 def _theorem_8_6(study: Study) -> Outcome:
     """Take A_min for the first part, which is on every policy, and A_random for the second."""
-    settings = {
-        "long": _LONG,
-        "memory": study.choose(400, 2000),
-        "batches": 20,
-        "seeds": study.seeds(2, 3),
-    }
-    shorts = study.choose([2, 4, 5, 10, 15], [1, 2, 4, 5, 6, 8, 10, 12, 15, 18])
-    calls = [call | settings for call in grid(policy=["a-random"], short=shorts)]
-    found = study.table(worst_of_two, calls)
-    found["alpha"] = found["short"] / _LONG
-    rows = [["a-random", *row] for row in found[["alpha", "ratio"]].to_numpy().tolist()]
-    rows += [["bound", short / _LONG, _a_random_bound(short / _LONG)] for short in shorts]
+    shorts = ([2, 4, 5, 10, 15], [1, 2, 4, 5, 6, 8, 10, 12, 15, 18])
+    table, settings = two_outputs(study, ["a-random"], _a_random_bound, 20, shorts)
     mixes = {u: float(CompetitiveRatio(u).lower_bound) for u in _UPPERS}
     claims = refutable(map(_against_ends, _WORST))
-    # The O(1 / M) is taken to be one long request's share of the memory.
-    claims += [
-        shape(
-            f"alpha={alpha:g}: a-random, largest ratio",
-            ratio,
-            at_most=_a_random_bound(alpha) + _LONG / settings["memory"],
-            paper=_a_random_bound(alpha),
-        )
-        for alpha, ratio in found[["alpha", "ratio"]].to_numpy().tolist()
-    ]
+    claims += bounded(table, "a-random", _a_random_bound, settings["memory"])
     claims += beside(
         shape(
             f"A_min, outputs 1 to {u}: worst mix over worst mix of the two ends, by Lemma 4.6",
@@ -110,7 +90,7 @@ def _theorem_8_6(study: Study) -> Outcome:
         )
         for u, ratio in mixes.items()
     )
-    return Outcome(pd.DataFrame(rows, columns=["curve", "alpha", "ratio"]), claims, settings)
+    return Outcome(table.drop(columns="share_of_short"), claims, settings)
 
 
 class Tiny(NamedTuple):
@@ -299,7 +279,7 @@ def _example_8_2(_study: Study) -> Outcome:
             _reordered(),
             at_most=0,
         ),
-        *beside([shape("I1 over the optimum", totals["I1"] / optimum, at_least=1)]),
+        *beside(shape("I1 over the optimum", totals["I1"] / optimum, at_least=1)),
     ]
     table = pd.DataFrame({"schedule": list(totals), "total_latency": list(totals.values())})
     return Outcome(table, claims, {"memory": 7, "outputs": [1, 2, 3, 4], "prompt": 1})
@@ -320,47 +300,11 @@ def _reordered() -> int:
     )
 
 
-_EXPECTED: dict[str, Any] = {
-    "by": "policy",
-    "xlabel": "outputs (tokens)",
-    "ylabel": "expected total latency (steps)",
-}
-_TOTALS = {"xlabel": "schedule", "ylabel": "total latency (steps)"}
-
-_BY_U: dict[str, Any] = {"x": "u", "y": "ratio", "by": "curve", "xscale": "log", "yscale": "log"}
-
 TARGETS: Computations = {
-    "robust-theorem-4-2": (
-        _theorem_4_2,
-        lines(xlabel="largest output u (tokens)", ylabel="ratio to H-SF", **_BY_U),
-    ),
-    "robust-corollary-4-10": (
-        _corollary_4_10,
-        lines(
-            x="parts",
-            y="ratio",
-            by="outputs",
-            xlabel="classes of equal width",
-            ylabel="ratio to H-SF",
-            xscale="log",
-            yscale="log",
-        ),
-    ),
+    "robust-theorem-4-2": _theorem_4_2,
+    "robust-corollary-4-10": _corollary_4_10,
     "robust-theorem-8-6": (_theorem_8_6, ratios(by="curve")),
-    "robust-prop-8-4": (
-        _prop_8_4,
-        lines(
-            x="memory",
-            y="ratio",
-            by="curve",
-            xlabel="memory M (tokens)",
-            ylabel="total latency with half of M\nover that with all",
-            xscale="log",
-        ),
-    ),
-    "robust-lemma-8-8": (_lemma_8_8, bars(x="outputs", y="expected_total", **_EXPECTED)),
-    "robust-example-8-2": (
-        _example_8_2,
-        bars(x="schedule", y="total_latency", **_TOTALS),
-    ),
+    "robust-prop-8-4": _prop_8_4,
+    "robust-lemma-8-8": _lemma_8_8,
+    "robust-example-8-2": _example_8_2,
 }

@@ -92,10 +92,8 @@ def _claims_of_fits(table: pd.DataFrame) -> tuple[str, list[Claim]]:
         number("shift b of the fit", 0.2793, shift, within=0.1),
         *readings(
             "R2 of the printed fit, or read with u - 1",
-            [
-                number("R2 of the printed fit", 0.9999, printed, within=0.0001),
-                number(f"R2 of the printed fit {shift_of}", 0.9999, shifted, within=0.0001),
-            ],
+            number("R2 of the printed fit", 0.9999, printed, within=0.0001),
+            number(f"R2 of the printed fit {shift_of}", 0.9999, shifted, within=0.0001),
         ),
     ]
 

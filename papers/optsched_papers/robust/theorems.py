@@ -64,7 +64,9 @@ _ROOTS = (16, 256)  # of the largest outputs between which a logarithm doubles
 _PROMPTS = "prompts of {slots} u, memory for {slots} requests".format(**MANY)
 
 
-# Two outputs: Theorems 3.3, 5.1 and 5.2
+# Two outputs: Theorems 3.3, 5.1, 5.2 and 8.6
+
+_SHORTS = ([2, 4, 5, 6, 7, 8, 10, 15], [1, 2, 4, 5, 6, 7, 8, 10, 12, 15, 18])  # quick and full
 
 
 def worst_of_two(
@@ -84,26 +86,31 @@ def worst_of_two(
     return {"share": worst, "ratio": found[worst]}
 
 
-def _two_outputs(
-    study: Study, policies: list[str], bound: Callable[[float], float], batches: int
+def two_outputs(
+    study: Study,
+    policies: list[str],
+    bound: Callable[[float], float],
+    batches: int,
+    shorts: Sequence[Sequence[int]] = _SHORTS,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return the largest ratios by alpha, with the bound, and the settings."""
     settings = {
         "long": _LONG,
         "memory": study.choose(400, 2000),
         "batches": batches,
         "seeds": study.seeds(2, 3),
     }
-    shorts = study.choose([2, 4, 5, 6, 7, 8, 10, 15], [1, 2, 4, 5, 6, 7, 8, 10, 12, 15, 18])
-    calls = grid(policy=policies, short=shorts)
+    shorter = study.choose(*shorts)
+    calls = grid(policy=policies, short=shorter)
     found = study.table(worst_of_two, [call | settings for call in calls])
     found["alpha"] = found["short"] / _LONG
     names = {"policy": "curve", "share": "share_of_short"}
     runs = found.rename(columns=names)[["curve", "alpha", "ratio", "share_of_short"]]
-    rows = [["bound", short / _LONG, bound(short / _LONG), math.nan] for short in shorts]
+    rows = [["bound", short / _LONG, bound(short / _LONG), math.nan] for short in shorter]
     return pd.concat([runs, pd.DataFrame(rows, columns=runs.columns)]), settings
 
 
-def _bounded(
+def bounded(
     table: pd.DataFrame, policy: str, bound: Callable[[float], float], memory: int
 ) -> list[Claim]:
     """Claim the bound, with one long request's share of the memory for its O(1 / M)."""
@@ -123,23 +130,21 @@ _READINGS = ("a-min", "a-min-overcommit")  # of Algorithm 2
 
 
 def _theorem_3_3(study: Study) -> Outcome:
-    table, settings = _two_outputs(study, ["a-max"], a_max_bound, 200)
-    claims = _bounded(table, "a-max", a_max_bound, settings["memory"])
+    table, settings = two_outputs(study, ["a-max"], a_max_bound, 200)
+    claims = bounded(table, "a-max", a_max_bound, settings["memory"])
     alphas = table.loc[table["curve"] == "bound", "alpha"].tolist()
     name = "proven, all outputs"
     most = [a_max_proven_bound(round(alpha * _LONG), _LONG) for alpha in alphas]
     rows = [[name, alpha, ratio, math.nan] for alpha, ratio in zip(alphas, most, strict=True)]
     table = pd.concat([table, pd.DataFrame(rows, columns=table.columns)])
     # Not of the paper, and smaller than its bound up to alpha = 1/4.
-    claims += beside(
-        _bounded(table[table["alpha"] <= 1 / 4], name, a_max_bound, settings["memory"])
-    )
+    claims += beside(bounded(table[table["alpha"] <= 1 / 4], name, a_max_bound, settings["memory"]))
     return Outcome(table, claims, settings)
 
 
 def _theorem_5_1(study: Study) -> Outcome:
-    table, settings = _two_outputs(study, [*_READINGS], a_min_two_point, 20)
-    either = [_bounded(table, name, a_min_two_point, settings["memory"]) for name in _READINGS]
+    table, settings = two_outputs(study, [*_READINGS], a_min_two_point, 20)
+    either = [bounded(table, name, a_min_two_point, settings["memory"]) for name in _READINGS]
     claims = [
         claim
         for pair in zip(*either, strict=True)
@@ -155,8 +160,8 @@ def _theorem_5_1(study: Study) -> Outcome:
     of = Slots(_ROOTS[0], **MANY)
     label = f"outputs 1 or {of.upper}, {_PROMPTS}: what A_min costs at least over H-SF, proven"
     bound = a_min_two_point(1 / of.upper)
-    claims += refutable([shape(label, float(of.proven), at_most=bound, paper=bound)])
-    claims += beside(_bounded(table, str(rows[0][0]), a_min_two_point, settings["memory"]))
+    claims += refutable(shape(label, float(of.proven), at_most=bound, paper=bound))
+    claims += beside(bounded(table, str(rows[0][0]), a_min_two_point, settings["memory"]))
     claims += beside(_excess(study, settings))
     return Outcome(table, claims, settings | {"prompts of the lemma": prompt})
 
@@ -182,14 +187,14 @@ def _lemma_of_two(short: int, prompt: int) -> float:
 
 
 def _theorem_5_2(study: Study) -> Outcome:
-    table, settings = _two_outputs(study, ["a-l"], a_l_two_point, 200)
-    claims = _bounded(table, "a-l", a_l_two_point, settings["memory"])
+    table, settings = two_outputs(study, ["a-l"], a_l_two_point, 200)
+    claims = bounded(table, "a-l", a_l_two_point, settings["memory"])
     # Nor does this theorem speak of prompts. The numbers of short ones are worst for A_l.
     for short, shorts in ((2, 1162), (5, 0), (10, 0)):
         bound = a_l_two_point(short / _LONG)
         label = f"alpha={short / _LONG:g}, {_PROMPTS}: A_l over H-SF, exact"
         ours = float(a_l_ratio(short, _LONG, shorts, 1000))
-        claims += refutable([shape(label, ours, at_most=bound, paper=bound)])
+        claims += refutable(shape(label, ours, at_most=bound, paper=bound))
     return Outcome(table, claims, settings)
 
 
@@ -231,7 +236,7 @@ def _theorem_3_4(study: Study) -> Outcome:
     for short, long in [(1, 4), (1, 16), *outputs]:
         printed, most = a_max_printed_lower_bound(short / long), a_max_proven_bound(short, long)
         label = f"outputs {short} to {long}: proven most of A_max over H-SF"
-        claims += refutable([shape(label, most, at_least=printed, paper=printed)])
+        claims += refutable(shape(label, most, at_least=printed, paper=printed))
         rows.append(["proven bound, all outputs", short / long, most, most])
     for (name, call), found in zip(calls, runs, strict=True):
         alpha = call["short"] / call["long"]
@@ -322,7 +327,7 @@ def _theorem_4_3(study: Study) -> Outcome:
         label = f"{name}: ratio over H_u at u={last}"
         others.append(shape(label, ratio[last] / bound[last], at_most=1.0, paper=1.0))
     proven, by_lemma = _with_prompts()
-    claims[:0], others[:0] = refutable([proven]), [by_lemma]
+    claims[:0], others[:0] = refutable(proven), [by_lemma]
     settings = {"mix": "worst by Lemma 4.6", "seeds": seeds}
     return Outcome(table, [*claims, *beside(others)], settings)
 
@@ -429,18 +434,16 @@ def _fig_3(study: Study) -> Outcome:
                 ],
             )
         claims += beside(
-            [
-                shape(label, distance, at_most=1e-9),
-                *(
-                    number(
-                        f"{name}, q={q:g}: {_SIMULATED}, and by the lemma",
-                        _lemma(name, q),
-                        ours,
-                        within=_SPREAD,
-                    )
-                    for q, ours in points
-                ),
-            ]
+            shape(label, distance, at_most=1e-9),
+            (
+                number(
+                    f"{name}, q={q:g}: {_SIMULATED}, and by the lemma",
+                    _lemma(name, q),
+                    ours,
+                    within=_SPREAD,
+                )
+                for q, ours in points
+            ),
         )
     return Outcome(table, claims, settings)
 

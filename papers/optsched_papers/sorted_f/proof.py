@@ -320,7 +320,7 @@ def _theorem_5(study: Study) -> Outcome:
     # Lemma 1 and the rule for groups give 3: see docs/policies.md.
     own = max(claim.ours for claim in looked.claims)
     more = readings("the last batch of a group nearly saturates", refutable(nearly))
-    more += beside([shape("our constant in place of 4", own, at_most=3)])
+    more += beside(shape("our constant in place of 4", own, at_most=3))
     return looked.outcome(more)
 
 

@@ -17,7 +17,7 @@ from optsched.workloads import family
 from optsched_papers.claims import beside, estimate, readings, shape
 from optsched_papers.sorted_f.proof import KINDS, draw, draw_shares, shares
 from optsched_papers.sorted_f.transformed import optimum
-from optsched_papers.target import BAND, Computations, Outcome, Study, bars, grid
+from optsched_papers.target import Computations, Outcome, Study, grid
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
@@ -91,7 +91,7 @@ def _section_ec_4_2(study: Study) -> Outcome:
         grid = "every step" if step == 1 else f"every {step} steps"
         # "Consistently": in more than half of the pairs in which it makes a difference.
         claim = shape(f"{name}, starts at {grid}: shorter output first", share, at_least=0.5)
-        claims += readings(f"{name}: shorter output first", [claim])
+        claims += readings(f"{name}: shorter output first", claim)
         rows.append([name, grid, *share])
     table = pd.DataFrame(rows, columns=["distribution", "starts", "share", "low", "high"])
     return Outcome(table, claims, {"memory": 100, "seeds": seeds, "steps between starts": grids})
@@ -149,29 +149,20 @@ def _relax_lp(study: Study) -> Outcome:
         shape("draws with fractional starts (share)", float(np.mean(split)), at_least=0.5),
     ]
     claims += beside(
-        [
-            *(
-                shape(f"{what}, {kind}: largest", rows.ratio.max(), at_least=1 - _ROUNDING)
-                for kind, rows in drawn.groupby("kind", sort=False)
-            ),
-            shape(f"{what}, no two fit together: largest", table.of_family.max(), at_most=2),
-        ]
+        (
+            shape(f"{what}, {kind}: largest", rows.ratio.max(), at_least=1 - _ROUNDING)
+            for kind, rows in drawn.groupby("kind", sort=False)
+        ),
+        shape(f"{what}, no two fit together: largest", table.of_family.max(), at_most=2),
     )
     rows = table.rename(columns={"requests": "size"}).assign(family="no two fit together")
     settings = {"lists": lists, "requests per draw": _FEW, "seeds": seeds}
     return Outcome(pd.concat([shares(drawn), rows], ignore_index=True), claims, settings)
 
 
-_LOOK: dict[str, Any] = {
-    "x": "distribution",
-    "y": "share",
-    "by": "starts",
-    "ylabel": "pairs with the shorter output first\nthough it takes more memory-time",
-}
-
 _GAP: dict[str, Any] = {"what": "OPT-IP over Relax-LP", "limit": 1, "size": "requests"}
 
 TARGETS: Computations = {
     "sorted-f-relax-lp": (_relax_lp, partial(draw_shares, **_GAP)),
-    "sorted-f-section-ec-4-2": (_section_ec_4_2, bars(**_LOOK, **BAND)),
+    "sorted-f-section-ec-4-2": _section_ec_4_2,
 }

@@ -191,10 +191,8 @@ def _decide(study: Study, question: Question) -> Outcome:
     agree = float((asked.highs == asked["cp-sat"]).mean())
     what = f"prompts s = x as printed, {first['size']} numbers, yes: optimum"
     claims += beside(
-        [
-            shape("HiGHS and CP-SAT agree (share)", agree, at_least=1),
-            number(what, first.least, first.highs, within=0),
-        ]
+        shape("HiGHS and CP-SAT agree (share)", agree, at_least=1),
+        number(what, first.least, first.highs, within=0),
     )
     settings = {"sizes": list(sizes), "solvers": SOLVERS, "answers yes": int(asked.yes.sum())}
     return Outcome(table, claims, {**settings, "answers no": int((~asked.yes).sum())})
