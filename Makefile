@@ -3,15 +3,18 @@ PYTHON ?= python3
 MINUTES ?= 20
 BIN := .venv/bin
 
-.PHONY: demo test check format docs benchmarks campaign reproduce validate clean
+.PHONY: demo test test-all check format docs benchmarks campaign reproduce validate clean
 
 demo: .venv/ready  ## compare all policies on a synthetic workload and write an HTML report
 	@mkdir -p demo
 	$(BIN)/optsched compare family:chat-and-summaries,n=2000,seed=1 --html demo/report.html
 	@echo "open demo/report.html in a browser"
 
-test: .venv/dev  ## the whole test suite, with coverage
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --cov --cov-report term:skip-covered --durations 15
+test: .venv/dev  ## the test suite but for its long tests, with coverage
+	$(BIN)/python -m pytest -m "not long" --numprocesses auto --dist worksteal --cov --cov-report term:skip-covered --durations 15
+
+test-all: .venv/dev  ## the whole test suite
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 15
 
 check: .venv/dev  ## lint, format and types
 	$(BIN)/ruff check .

@@ -357,6 +357,7 @@ def test_figure_6_leaves_a_prompt_behind_that_algorithm_2_completes():
     assert done == {1: 1.5, 2: 1.5, 4: 7.5, 3: 14.5, 5: 14.5, 6: 14.5, 9: 14.5}
 
 
+@pytest.mark.long
 def test_theorem_3_thresholds_are_strict_at_all_times_and_arrivals_follow_the_rates():
     """(13), with arrivals of every span up to a full batch summed up numerically."""
     thresholds = theory.VARYING

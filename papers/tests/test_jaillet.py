@@ -53,6 +53,7 @@ def test_figures_8_and_11_mc_sf_never_exceeds_the_memory():
     assert [claim.holds for claim in full] == [True, False]  # slower batches, and our clock
 
 
+@pytest.mark.long
 def test_one_factor_explains_four_slopes_of_figure_5_and_the_200_seconds():
     """As printed 1/6 would be 1,667 s at 10,000 requests."""
     found, claims = claims_of("jaillet-fig-5")
@@ -90,6 +91,7 @@ def test_figure_6_two_families_have_the_printed_moments():
         assert outputs.var() == pytest.approx(ours, rel=0.03)
 
 
+@pytest.mark.long
 def test_section_8_2_eight_gpus_are_more_than_benchmarks_need():
     found, claims = claims_of("jaillet-section-8-2")
     assert [claim.holds for claim in claims.values()] == [True] + [False] * 5

@@ -38,6 +38,7 @@ def test_pairs_are_those_whose_shorter_output_takes_more():
     assert short_first(instance, np.array([1.0, 0.0, 2.0])) == 0.5
 
 
+@pytest.mark.long
 def test_relax_lp_goes_by_memory_time_not_by_output():
     found = quick("sorted-f-section-ec-4-2")
     pyplot.close(drawn(found))

@@ -62,7 +62,13 @@ def test_all_targets_of_the_paper_are_there():
     }
 
 
-@pytest.mark.parametrize("name", ROBUST)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] * (name == "robust-theorem-5-1"))
+        for name in ROBUST
+    ],
+)
 def test_verdicts_and_plots(name):
     found = quick(name)
     assert found.verdict.label == VERDICTS[name], found.verdict
@@ -150,6 +156,7 @@ def test_with_long_prompts_the_lemma_tends_to_half_of_a_root(upper):
     assert lemma.lower_bound > limit * (1 - 1e-3)
 
 
+@pytest.mark.long
 def test_theorem_5_1_fails_below_three_tenths_for_a_min():
     found = quick("robust-theorem-5-1")
     assert found.verdict.label == "refuted"  # with prompts
