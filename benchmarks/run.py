@@ -151,11 +151,20 @@ def show(table: list[tuple[str, ...]]) -> None:
     Console(width=160).print(printed)
 
 
+def grouped(table: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Name all alternatives of a task in one line, each with its ratio."""
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for task, size, alternative, ours, _, ratio, _, checked in table[1:]:
+        said = "" if checked.startswith("same") else f" ({checked})"
+        lines.setdefault((task, size, ours), []).append(f"{alternative} {ratio}{said}")
+    header = ("task", "size", "optsched, s", "times as long")
+    return [header, *((*line, ", ".join(ratios)) for line, ratios in lines.items())]
+
+
 def as_markdown(table: list[tuple[str, ...]]) -> str:
-    """Write a table as Markdown, without what the ratio says anyway."""
-    kept = [at for at, name in enumerate(table[0]) if name not in ("instead, s", "range")]
-    header, *rows = (f"| {' | '.join(line[at] for at in kept)} |" for line in table)
-    return "\n".join([header, "|---" * len(kept) + "|", *rows])
+    """Write a table as Markdown."""
+    header, *rows = (f"| {' | '.join(line)} |" for line in table)
+    return "\n".join([header, "|---" * len(table[0]) + "|", *rows])
 
 
 def as_json(rows: list[Row], curves: list[growth.Curve], setting: str) -> dict:
@@ -174,7 +183,11 @@ def update_docs(setting: str, ratios: list[tuple[str, ...]], grown: list[tuple[s
     """Replace what stands between the markers of docs/benchmarks.md."""
     path = DOCS / "benchmarks.md"
     text = path.read_text()
-    parts = {"setting": setting, "ratios": as_markdown(ratios), "growth": as_markdown(grown)}
+    parts = {
+        "setting": setting,
+        "ratios": as_markdown(grouped(ratios)),
+        "growth": as_markdown(grown),
+    }
     for name, content in parts.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         before, rest = text.split(begin)

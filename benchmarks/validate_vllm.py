@@ -216,6 +216,15 @@ def measured(memory, load):
         yield row.label, mean, gain, p99, found.preemptions, wrong
 
 
+def _cell(row):
+    """Write what became of a workload: mean and its change, p99, preemptions."""
+    if row is None:
+        return ""
+    label, mean, gain, p99, preemptions, _ = row
+    change = "" if label.startswith("vLLM,") else f" ({100 * gain:+.1f} %)"
+    return f"{mean:.1f}{change}, {p99:.0f}, {preemptions}"
+
+
 def text_of(first, second):
     """Return the tables of the page."""
     import in_vllm
@@ -229,20 +238,22 @@ def text_of(first, second):
     for kind, asynchronous, total, equal, preempted in first:
         mode = "asynchronous" if asynchronous else "synchronous"
         lines.append(f"| {kind} | {mode} | {total:,} | {equal:,} | {preempted:,} |")
-    for (memory, load, bound), rows in second.items():
-        lines += [
-            "",
-            f"{memory:,} tokens, load {load:g} on the clock; bound of the mean {bound:.1f} s:",
-            "",
-            "| inside vLLM | mean (s) | against vLLM | p99 (s) | preemptions | predicted |",
-            "|---|--:|--:|--:|--:|--:|",
-        ]
-        for label, mean, gain, p99, preemptions, wrong in rows:
-            said = "" if wrong is None else f"{round(100 * wrong, 1) + 0.0:+.1f} %"
-            change = "" if label.startswith("vLLM,") else f"{100 * gain:+.1f} %"
-            lines.append(
-                f"| {label} | {mean:.1f} | {change} | {p99:.0f} | {preemptions} | {said} |"
-            )
+    heads = [
+        f"{memory:,} tokens, load {load:g}; bound {bound:.1f} s" for memory, load, bound in second
+    ]
+    lines += [
+        "",
+        "Mean latency in seconds (against vLLM), p99 in seconds, preemptions:",
+        "",
+        f"| inside vLLM | {' | '.join(heads)} | predicted |",
+        "|---" * (len(heads) + 2) + "|",
+    ]
+    rows = [{row[0]: row for row in found} for found in second.values()]
+    for label in dict.fromkeys(label for found in rows for label in found):
+        there = [found.get(label) for found in rows]
+        wrong = [row[5] for row in there if row is not None and row[5] is not None]
+        said = f"{max(round(100 * abs(each), 1) for each in wrong):.1f} %" if wrong else ""
+        lines.append(f"| {label} | {' | '.join(map(_cell, there))} | {said} |")
     return "\n".join(lines)
 
 

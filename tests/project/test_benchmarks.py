@@ -93,11 +93,14 @@ def test_docs_have_a_place_for_the_tables(benchmark, tmp_path, monkeypatch):
     run = benchmark("run")
     (tmp_path / "benchmarks.md").write_text((FOLDER.parent / "docs/benchmarks.md").read_text())
     monkeypatch.setattr(run, "DOCS", tmp_path)
-    run.update_docs("a setting", [("ratio",), ("2",)], [("exponent",), ("1",)])
+    rows = [("run", "n = 2", name, "1", "2", "2", "one run", "same starts") for name in "ab"]
+    ratios = [run.HEADER, *rows]
+    run.update_docs("a setting", ratios, [("exponent",), ("1",)])
     text = (tmp_path / "benchmarks.md").read_text()
     assert "a setting" in text
+    assert "| run | n = 2 | 1 | a 2, b 2 |" in text
     assert "| exponent |\n|---|\n| 1 |" in text
-    run.update_docs("another", [("ratio",), ("2",)], [("exponent",), ("1",)])
+    run.update_docs("another", ratios, [("exponent",), ("1",)])
     assert "a setting" not in (tmp_path / "benchmarks.md").read_text()
 
 
@@ -169,19 +172,23 @@ def test_means_inside_vllm_are_predicted_as_the_page_says(benchmark, shared_data
     validate = benchmark("validate_vllm")
     page = (FOLDER.parent / "docs" / "validation.md").read_text(encoding="utf-8")
     for memory, load in validate.WORKLOADS:
-        _, found, section = page.partition(f"{memory:,} tokens, load {load:g} on the clock")
-        assert found
-        section = section.partition(" on the clock")[0]
+        header = next(line for line in page.splitlines() if line.startswith("| inside vLLM |"))
+        (at,) = (
+            at
+            for at, head in enumerate(header.split(" | "))
+            if head.startswith(f"{memory:,} tokens, load {load:g};")
+        )
         requests = validate.workload(memory, load)
         for row in validate.ROWS:
             if row.policy is None:
                 continue
             policy = replace(get_policy(row.policy), async_scheduling=row.asynchronous)
             ours = run(requests, policy, clock=validate.SERVING)
-            line = section.partition(f"| {row.label} | ")[2].partition("\n")[0].split(" | ")
-            assert float(line[0]) == pytest.approx(ours.mean_latency, abs=0.051)
-            assert int(line[3]) == ours.preemptions
-            assert line[4].startswith("+0.0 %")
+            line = page.partition(f"| {row.label} | ")[2].partition("\n")[0].split(" | ")
+            mean, *_, preemptions = line[at - 1].split(", ")
+            assert float(mean.split()[0]) == pytest.approx(ours.mean_latency, abs=0.051)
+            assert int(preemptions) == ours.preemptions
+            assert line[-1].startswith("0.0 %")
 
 
 @pytest.mark.no_cover
