@@ -140,7 +140,7 @@ def section(result: dict, remark: str) -> str:
     reason = re.split(r", not |; not ", result["reason"])[0] if result["rows"] else ""
     reason = "" if result["verdict"] == "refuted" else reason
     parts = [
-        f"### {name}",
+        f"## {name}",
         f"{title[0].upper()}{title[1:]}: **{label(result)}**"
         + f"; {plain(reason)}." * bool(reason),
         f"![{name}](../images/results/{name}.png)",
