@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BENCHMARKS = ("admission", "optima", "routing", "selection", "models", "reading")
 DOCS = Path(__file__).parents[1] / "docs"
 HEADER = ("task", "size", "instead", "optsched, s", "instead, s", "ratio", "range", "checked")
-GROWTH_HEADER = ("task", "by", "from", "to", "seconds, from", "to", "exponent")
+GROWTH_HEADER = ("task", "range", "seconds", "exponent")
 LIBRARIES = ("numpy", "numba", "highspy", "ortools", "pyomo", "linopy", "scipy", "pandas")
 
 
@@ -127,16 +127,9 @@ def growth_table(curves: list[growth.Curve]) -> list[tuple[str, ...]]:
     table = [GROWTH_HEADER]
     for curve in curves:
         exponent, error, _ = curve.fit()
-        ends = (curve.sizes[0], curve.sizes[-1])
-        table.append(
-            (
-                curve.task,
-                curve.axis,
-                *(f"{size:,}" for size in ends),
-                *(duration(curve.times[at]) for at in (0, -1)),
-                f"{exponent:.2f} ± {error:.2f}",
-            )
-        )
+        (first, *_, last), seconds = curve.sizes, [duration(curve.times[at]) for at in (0, -1)]
+        sizes = f"{curve.axis} {first:,} to {last:,}"
+        table.append((curve.task, sizes, " to ".join(seconds), f"{exponent:.2f} ± {error:.2f}"))
     return table
 
 
@@ -144,7 +137,7 @@ def show(table: list[tuple[str, ...]]) -> None:
     """Print a table."""
     printed = Table()
     for at, name in enumerate(table[0]):
-        right = name not in ("task", "size", "instead", "checked", "by")
+        right = name not in ("task", "size", "instead", "checked", "range")
         printed.add_column(name, justify="right" if right else "left", no_wrap=at == 0)
     for row in table[1:]:
         printed.add_row(*row)
