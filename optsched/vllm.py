@@ -209,11 +209,7 @@ class Foresight:
         return self._settings.patience
 
     def fit(self, group: Iterable[tuple[int, int, int, Outlook]], lag: int) -> bool:
-        """Whether requests keep to the blocks until all are complete, as far as is expected.
-
-        Each is (prompt, tokens made, limit of its output, outlook) and makes a token per batch;
-        blocks are given up so many batches after the last token.
-        """
+        """Whether requests, as of `looked_at`, are expected to fit until all are complete."""
         rows = [(p, made, limit, look.planned, look.row) for p, made, limit, look in group]
         prompts, made, limits, left, row = np.array(rows, dtype=np.int64).T
         certain = row == _POINT

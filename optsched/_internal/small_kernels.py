@@ -54,14 +54,16 @@ def pop(heap: IntArray, size: int) -> int:
 
 
 @compiled
-def _precedes(keys: FloatArray, ranks: IntArray | FloatArray, one: int, other: int) -> bool:
+def _precedes(
+    keys: FloatArray | IntArray, ranks: IntArray | FloatArray, one: int, other: int
+) -> bool:
     """Whether one entry comes before another."""
     return bool(keys[one] < keys[other] or (keys[one] == keys[other] and ranks[one] < ranks[other]))
 
 
 @compiled
 def sink_by_key(
-    heap: IntArray, size: int, place: int, keys: FloatArray, ranks: IntArray | FloatArray
+    heap: IntArray, size: int, place: int, keys: FloatArray | IntArray, ranks: IntArray | FloatArray
 ) -> None:
     """Move the entry at a place of the heap down to where it belongs."""
     entry = heap[place]
@@ -78,7 +80,7 @@ def sink_by_key(
 
 @compiled
 def push_by_key(
-    heap: IntArray, size: int, entry: int, keys: FloatArray, ranks: IntArray | FloatArray
+    heap: IntArray, size: int, entry: int, keys: FloatArray | IntArray, ranks: IntArray | FloatArray
 ) -> int:
     """Add an entry to the first `size` ones, of which the first is next; return the new size."""
     place = size
@@ -90,7 +92,9 @@ def push_by_key(
 
 
 @compiled
-def pop_by_key(heap: IntArray, size: int, keys: FloatArray, ranks: IntArray | FloatArray) -> int:
+def pop_by_key(
+    heap: IntArray, size: int, keys: FloatArray | IntArray, ranks: IntArray | FloatArray
+) -> int:
     """Take the next entry away; return the new size."""
     heap[0] = heap[size - 1]
     sink_by_key(heap, size - 1, ZERO, keys, ranks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -51,22 +51,14 @@ _FORESEES: dict[str, Literal["intervals", "beliefs"]] = {  # by kind
 
 
 class Needs(NamedTuple):
-    """What a policy declares, so that it is run as it must be and knows what it may.
+    """What a policy requires: how it is run, what it knows, and whether rules apply to it.
 
-    Attributes
-    ----------
-    kind
-        How it is run: a key of `optsched.simulate.RUNNERS`.
-    knows
-        The "outputs", which it needs; the outputs even beside policies that know intervals only
-        ("hindsight"); "intervals", without which it cannot plan; or "either".
-    rules
-        Whether it may be run under a rule of admission other than the prefix rule.
+    "hindsight" knows the outputs even beside policies that only know intervals.
     """
 
-    kind: str
+    kind: str  # a key of `optsched.simulate.RUNNERS`
     knows: Literal["outputs", "hindsight", "intervals", "either"] = "either"
-    rules: bool = False
+    rules: bool = False  # whether other rules of admission than the prefix rule may apply
 
 
 class Policy:
@@ -76,6 +68,11 @@ class Policy:
     description: str
     source: str
     needs: ClassVar[Needs]
+
+    def require(self, holds: bool | np.bool_, text: str) -> None:
+        """Refuse a setting that does not hold what it must."""
+        if not holds:
+            raise PolicyError(f"policy {self.name!r}: {text}")
 
     @property
     def foresees(self) -> Literal["nothing", "intervals", "beliefs"]:
@@ -104,23 +101,28 @@ class Policy:
 AnyPolicy = TypeVar("AnyPolicy", bound=Policy)
 
 
+@dataclass(frozen=True)
+class NamedPolicy(Policy):
+    """What a policy is called, in tables and on the command line."""
+
+    name: str
+    description: str
+    source: str = field(default="", kw_only=True)
+
+
 @checked(PolicyError)
 @dataclass(frozen=True)
-class PriorityPolicy(Policy):
+class PriorityPolicy(NamedPolicy):
     """Admit waiting requests by ascending key; equal keys in order of arrival.
 
     Parameters
     ----------
-    name
-        Short name for tables and the command line.
-    description
-        What the policy does, in a few words.
+    name, description, source
+        For tables and the command line.
     key
         Returns one number per request, shape (n,); smaller is more urgent.
     rule
         What happens when a request does not fit: "prefix", "skip", "backfill" or "window".
-    source
-        Where the policy comes from.
 
     Examples
     --------
@@ -130,39 +132,18 @@ class PriorityPolicy(Policy):
     array([3, 0])
     """
 
-    name: str
-    description: str
     key: Callable[[Instance], npt.NDArray[np.number]]
     rule: Rule = "prefix"
-    source: str = ""
     needs: ClassVar[Needs] = Needs("order", "outputs", rules=True)
 
     def order(self, instance: Instance, clock: Clock = UNIT) -> IntArray:
-        """Return all request indices, most urgent first.
-
-        Parameters
-        ----------
-        instance
-            The requests.
-        clock
-            How long batches take, where the order depends on it.
-
-        Returns
-        -------
-        IntArray
-            Shape (n,).
-
-        Raises
-        ------
-        PolicyError
-            If the key is not one number per request.
-        """
+        """Return all request indices, most urgent first; the clock counts where keys are work."""
         key = np.asarray(self.keys(instance, clock))
-        if key.shape != (len(instance),) or not np.issubdtype(key.dtype, np.number):
-            raise PolicyError(
-                f"policy {self.name!r}: the key has shape {key.shape} and type {key.dtype}, but "
-                f"must be one number for each of {len(instance)} requests"
-            )
+        self.require(
+            key.shape == (len(instance),) and np.issubdtype(key.dtype, np.number),
+            f"the key has shape {key.shape} and type {key.dtype}, but must be one number for each "
+            f"of {len(instance)} requests",
+        )
         if (unordered := np.isnan(key)).any():
             request = instance.label(int(np.argmax(unordered)))
             raise PolicyError(f"policy {self.name!r}: the key of request {request} is not a number")
@@ -186,14 +167,11 @@ class BatchSelector(Protocol):
 
 
 @dataclass(frozen=True)
-class BatchPolicy(Policy):
+class BatchPolicy(NamedPolicy):
     """Choose a batch among the waiting requests, admit it in order, then choose the next."""
 
-    name: str
-    description: str
     selector: Callable[[Instance], BatchSelector]  # makes what chooses the batches
     rule: Rule = "prefix"
-    source: str = ""
     needs: ClassVar[Needs] = Needs("batch", "outputs", rules=True)
 
     def batches(self, instance: Instance) -> BatchSelector:

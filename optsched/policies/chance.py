@@ -11,7 +11,7 @@ from optsched._internal.arguments import checked
 from optsched.clock import UNIT, LinearClock
 from optsched.clock.work import work_by_output
 from optsched.errors import PolicyError, require_known
-from optsched.policies.base import Needs, Policy
+from optsched.policies.base import NamedPolicy, Needs
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
@@ -23,61 +23,21 @@ _DEVIATIONS, _DEVIATIONS_ON_CLOCK = 0.5, 1.0
 
 @checked(PolicyError)
 @dataclass(frozen=True)
-class ChancePolicy(Policy):
-    r"""Admit while the memory that is likely to be held fits; preempt where that was too little.
+class ChancePolicy(NamedPolicy):
+    """Admit while the memory that is likely to be held fits; preempt where that was too little."""
 
-    Requests are tried by ascending expected cost, given what each was seen to make, and start while
-    mean and deviation of the tokens held at all steps ahead fit: mean + z deviations at most M.
-    Where the memory runs out, those that made the fewest tokens are preempted. Without a belief in
-    the forecast the policy learns one from what completes.
-
-    Parameters
-    ----------
-    name
-        Short name for tables and the command line.
-    description
-        What the policy does, in a few words.
-    order
-        What a request costs: its memory-time ("area"), its work on the clock ("work"), its
-        "output", or its "arrival".
-    deviations
-        z. None: a half in steps, 1 on clocks, where a preempted prompt is prefilled again.
-    passed
-        Requests that are passed over at a step at most because they do not fit.
-    source
-        Where the policy comes from.
-
-    Raises
-    ------
-    PolicyError
-        If the deviations, or the number of requests passed over, are negative or not a number.
-
-    Examples
-    --------
-    >>> from optsched import Instance, run
-    >>> from optsched.policies import get_policy
-    >>> careful = get_policy("area-chance:2")
-    >>> careful.deviations
-    2.0
-    >>> run(Instance([1] * 5, [1] * 5, 10), careful, intervals="common:1,4").all_complete
-    True
-    """
-
-    name: str
-    description: str
-    order: Literal["area", "work", "output", "arrival"] = "area"
-    deviations: float | None = None
-    passed: int = 2
-    source: str = ""
+    order: Literal["area", "work", "output", "arrival"] = "area"  # what a request costs
+    deviations: float | None = None  # z; None: 0.5 in steps, 1 on clocks, where prefill is redone
+    passed: int = 2  # maximum number of requests that are passed over at a step
     needs: ClassVar[Needs] = Needs("chance", "intervals")
 
     def __post_init__(self) -> None:
         require_known("order", self.order, ("area", "work", "output", "arrival"), PolicyError)
         for option, value in (("deviations", self.deviations), ("passed", self.passed)):
-            if value is not None and not 0 <= value < np.inf:
-                raise PolicyError(
-                    f"policy {self.name!r}: {option} is {value}, but must be a number of at least 0"
-                )
+            self.require(
+                value is None or 0 <= value < np.inf,
+                f"{option} is {value}, but must be a number of at least 0",
+            )
 
     def parsed(self, parameters: str) -> ChancePolicy:
         """Return the policy with the parameters "Z" or "Z,PASSED"."""

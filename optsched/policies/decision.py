@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from optsched._internal.arguments import checked
-from optsched.policies.base import Needs, Policy
+from optsched.policies.base import NamedPolicy, Needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -52,7 +52,7 @@ class State:
 
 @checked()
 @dataclass(frozen=True)
-class DecisionPolicy(Policy):
+class DecisionPolicy(NamedPolicy):
     """Start what a function chooses at each step at which requests wait.
 
     The memory is kept for the function: where the next step would not fit, the requests that have
@@ -61,14 +61,10 @@ class DecisionPolicy(Policy):
 
     Parameters
     ----------
-    name
-        Short name for tables.
-    description
-        What the policy does, in a few words.
+    name, description, source
+        For tables and the command line.
     decide
         Takes an `optsched.policies.State` and returns the waiting requests to start now.
-    source
-        Where the policy comes from.
 
     Examples
     --------
@@ -80,8 +76,5 @@ class DecisionPolicy(Policy):
     array([0, 2])
     """
 
-    name: str
-    description: str
     decide: Callable[[State], Iterable[int] | IntArray]
-    source: str = ""
     needs: ClassVar[Needs] = Needs("decision")

@@ -8,33 +8,30 @@ place by arrival. They need to know neither outputs nor intervals: what counts i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from optsched._internal.arguments import checked
 from optsched.errors import PolicyError
-from optsched.policies.base import Needs, Policy
+from optsched.policies.base import NamedPolicy, Needs
 
 
 @checked(PolicyError)
 @dataclass(frozen=True)
-class OverflowPolicy(Policy):
+class OverflowPolicy(NamedPolicy):
     """Admit in order of arrival up to a threshold; when the memory overflows, preempt requests."""
 
-    name: str
-    description: str
     alpha: float  # share of the memory that admission protects, in (0, 1)
     beta: float | None = None  # probability of each running request's preemption; None: all
-    source: str = "Jaillet Section 7"
+    source: str = field(default="Jaillet Section 7", kw_only=True)
     needs: ClassVar[Needs] = Needs("threshold")
 
     def __post_init__(self) -> None:
         for parameter in ("alpha", "beta"):
             value = getattr(self, parameter)
-            if value is not None and not 0 < value < 1:
-                raise PolicyError(
-                    f"policy {self.name!r}: {parameter} is {value:g}, but must lie between 0 and 1"
-                )
+            if value is not None:
+                why = f"{parameter} is {value:g}, but must lie between 0 and 1"
+                self.require(0 < value < 1, why)
 
     def with_parameters(
         self, alpha: float | None = None, beta: float | None = None

@@ -34,11 +34,7 @@ PRIORITIES = tuple(
 
 @dataclass(frozen=True)
 class WorkPolicy(PriorityPolicy):
-    """Least work on the clock first: its own seconds, and its share of the batches it is in.
-
-    In steps all work is memory-time, and the order is that of `area`. With a limit of requests per
-    batch, the share is that by memory, by number, or a mixture: whatever proves the largest bound.
-    """
+    """Least work on the clock first: own seconds, and the share of batches that proves most."""
 
     weighted: bool = False  # least work over weight first
     max_num_seqs: int = 0  # 0 without a limit

@@ -18,7 +18,7 @@ import numpy as np
 from optsched._internal.arguments import checked
 from optsched.clock import UNIT
 from optsched.errors import PolicyError, require_known
-from optsched.policies.base import Needs, Policy, PriorityPolicy
+from optsched.policies.base import NamedPolicy, Needs, PriorityPolicy
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
@@ -33,7 +33,7 @@ Preempt = Literal["bound", "tokens"]
 
 @checked()
 @dataclass(frozen=True)
-class IntervalPolicy(Policy):
+class IntervalPolicy(NamedPolicy):
     """Plan with a bound of each output, and preempt what turns out longer than fits.
 
     A preempted request loses its tokens and waits again; from then on it is planned with the
@@ -42,10 +42,8 @@ class IntervalPolicy(Policy):
 
     Parameters
     ----------
-    name
-        Short name for tables and the command line.
-    description
-        What the policy does, in a few words.
+    name, description, source
+        For tables and the command line.
     plan
         Bound that a request is planned with at first.
     order
@@ -64,8 +62,6 @@ class IntervalPolicy(Policy):
         Share of the memory that admission leaves free unless the worker is idle.
     slack_on_clock
         The same on clocks, where a preempted prompt is prefilled again. None: as in steps.
-    source
-        Where the policy comes from.
 
     Examples
     --------
@@ -77,15 +73,12 @@ class IntervalPolicy(Policy):
     6
     """
 
-    name: str
-    description: str
     plan: Literal["lower", "upper"] = "lower"
     order: Order = "bound"
     outlived: Outlived = "ends-next"
     preempt: Preempt = "bound"
     slack: float = 0.0
     slack_on_clock: float | None = None
-    source: str = ""
     needs: ClassVar[Needs] = Needs("plan", "intervals")
 
     def __post_init__(self) -> None:
@@ -93,10 +86,10 @@ class IntervalPolicy(Policy):
             require_known(option, getattr(self, option), get_args(known), PolicyError)
         require_known("plan", self.plan, ("lower", "upper"), PolicyError)
         for slack in (self.slack, self.slack_on_clock):
-            if slack is not None and not 0 <= slack < 1:
-                raise PolicyError(
-                    f"policy {self.name!r}: slack is {slack}, but must be a share from 0 to below 1"
-                )
+            self.require(
+                slack is None or 0 <= slack < 1,
+                f"slack is {slack}, but must be a share from 0 to below 1",
+            )
 
     def first_plan(self, forecast: Forecast) -> IntArray:
         """Return the output that each request is planned with at first, shape (n,)."""

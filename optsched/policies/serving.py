@@ -9,7 +9,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched.errors import PolicyError, require_known
-from optsched.policies.base import Needs, Policy
+from optsched.policies.base import NamedPolicy, Needs
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
@@ -20,7 +20,7 @@ Batching = Literal["mixed", "prefill-first", "chunked"]
 
 @checked(PolicyError)
 @dataclass(frozen=True)
-class EnginePolicy(Policy):
+class EnginePolicy(NamedPolicy):
     """Admit in order of arrival while prompts fit beside what is held now; run on a clock.
 
     Outputs are unknown, so the memory may run out: then the request admitted last is preempted. It
@@ -28,10 +28,8 @@ class EnginePolicy(Policy):
 
     Parameters
     ----------
-    name
-        Short name for tables and the command line.
-    description
-        What the policy does, in a few words.
+    name, description, source
+        For tables and the command line.
     batching
         "mixed": all decodes with whole prompts beside them. "prefill-first": prompts alone while
         any can be admitted, else all decodes. "chunked": all decodes, and prompt tokens up to the
@@ -45,14 +43,6 @@ class EnginePolicy(Policy):
         Share of the memory that an admission leaves free while other requests run.
     block_size
         Tokens of a block of KV cache; a request holds whole blocks.
-    source
-        Where the policy comes from.
-
-    Raises
-    ------
-    PolicyError
-        If a limit is below 1, tokens do not suffice for a decode of each request, or the watermark
-        is no share.
 
     Examples
     --------
@@ -62,50 +52,43 @@ class EnginePolicy(Policy):
     array([2., 2., 4.])
     """
 
-    name: str
-    description: str
     batching: Batching = "mixed"
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
     watermark: float = 0.0
     block_size: int = 1
-    source: str = ""
     needs: ClassVar[Needs] = Needs("engine")
 
     def __post_init__(self) -> None:
         require_known("batching", self.batching, get_args(Batching), PolicyError)
-        if self.max_num_seqs < 1:
-            raise PolicyError(
-                f"policy {self.name!r}: max_num_seqs is {self.max_num_seqs}, but at least 1 "
-                "request must be served at a time"
-            )
-        if self.max_num_batched_tokens < self.max_num_seqs:
-            raise PolicyError(
-                f"policy {self.name!r}: max_num_batched_tokens is {self.max_num_batched_tokens}, "
-                f"below max_num_seqs, {self.max_num_seqs}, each of which may decode; raise it"
-            )
-        if not 0 <= self.watermark < 1:
-            raise PolicyError(
-                f"policy {self.name!r}: watermark is {self.watermark:g}, but must be a share from "
-                "0 to below 1"
-            )
-        if self.block_size < 1:
-            raise PolicyError(
-                f"policy {self.name!r}: block_size is {self.block_size}, but a block holds 1 token "
-                "at least"
-            )
+        self.require(
+            self.max_num_seqs >= 1,
+            f"max_num_seqs is {self.max_num_seqs}, but at least 1 request must be served at a time",
+        )
+        self.require(
+            self.max_num_batched_tokens >= self.max_num_seqs,
+            f"max_num_batched_tokens is {self.max_num_batched_tokens}, below max_num_seqs, "
+            f"{self.max_num_seqs}, each of which may decode; raise it",
+        )
+        self.require(
+            0 <= self.watermark < 1,
+            f"watermark is {self.watermark:g}, but must be a share from 0 to below 1",
+        )
+        self.require(
+            self.block_size >= 1,
+            f"block_size is {self.block_size}, but a block holds 1 token at least",
+        )
 
     def blocks(self, instance: Instance) -> int:
         """Return the blocks that the memory holds, refusing requests that would never fit."""
         blocks = instance.memory // self.block_size
         needed = -(-instance.peaks // self.block_size)
-        if needed.max() > blocks:
-            request = instance.label(int(np.argmax(needed)))
-            raise PolicyError(
-                f"policy {self.name!r}: request {request} needs {needed.max()} blocks of "
-                f"{self.block_size} tokens, but the memory holds {blocks}; give more memory or "
-                "smaller blocks"
-            )
+        self.require(
+            needed.max() <= blocks,
+            f"request {instance.label(int(np.argmax(needed)))} needs {needed.max()} blocks of "
+            f"{self.block_size} tokens, but the memory holds {blocks}; give more memory or smaller "
+            "blocks",
+        )
         return int(blocks)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import ranks_in
 from optsched.errors import PolicyError, nearest
-from optsched.policies.base import Needs, Policy
+from optsched.policies.base import NamedPolicy, Needs
 from optsched.policies.priorities import PRIORITIES, WORK
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Ranks(NamedTuple):
 
 @checked(PolicyError)
 @dataclass(frozen=True)
-class VllmPolicy(Policy):
+class VllmPolicy(NamedPolicy):
     """Form batches as the scheduler of vLLM 0.33.0 does; run on a clock.
 
     The options have vLLM's names, and its defaults. Outputs are unknown. A batch has one budget of
@@ -43,10 +43,8 @@ class VllmPolicy(Policy):
 
     Parameters
     ----------
-    name
-        Short name for tables and the command line.
-    description
-        What the policy does, in a few words.
+    name, description, source
+        For tables and the command line.
     num_gpu_blocks
         Blocks of the KV cache, one of which vLLM does not use. None: as many as hold the memory of
         the instance.
@@ -73,13 +71,6 @@ class VllmPolicy(Policy):
     deviations
         Of the blocks that running requests are likely to hold: where there are beliefs, a plan
         leaves so many standard deviations free.
-    source
-        Where the policy comes from.
-
-    Raises
-    ------
-    PolicyError
-        If vLLM would refuse an option.
 
     Examples
     --------
@@ -90,8 +81,6 @@ class VllmPolicy(Policy):
     array([2., 2., 4.])
     """
 
-    name: str
-    description: str
     num_gpu_blocks: int | None = None
     block_size: int = 16
     max_num_seqs: int = 256
@@ -103,38 +92,33 @@ class VllmPolicy(Policy):
     order: PriorityPolicy | None = None
     plan: bool = False
     deviations: float = 1.0
-    source: str = ""
     needs: ClassVar[Needs] = Needs("vllm")
 
     def __post_init__(self) -> None:
-        least = {"block_size": 1, "max_num_seqs": 1, "num_gpu_blocks": 2}
-        for option, bound in least.items():
-            if (value := getattr(self, option)) is not None and value < bound:
-                why = " (one of them is not used)" if option == "num_gpu_blocks" else ""
-                raise PolicyError(
-                    f"policy {self.name!r}: {option} is {value}, but must be at least {bound}{why}"
-                )
-        if self.max_num_batched_tokens < self.max_num_seqs:
-            raise PolicyError(
-                f"policy {self.name!r}: max_num_batched_tokens is {self.max_num_batched_tokens}, "
-                f"below max_num_seqs, {self.max_num_seqs}, which vLLM refuses, as each of them may "
-                "decode; raise it"
+        for option, least in (("block_size", 1), ("max_num_seqs", 1), ("num_gpu_blocks", 2)):
+            value = getattr(self, option)
+            why = " (one of them is not used)" if option == "num_gpu_blocks" else ""
+            self.require(
+                value is None or value >= least,
+                f"{option} is {value}, but must be at least {least}{why}",
             )
-        if not 0 <= self.watermark < 1:
-            raise PolicyError(
-                f"policy {self.name!r}: watermark is {self.watermark:g}, but must be a share from "
-                "0 to below 1"
-            )
-        if not 0 <= self.deviations < np.inf:
-            raise PolicyError(
-                f"policy {self.name!r}: deviations is {self.deviations}, but must be a number of "
-                "at least 0"
-            )
-        if self.scheduling_policy not in ("fcfs", "priority"):
-            raise PolicyError(
-                f"policy {self.name!r}: scheduling_policy is {self.scheduling_policy!r}, but must "
-                "be fcfs or priority"
-            )
+        self.require(
+            self.max_num_batched_tokens >= self.max_num_seqs,
+            f"max_num_batched_tokens is {self.max_num_batched_tokens}, below max_num_seqs, "
+            f"{self.max_num_seqs}, which vLLM refuses, as each of them may decode; raise it",
+        )
+        self.require(
+            0 <= self.watermark < 1,
+            f"watermark is {self.watermark:g}, but must be a share from 0 to below 1",
+        )
+        self.require(
+            0 <= self.deviations < np.inf,
+            f"deviations is {self.deviations}, but must be a number of at least 0",
+        )
+        self.require(
+            self.scheduling_policy in ("fcfs", "priority"),
+            f"scheduling_policy is {self.scheduling_policy!r}, but must be fcfs or priority",
+        )
 
     @property
     def foresees(self) -> Literal["nothing", "beliefs"]:

@@ -58,26 +58,20 @@ class _InQueues(Policy):
     borders: tuple[int, ...] | None
     needs: ClassVar[Needs] = Needs("wait")
 
-    def _require(self, holds: bool | np.bool_, text: str) -> None:
-        if not holds:
-            raise PolicyError(f"policy {self.name!r}: {text}")
-
     def _check(self, what: str, number: int) -> None:
-        self._require(number >= 1, f"{what} is {number}, but must be at least 1")
+        self.require(number >= 1, f"{what} is {number}, but must be at least 1")
         window, thresholds, borders = self.window, self.thresholds, self.borders
         in_range = window is None or 0 < window < np.inf
-        self._require(in_range, f"window is {window}, but must be above 0")
+        self.require(in_range, f"window is {window}, but must be above 0")
         if thresholds is not None:
-            positive = min(thresholds, default=0) >= 1
-            self._require(
-                positive, f"thresholds are {list(thresholds)}, but each must be at least 1"
+            least = min(thresholds, default=0)
+            self.require(
+                least >= 1, f"thresholds are {list(thresholds)}, but each must be at least 1"
             )
         if borders is not None:
-            self._require(
-                thresholds is not None, "give borders and thresholds together, or neither"
-            )
+            self.require(thresholds is not None, "give borders and thresholds together, or neither")
             count = len(thresholds or ())
-            self._require(
+            self.require(
                 len(borders) == count and (np.diff((0, *borders)) >= 1).all(),
                 f"the borders {list(borders)} must be at least 1 and ascend, one for each of "
                 f"{count} thresholds",
@@ -105,7 +99,7 @@ class _InQueues(Policy):
         if self.borders is None or self.thresholds is None:
             return None
         longest, last = int(instance.outputs.max()), self.borders[-1]
-        self._require(
+        self.require(
             longest <= last,
             f"an output has {longest} tokens, but the last border is {last}; raise it",
         )
@@ -140,10 +134,8 @@ class WaitPolicy(_InQueues):
 
     Parameters
     ----------
-    name
-        Short name for tables and the command line.
-    description, source
-        What the policy does, in a few words, and where it comes from.
+    name, description, source
+        For tables and the command line.
     classes
         Types of requests: classes of equal size by output. Fewer, unless thresholds are given,
         where the memory does not hold one request at each stage of each class.
@@ -155,11 +147,6 @@ class WaitPolicy(_InQueues):
     borders
         With thresholds: the longest output of each class, the last of all no shorter than any
         output; None for classes of equal size.
-
-    Raises
-    ------
-    PolicyError
-        If a number is out of range.
 
     Examples
     --------
@@ -182,7 +169,7 @@ class WaitPolicy(_InQueues):
     def __post_init__(self) -> None:
         self._check("classes", self.classes)
         count = self.classes if self.thresholds is None else len(self.thresholds)
-        self._require(
+        self.require(
             count == self.classes,
             f"{count} thresholds for {self.classes} classes; pass one per class",
         )
@@ -193,31 +180,7 @@ class WaitPolicy(_InQueues):
         return replace(self, classes=len(own["borders"]), **own)
 
     def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
-        """Decide where requests queue and how many must.
-
-        Parameters
-        ----------
-        instance
-            The requests.
-        clock
-            How long batches take: a weighted sum, unless thresholds are given.
-        times
-            Ascending times of arrival in the clock's unit, shape (n,).
-
-        Returns
-        -------
-        Queues
-            A segment per class.
-
-        Raises
-        ------
-        ClockError
-            If the clock is a function and there are no thresholds.
-        PolicyError
-            If all requests arrive at once, and so there is no rate.
-        InstanceError
-            If there are more thresholds than requests.
-        """
+        """Decide where requests queue and how many must, given when they arrive on the clock."""
         from optsched.models.fluid.wait import WaitThresholds
 
         if (own := self._own(instance)) is not None:
@@ -264,10 +227,8 @@ class NestedWaitPolicy(_InQueues):
 
     Parameters
     ----------
-    name
-        Short name for tables and the command line.
-    description, source
-        What the policy does, in a few words, and where it comes from.
+    name, description, source
+        For tables and the command line.
     segments
         Number of segments; None for that of least memory.
     window
@@ -276,11 +237,6 @@ class NestedWaitPolicy(_InQueues):
     borders, thresholds
         Last stage and threshold of each segment, of one's own; the last stage of all must be no
         shorter than any output.
-
-    Raises
-    ------
-    PolicyError
-        If a number is out of range.
 
     Examples
     --------
@@ -304,33 +260,14 @@ class NestedWaitPolicy(_InQueues):
     def __post_init__(self) -> None:
         self._check("segments", 1 if self.segments is None else self.segments)
         together = self.borders is not None or self.thresholds is None
-        self._require(together, "give borders and thresholds together, or neither")
+        self.require(together, "give borders and thresholds together, or neither")
 
     def parsed(self, parameters: str) -> NestedWaitPolicy:
         """Return the policy with the thresholds "OUTPUT=THRESHOLD,...", by ascending outputs."""
         return replace(self, **self._read(parameters))
 
     def queues(self, instance: Instance, clock: Clock, times: FloatArray) -> Queues:
-        """Decide where requests queue and how many must.
-
-        Parameters
-        ----------
-        instance, clock, times
-            As for `WaitPolicy.queues`.
-
-        Returns
-        -------
-        Queues
-            A chain of segments. Their thresholds are those for a prompt of mean length.
-
-        Raises
-        ------
-        ClockError
-            If the clock is a function and there are no thresholds.
-        PolicyError
-            If all requests arrive at once, and so there is no rate; or an output is longer than
-            the last border.
-        """
+        """Decide on a chain of segments, with thresholds for a prompt of mean length."""
         entrance = np.zeros(len(instance), dtype=np.int64)
         if (own := self._own(instance)) is not None:
             borders, changes, levels = own[0], np.zeros(1), own[1]

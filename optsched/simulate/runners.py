@@ -27,9 +27,10 @@ from optsched.simulate.seconds.batches import new_log, timing
 from optsched.simulate.seconds.delay import admit_with_delay
 from optsched.simulate.seconds.execution import ClockedRun, requests_of
 from optsched.simulate.seconds.reranking import reranking
-from optsched.simulate.seconds.vllm_likely import planning
+from optsched.simulate.seconds.vllm_plans import planning
 from optsched.simulate.seconds.waiting import serve_waiting
 from optsched.simulate.steps import chance, overflow, preemption
+from optsched.simulate.steps.attempts import new_worker
 from optsched.simulate.steps.decisions import run_decisions
 from optsched.simulate.steps.rules import admit_chosen, admit_in_order_of
 
@@ -152,12 +153,14 @@ def run_by_chance(task: Task) -> Attempts:
     )
     requests, believed = requests_of(instance, clock), likely.tables(beliefs, known)
     moments = chance.Moments(np.zeros_like(believed.beyond), np.zeros_like(believed.beyond))
-    ahead = likely.steps_ahead(longest)
+    ahead, worker = likely.steps_ahead(longest), new_worker(len(instance))
     with timing(clock) as timer:
-        attempts, running, log = interruptible_kernel(chance.run_by_chance, len(instance))(
-            requests, believed, moments, rules, ahead, new_log(), timer, task.until
+        attempts, log = interruptible_kernel(chance.run_by_chance, len(instance))(
+            requests, believed, moments, rules, ahead, worker, new_log(), timer, task.until
         )
-    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
+    return Attempts(
+        attempts[0], attempts[1], attempts[2], int(worker.now.active[0]), log.finished()
+    )
 
 
 def run_to_threshold(task: Task) -> Attempts:
@@ -170,11 +173,11 @@ def run_to_threshold(task: Task) -> Attempts:
         task.patience,
         task.seed,
     )
-    requests = requests_of(instance, clock)
+    requests, worker = requests_of(instance, clock), new_worker(len(instance))
     with timing(clock) as timer:
-        attempts, running, log, outcome, since, lasted, looping = interruptible_kernel(
+        attempts, log, outcome, since, lasted, looping = interruptible_kernel(
             overflow.run_to_threshold, len(instance)
-        )(requests, rules, new_log(), timer, task.until)
+        )(requests, rules, worker, new_log(), timer, task.until)
     loop = stall = None
     if outcome == overflow.LOOPS:
         members = tuple(looping.tolist())
@@ -184,6 +187,7 @@ def run_to_threshold(task: Task) -> Attempts:
             loop = Loop(since, lasted, members, clock.unit)
     elif outcome == overflow.STALLED:
         stall = _stall(since, int(lasted), clock)
+    running = int(worker.now.active[0])
     return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished(), loop, stall)
 
 

@@ -158,16 +158,7 @@ class BalanceProgram(Program):
         return self.form == "reduced" and self.state.drift.ndim == 1
 
     def to_linear(self) -> LinearModel:
-        """Write the program as arrays.
-
-        Returns
-        -------
-        LinearModel
-            Columns ``assign[request,worker]`` and ``peak[step]``; rows ``once``, ``slots``,
-            ``admit``, ``reach`` and, where memory is limited, ``memory``. The reduced form adds
-            columns ``tokens[worker]`` and ``count[worker]`` and rows ``sum``; goals add rows
-            ``deadline[step]`` and ``share[tenant]`` and the column ``shortfall``.
-        """
+        """Write the program as arrays; the printed model lists its rows and columns."""
         state, workers = self.state, self._open
         added = self._added(workers)
         variables = self._variables(workers, added)
@@ -273,18 +264,7 @@ class BalanceProgram(Program):
         return np.asarray(loads.max(axis=0))
 
     def loads(self, worker: npt.ArrayLike) -> IntArray:
-        """Return the loads that an assignment leads to, weighted by slowness.
-
-        Parameters
-        ----------
-        worker
-            Worker of each waiting request, -1 for those that stay, shape (R,).
-
-        Returns
-        -------
-        IntArray
-            Shape (G, H + 1).
-        """
+        """Return the loads that an assignment leads to, weighted by slowness, shape (G, H + 1)."""
         chosen = self._chosen(worker)
         loads = self.state.alive.copy()
         placed = np.flatnonzero(chosen != WAITING)
@@ -292,18 +272,9 @@ class BalanceProgram(Program):
         return loads * self.state.slowness[:, None]
 
     def cost(self, worker: npt.ArrayLike) -> int:
-        """Evaluate an assignment from the loads it leads to, exactly.
+        """Return imbalance less bonus plus the price of the largest shortfall, exactly.
 
-        Parameters
-        ----------
-        worker
-            Worker of each waiting request, -1 for those that stay, shape (R,).
-
-        Returns
-        -------
-        int
-            Accumulated imbalance, less the bonus of those admitted, and the price of the largest
-            shortfall.
+        An assignment is the worker of each waiting request, -1 for those that stay, shape (R,).
         """
         chosen, loads = self._chosen(worker), self.loads(worker)
         bonus = self.state.bonus[chosen != WAITING].sum()
@@ -311,23 +282,7 @@ class BalanceProgram(Program):
         return int(len(loads) * loads.max(axis=0).sum() - loads.sum() - bonus) + price
 
     def read(self, values: npt.ArrayLike, /) -> IntArray:
-        """Turn a point of the linear model into an assignment.
-
-        Parameters
-        ----------
-        values
-            One value per column, whole up to rounding.
-
-        Returns
-        -------
-        IntArray
-            Worker of each waiting request, -1 for those that stay, shape (R,).
-
-        Raises
-        ------
-        ModelError
-            If the point has another length, is fractional, or assigns a request twice.
-        """
+        """Turn a point of the linear model into an assignment; ModelError if it is none."""
         family, workers = self._assign_family, self._open
         point = np.asarray(values, dtype=np.float64)
         sums = 2 * len(workers) if self._sums_count else 0
@@ -348,23 +303,7 @@ class BalanceProgram(Program):
         return chosen
 
     def write_point(self, worker: npt.ArrayLike, /) -> FloatArray:
-        """Turn an assignment into a point of the linear model, for instance as a start.
-
-        Parameters
-        ----------
-        worker
-            Worker of each waiting request, -1 for those that stay, shape (R,).
-
-        Returns
-        -------
-        FloatArray
-            One value per column of `to_linear`.
-
-        Raises
-        ------
-        ModelError
-            If a request goes to a worker that there is no column for.
-        """
+        """Turn an assignment into a point of the linear model, for instance as a start."""
         chosen, workers = self._chosen(worker), self._open
         taken = (chosen == workers[:, None]).astype(np.float64)
         missing = (chosen != WAITING) & ~taken.any(axis=0)

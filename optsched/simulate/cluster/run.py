@@ -237,10 +237,10 @@ def _kernel(
             return rules.run_longest_first, settings
         return rules.run_in_turn, settings._replace(rule=rules.IN_TURN.index(routing.name))
     if not isinstance(routing, BalanceRouting):
-        return partial(_run_asking, routing), settings
+        return partial(_run_choosing, partial(_ask, routing)), settings
     kernel = balance.run_balanced
     if routing.method in SOLVERS or routing.has_goals:
-        kernel = partial(solved.run_solved, solved.planner_of(routing, cluster, instance))
+        kernel = partial(_run_choosing, solved.Solved(routing, cluster, instance))
     return kernel, settings._replace(
         limited=limited,
         adaptive=routing.window_scale if routing.lookahead == "adaptive" else 0.0,
@@ -286,40 +286,35 @@ def _summed(cluster: Cluster, columns: states.Columns, keep_loads: bool) -> dict
     }
 
 
-def _run_asking(
-    rule: PythonRouting,
+def _run_choosing(
+    choose: Callable[[State, IntArray | None, Settings, bool], IntArray],
     state: State,
     believed: IntArray | None,
     settings: Settings,
     columns: states.Columns,
     revealing: bool,
 ) -> int:
-    """Do what `rules.run_in_turn` does, asking a rule of the user's own at every step."""
+    """Do what `rules.run_in_turn` does, with a choice that is made in Python at every step."""
     for row in range(len(columns.waiting)):
         count = states.reveal(state, revealing)
         if count == states.NONE:
             return row
         if count:
-            chosen = _ask(state, believed, settings, rule, count)
-            stalled = not state.workers["active"].any() and (chosen < 0).all()
-            all_seen = state.now[0].revealed == len(state.requests)
-            if stalled and (not revealing or all_seen or count == len(state.waiting)):
-                raise PolicyError(
-                    f"{rule.name} admits nothing at step {state.now[0].step} although all "
-                    "workers are empty, and sees nothing more until it does"
-                )
+            chosen = choose(state, believed, settings, revealing)
             states.admit(state, believed, settings, chosen)
         states.advance(state, believed, settings, columns, row)
     return len(columns.waiting)
 
 
 def _ask(
+    routing: PythonRouting,
     state: State,
     believed: IntArray | None,
     settings: Settings,
-    routing: PythonRouting,
-    count: int,
+    revealing: bool,
 ) -> IntArray:
+    """Ask a rule of the user's own where the waiting requests go."""
+    count = int(state.now[0].waiting)
     step, workers = int(state.now[0].step), len(state.workers)
     waiting = state.waiting[:count].copy()
     requests = state.requests[waiting]
@@ -353,5 +348,12 @@ def _ask(
         raise PolicyError(
             f"{routing.name} sends {given[worker]} requests to worker {worker} at step {step}, "
             "more than it has slots or memory for"
+        )
+    stalled = not state.workers["active"].any() and not taken.any()
+    all_seen = state.now[0].revealed == len(state.requests)
+    if stalled and (not revealing or all_seen or count == len(state.waiting)):
+        raise PolicyError(
+            f"{routing.name} admits nothing at step {step} although all workers are empty, and "
+            "sees nothing more until it does"
         )
     return chosen

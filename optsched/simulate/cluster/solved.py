@@ -10,7 +10,7 @@ from optsched.cluster import service
 from optsched.errors import PolicyError
 from optsched.simulate.cluster.balance import add_bonus, add_queues, window_now
 from optsched.simulate.cluster.rules import keep_to_memory, open_space, waiting_sizes
-from optsched.simulate.cluster.state import NONE, admit, advance, reveal, seen_loads
+from optsched.simulate.cluster.state import NONE, seen_loads
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from optsched.cluster.routing import BalanceRouting
     from optsched.instance import Instance
     from optsched.models.cluster.goals import StepGoals
-    from optsched.simulate.cluster.state import Columns, Settings, State
+    from optsched.simulate.cluster.state import Settings, State
 
 _AT_ONCE = 1e-9  # seconds; leaves a search no time for bounds that nobody reads
 
@@ -49,30 +49,24 @@ def planner_of(routing: BalanceRouting, cluster: Cluster, instance: Instance) ->
     return Planner(routing, cluster, outputs, deadlines, timed, tenants)
 
 
-def run_solved(
-    planner: Planner,
-    state: State,
-    believed: IntArray | None,
-    settings: Settings,
-    columns: Columns,
-    revealing: bool,
-) -> int:
-    """Do what `balance.run_balanced` does, with a program that may have goals at every step."""
-    running = np.arange(state.now[0].revealed)
-    for row in range(len(columns.waiting)):
-        waiting = reveal(state, revealing)
-        if waiting == NONE:
-            return row
-        if waiting > 0:
-            running = still_running(state, running)
-            chosen = _solve_step(planner, state, believed, settings, running)
-            if settings.limited:
-                keep_to_memory(state, settings, chosen)
-            admitted = state.waiting[: len(chosen)][chosen != NONE]
-            running = np.concatenate([running, admitted])
-            admit(state, believed, settings, chosen)
-        advance(state, believed, settings, columns, row)
-    return len(columns.waiting)
+class Solved:
+    """Chooses workers as `balance.run_balanced` does, by a program that may have goals."""
+
+    def __init__(self, routing: BalanceRouting, cluster: Cluster, instance: Instance) -> None:
+        self._planner = planner_of(routing, cluster, instance)
+        self._running = np.zeros(0, dtype=np.int64)
+
+    def __call__(
+        self, state: State, believed: IntArray | None, settings: Settings, _: bool
+    ) -> IntArray:
+        """Choose a worker for each waiting request, or NONE."""
+        running = still_running(state, self._running)
+        chosen = _solve_step(self._planner, state, believed, settings, running)
+        if settings.limited:
+            keep_to_memory(state, settings, chosen)
+        admitted = state.waiting[: len(chosen)][chosen != NONE]
+        self._running = np.concatenate([running, admitted])
+        return chosen
 
 
 def still_running(state: State, requests: IntArray) -> IntArray:

@@ -20,8 +20,16 @@ from optsched.execution import unpreempted
 from optsched.simulate.replicas.result import RoutedRun
 from optsched.simulate.replicas.routing import choices_of
 from optsched.simulate.runners import of_starts
-from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing, with_room
+from optsched.simulate.seconds.batches import (
+    BatchLog,
+    add_batch,
+    new_log,
+    next_batch,
+    timing,
+    with_room,
+)
 from optsched.simulate.seconds.execution import requests_of
+from optsched.simulate.seconds.worker import Replicas, begin, let_leave, new_workers
 from optsched.workers import ROUTERS
 
 if TYPE_CHECKING:
@@ -33,22 +41,11 @@ if TYPE_CHECKING:
     from optsched.simulate.task import Task
     from optsched.workers import Workers
 
-_WORKER = (
-    "memory",
-    "batch",  # number of the next one
-    *("active", "tokens"),  # requests that run and what they hold, after the last batch
-    *("entered", "prefill", "squares"),  # of those that start in the next batch
-    "not_before",  # batch before which the head of the queue does not fit
-)
 _REQUEST = ("worker", "start")  # start: batches of its worker before its own first
 
 
 class _State(NamedTuple):
-    workers: Records
-    now: FloatArray  # by worker, when its next batch can begin
-    usage: IntArray
-    window: IntArray
-    finishing: Records
+    workers: Replicas
     served: Records
     waiting: IntArray  # a heap of ranks
     begun: FloatArray
@@ -90,15 +87,9 @@ def _served(
 ) -> tuple[_State, BatchLog]:
     """Serve all requests; return what became of them, and the batches of all workers."""
     requests = requests_of(task.instance, task.clock)
-    count, longest = len(order), int(requests.outputs.max())
-    size = 4 * longest + 64
-    finishing = records(len(workers) * (longest + 1), ("requests", "tokens"))
+    count = len(order)
     state = _State(
-        workers=records(len(workers), _WORKER, memory=np.array(workers.memories)),
-        now=np.zeros(len(workers)),
-        usage=np.zeros((len(workers), size), dtype=np.int64),
-        window=np.zeros((len(workers), 2), dtype=np.int64),
-        finishing=finishing.reshape(len(workers), longest + 1).view(np.recarray),
+        workers=new_workers(np.array(workers.memories), int(requests.outputs.max())),
         served=records(count, _REQUEST, worker=-1, start=-1),
         waiting=np.zeros(count, dtype=np.int64),
         begun=np.full(count, np.nan),
@@ -132,8 +123,8 @@ def _serve(
     until: float,
 ) -> BatchLog:
     """Go from one time at which batches can begin to the next; return the batches."""
-    workers, now, waiting = state.workers, state.now, state.waiting
-    arrivals = requests.arrivals
+    workers, now, waiting = state.workers.state, state.workers.now, state.waiting
+    prompts, arrivals, outputs, _ = requests
     released = size = ZERO
     tried = MINUS_ONE
     time = arrivals[0]
@@ -150,17 +141,25 @@ def _serve(
                 for index in range(len(workers)):
                     workers[index].not_before = 0
                 tried = head
-            best = _best(state, requests, head, lines[which[head]], time)
+            best = _best(state.workers, prompts[head], outputs[head], lines[which[head]], time)
             if best < 0:
                 break
             size = pop(waiting, size)
-            _start(state, requests, head, best)
+            usage, window = state.workers.usage[best], state.workers.window[best]
+            occupy(usage, window, prompts[head], outputs[head], workers[best].batch)
+            begin(workers[best], state.workers.finishing[best], prompts[head], outputs[head])
+            state.served[head].worker, state.served[head].start = best, workers[best].batch
+            state.begun[head] = time
         later = np.inf
         for index in range(len(workers)):
-            if now[index] == time and workers[index].active > 0:
+            worker = workers[index]
+            if now[index] == time and worker.active > 0:
                 log = with_room(log)
-                if not _run_batch(state, index, log, timer):
+                log.now[0] = time
+                if not add_batch(log, timer, next_batch(worker), index):
                     return log
+                now[index] = log.now[0]
+                let_leave(worker, state.workers.finishing[index])
             if now[index] > time:
                 later = min(later, now[index])
         if released < len(arrivals):
@@ -170,57 +169,19 @@ def _serve(
 
 
 @compiled
-def _best(state: _State, requests: Requests, head: int, line: IntArray, time: float) -> int:
+def _best(workers: Replicas, prompt: int, output: int, line: IntArray, time: float) -> int:
     """Find the worker with the fewest free tokens on which a request fits now, or -1."""
-    prompt, output = requests.prompts[head], requests.outputs[head]
     best, least = MINUS_ONE, ZERO
     for index in line:
         if index < 0:
             break
-        worker = state.workers[index]
-        if state.now[index] > time or worker.not_before > worker.batch:
+        worker = workers.state[index]
+        if workers.now[index] > time or worker.not_before > worker.batch:
             continue
-        usage, window = state.usage[index], state.window[index]
+        usage, window = workers.usage[index], workers.window[index]
         first = earliest_start(usage, window, worker.memory, prompt, output, worker.batch)
         worker.not_before = first
         free = worker.memory - worker.tokens - worker.active
         if first == worker.batch and (best < 0 or free < least):
             best, least = index, free
     return best
-
-
-@compiled
-def _start(state: _State, requests: Requests, request: int, index: int) -> None:
-    """Start a request in the next batch of a worker."""
-    worker, served = state.workers[index], state.served[request]
-    prompt, output = requests.prompts[request], requests.outputs[request]
-    occupy(state.usage[index], state.window[index], prompt, output, worker.batch)
-    leaving = state.finishing[index, (worker.batch + output) % state.finishing.shape[1]]
-    leaving.requests += 1
-    leaving.tokens += prompt + output
-    served.worker, served.start = index, worker.batch
-    state.begun[request] = state.now[index]
-    worker.active += 1
-    worker.tokens += prompt
-    worker.entered += prompt > 0
-    worker.prefill += prompt
-    worker.squares += prompt * prompt
-
-
-@compiled
-def _run_batch(state: _State, index: int, log: BatchLog, timer: tuple[FloatArray, Any]) -> bool:
-    """Run a batch of a worker, and log it under its number."""
-    worker = state.workers[index]
-    decodes, resident = worker.active - worker.entered, worker.tokens - worker.prefill
-    held = worker.tokens + worker.active
-    log.now[0] = state.now[index]
-    if not add_batch(log, timer, worker.prefill, decodes, resident, worker.squares, held, index):
-        return False
-    state.now[index] = log.now[0]
-    worker.batch += 1
-    worker.entered = worker.prefill = worker.squares = 0
-    leaving = state.finishing[index, worker.batch % state.finishing.shape[1]]
-    worker.active -= leaving.requests
-    worker.tokens = held - leaving.tokens
-    leaving.requests = leaving.tokens = 0
-    return True

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from optsched.workers import Router, Workers
 
 
-class Replicas(Protocol):
+class Observable(Protocol):
     """Workers that can be looked at when a request arrives."""
 
     def look(self, time: float, indices: IntArray) -> FloatArray:
@@ -72,7 +72,7 @@ def in_turn(choices: Choices) -> IntArray:
 
 def ask(
     router: Router,
-    replicas: Replicas,
+    replicas: Observable,
     instance: Instance,
     workers: Workers,
     arrivals: FloatArray,

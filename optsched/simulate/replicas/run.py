@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.errors import PolicyError
-from optsched.policies.base import window_of
 from optsched.simulate.replicas.result import RoutedRun
 from optsched.simulate.replicas.routing import ask, choices_of, in_turn
 from optsched.simulate.runners import RUNNERS
@@ -76,12 +75,10 @@ def _placed(
             len(workers), lambda index, some: _task_of(task, workers, index, some), timed
         )
         return ask(router, replicas, instance, workers, requests.arrivals, choices), None
-    from optsched.simulate.replicas.orders import Limits, OrderedWorkers, new_replicas
+    from optsched.simulate.replicas.orders import OrderedWorkers
 
     memories = np.array(workers.memories)
-    state = new_replicas(instance, memories, lambda some: policy.order(some, task.clock))
-    limits = Limits(*window_of(policy.rule), task.until)
-    ordered = OrderedWorkers(requests, state, limits, task.clock)
+    ordered = OrderedWorkers(task, memories)
     if router.function is None:
         placement = ordered.route(choices.drawn, choices.which, router.coefficients(memories))
     else:

@@ -21,6 +21,10 @@ _COUNTS = len(BatchContent._fields)
 _Callback = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_int64] * _COUNTS)
 _LOGGED = 0
 
+#: Of a worker: the number of its next batch; requests that run and the tokens they hold; and of
+#: those that start in that batch: how many have prompts, their tokens, and the squares of these.
+BATCH = ("batch", "active", "tokens", "entered", "prefill", "squares")
+
 #: What vLLM's scheduler says of each batch.
 COLUMNS = ("requests", "tokens", "running", "waiting", "free_blocks", "preempted")
 
@@ -109,15 +113,12 @@ def with_room(log: BatchLog) -> BatchLog:
 def add_batch(
     log: BatchLog,
     timer: tuple[FloatArray, Any],
-    prefill: int,
-    decodes: int,
-    resident: int,
-    squares: int,
-    held: int,
+    content: tuple[int, int, int, int, int],
     usage: int,
 ) -> bool:
     """Run a batch: log it and let its time pass; tells whether the clock could time it."""
     row = log.state[_LOGGED]
+    prefill, decodes, resident, squares, held = content
     log.contents[row, 0], log.contents[row, 1], log.contents[row, 2] = prefill, decodes, resident
     log.contents[row, 3], log.contents[row, 4] = squares, held
     c, callback = timer
@@ -136,3 +137,24 @@ def add_batch(
     log.spans[row, 1] = log.now[0]
     log.state[_LOGGED] = row + 1
     return True
+
+
+@compiled
+def start(worker: Any, prompt: int) -> None:
+    """Let a request start in the next batch of a worker."""
+    worker.active += 1
+    worker.tokens += prompt
+    worker.entered += prompt > 0  # without a prompt its first token is as good as a decode
+    worker.prefill += prompt
+    worker.squares += prompt * prompt
+
+
+@compiled
+def next_batch(worker: Any) -> tuple[int, int, int, int, int]:
+    """Let each request of a worker make a token; return the content of that batch."""
+    decodes, resident = worker.active - worker.entered, worker.tokens - worker.prefill
+    worker.tokens += worker.active
+    content = (worker.prefill, decodes, resident, worker.squares, worker.tokens)
+    worker.entered = worker.prefill = worker.squares = 0
+    worker.batch += 1
+    return content

@@ -17,13 +17,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.arrays import ranks_in, records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import ZERO, compiled
 from optsched._internal.small_kernels import pop, push
-from optsched.simulate.seconds.batches import add_batch, new_log, timing, with_room
+from optsched.simulate.seconds.batches import (
+    BATCH,
+    add_batch,
+    new_log,
+    next_batch,
+    start,
+    timing,
+    with_room,
+)
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import FloatArray, IntArray, Records
     from optsched.clock import LinearClock
     from optsched.simulate.seconds.batches import BatchLog, Requests
 
@@ -34,9 +43,19 @@ def admit_with_delay(
     """Admit requests by an order that waits; return their starts in batches, and the batches."""
     prompts = requests.prompts.astype(np.float64)
     prefill = clock.prefill_tokens * prompts + clock.squared_prompts * prompts**2
+    worker = records(1, BATCH)
+    patience = gamma * clock.constant
     with timing(clock) as timer:
         starts, log = interruptible_kernel(_run, len(order))(
-            requests, order.copy(), prefill, gamma * clock.constant, new_log(), timer, until
+            requests,
+            order.copy(),
+            ranks_in(order),
+            prefill,
+            patience,
+            worker,
+            new_log(),
+            timer,
+            until,
         )
     return starts, log.finished()
 
@@ -45,29 +64,28 @@ def admit_with_delay(
 def _run(
     requests: Requests,
     order: IntArray,
+    ranks: IntArray,
     prefill: FloatArray,
     patience: float,
+    workers: Records,
     log: BatchLog,
     timer: tuple[FloatArray, Any],
     until: float,
 ) -> tuple[IntArray, BatchLog]:
     prompts, arrivals, outputs, memory = requests
-    count = len(prompts)
-    rank, starts = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    for place in range(count):
-        rank[order[place]] = place
-        starts[place] = -1
+    count, worker = len(prompts), workers[0]
+    starts = np.full(count, -1)
     waiting = np.empty(count, dtype=np.int64)  # ranks, the least first
     # Of those that run, by their last batch: it, and what they hold after batch t, less t.
     ends, bases = np.empty(count + 1, dtype=np.int64), np.empty(count + 1, dtype=np.int64)
-    released = waits = first = last = step = held = ZERO
+    released = waits = first = last = ZERO
     while True:
         while released < count and arrivals[released] <= log.now[0]:
-            waits = push(waiting, waits, rank[released])
+            waits = push(waiting, waits, ranks[released])
             released += 1
-        entered = tokens = squares = ZERO
         while waits > 0:
             request = order[waiting[0]]
+            step = worker.batch
             prompt, end = prompts[request], step + outputs[request]
             if _holds_up(ends, first, last, step, prefill[request], patience):
                 break
@@ -78,26 +96,18 @@ def _run(
             last += 1
             waits = pop(waiting, waits)
             starts[request] = step
-            held += prompt
-            entered += prompt > 0
-            tokens += prompt
-            squares += prompt * prompt
-        active = last - first
-        if active == 0:
+            start(worker, prompt)
+        if worker.active == 0:
             if released == count:
                 return starts, log
             log.now[0] = arrivals[released]
             continue
-        if log.now[0] >= until:
-            return starts, log
         log = with_room(log)
-        decodes, resident, usage = active - entered, held - tokens, held + active
-        if not add_batch(log, timer, tokens, decodes, resident, squares, usage, usage):
+        if log.now[0] >= until or not add_batch(log, timer, next_batch(worker), worker.tokens):
             return starts, log
-        step += 1
-        held += active
-        while first < last and ends[first] == step:
-            held -= bases[first] + step
+        while first < last and ends[first] == worker.batch:
+            worker.active -= 1
+            worker.tokens -= bases[first] + worker.batch
             first += 1
 
 

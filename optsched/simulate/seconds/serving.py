@@ -26,7 +26,7 @@ from optsched._internal.min_tree import ABSENT, leftmost_below, new_tree, put
 from optsched.simulate.seconds.batches import BatchLog, add_batch, new_log, timing
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray, IntArray, Records
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray, Records
     from optsched.clock import Clock
     from optsched.simulate.seconds.batches import Requests
 
@@ -34,6 +34,7 @@ BATCHING = ("mixed", "prefill-first", "chunked")  # of `EnginePolicy`
 MIXED, PREFILL_FIRST, CHUNKED = range(3)
 _RELEASED, _RUNNING, _USAGE = range(3)
 _NEVER = -1
+_NONE = np.zeros(0)
 _REQUEST = (
     *("prompt", "output", "held", "made"),  # held: tokens in the KV cache; made: of the output
     "target",  # tokens to prefill before the next token is made
@@ -64,17 +65,56 @@ class Limits(NamedTuple):
     block_size: int = 1
 
 
+class Server:
+    """An engine that can be paused between two batches, as that of vLLM is."""
+
+    def __init__(
+        self,
+        served: Records,
+        how: int,
+        limits: Limits,
+        timer: Any,
+        until: float,
+        arrivals: FloatArray = _NONE,
+    ) -> None:
+        self.served, self.log = served, new_log()
+        self._timer, self._how, self._limits, self._until = timer, how, limits, until
+        count = len(served)
+        running, counters = np.zeros(count, dtype=np.int64), np.zeros(_USAGE + 1, dtype=np.int64)
+        self._engine = Engine(arrivals, served, new_tree(count), running, counters)
+
+    def run(self, pause: float = np.inf) -> None:
+        """Run until all is done or it is time to pause."""
+        go_on, until = (
+            interruptible_kernel(run_until, len(self._engine.arrivals)),
+            min(pause, self._until),
+        )
+        while not go_on(self._engine, self.log, self._timer, self._how, self._limits, until):
+            self.log = self.log.doubled()
+
+    def place(self, request: int, time: float) -> None:
+        """Let a request wait."""
+        self.log.now[0] = max(self.log.now[0], time)
+        put(self._engine.waiting, request, ZERO)
+
+    def waiting(self, requests: IntArray) -> BoolArray:
+        """Return which of the requests are in the queue."""
+        tree = self._engine.waiting
+        return np.not_equal(tree[len(tree) // 2 + requests], ABSENT)
+
+    def tokens(self, requests: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the tokens that requests hold and have made when the batch in progress ends."""
+        return self.served.held[requests], self.served.made[requests]
+
+
 def serve(
     requests: Requests, clock: Clock, how: int, limits: Limits, until: float = np.inf
 ) -> tuple[Records, BatchLog]:
     """Serve requests in order of arrival; return what became of each, and the batches."""
-    served, count = new_records(requests), len(requests.prompts)
-    engine = new_engine(requests.arrivals, served)
-    go_on, log = interruptible_kernel(run_until, count), new_log()
     with timing(clock) as timer:
-        while not go_on(engine, log, timer, how, limits, until):
-            log = log.doubled()
-    return served, log.finished()
+        server = Server(new_records(requests), how, limits, timer, until, requests.arrivals)
+        server.run()
+    return server.served, server.log.finished()
 
 
 def new_records(requests: Requests) -> Records:
@@ -83,13 +123,6 @@ def new_records(requests: Requests) -> Records:
     never = {"first": _NEVER, "last": _NEVER}
     count = len(prompts)
     return records(count, _REQUEST, prompt=prompts, output=outputs, target=prompts, **never)
-
-
-def new_engine(arrivals: FloatArray, served: Records) -> Engine:
-    """Make an engine to which nothing has come."""
-    count = len(served)
-    running, counters = np.zeros(count, dtype=np.int64), np.zeros(_USAGE + 1, dtype=np.int64)
-    return Engine(arrivals, served, new_tree(count), running, counters)
 
 
 @compiled
@@ -240,7 +273,7 @@ def _add_batch(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any]) -> 
             squares += after * after - before * before
             held += after + (after == request.target)
             sitting_out -= before
-    return add_batch(log, timer, prefill, decodes, resident, squares, held, sitting_out + held)
+    return add_batch(log, timer, (prefill, decodes, resident, squares, held), sitting_out + held)
 
 
 @compiled

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched._internal.arrays import ranks_in, records
+from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
-from optsched._internal.compiled import ONE, ZERO, compiled
-from optsched._internal.small_kernels import pop, push
+from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
+from optsched._internal.small_kernels import pop_by_key, push_by_key
 from optsched.simulate.seconds.batches import COLUMNS, BatchLog, add_batch, new_log, timing
-from optsched.simulate.seconds.vllm_order import fits_to_the_end, pop_by_key, push_by_key
+from optsched.simulate.seconds.vllm_plans import fits_to_the_end
 
 if TYPE_CHECKING:
-    from optsched._internal.arrays import FloatArray, IntArray, Records
+    from optsched._internal.arrays import BoolArray, FloatArray, IntArray, Records
     from optsched.clock import Clock
     from optsched.simulate.seconds.batches import Requests
 
 _RELEASED, _RUNNING, _WAITING, _HEAP, _FREE, _FLYING, _OLDEST = range(7)
 _NEVER = -1
+_NONE = np.zeros(0)
 _REQUEST = (
     *("prompt", "output", "made"),
     "computed",  # tokens that are computed when the batches in flight have ended
@@ -80,28 +81,71 @@ class Engine(NamedTuple):
     arrivals: FloatArray
     requests: Records
     queue: Queue
-    of_turn: IntArray  # request of each turn
-    heap: IntArray  # turns of waiting requests
+    heap: IntArray  # of waiting requests
     running: IntArray  # by admission
     flight: Flight
     counters: IntArray
     now: FloatArray
 
 
+class Server:
+    """An engine that can be paused between two batches; requests come by themselves or are placed.
+
+    Engines of several workers may share the records of requests.
+    """
+
+    def __init__(
+        self,
+        served: Records,
+        queue: Queue,
+        limits: Limits,
+        timer: Any,
+        until: float,
+        arrivals: FloatArray = _NONE,
+    ) -> None:
+        self.served, self.log = served, new_log()
+        self.rows = np.zeros((len(self.log.usage), len(COLUMNS)), dtype=np.int64)
+        self._timer, self._limits, self._until = timer, limits, until
+        count, seqs = len(served), min(limits.max_num_seqs, len(served))
+        counters = np.zeros(_OLDEST + 1, dtype=np.int64)
+        counters[_FREE] = limits.usable
+        heap, running, sizes, numbers = (
+            np.zeros(size, dtype=np.int64) for size in (count, seqs, 2, 2)
+        )
+        flight = Flight(np.zeros((2, seqs), dtype=np.int64), sizes, numbers, np.zeros(2))
+        self._engine = Engine(arrivals, served, queue, heap, running, flight, counters, np.zeros(1))
+
+    def run(self, pause: float = np.inf) -> None:
+        """Run until all is done or it is time to pause."""
+        go_on, limits = interruptible_kernel(run_until, len(self._engine.arrivals)), self._limits
+        while not go_on(self._engine, self.log, self.rows, self._timer, limits, self._until, pause):
+            self.log = self.log.doubled()
+            self.rows = np.concatenate([self.rows, np.zeros_like(self.rows)])
+
+    def place(self, request: int, time: float) -> None:
+        """Let a request wait."""
+        self._engine.now[0] = max(self._engine.now[0], time)
+        enqueue(self._engine, request)
+
+    def waiting(self, requests: IntArray) -> BoolArray:
+        """Return which of the requests are in the queue."""
+        return np.asarray(self.served.waits[requests] == 1)
+
+    def tokens(self, requests: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the tokens that requests hold and have made when the batch in progress ends."""
+        found = self.served[requests]
+        return found["computed"], found["made"] + found["in_flight"]
+
+
 def serve(
     requests: Requests, queue: Queue, clock: Clock, limits: Limits, until: float = np.inf
 ) -> tuple[Records, BatchLog, IntArray]:
     """Serve requests; return what became of each, the batches, and a row of `COLUMNS` for each."""
-    count = len(requests.prompts)
-    served = new_records(requests)
-    engine = new_engine(requests.arrivals, served, queue, ranks_in(queue.turns), limits)
-    go_on, log = interruptible_kernel(run_until, count), new_log()
-    rows = np.zeros((len(log.usage), len(COLUMNS)), dtype=np.int64)
     with timing(clock) as timer:
-        while not go_on(engine, log, rows, timer, limits, until, np.inf):
-            log = log.doubled()
-            rows = np.concatenate([rows, np.zeros_like(rows)])
-    return served, log.finished(), rows[: log.state[0]].copy()
+        server = Server(new_records(requests), queue, limits, timer, until, requests.arrivals)
+        server.run()
+    log = server.log.finished()
+    return server.served, log, server.rows[: len(log.usage)].copy()
 
 
 def new_records(requests: Requests) -> Records:
@@ -109,19 +153,6 @@ def new_records(requests: Requests) -> Records:
     prompts, outputs = requests.prompts, requests.outputs
     never = {"first": _NEVER, "last": _NEVER}
     return records(len(prompts), _REQUEST, prompt=prompts, output=outputs, **never)
-
-
-def new_engine(
-    arrivals: FloatArray, served: Records, queue: Queue, of_turn: IntArray, limits: Limits
-) -> Engine:
-    """Make an engine to which nothing has come."""
-    count, seqs = len(served), min(limits.max_num_seqs, len(served))
-    counters = np.zeros(_OLDEST + 1, dtype=np.int64)
-    counters[_FREE] = limits.usable
-    heap, running, sizes, numbers = (np.zeros(size, dtype=np.int64) for size in (count, seqs, 2, 2))
-    flight = Flight(np.zeros((2, seqs), dtype=np.int64), sizes, numbers, np.zeros(2))
-    now = np.zeros(1)
-    return Engine(arrivals, served, queue, of_turn, heap, running, flight, counters, now)
 
 
 @compiled
@@ -143,7 +174,7 @@ def run_until(
         if now[0] >= pause:
             return True
         while counters[_RELEASED] < len(arrivals) and arrivals[counters[_RELEASED]] <= now[0]:
-            enqueue(engine, counters[_RELEASED], limits)
+            enqueue(engine, counters[_RELEASED])
             counters[_RELEASED] += 1
         there = counters[_WAITING] + counters[_RUNNING] > 0
         if there and counters[_FLYING] < limits.depth and now[0] < until:
@@ -181,7 +212,7 @@ def _form(engine: Engine, row: IntArray, limits: Limits) -> int:
             place += 1  # its last token is in flight
             continue
         tokens = min(request.prompt + known - request.computed, left)
-        victim = ZERO - 1
+        victim = MINUS_ONE
         while victim != index and not _hold(engine, index, tokens, limits.block_size):
             worst = counters[_RUNNING] - 1 if limits.in_turn else _largest(engine)
             victim = running[worst]
@@ -248,7 +279,7 @@ def _preempt(engine: Engine, worst: int, limits: Limits) -> int:
     request.room = request.computed = request.in_flight = request.chunk = ZERO
     if limits.ordered:
         engine.queue.keys[index] = engine.queue.rerank(index, request.made)
-    enqueue(engine, index, limits)
+    enqueue(engine, index)
     return int(given_back)
 
 
@@ -257,7 +288,7 @@ def _admit(engine: Engine, left: int, limits: Limits) -> int:
     """Admit waiting requests while their blocks are free; return the tokens left."""
     counters, running = engine.counters, engine.running
     while left > 0 and counters[_WAITING] > 0 and counters[_RUNNING] < limits.max_num_seqs:
-        index = _first(engine, limits)
+        index = _first(engine)
         request = engine.requests[index]
         known = request.prompt + request.made
         tokens = min(known, left)
@@ -270,7 +301,7 @@ def _admit(engine: Engine, left: int, limits: Limits) -> int:
         running[counters[_RUNNING]] = index
         if limits.planned and counters[_RUNNING] > 0 and not _is_planned(engine, limits):
             break
-        _take_first(engine, limits)
+        _take_first(engine)
         counters[_WAITING] -= 1
         request.waits = ZERO
         _hold(engine, index, tokens, limits.block_size)
@@ -326,7 +357,7 @@ def _start(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any], limits:
             makers += 1
     flight.sizes[slot], flight.numbers[slot] = makers, log.state[0]
     usage = (limits.usable - counters[_FREE]) * limits.block_size
-    if not add_batch(log, timer, prefill, decodes, resident, squares, held + makers, usage):
+    if not add_batch(log, timer, (prefill, decodes, resident, squares, held + makers), usage):
         return False
     flight.ends[slot] = log.now[0]
     counters[_FLYING] += 1
@@ -366,33 +397,25 @@ def _finish_oldest(engine: Engine, block_size: int) -> None:
 
 
 @compiled
-def enqueue(engine: Engine, index: int, limits: Limits) -> None:
+def enqueue(engine: Engine, index: int) -> None:
     """Let a request wait."""
     counters, queue = engine.counters, engine.queue
-    size, turn = counters[_HEAP], queue.turns[index]
-    if limits.ordered:
-        counters[_HEAP] = push_by_key(engine.heap, size, turn, queue.keys, engine.of_turn)
-    else:
-        counters[_HEAP] = push(engine.heap, size, turn)
+    counters[_HEAP] = push_by_key(engine.heap, counters[_HEAP], index, queue.keys, queue.turns)
     counters[_WAITING] += 1
     engine.requests[index].waits = ONE
 
 
 @compiled
-def _first(engine: Engine, limits: Limits) -> int:
+def _first(engine: Engine) -> int:
     """Return the request that is admitted next."""
-    heap, of_turn = engine.heap, engine.of_turn
-    while engine.requests[of_turn[heap[0]]].waits == 0:  # its last token came while it waited
-        _take_first(engine, limits)
-    return int(of_turn[heap[0]])
+    heap = engine.heap
+    while engine.requests[heap[0]].waits == 0:  # its last token came while it waited
+        _take_first(engine)
+    return int(heap[0])
 
 
 @compiled
-def _take_first(engine: Engine, limits: Limits) -> None:
+def _take_first(engine: Engine) -> None:
     """Take the first entry out of the queue."""
-    heap, counters = engine.heap, engine.counters
-    if limits.ordered:
-        keys = engine.queue.keys
-        counters[_HEAP] = pop_by_key(heap, counters[_HEAP], keys, engine.of_turn)
-    else:
-        counters[_HEAP] = pop(heap, counters[_HEAP])
+    counters, queue = engine.counters, engine.queue
+    counters[_HEAP] = pop_by_key(engine.heap, counters[_HEAP], queue.keys, queue.turns)

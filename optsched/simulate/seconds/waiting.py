@@ -214,7 +214,7 @@ def _take_in(state: Waiting, log: BatchLog, timer: tuple[FloatArray, Any]) -> bo
         segment.tokens += segment.inside
         now.usage += segment.inside
     held = prefill + entered + resident + decodes
-    return add_batch(log, timer, prefill, decodes, resident, squares, held, now.usage)
+    return add_batch(log, timer, (prefill, decodes, resident, squares, held), now.usage)
 
 
 @compiled

@@ -23,14 +23,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.small_kernels import pop_by_key, push_by_key, sink_by_key
 from optsched.simulate.likely import TOLERANCE, chance_of_more
-from optsched.simulate.seconds.batches import add_batch, with_room
-from optsched.simulate.steps.preemption import RUNS, WAITS, log_attempt, random_rank, with_running
+from optsched.simulate.seconds.batches import add_batch, next_batch, with_room
+from optsched.simulate.steps.attempts import (
+    WAITS,
+    admit,
+    all_attempts,
+    end,
+    least_made,
+    random_rank,
+)
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.simulate.likely import Beliefs
     from optsched.simulate.seconds.batches import BatchLog, Requests
+    from optsched.simulate.steps.attempts import Worker
 
 _SHARED = 10.0  # requests that what is seen of all rows is worth in each of them
 _REFIT_COMPLETIONS, _REFIT_SHARE = 5, 50  # completions between two fits: so many, or this share
@@ -49,21 +58,14 @@ class Chance(NamedTuple):
     seed: int
 
 
-class Rows(NamedTuple):
+class _Rows(NamedTuple):
     """What has become of the requests."""
 
     state: IntArray
     seen: IntArray  # tokens that it made at most in an attempt before
-    start: IntArray  # of the present attempt
-    attempts: IntArray
-    key: FloatArray  # expected cost
-    rank: IntArray  # among equal ones
+    keys: FloatArray  # expected cost
+    ranks: IntArray  # among equal ones
     heap: IntArray  # those that wait; the first is the next
-    running: IntArray
-    counts: IntArray  # waiting, running, held tokens, completions at which to learn anew
-
-
-_WAITING, _ACTIVE, _HELD, _LEARN_AT = range(4)
 
 
 class Moments(NamedTuple):
@@ -126,116 +128,50 @@ def _add_load(
 
 
 @compiled
-def _precedes(rows: Rows, first: int, second: int) -> bool:
-    if rows.key[first] != rows.key[second]:
-        return bool(rows.key[first] < rows.key[second])
-    return bool(rows.rank[first] < rows.rank[second])
-
-
-@compiled
-def _sink(rows: Rows, place: int) -> None:
-    """Move what is at a place of the heap down to where it belongs."""
-    heap, count = rows.heap, rows.counts[_WAITING]
-    request = heap[place]
-    while True:
-        child = 2 * place + 1
-        if child >= count:
-            break
-        if child + 1 < count and _precedes(rows, heap[child + 1], heap[child]):
-            child += 1
-        if not _precedes(rows, heap[child], request):
-            break
-        heap[place] = heap[child]
-        place = child
-    heap[place] = request
-
-
-@compiled
-def _push(rows: Rows, request: int) -> None:
-    """Let a request wait."""
-    heap, place = rows.heap, rows.counts[_WAITING]
-    rows.counts[_WAITING] += 1
-    while place > 0:
-        parent = (place - 1) // 2
-        if not _precedes(rows, request, heap[parent]):
-            break
-        heap[place] = heap[parent]
-        place = parent
-    heap[place] = request
-
-
-@compiled
-def _pop(rows: Rows) -> int:
-    """Take the next request out of those that wait."""
-    request: int = rows.heap[0]
-    rows.counts[_WAITING] -= 1
-    rows.heap[0] = rows.heap[rows.counts[_WAITING]]
-    if rows.counts[_WAITING] > 0:
-        _sink(rows, ZERO)
-    return request
-
-
-@compiled
-def _let_wait(beliefs: Beliefs, moments: Moments, chance: Chance, rows: Rows, request: int) -> None:
+def _let_wait(
+    worker: Worker, beliefs: Beliefs, moments: Moments, chance: Chance, rows: _Rows, request: int
+) -> None:
+    now = worker.now[0]
     rows.state[request] = _WAITS
-    rows.key[request] = _expected_cost(beliefs, moments, chance, request, rows.seen[request])
-    rows.rank[request] = random_rank(chance.seed, request, rows.attempts[request], WAITS)
-    _push(rows, request)
-
-
-@compiled
-def _least_made(rows: Rows, clock: int, seed: int) -> int:
-    """Return the place of the running request to preempt first."""
-    chosen, fewest, lowest = 0, -1, 0
-    for place in range(rows.counts[_ACTIVE]):
-        request = rows.running[place]
-        made = clock - rows.start[request]
-        if fewest >= 0 and made > fewest:
-            continue
-        rank = random_rank(seed, request, rows.attempts[request], RUNS)
-        if fewest < 0 or made < fewest or rank < lowest:
-            chosen, fewest, lowest = place, made, rank
-    return chosen
+    rows.keys[request] = _expected_cost(beliefs, moments, chance, request, rows.seen[request])
+    rows.ranks[request] = random_rank(chance.seed, request, worker.attempts[request], WAITS)
+    now.waiting = push_by_key(rows.heap, now.waiting, request, rows.keys, rows.ranks)
 
 
 @compiled
 def _admit(
     prompts: IntArray,
     memory: int,
+    worker: Worker,
     beliefs: Beliefs,
     chance: Chance,
-    rows: Rows,
+    rows: _Rows,
     ahead: IntArray,
     load: tuple[FloatArray, FloatArray, FloatArray, FloatArray],
     passed: IntArray,
-    clock: int,
-) -> tuple[int, int, int]:
-    """Start what is likely to fit; return how many have prompts, their tokens, and the squares."""
+) -> None:
+    """Start what is likely to fit."""
+    now, running = worker.now[0], worker.running
     mean, variance, new_mean, new_variance = load
-    counts, running = rows.counts, rows.running
-    entered = prefill = squares = over = ZERO
+    over = ZERO
     known = False
-    while counts[_WAITING] > 0 and over <= chance.passed:
+    while now.waiting > 0 and over <= chance.passed:
         request = rows.heap[0]
         prompt = prompts[request]
-        fits = counts[_ACTIVE] == 0
-        if not fits and counts[_HELD] + counts[_ACTIVE] + prompt + 1 <= memory:
+        fits = now.active == 0
+        if not fits and now.tokens + now.active + prompt + 1 <= memory:
             if not known:
                 known = True
                 for place in range(len(ahead)):
                     mean[place] = variance[place] = 0.0
-                for place in range(counts[_ACTIVE]):
+                for place in range(now.active):
                     other = running[place]
-                    made = clock - rows.start[other]
-                    _add_load(
-                        beliefs, ahead, other, prompts[other], made, rows.seen[other],
-                        mean, variance,
-                    )  # fmt: skip
+                    made, seen = now.batch - worker.starts[other], rows.seen[other]
+                    _add_load(beliefs, ahead, other, prompts[other], made, seen, mean, variance)
             for place in range(len(ahead)):
                 new_mean[place], new_variance[place] = mean[place], variance[place]
-            _add_load(
-                beliefs, ahead, request, prompt, ZERO, rows.seen[request], new_mean, new_variance
-            )
+            seen = rows.seen[request]
+            _add_load(beliefs, ahead, request, prompt, ZERO, seen, new_mean, new_variance)
             fits = True
             for place in range(len(ahead)):
                 room = memory - new_mean[place]
@@ -243,7 +179,7 @@ def _admit(
                 if allowed > room + TOLERANCE:
                     fits = False
                     break
-        _pop(rows)
+        now.waiting = pop_by_key(rows.heap, now.waiting, rows.keys, rows.ranks)
         if not fits:
             passed[over] = request
             over += 1
@@ -252,16 +188,9 @@ def _admit(
             for place in range(len(ahead)):
                 mean[place], variance[place] = new_mean[place], new_variance[place]
         rows.state[request] = _RUNS
-        rows.start[request] = clock
-        running[counts[_ACTIVE]] = request
-        counts[_ACTIVE] += 1
-        counts[_HELD] += prompt
-        entered += prompt > 0
-        prefill += prompt
-        squares += prompt * prompt
+        admit(worker, request, prompt)
     for place in range(over):
-        _push(rows, passed[place])
-    return entered, prefill, squares
+        now.waiting = push_by_key(rows.heap, now.waiting, passed[place], rows.keys, rows.ranks)
 
 
 @compiled
@@ -276,24 +205,23 @@ def _learn(
     moments: Moments,
     first: FloatArray,
     complete: IntArray,
-    rows: Rows,
-    released: int,
-    clock: int,
+    worker: Worker,
+    rows: _Rows,
     chance: Chance,
 ) -> None:
     """Estimate the chances of each row anew from what was seen so far."""
-    beyond, row = beliefs.beyond, beliefs.row
+    now, beyond, row = worker.now[0], beliefs.beyond, beliefs.row
     count, last = len(beyond), beyond.shape[1] - 1
     gone = np.empty((count, last + 1), dtype=np.int64)  # complete or not yet, by tokens made
     for place in range(count):
         for output in range(last + 1):
             gone[place, output] = complete[place, output]
-    for request in range(released):
+    for request in range(now.released):
         made = rows.seen[request]
         if rows.state[request] == _DONE:
             continue
-        if rows.state[request] == _RUNS and clock - rows.start[request] > made:
-            made = clock - rows.start[request]
+        if rows.state[request] == _RUNS:
+            made = max(made, now.batch - worker.starts[request])
         gone[row[request], made if made < last else last] += 1
     for place in range(count):
         there = ZERO
@@ -318,12 +246,11 @@ def _learn(
             seen = _SHARED * common[output - 1] + gone[place, output]
             beyond[place, output] = beyond[place, output - 1] * _staying(ends, seen)
         _set_moments(beliefs, moments, ZERO + place)
-    counts = rows.counts
-    for place in range(counts[_WAITING]):
+    for place in range(now.waiting):
         request = rows.heap[place]
-        rows.key[request] = _expected_cost(beliefs, moments, chance, request, rows.seen[request])
-    for place in range(counts[_WAITING] // 2 - 1, -1, -1):
-        _sink(rows, ZERO + place)
+        rows.keys[request] = _expected_cost(beliefs, moments, chance, request, rows.seen[request])
+    for place in range(now.waiting // 2 - 1, -1, -1):
+        sink_by_key(rows.heap, now.waiting, ZERO + place, rows.keys, rows.ranks)
 
 
 @compiled
@@ -333,96 +260,65 @@ def run_by_chance(
     moments: Moments,
     chance: Chance,
     ahead: IntArray,
+    worker: Worker,
     log: BatchLog,
     timer: tuple[FloatArray, Any],
     until: float,
-) -> tuple[IntArray, int, BatchLog]:
+) -> tuple[IntArray, BatchLog]:
     """Run all requests to completion, or until a time."""
     prompts, arrivals, outputs, memory = requests
-    count, tables = len(prompts), beliefs.beyond
-    rows = _new_rows(count)
-    counts, running, starts, seen = rows.counts, rows.running, rows.start, rows.seen
+    count, tables, size = len(prompts), beliefs.beyond, len(ahead)
+    state, seen, ranks, heap = np.zeros((4, count), dtype=np.int64)
+    now, running, rows = (
+        worker.now[0],
+        worker.running,
+        _Rows(state, seen, np.zeros(count), ranks, heap),
+    )
+    starts = worker.starts
     complete = np.zeros(tables.shape, dtype=np.int64)
     first = tables.copy()
     for row in range(len(tables)):
         _set_moments(beliefs, moments, ZERO + row)
-    size = len(ahead)
     load = (np.empty(size), np.empty(size), np.empty(size), np.empty(size))
     passed = np.empty(chance.passed + 1, dtype=np.int64)
     ended = np.empty((3, count + 16), dtype=np.int64)
-    released = logged = clock = done = ZERO  # the clock counts batches
+    learn_at = ZERO
     while True:
-        while released < count and arrivals[released] <= log.now[0]:
-            _let_wait(beliefs, moments, chance, rows, released)
-            released += 1
-        if chance.prior > 0.0 and done >= counts[_LEARN_AT]:
-            _learn(beliefs, moments, first, complete, rows, released, clock, chance)
-            more = done // _REFIT_SHARE
-            counts[_LEARN_AT] = done + (more if more > _REFIT_COMPLETIONS else _REFIT_COMPLETIONS)
-        while counts[_HELD] + counts[_ACTIVE] > memory:
-            place = _least_made(rows, clock, chance.seed)
+        while now.released < count and arrivals[now.released] <= log.now[0]:
+            _let_wait(worker, beliefs, moments, chance, rows, now.released)
+            now.released += 1
+        if chance.prior > 0.0 and now.done >= learn_at:
+            _learn(beliefs, moments, first, complete, worker, rows, chance)
+            learn_at = now.done + max(_REFIT_COMPLETIONS, now.done // _REFIT_SHARE)
+        while now.tokens + now.active > memory:
+            place = least_made(worker, chance.seed)
             request = running[place]
-            made = clock - starts[request]
-            ended = log_attempt(ended, logged, request, starts[request], made)
-            logged += 1
-            if made > seen[request]:
-                seen[request] = made
-            rows.attempts[request] += 1
-            _stop(rows, place, prompts[request] + made)
-            _let_wait(beliefs, moments, chance, rows, request)
-        entered, prefill, squares = _admit(
-            prompts, memory, beliefs, chance, rows, ahead, load, passed, clock
-        )
-        active, held = counts[_ACTIVE], counts[_HELD]
-        if active == 0:
-            if released == count:
-                return ended[:, :logged].copy(), 0, log
-            log.now[0] = arrivals[released]
+            seen[request] = max(seen[request], now.batch - worker.starts[request])
+            worker.attempts[request] += 1
+            ended = end(worker, ended, request, prompts[request])
+            running[place] = running[now.active]
+            _let_wait(worker, beliefs, moments, chance, rows, request)
+        if now.waiting > 0:
+            _admit(prompts, memory, worker, beliefs, chance, rows, ahead, load, passed)
+        if now.active == 0:
+            if now.released == count:
+                return all_attempts(worker, ended), log
+            log.now[0] = arrivals[now.released]
             continue
         log = with_room(log)
-        usage = held + active
-        decodes, resident = active - entered, held - prefill
-        if log.now[0] >= until or not add_batch(
-            log, timer, prefill, decodes, resident, squares, usage, usage
-        ):
-            return with_running(ended, logged, running, starts, active, clock), active, log
-        clock += 1
-        counts[_HELD] += active
-        place = ZERO
-        while place < counts[_ACTIVE]:
+        if log.now[0] >= until or not add_batch(log, timer, next_batch(now), now.tokens):
+            return all_attempts(worker, ended), log
+        place, batch = ZERO, now.batch
+        while place < now.active:
             request = running[place]
-            made = clock - starts[request]
+            made = batch - starts[request]
             if made < outputs[request]:
                 place += 1
                 continue
-            ended = log_attempt(ended, logged, request, starts[request], made)
-            logged += 1
-            done += 1
-            _stop(rows, place, prompts[request] + made)
-            rows.seen[request] = made
+            ended = end(worker, ended, request, prompts[request])
+            running[place] = running[now.active]
+            now.done += 1
+            seen[request] = made
             if made < tables.shape[1]:  # longer ones say no more than those that go on
                 complete[beliefs.row[request], made] += 1
-                rows.state[request] = _DONE
-
-
-@compiled
-def _new_rows(count: int) -> Rows:
-    return Rows(
-        np.zeros(count, dtype=np.int64),
-        np.zeros(count, dtype=np.int64),
-        np.zeros(count, dtype=np.int64),
-        np.zeros(count, dtype=np.int64),
-        np.zeros(count),
-        np.zeros(count, dtype=np.int64),
-        np.empty(count, dtype=np.int64),
-        np.empty(count, dtype=np.int64),
-        np.zeros(_LEARN_AT + 1, dtype=np.int64),
-    )
-
-
-@compiled
-def _stop(rows: Rows, place: int, held: int) -> None:
-    """Take a request out of those that run."""
-    rows.counts[_ACTIVE] -= 1
-    rows.counts[_HELD] -= held
-    rows.running[place] = rows.running[rows.counts[_ACTIVE]]
+                state[request] = _DONE

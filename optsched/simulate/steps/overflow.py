@@ -18,18 +18,19 @@ arrival.
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from optsched._internal.compiled import compiled
-from optsched.simulate.seconds.batches import add_batch, with_room
-from optsched.simulate.steps.preemption import log_attempt, random_rank, with_running
+from optsched._internal.small_kernels import pop, push
+from optsched.simulate.seconds.batches import add_batch, next_batch, with_room
+from optsched.simulate.steps.attempts import admit, all_attempts, end, random_rank
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.simulate.seconds.batches import BatchLog, Requests
+    from optsched.simulate.steps.attempts import Worker
 
 COMPLETE, LOOPS, STALLED, STOPPED = 0, 1, 2, 3
 
@@ -47,99 +48,78 @@ class Thresholds(NamedTuple):
 def run_to_threshold(
     requests: Requests,
     rules: Thresholds,
+    worker: Worker,
     log: BatchLog,
     timer: tuple[FloatArray, Any],
     until: float,
-) -> tuple[IntArray, int, BatchLog, int, float, float, IntArray]:
+) -> tuple[IntArray, BatchLog, int, float, float, IntArray]:
     """Run all requests, or until it is certain or likely that they will never complete."""
     prompts, arrivals, outputs, memory = requests
     threshold, clears, patience, seed = rules
-    count = len(prompts)
-    starts = np.zeros(count, dtype=np.int64)
-    running = np.empty(count, dtype=np.int64)
+    count, now, running, starts = len(prompts), worker.now[0], worker.running, worker.starts
     attempts = np.empty((3, count + 16), dtype=np.int64)
     none = np.empty(0, dtype=np.int64)
-    waiting = [0]  # a heap of indices, which ascend with the arrivals
-    waiting.pop()
-    released = logged = active = held = done = draws = step = progress = 0
+    waiting = np.empty(count, dtype=np.int64)  # a heap of indices, which ascend with the arrivals
+    draws = progress = 0
     before = (-1, -1)  # completions and arrivals when the worker was empty last
     emptied = 0.0
     while True:
-        now = log.now[0]
-        while released < count and arrivals[released] <= now:
-            heapq.heappush(waiting, released)
-            released += 1
-            progress = step
-        overflowing = np.sort(running[:active]) if held + active > memory else none
-        while held + active > memory:
+        time = log.now[0]
+        while now.released < count and arrivals[now.released] <= time:
+            now.waiting = push(waiting, now.waiting, now.released)
+            now.released += 1
+            progress = now.batch
+        overflows = now.tokens + now.active > memory
+        overflowing = np.sort(running[: now.active]) if overflows else none
+        while now.tokens + now.active > memory:
             kept = 0
-            for position in range(active):
-                request = running[position]
+            for place in range(now.active):
+                request = running[place]
                 share = random_rank(seed, request, draws, 0) * 2.0**-63
                 if clears < 1.0 and share >= clears:
                     running[kept] = request
                     kept += 1
                     continue
-                made = step - starts[request]
-                attempts = log_attempt(attempts, logged, request, starts[request], made)
-                logged += 1
-                held -= prompts[request] + made
-                heapq.heappush(waiting, request)
-            active = kept
+                attempts = end(worker, attempts, request, prompts[request])
+                now.waiting = push(waiting, now.waiting, request)
             draws += 1
             progress -= 1  # a draw counts as a batch, lest tiny probabilities take forever
-            if step - progress > patience:
+            if now.batch - progress > patience:
                 break
-        if active == 0 and clears >= 1.0:
-            if len(overflowing) > 0 and before[0] == done and before[1] == released:
-                period = now - emptied
-                return attempts[:, :logged].copy(), 0, log, LOOPS, emptied, period, overflowing
-            before = (done, released)
-            emptied = now
-        if step - progress > patience:
-            idle = float(step - progress)
-            return attempts[:, :logged].copy(), 0, log, STALLED, now, idle, none
-        entered = prefill = squares = 0
-        while len(waiting) > 0:
+        if now.active == 0 and clears >= 1.0:
+            if overflows and before[0] == now.done and before[1] == now.released:
+                ended = all_attempts(worker, attempts)
+                return ended, log, LOOPS, emptied, time - emptied, overflowing
+            before = (now.done, now.released)
+            emptied = time
+        idle = now.batch - progress
+        if idle > patience:
+            now.active = 0
+            return all_attempts(worker, attempts), log, STALLED, time, float(idle), none
+        while now.waiting > 0:
             request = waiting[0]
-            if held + active + prompts[request] + 1 > threshold:
+            if now.tokens + now.active + prompts[request] + 1 > threshold:
                 break
-            heapq.heappop(waiting)
-            starts[request] = step
-            running[active] = request
-            active += 1
-            held += prompts[request]
-            entered += prompts[request] > 0
-            prefill += prompts[request]
-            squares += prompts[request] ** 2
-        if active == 0:
-            if len(waiting) > 0:
-                first = np.array([waiting[0]])
-                return attempts[:, :logged].copy(), 0, log, LOOPS, now, 0.0, first
-            if released == count:
-                return attempts[:, :logged].copy(), 0, log, COMPLETE, now, 0.0, none
-            log.now[0] = arrivals[released]
+            now.waiting = pop(waiting, now.waiting)
+            admit(worker, request, prompts[request])
+        if now.active == 0:
+            ended = all_attempts(worker, attempts)
+            if now.waiting > 0:
+                return ended, log, LOOPS, time, 0.0, waiting[:1].copy()
+            if now.released == count:
+                return ended, log, COMPLETE, time, 0.0, none
+            log.now[0] = arrivals[now.released]
             continue
         log = with_room(log)
-        usage = held + active
-        decodes, resident = active - entered, held - prefill
-        if now >= until or not add_batch(
-            log, timer, prefill, decodes, resident, squares, usage, usage
-        ):
-            attempts = with_running(attempts, logged, running, starts, active, step)
-            return attempts, active, log, STOPPED, now, 0.0, none
-        step += 1
-        held += active
+        if time >= until or not add_batch(log, timer, next_batch(now), now.tokens):
+            return all_attempts(worker, attempts), log, STOPPED, time, 0.0, none
         kept = 0
-        for position in range(active):
-            request = running[position]
-            if step - starts[request] < outputs[request]:
+        for place in range(now.active):
+            request = running[place]
+            if now.batch - starts[request] < outputs[request]:
                 running[kept] = request
                 kept += 1
                 continue
-            attempts = log_attempt(attempts, logged, request, starts[request], outputs[request])
-            logged += 1
-            done += 1
-            progress = step
-            held -= prompts[request] + outputs[request]
-        active = kept
+            attempts = end(worker, attempts, request, prompts[request])
+            now.done += 1
+            progress = now.batch

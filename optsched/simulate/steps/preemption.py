@@ -5,9 +5,6 @@ preempts running requests, if it must, (2) admits waiting ones in order while th
 stopping at the first that does not fit, (3) lets all make a token. The plan holds request :math:`i`
 with its planned output :math:`\tilde o_i`: a bound that a preemption raises to the tokens made
 until then. Nothing but a completion reveals a true output to the loop.
-
-Ties are random by the rank that a hash of (seed, request, attempt) gives, so that a run depends on
-the seed alone: one rank when a request enters the queue, another when it starts.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ import numpy as np
 
 from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
 from optsched.simulate.seconds.batches import add_batch, with_room
+from optsched.simulate.steps.attempts import RUNS, WAITS, random_rank
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -30,23 +28,9 @@ _ENDS_NEXT, _HOLDS_NOTHING, _RESTARTS, _DOUBLES = range(4)
 PREEMPT = ("bound", "tokens")
 _BY_BOUND, _BY_TOKENS = range(2)
 
-WAITS, RUNS = ZERO, ONE
-
 
 @compiled
-def random_rank(seed: int, request: int, attempt: int, role: int) -> int:
-    """Hash to a number in [0, 2^63): the finaliser of splitmix64, once per argument."""
-    mixed = np.uint64(0)
-    for part in (seed, request, attempt, role):
-        mixed += np.uint64(0x9E3779B97F4A7C15) + np.uint64(part)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed ^= mixed >> np.uint64(31)
-    return np.int64(mixed >> np.uint64(1))  # type: ignore[return-value]  # int() would be unsigned
-
-
-@compiled
-def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: int) -> IntArray:
+def _log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: int) -> IntArray:
     """Write an attempt down; return the log, a larger one where it was full."""
     if logged == log.shape[1]:
         larger = np.empty((3, 2 * logged), dtype=np.int64)
@@ -59,13 +43,13 @@ def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: in
 
 
 @compiled
-def with_running(
+def _with_running(
     log: IntArray, logged: int, running: IntArray, starts: IntArray, active: int, clock: int
 ) -> IntArray:
     """Return all attempts, those that are still running last."""
     for place in range(active):
         request = running[place]
-        log = log_attempt(log, logged, request, starts[request], clock - starts[request])
+        log = _log_attempt(log, logged, request, starts[request], clock - starts[request])
         logged += 1
     return log[:, :logged].copy()
 
@@ -248,7 +232,7 @@ def run_planned(
                     prefill -= prompt
                     squares -= prompt * prompt
                 else:
-                    ended = log_attempt(ended, logged, request, start, made)
+                    ended = _log_attempt(ended, logged, request, start, made)
                     logged += 1
                 if at_once and planned[request] >= upper[request]:  # its interval missed
                     planned[request] = min(memory - prompt, 2 * planned[request])
@@ -277,11 +261,9 @@ def run_planned(
             continue
         log = with_room(log)
         usage = held + active
-        decodes, resident = active - entered, held - prefill
-        if log.now[0] >= until or not add_batch(
-            log, timer, prefill, decodes, resident, squares, usage, usage
-        ):
-            return with_running(ended, logged, running, starts, active, clock), active, log
+        content = (prefill, active - entered, held - prefill, squares, usage)
+        if log.now[0] >= until or not add_batch(log, timer, content, usage):
+            return _with_running(ended, logged, running, starts, active, clock), active, log
         clock += 1
         plan[clock & (size - 1)] = 0
         held += active
@@ -293,7 +275,7 @@ def run_planned(
                 position += 1
                 continue
             start, prompt = starts[request], prompts[request]
-            ended = log_attempt(ended, logged, request, start, made)
+            ended = _log_attempt(ended, logged, request, start, made)
             logged += 1
             _change_plan(plan, prompt, start, clock + 1, start + planned[request], MINUS_ONE)
             held -= prompt + made

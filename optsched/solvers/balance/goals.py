@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 def search_with_goals(
     program: BalanceProgram, search: Callable[[IntArray], IntArray]
 ) -> IntArray | None:
-    """Search with a bonus that forces requests in; None if what deadlines require finds no room.
-
-    Forced are the requests due first, as many as deadlines require, and then the oldest of the
-    tenants that are short.
-    """
+    """Search with requests forced in that goals require; None if deadlines find no room."""
     goals, state = program.goals, program.state
     assert goals is not None
     due = _due(goals, program.admissions, state.lookahead)

@@ -1,6 +1,6 @@
-"""Plans inside vLLM's scheduler that go by beliefs: what is likely to fit to the end.
+"""Plans inside vLLM's scheduler: what is expected, or likely by beliefs, to fit to the end.
 
-The scheduler calls back for them, so that what few need is not compiled with it.
+The scheduler calls back for those by beliefs, so that what few need is not compiled with it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ZERO, compiled
 from optsched.errors import PolicyError
 from optsched.simulate.likely import TOLERANCE, chance_of_more, steps_ahead, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from optsched._internal.arrays import IntArray
+    from optsched._internal.arrays import IntArray, Records
     from optsched.forecasts import Forecast
     from optsched.policies.vllm import VllmPolicy
     from optsched.simulate.likely import Beliefs
@@ -90,5 +90,44 @@ def likely_to_fit(
             mean += blocks * runs
             variance += blocks * blocks * runs * (1.0 - runs)
         if mean + deviations * np.sqrt(variance) > usable + TOLERANCE:
+            return False
+    return True
+
+
+@compiled
+def expected_left(lower: int, upper: int, made: int) -> int:
+    """Return the mean of the tokens that are still to come, one at least, rounded up."""
+    low, high = max(lower, made + 1), max(upper, made + 1)
+    return (low + high + 1) // 2 - made
+
+
+@compiled
+def fits_to_the_end(
+    requests: Records,
+    running: IntArray,
+    count: int,
+    intervals: tuple[IntArray, IntArray],
+    limits: tuple[int, int, int],
+) -> bool:
+    """Whether the first `count` requests keep to the blocks until all are complete, as expected.
+
+    Each makes a token per batch; until blocks are given up, usage only grows. The limits are
+    the blocks, their size, and for how many batches a request that is complete keeps its own.
+    """
+    usable, block_size, lag = limits
+    lower, upper = intervals
+    for at in range(count):
+        index = running[at]
+        made = requests[index].made + requests[index].in_flight
+        ahead = expected_left(lower[index], upper[index], made) + lag
+        blocks = ZERO
+        for other in range(count):
+            index = running[other]
+            made = requests[index].made + requests[index].in_flight
+            left = expected_left(lower[index], upper[index], made)
+            if left + lag >= ahead:
+                stored = requests[index].prompt + made + min(left, ahead) - 1
+                blocks += (stored + block_size - 1) // block_size
+        if blocks > usable:
             return False
     return True
