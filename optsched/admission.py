@@ -292,10 +292,8 @@ def admit_window(
     usage: IntArray,
     window: IntArray,
 ) -> None:
-    """Admit requests from one step on until before another.
-
-    One kernel, as several that call each other take twice as long to compile.
-    """
+    """Admit requests from one step on until before another."""
+    # One kernel, as several that call each other take twice as long to compile.
     requests, waiting, room, counts = queue
     released, begin, end, count = counts[RELEASED], counts[BEGIN], counts[END], 0
     while clock < until:

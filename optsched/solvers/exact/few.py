@@ -57,11 +57,9 @@ def solve_few(
     work: float = np.inf,
     stop: Callable[[], bool] = lambda: False,
 ) -> Schedule | None:
-    """Return a schedule of least total latency, `upper` if none is better.
-
-    None if there is more work than this, counted in steps ahead of partial schedules, or if `stop`
-    says so between two steps.
-    """
+    """Return a schedule of least total latency, `upper` if none is better."""
+    # None if there is more work than this, counted in steps ahead of partial schedules, or if
+    # `stop` says so between two steps.
     if len(instance) > _MOST or instance.deadlines is not None:
         raise OptschedError(
             f"{instance.name} has {len(instance)} requests, or deadlines; at most {_MOST} without "

@@ -74,19 +74,17 @@ def _decode(
     steps: IntArray,
     sizes: IntArray,
     clock: int,
-    line: IntArray,
+    profile: IntArray,
     ends: IntArray,
 ) -> int:
-    """Find what is held around the clock and paid after it; list what runs, and return its number.
-
-    `ends` has the places in `line` of completions after the clock.
-    """
-    longest = line.shape[1] // 3
-    held, paid = line[HELD], line[PAID]
-    for index in range(line.shape[1]):
+    """Find what is held around the clock and paid after it; list what runs, and count it."""
+    # `ends` has the places in `profile` of completions after the clock.
+    longest = profile.shape[1] // 3
+    held, paid = profile[HELD], profile[PAID]
+    for index in range(profile.shape[1]):
         held[index] = 0
         paid[index] = 0
-        line[ENDING, index] = 0
+        profile[ENDING, index] = 0
     running = 0
     for slot in range(len(starts)):
         start, prompt = starts[slot], slots[slot, 0]
@@ -98,43 +96,43 @@ def _decode(
         window = held[longest + begin - clock : longest + end + 1 - clock]
         for index in range(len(window)):
             window[index] += prompt + begin - start + index
-        line[ENDING, longest + end - clock] += 1
+        profile[ENDING, longest + end - clock] += 1
         if end > clock:
             ends[running] = longest + end - clock
             running += 1
         token = slots[slot, 3] - start
         for step in range(clock, min(end, len(steps))):
             paid[longest + 1 + step - clock] += steps[step, 1] * sizes[steps[step, 2], token + step]
-    line[PEAK, 0] = 0
+    profile[PEAK, 0] = 0
     for index in range(1, longest + 1):
-        line[PEAK, index] = index if line[ENDING, index] else line[PEAK, index - 1]
+        profile[PEAK, index] = index if profile[ENDING, index] else profile[PEAK, index - 1]
     return running
 
 
 @compiled
 def _hold(
-    line: IntArray, charges: IntArray, slot: int, prompt: int, output: int, sign: int
+    profile: IntArray, charges: IntArray, slot: int, prompt: int, output: int, sign: int
 ) -> None:
     """Start a request at the clock, or take it out."""
-    first = line.shape[1] // 3 + 1
-    held, paid, costs = line[HELD, first:], line[PAID, first:], charges[slot]
+    first = profile.shape[1] // 3 + 1
+    held, paid, costs = profile[HELD, first:], profile[PAID, first:], charges[slot]
     for index in range(output):
         held[index] += sign * (prompt + 1 + index)
         paid[index] += sign * costs[index]
-    line[ENDING, first - 1 + output] += sign
+    profile[ENDING, first - 1 + output] += sign
 
 
 @compiled
 def _fits(
-    line: IntArray, at: int, ends: IntArray, running: int, prompt: int, output: int, limit: int
+    profile: IntArray, at: int, ends: IntArray, running: int, prompt: int, output: int, limit: int
 ) -> bool:
     """Tell whether a request can start beside what runs: it need only fit at completions."""
     last = at + output
-    if line[HELD, last] + prompt + output > limit:
+    if profile[HELD, last] + prompt + output > limit:
         return False
     for index in range(running):
         end = ends[index]
-        if at < end < last and line[HELD, end] + prompt + end - at > limit:
+        if at < end < last and profile[HELD, end] + prompt + end - at > limit:
             return False
     return True
 
@@ -143,18 +141,16 @@ def _fits(
 def _wait(
     starts: npt.NDArray[Any],
     slots: IntArray,
-    line: IntArray,
+    profile: IntArray,
     at: int,
     ends: IntArray,
     running: int,
     clock: int,
     limit: int,
 ) -> int:
-    """Return how many steps pass at least until a waiting request can start; 0 if one can now.
-
-    Beside a completion of what runs it has one token less for each step that it starts later.
-    """
-    shortest: int = line.shape[1] + clock
+    """Return how many steps pass at least until a waiting request can start; 0 if one can now."""
+    # Beside a completion of what runs it has one token less for each step that it starts later.
+    shortest: int = profile.shape[1] + clock
     for slot in range(len(starts)):
         if starts[slot] >= 0:
             continue
@@ -162,11 +158,11 @@ def _wait(
         wait = slots[slot, 2] - clock
         if wait <= 0:
             last = at + output
-            wait = 1 if line[HELD, last] + prompt + output > limit else 0
+            wait = 1 if profile[HELD, last] + prompt + output > limit else 0
             for index in range(running):
                 end = ends[index]
                 if at < end < last:
-                    wait = max(wait, min(line[HELD, end] + prompt + end - at - limit, end - at))
+                    wait = max(wait, min(profile[HELD, end] + prompt + end - at - limit, end - at))
             if wait == 0:
                 return 0
         shortest = min(shortest, wait)
@@ -178,20 +174,20 @@ def _waste_ahead(
     steps: IntArray,
     room: IntArray,
     depth: IntArray,
-    line: IntArray,
+    profile: IntArray,
     ahead: int,
     clock: int,
     limit: int,
     room_left: int,
 ) -> int:
     """Return waste that is certain so many steps after the clock, or more than `room_left`."""
-    longest = line.shape[1] // 3
+    longest = profile.shape[1] // 3
     place, begin = longest + 1 + min(ahead, longest + 1), clock + ahead
     waste = 0
     for index in range(min(longest - 1, len(steps) - begin)):
         step = begin + index
-        young = room[steps[step, 2], depth[index + 1], limit - line[HELD, place + index]]
-        gap = steps[step, 0] - line[PAID, place + index] - steps[step, 1] * young
+        young = room[steps[step, 2], depth[index + 1], limit - profile[HELD, place + index]]
+        gap = steps[step, 0] - profile[PAID, place + index] - steps[step, 1] * young
         if gap > 0:
             waste += gap
             if waste > room_left:
@@ -200,11 +196,11 @@ def _waste_ahead(
 
 
 @compiled
-def _settle(
+def _advance(
     starts: npt.NDArray[Any],
     slots: IntArray,
     steps: IntArray,
-    line: IntArray,
+    profile: IntArray,
     ends: IntArray,
     running: int,
     limit: int,
@@ -214,12 +210,10 @@ def _settle(
     full: int,
     rules: int,
 ) -> tuple[int, int]:
-    """Move the clock on until a request can start; return it, -1 if hopeless, and what is fixed.
-
-    Nothing more starts at the old clock. What is fixed may become `allowed` at most; `full` is the
-    last step before at which memory was full.
-    """
-    longest = line.shape[1] // 3
+    """Move the clock until a request can start; return it, -1 if hopeless, and the fixed cost."""
+    # Nothing more starts at the old clock. What is fixed may become `allowed` at most; `full` is
+    # the last step before at which memory was full.
+    longest = profile.shape[1] // 3
     last = longest
     for index in range(running):
         last = max(last, ends[index])
@@ -228,25 +222,25 @@ def _settle(
         step += 1
         place += 1
         if step <= len(steps):
-            fixed += steps[step - 1, 0] - line[PAID, place]
+            fixed += steps[step - 1, 0] - profile[PAID, place]
         if fixed > allowed:
             return -1, fixed
-        line[PEAK, place] = place if line[ENDING, place] else line[PEAK, place - 1]
-        if line[HELD, place] == limit:
+        profile[PEAK, place] = place if profile[ENDING, place] else profile[PEAK, place - 1]
+        if profile[HELD, place] == limit:
             full = step
         wait -= 1
         if wait <= 0 and rules & JUMPS:
-            wait = _wait(starts, slots, line, place, ends, running, step, limit)
-        settled = wait <= 0
+            wait = _wait(starts, slots, profile, place, ends, running, step, limit)
+        reached = wait <= 0
         # Memory is least after completions: in between a look costs more than it saves.
-        decided = line[ENDING, place - 1] or place > last
-        worth = settled or decided or step == clock + 1
-        if rules & ACTIVE and worth and active(starts, slots, line, place, step, limit):
+        decided = profile[ENDING, place - 1] or place > last
+        worth = reached or decided or step == clock + 1
+        if rules & ACTIVE and worth and active(starts, slots, profile, place, step, limit):
             return -1, fixed
         if rules & TAIL and decided and tail(starts, slots, step, limit):
             return -1, fixed
-        if settled:
-            if rules & PENDING and pending(starts, slots, line[HELD], place, step, limit, full):
+        if reached:
+            if rules & PENDING and pending(starts, slots, profile[HELD], place, step, limit, full):
                 return -1, fixed
             return step, fixed
         if place >= last:
@@ -273,18 +267,16 @@ def grow(
     after: Layer,
     rules: int,
 ) -> tuple[int, int, int, int]:
-    """Write down the children of nodes of one clock until there is no room left.
-
-    Return the first node that is not expanded, the number of children, the least bound of a child
-    that was lost because those of a single node were too many, and the best cost.
-    """
+    """Write down the children of nodes of one clock until there is no room left."""
+    # Return the first node that is not expanded, the number of children, the least bound of a child
+    # that was lost because those of a single node were too many, and the best cost.
     slots, first_slot, marks = search.slots, search.begin, search.marks
     limit, longest, kinds = search.limit, len(search.depth) - 1, len(search.begin) - 1
     steps, room, depth = search.steps, search.room, search.depth
     new_starts, profiles, clocks, keys, costs, fixeds, bounds = after
     waits = len(slots) + 1
     starts = np.empty(len(slots), dtype=np.int64)
-    line = np.zeros((4, 3 * longest + 2), dtype=np.int64)
+    profile = np.zeros((4, 3 * longest + 2), dtype=np.int64)
     ends = np.zeros(waits, dtype=np.int64)
     following = np.zeros(kinds, dtype=np.int64)
     startable = np.zeros(kinds, dtype=np.int64)
@@ -292,6 +284,7 @@ def grow(
     fixed = np.zeros(waits, dtype=np.int64)
     now = np.zeros(waits, dtype=np.int64)  # least regret of the rest, if they may start now
     later = np.zeros(waits, dtype=np.int64)  # ... from the next step on
+    # What starts at this clock cost, and what their memory pays, is the same for all nodes.
     clock = layer.clock[begin]
     regrets = np.empty((3, len(slots)), dtype=np.int64)
     charges = np.zeros((len(slots), longest), dtype=np.int64)  # of a start at the clock
@@ -305,13 +298,14 @@ def grow(
     lost = np.iinfo(np.int64).max
     filled = 0
     for node in range(begin, end):
+        # Read a node: what runs, and which kinds of requests may start now.
         saved = filled
         key, cost = layer.key[node], layer.cost[node]
         for slot in range(len(slots)):
             starts[slot] = layer.starts[node, slot]
-        running = _decode(starts, slots, steps, search.sizes, clock, line, ends)
+        running = _decode(starts, slots, steps, search.sizes, clock, profile, ends)
         full = clock
-        while full > clock - longest and line[HELD, longest + full - clock] != limit:
+        while full > clock - longest and profile[HELD, longest + full - clock] != limit:
             full -= 1
         waiting = able = 0
         fixed[0], now[0], later[0], pointer[0] = layer.fixed[node], 0, 0, 0
@@ -325,9 +319,12 @@ def grow(
                     later[0] += regrets[2, slot]
             slot = following[kind]
             there = slot < first_slot[kind + 1] and slots[slot, 2] <= clock
-            if there and _fits(line, longest, ends, running, slots[slot, 0], slots[slot, 1], limit):
+            if there and _fits(
+                profile, longest, ends, running, slots[slot, 0], slots[slot, 1], limit
+            ):
                 startable[able] = kind
                 able += 1
+        # Go in depth through the sets that may start at this clock.
         level = 0
         fresh = True
         while level >= 0:
@@ -339,18 +336,18 @@ def grow(
                 # Most are hopeless before the clock moves on.
                 value = fixed[level] + later[level]
                 if clock < len(steps):
-                    value += steps[clock, 0] - line[PAID, longest + 1]
+                    value += steps[clock, 0] - profile[PAID, longest + 1]
                 if value <= slack:
                     value += _waste_ahead(
-                        steps, room, depth, line, ONE, clock, limit, slack - value
+                        steps, room, depth, profile, ONE, clock, limit, slack - value
                     )
-                settled = spent = -1
+                reached = spent = -1
                 if value <= slack:
-                    settled, spent = _settle(
+                    reached, spent = _advance(
                         starts,
                         slots,
                         steps,
-                        line,
+                        profile,
                         ends,
                         running,
                         limit,
@@ -360,22 +357,22 @@ def grow(
                         full,
                         rules,
                     )
-                if settled > clock + 1:
+                if reached > clock + 1:
                     value = spent
                     for slot in range(len(slots)):
                         if starts[slot] < 0:
-                            value += at(search.least, slot, settled, search.unit)
+                            value += at(search.least, slot, reached, search.unit)
                     value += _waste_ahead(
-                        steps, room, depth, line, settled - clock, clock, limit, slack - value
+                        steps, room, depth, profile, reached - clock, clock, limit, slack - value
                     )
-                if settled > clock and value <= slack:
+                if reached > clock and value <= slack:
                     if filled < len(keys):
-                        place = longest + 1 + min(settled - clock, longest + 1)
+                        place = longest + 1 + min(reached - clock, longest + 1)
                         for slot in range(len(slots)):
                             new_starts[filled, slot] = starts[slot]
                         for index in range(longest):
-                            profiles[filled, index] = line[HELD, place + index]
-                        clocks[filled], keys[filled], costs[filled] = settled, key, cost
+                            profiles[filled, index] = profile[HELD, place + index]
+                        clocks[filled], keys[filled], costs[filled] = reached, key, cost
                         fixeds[filled], bounds[filled] = spent, value
                         filled += 1
                     elif saved > 0:
@@ -383,13 +380,14 @@ def grow(
                     else:
                         lost = min(lost, value)
             fresh = False
+            # Nothing more may start: take the last request out again.
             if pointer[level] == able:
                 level -= 1
                 if level >= 0:
                     kind = startable[pointer[level]]
                     following[kind] -= 1
                     slot = following[kind]
-                    _hold(line, charges, slot, slots[slot, 0], slots[slot, 1], MINUS_ONE)
+                    _hold(profile, charges, slot, slots[slot, 0], slots[slot, 1], MINUS_ONE)
                     running -= 1
                     starts[slot] = -1
                     key -= marks[slot]
@@ -397,6 +395,7 @@ def grow(
                     waiting += 1
                     pointer[level] += 1
                 continue
+            # Start the next request of a kind, or go on to the next kind.
             kind = startable[pointer[level]]
             slot = following[kind]
             fits = slot < first_slot[kind + 1] and slots[slot, 2] <= clock
@@ -404,13 +403,13 @@ def grow(
                 fixed[level + 1] = fixed[level] + regrets[0, slot]
                 now[level + 1] = now[level] - regrets[1, slot]
                 fits = fixed[level + 1] + now[level + 1] <= slack and _fits(
-                    line, longest, ends, running, slots[slot, 0], slots[slot, 1], limit
+                    profile, longest, ends, running, slots[slot, 0], slots[slot, 1], limit
                 )
             if not fits:
                 pointer[level] += 1
                 continue
             later[level + 1] = later[level] - regrets[2, slot]
-            _hold(line, charges, slot, slots[slot, 0], slots[slot, 1], ONE)
+            _hold(profile, charges, slot, slots[slot, 0], slots[slot, 1], ONE)
             ends[running] = longest + slots[slot, 1]
             running += 1
             starts[slot] = clock

@@ -5,8 +5,8 @@ of the requests into at most :math:`G` parts. Every subset has a lower bound of 
 search raises it only where it matters:
 
 - optima of small parts come first, and bound larger ones: a request costs at least its output more;
-- prices and sizes of the configuration bound charge each request :math:`c_i`, and each worker has
-  :math:`v` for sale, so that :math:`\mathrm{OPT}(S) \ge \sum_{i \in S} c_i - v`. A part whose bound
+- prices and sizes of the configuration bound charge each request :math:`c_i`, and a worker is worth
+  :math:`v`, so that :math:`\mathrm{OPT}(S) \ge \sum_{i \in S} c_i - v`. A part whose bound
   exceeds this by as much as the best schedule exceeds the bound of all, is in no better schedule;
 - parts are chosen in depth: the next one holds the largest request that is left. What the rest
   costs at least is known from prices, and from where the search has been before. A part is put in
@@ -55,7 +55,7 @@ class PartsResult:
     seconds: float
 
 
-class _Given(Exception):  # noqa: N818  # no error: how the search is left
+class _GivenUp(Exception):  # noqa: N818  # no error: how the search is left
     """The search is given up."""
 
 
@@ -117,7 +117,7 @@ class _Search:
             self.charge[more] = self.charge[less] + charge
             self.size[more] = self.size[less] + 1
         total = int(certificate.value * self.unit) - self.unit * self.constant
-        self.sold = (int(self.charge[-1]) - total) // len(upper.workers)  # by one worker
+        self.worth = (int(self.charge[-1]) - total) // len(upper.workers)  # of one worker
         self.lowest = min(math.ceil(certificate.value), upper.total_latency)
         self.ordered = 0
 
@@ -125,11 +125,11 @@ class _Search:
         """Search until the best partition is proven or the search is given up."""
         try:
             self._tabulate()
-            self.lists = self._worth()
+            self.lists = self._candidates()
             everyone = len(self.lower) - 1
             for least, parts in self._better(everyone, self.workers, self.least):
                 self.least, self.best = least, parts
-        except _Given:
+        except _GivenUp:
             return Stopped.INTERRUPTED
         self.lowest = self.least + self.constant
         return Stopped.OPTIMAL
@@ -164,10 +164,10 @@ class _Search:
 
     def _room(self) -> int:
         """Return how much more than its charges a part may cost in a better schedule."""
-        total = int(self.charge[-1]) - self.workers * self.sold
-        return (self.least - 1) * self.unit - total - self.sold
+        total = int(self.charge[-1]) - self.workers * self.worth
+        return (self.least - 1) * self.unit - total - self.worth
 
-    def _worth(self) -> list[IntArray]:
+    def _candidates(self) -> list[IntArray]:
         """List the parts that a better schedule may have, by their largest request."""
         parts = np.flatnonzero(self.unit * self.lower - self.charge <= self._room())
         largest = np.searchsorted(1 << np.arange(len(self.order)), parts, side="right") - 1
@@ -179,7 +179,7 @@ class _Search:
         self.ordered += 1
         while True:
             if self.stop():
-                raise _Given
+                raise _GivenUp
             found, left = order_part(self.few, part, self.lower, least, best, work)
             if left >= 0:
                 break
@@ -190,7 +190,7 @@ class _Search:
 
     def _least_rests(self, parts: IntArray, workers: int) -> IntArray:
         """Bound what each set of requests costs on so many workers."""
-        paid = -((workers * self.sold - self.charge[parts]) // self.unit)
+        paid = -((workers * self.worth - self.charge[parts]) // self.unit)
         alone = self.lower[parts] if workers == 1 else 0
         return np.asarray(np.maximum(alone, paid), dtype=np.int64)
 

@@ -27,11 +27,9 @@ class Few(NamedTuple):
 
 @compiled
 def bound_parts(few: Few, lower: IntArray) -> None:
-    """Bound the sum of starts of every subset from below, given bounds that may be zero.
-
-    Of k requests that have completed the memory-time had room, and the k shortest outputs are over;
-    and a request costs at least its arrival on top of what the others cost without it.
-    """
+    """Bound the sum of starts of every subset from below, given bounds that may be zero."""
+    # Of k requests that have completed the memory-time had room, and the k shortest outputs are
+    # over; and a request costs at least its arrival on top of what the others cost without it.
     outputs, arrivals, areas = few.outputs, few.arrivals, few.areas
     count, memory = len(outputs), few.memory
     ascending = np.empty(count, dtype=np.int64)
@@ -77,11 +75,9 @@ def _next_clock(
     full: int,
     last: int,
 ) -> tuple[int, int]:
-    """Return the next step at which a request can start, and the last step of full memory.
-
-    -1 where there is none up to the last one, or where a request has run that could have started a
-    step earlier, memory not having been full since.
-    """
+    """Return the next step at which a request can start, and the last step of full memory."""
+    # -1 where there is none up to the last one, or where a request has run that could have started
+    # a step earlier, memory not having been full since.
     prompts, outputs, arrivals, memory = few.prompts, few.outputs, few.arrivals, few.memory
     while clock < last:
         clock += 1
@@ -128,13 +124,11 @@ def _least_rest(
 def order_part(
     few: Few, part: int, lower: IntArray, least: int, best: IntArray, work: int
 ) -> tuple[int, int]:
-    """Find the least sum of starts of a subset below `least`, and the starts; return it.
-
-    `least` comes back where there is none. Beside it stands the work left, negative if the search
-    was given up. Requests start in the order of time, all that fit or fewer at each step; a node is
-    dropped if its bound is no better than the best, or if one of its requests could have started a
-    step earlier with all else as it is (see `few`).
-    """
+    """Find the least sum of starts of a subset below `least`, and the starts; return it."""
+    # `least` comes back where there is none. Beside it stands the work left, negative if the search
+    # was given up. Requests start in the order of time, all that fit or fewer at each step; a node
+    # is dropped if its bound is no better than the best, or if one of its requests could have
+    # started a step earlier with all else as it is (see `few`).
     prompts, outputs, arrivals, memory = few.prompts, few.outputs, few.arrivals, few.memory
     starts, due = np.empty(len(prompts), dtype=np.int64), np.empty(len(prompts), dtype=np.int64)
     members = np.empty(len(prompts), dtype=np.int64)
@@ -155,13 +149,15 @@ def order_part(
     usage = np.empty(last + longest + 2, dtype=np.int64)
     for step in range(len(usage)):
         usage[step] = 0
-    # A node starts a request, or moves the clock on (-1); it knows who may be next, and before.
+    # Search in depth. A node starts a request, or moves the clock on (-1); it knows who may be
+    # next, and before.
     moved = np.empty((4, last + size + 2), dtype=np.int64)
     depth, cost, full, left = 0, 0, -1, part
     moved[0, 0], moved[1, 0] = -2, 0
     while depth >= 0:
         index = moved[1, depth]
         moved[1, depth] = index + 1
+        # Start one more request at the clock.
         if index < size:
             request = members[index]
             prompt, output, twin = prompts[request], outputs[request], few.twin[request]
@@ -191,6 +187,7 @@ def order_part(
             waiting -= 1
             depth += 1
             moved[0, depth], moved[1, depth] = request, index + 1
+        # Move the clock on.
         elif index == size:
             if cost + waiting * (clock + 1) >= least:
                 continue
@@ -207,6 +204,7 @@ def order_part(
                 moved[0, depth], moved[1, depth] = -1, 0
                 moved[2, depth], moved[3, depth] = clock, full
                 clock, full = then, filled
+        # Go back to the node before.
         else:
             request = moved[0, depth]
             if request == -1:

@@ -39,18 +39,16 @@ HELD, PAID, ENDING, PEAK = 0, 1, 2, 3
 def active(
     starts: npt.NDArray[Any],
     slots: IntArray,
-    line: IntArray,
+    profile: IntArray,
     at: int,
     clock: int,
     limit: int,
 ) -> bool:
-    """Tell whether a request could have run earlier and be done by now; `at` is the clock's place.
-
-    Request j waits or runs beyond k. If it fits, without itself, in steps p' + 1 to k = p' + o_j
-    with a_j <= p', then all these are final, and later steps lose tokens only. Up to the next
-    completion of another one usage grows, so k and completions are all that has to be looked at.
-    """
-    free = limit - line[HELD, at]
+    """Tell whether a request could have completed by now; `at` is the place of the clock."""
+    # Request j waits or runs beyond k. If it fits, without itself, in steps p' + 1 to k = p' + o_j
+    # with a_j <= p', then all these are final, and later steps lose tokens only. Up to the next
+    # completion of another one usage grows, so k and completions are all that has to be looked at.
+    free = limit - profile[HELD, at]
     for slot in range(len(starts)):
         prompt, output, start = slots[slot, 0], slots[slot, 1], starts[slot]
         begin = clock - output
@@ -58,15 +56,15 @@ def active(
         if more > free or more <= 0 or begin < slots[slot, 2]:
             continue
         first = at - output
-        place = line[PEAK, at - 1]
+        place = profile[PEAK, at - 1]
         while place > first:
-            usage = line[HELD, place] + prompt + place - first
+            usage = profile[HELD, place] + prompt + place - first
             own = clock - at + place - start
             if start >= 0 and own > 0:
                 usage -= prompt + own
             if usage > limit:
                 break
-            place = line[PEAK, place - 1]
+            place = profile[PEAK, place - 1]
         if place <= first:
             return True
     return False
@@ -74,16 +72,14 @@ def active(
 
 @compiled
 def tail(starts: npt.NDArray[Any], slots: IntArray, clock: int, limit: int) -> bool:
-    """Tell whether all that starts from some step p > 0 on could start one step earlier.
-
-    Old requests start before p, new ones at p or later, what waits included. All new ones one step
-    earlier hold new(t + 1) at step t. Where no old one completes, old(t) <= old(t + 1), so that
-    old(t) + new(t + 1) <= mem(t + 1) <= M; before p there is nothing new at t + 1. So M is exceeded
-    at completions of old ones from p on or nowhere, and those are final when the last old one has
-    completed before the clock. It is decided once, at the step after that; at once if all old ones
-    complete before p. No new one may start at its arrival; what waits starts at the clock or later,
-    so an arrival before the clock suffices there.
-    """
+    """Tell whether all that starts from some step p > 0 on could start one step earlier."""
+    # Old requests start before p, new ones at p or later, what waits included. All new ones one
+    # step earlier hold new(t + 1) at step t. Where no old one completes, old(t) <= old(t + 1), so
+    # that old(t) + new(t + 1) <= mem(t + 1) <= M; before p there is nothing new at t + 1. So M is
+    # exceeded at completions of old ones from p on or nowhere, and those are final when the last
+    # old one has completed before the clock. It is decided once, at the step after that; at once if
+    # all old ones complete before p. No new one may start at its arrival; what waits starts at the
+    # clock or later, so an arrival before the clock suffices there.
     last = clock - 1
     never = clock + 1
     first_ending, first_running = never, never  # least starts of those ending last, and after it
@@ -139,14 +135,12 @@ def pending(
     limit: int,
     full: int,
 ) -> bool:
-    """Tell whether a running request could have started a step earlier, whatever is to come.
-
-    Request j, with a_j < p_j and s_j + 1 tokens more in step p_j than are held, needs one token
-    more in each step of p_j + 1 to c_j - 1, so that an optimum has mem(t) = M at one of these. Then
-    another one completes at t, or mem(t + 1) > M. `full` is the last such step up to the clock. One
-    to come is a completion of a running request, where memory is full or something that waits may
-    still fill it, or of one that waits and can start, run and complete beside j.
-    """
+    """Tell whether a running request could have started a step earlier, whatever is to come."""
+    # Request j, with a_j < p_j and s_j + 1 tokens more in step p_j than are held, needs one token
+    # more in each step of p_j + 1 to c_j - 1, so that an optimum has mem(t) = M at one of these.
+    # Then another one completes at t, or mem(t + 1) > M. `full` is the last such step up to the
+    # clock. One to come is a completion of a running request, where memory is full or something
+    # that waits may still fill it, or of one that waits and can start, run and complete beside j.
     for slot in range(len(starts)):
         start, prompt = starts[slot], slots[slot, 0]
         end = start + slots[slot, 1]

@@ -99,10 +99,8 @@ def solve_exact(
     stop: threading.Event | None = None,
     rules: int = ALL,
 ) -> ExactResult:
-    """Find a schedule of least total latency, or an interval around it.
-
-    The optimum is the same whatever `rules` are in force; they only save nodes.
-    """
+    """Find a schedule of least total latency, or an interval around it."""
+    # The optimum is the same whatever `rules` are in force; they only save nodes.
     began = time.perf_counter()
     if instance.deadlines is not None:
         raise OptschedError(

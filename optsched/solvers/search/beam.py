@@ -114,11 +114,9 @@ def start_by_beam(
     stop: threading.Event | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> Schedule:
-    """Return the best schedule of several runs, or the start if none gets to its end.
-
-    It may cost more than the start, which has often been searched: a search from it may find more
-    than one from the start. Deadlines are not respected.
-    """
+    """Return the best schedule of several runs, or the start if none gets to its end."""
+    # It may cost more than the start, which has often been searched: a search from it may find more
+    # than one from the start. Deadlines are not respected.
     if start.instance.memory >= 2**31 or start.makespan > MAX_STEPS:
         return start
     runs = _Runs(start, certificate, work, Watch(deadline, stop), threads, on_progress)
@@ -288,11 +286,9 @@ class Background(NamedTuple):
 
 
 def background_of(schedule: Schedule, quantile: float) -> tuple[BoolArray, Background]:
-    """Tell which requests are small, and let them start as they arrive or as in a schedule.
-
-    With arrivals fewer are small where they would take much of the memory as they arrive; all of
-    them offline start where the schedule does.
-    """
+    """Tell which requests are small, and let them start as they arrive or as in a schedule."""
+    # With arrivals fewer are small where they would take much of the memory as they arrive; all of
+    # them offline start where the schedule does.
     instance = schedule.instance
     small = instance.areas < np.quantile(instance.areas, quantile)
     if instance.arrivals.any():
@@ -310,10 +306,8 @@ def _held(instance: Instance, chosen: BoolArray, starts: IntArray) -> Usage:
 
 
 def slices(starts: IntArray, each: float) -> IntArray:
-    """Return where slices begin, with so many of some starts in each, and where the last ends.
-
-    Half of them are spread evenly over time, and half over the starts.
-    """
+    """Return where slices begin, with so many of some starts in each, and where the last ends."""
+    # Half of them are spread evenly over time, and half over the starts.
     number, last = max(1, int(len(starts) / each)), int(starts.max()) + 1
     steps = np.arange(last)
     passed = 0.5 * steps / last + 0.5 * np.searchsorted(np.sort(starts), steps) / len(starts)

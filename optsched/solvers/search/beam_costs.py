@@ -61,10 +61,8 @@ def cost_from(large: Large, request: int, start: int, paid: int) -> float:
 
 @compiled
 def tabulate(large: Large, requests: IntArray, chunk: int, best: FloatArray) -> None:
-    """Fill the table with the least costs of starts of some requests from each slice of a chunk on.
-
-    `best` holds those from the end of the chunk on, and afterwards those from its begin on.
-    """
+    """Tabulate the least costs of starts of some requests from each slice of a chunk on."""
+    # `best` holds those from the end of the chunk on, and afterwards those from its begin on.
     prompts, outputs, arrivals, weights, _, _, total, moment, later, begins, _ = large
     rows = len(later) - 1
     first = chunk * rows

@@ -84,10 +84,9 @@ def add_chosen(
 def _fit(
     usage: Usage, peaks: Usage, memory: int, prompt: int, output: int, start: int, latest: int
 ) -> int:
-    """Return the first feasible start from `start` to `latest` (`optsched.admission`).
-
-    If there is none, return -1 - k, where k is a step after `latest` before which it cannot start.
-    """
+    """Return the first feasible start from `start` to `latest` (`optsched.admission`)."""
+    # If there is none, return -1 - k, where k is a step after `latest` before which it cannot
+    # start.
     shift = prompt - memory
     seen = start
     while start <= latest:
@@ -196,12 +195,10 @@ def _expand(
     children: Children,
     born: int,
 ) -> tuple[int, float]:
-    """Add the children of a node, depth first; return the number of all, and the work.
-
-    Usage is that from the step `base` on, and so are the starts that are tried.
-    A node holds what its parent does and more, so that a request which has not fitted before some
-    step is not looked at again before it.
-    """
+    """Add the children of a node, depth first; return the number of all, and the work."""
+    # Usage is that from the step `base` on, and so are the starts that are tried.
+    # A node holds what its parent does and more, so that a request which has not fitted before some
+    # step is not looked at again before it.
     prompts, outputs, arrivals, memory = (
         large.prompts,
         large.outputs,
@@ -330,10 +327,8 @@ def _descend(
     counts: IntArray,
     log: Log,
 ) -> None:
-    """Make a child a node of the next slice.
-
-    Both sides hold a step at the same place, so that what is ahead is copied as it is.
-    """
+    """Make a child a node of the next slice."""
+    # Both sides hold a step at the same place, so that what is ahead is copied as it is.
     parent, base, reach = children.parents[child], counts[6], counts[7]
     before, begin = begin_of(large.begins, row), begin_of(large.begins, row + 1)
     first, kept, last = (begin - base) >> _SHIFT, before + reach - base, begin + reach - base
@@ -391,12 +386,10 @@ def sweep(
     until: int,
     work: float,
 ) -> float:
-    """Go through slices until one, until the work is done, the log is full or all has started.
-
-    `counts` holds the active requests, those not yet active, the slice, the nodes, the length of
-    the log, whether the cheapest node has started everything, the step from which on the buffers
-    hold usage, and the steps of it that a node knows.
-    """
+    """Go through slices until one, until the work is done, the log is full or all has started."""
+    # `counts` holds the active requests, those not yet active, the slice, the nodes, the length of
+    # the log, whether the cheapest node has started everything, the step from which on the buffers
+    # hold usage, and the steps of it that a node knows.
     prices, background = large.total, large.background
     kept = np.empty(width, dtype=np.int64)
     spent = 0.0

@@ -14,15 +14,14 @@ cooled. So there are some short ones, and a longer one goes on from the best of 
 
 from __future__ import annotations
 
-import heapq
 import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
-from optsched._internal.small_kernels import copy
+from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.small_kernels import copy, pop, push
 from optsched.admission import admit_by_priority
 from optsched.instance import Instance
 from optsched.schedule import Schedule
@@ -216,6 +215,7 @@ class _Trial(NamedTuple):
     tried: IntArray  # when each request was first the most urgent one, -1 if never
     not_before: IntArray
     sides: IntArray  # 1 or -1 where only one of the schedules has started a request
+    waiting: IntArray  # ranks of those that wait, a heap
 
 
 @compiled
@@ -242,31 +242,29 @@ def _decode(
     prompts, outputs, starts = requests.prompts, requests.outputs, state.starts
     rank, by_rank, order, usage = state.rank, state.by_rank, state.order, state.usage
     releases, by_release = state.releases, state.by_release
-    admitted, fresh, tried, not_before, sides = trial
+    admitted, fresh, tried, not_before, sides, waiting = trial
     memory = requests.memory
     count = len(order)
     end, spent = occupy_before(
         prompts, outputs, order, starts, usage, first, begin, outputs.max(), 0.0
     )
-    waiting = [rank[0]]  # no comprehension (`_internal.compiled`)
-    waiting.clear()
+    size = ZERO
     for place in range(first, count):
         request = order[place]
         tried[request], not_before[request], sides[request] = -1, 0, 0
         if releases[request] <= begin:
-            waiting.append(rank[request])
-    heapq.heapify(waiting)
+            size = push(waiting, size, rank[request])
     released = first_from(releases, by_release, begin + 1)
     clock = last = begin
     # `differ` requests have started by `last` in one of the two schedules only.
     differ, until, known = 0, settled, first
     number, met = 0, _NEVER
     for _ in range(first, count):
-        if not waiting:
+        if size == 0:
             clock = max(clock, releases[by_release[released]])
         while True:
             while released < count and releases[by_release[released]] <= clock:
-                heapq.heappush(waiting, rank[by_release[released]])
+                size = push(waiting, size, rank[by_release[released]])
                 released += 1
             request = by_rank[waiting[0]]
             prompt, output = prompts[request], outputs[request]
@@ -289,7 +287,7 @@ def _decode(
                 met = start
                 break
             last = start
-        heapq.heappop(waiting)
+        size = pop(waiting, size)
         add_usage(usage, prompt, output, start, 1)
         spent += 2 * output
         end = max(end, start + output)
@@ -338,7 +336,8 @@ def anneal_releases(
     count, longest = len(starts), int(requests.outputs.max())
     admitted, fresh = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     tried, not_before = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-    trial = _Trial(admitted, fresh, tried, not_before, np.empty(count, dtype=np.int64))
+    sides, waiting = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    trial = _Trial(admitted, fresh, tried, not_before, sides, waiting)
     work = 0.0
     for _ in range(trials):
         one = int(np.searchsorted(regrets, uniform(random) * regrets[-1], side="right"))

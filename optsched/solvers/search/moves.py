@@ -356,11 +356,9 @@ def move_starts(
     random: RandomState,
     leg: Leg,
 ) -> float:
-    """Move requests until the work of a leg is done; return the work.
-
-    A share of the moves begins with a large request; requests are put back later than they could
-    by up to a delay.
-    """
+    """Move requests until the work of a leg is done; return the work."""
+    # A share of the moves begins with a large request; requests are put back later than they could
+    # by up to a delay.
     prompts, outputs, arrivals, weights, _ = requests
     memories, kinds, allowed = places
     total, moment = prices
