@@ -40,7 +40,7 @@ class InstanceError(OptschedError):
     value
         The offending value.
     reason
-        What is wrong with the value, without saying where it stands.
+        What is wrong with the value, without its place.
     """
 
     def __init__(

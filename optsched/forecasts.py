@@ -49,7 +49,7 @@ class Beliefs:
     rows
         Row of each request, shape (n,). None: as many rows as requests, in their order.
     prior
-        Learn while requests complete; the chances given here are then worth so many of them. 0:
+        Learn while requests complete; the chances given here then count as this many of them. 0:
         believe them to the end.
 
     Raises
@@ -202,7 +202,7 @@ class Forecast:
         As in `Instance`, shape (n,).
     lower, upper
         Bounds :math:`1 \le \ell_i \le u_i` between which the outputs are held to be, shape (n,).
-        What cannot run is no output: an upper bound above :math:`M - s_i` is lowered to it.
+        An upper bound above :math:`M - s_i` is lowered to it, since more cannot run.
     memory
         Tokens that the worker holds at most.
     weights
@@ -337,7 +337,7 @@ def forecast(
         If an output lies outside an interval that is made from the outputs, or from a bound on all
         of them; it names the first such request.
     OptschedError
-        If there is no such maker or its numbers are invalid.
+        If the maker does not exist or its numbers are invalid.
 
     Examples
     --------

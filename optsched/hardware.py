@@ -18,7 +18,7 @@ PAPER_MEMORY = 16_492
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What the memory of a model depends on.
+    """The facts of a model that determine its memory.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ class Instance:
     labels
         Your names for the requests; None means "0", "1", ...
     name
-        What to call the instance in tables and plots.
+        Name of the instance in tables and plots.
     seconds_per_step
         Length of a step in seconds where arrivals were converted from seconds, else None.
     priorities
@@ -329,7 +329,7 @@ class Instance:
         Raises
         ------
         InstanceError
-            If the text is no JSON object, or a key is missing or unknown.
+            If the text is not a JSON object, or a key is missing or unknown.
 
         Examples
         --------

@@ -60,9 +60,9 @@ class Settings:
         How long batches take, for orders that depend on it, such as "work": a name, a JSON file or
         a clock.
     factor
-        A plan counts on so many times the output that is expected.
+        A plan counts on the expected output times this factor.
     patience
-        Seconds that a request waits at most before it comes before all that have waited less.
+        Requests that have waited this many seconds come first, in order of arrival.
     log_error
         Error of forecasts, as the standard deviation of their logarithm: a plan then admits what is
         likely to fit, in place of counting on the factor.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class BatchContent(NamedTuple):
-    """What a batch is made of, as far as its duration depends on it.
+    """The contents of a batch that determine its duration.
 
     Attributes
     ----------
@@ -190,7 +190,7 @@ class LinearClock:
         Raises
         ------
         ClockError
-            If the text is no JSON object, a key is unknown, or a weight is negative.
+            If the text is not a JSON object, a key is unknown, or a weight is negative.
 
         Examples
         --------
@@ -329,7 +329,7 @@ def _checked_hinges(name: str, hinges: Any) -> tuple[tuple[float, float], ...]:
 @checked(ClockError)
 @dataclass(frozen=True)
 class FunctionClock:
-    """A clock that is a function of one's own; slower, since it runs once per batch in Python.
+    """A clock that is your own function; slower, since it runs once per batch in Python.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ class NoInformation:
 @checked(PolicyError)
 @dataclass(frozen=True)
 class Predictor:
-    """A signal with errors: a request announces when it will end, at most so many steps before.
+    """A signal with errors: a request announces its end, at most a given number of steps before.
 
     Parameters
     ----------
@@ -190,11 +190,11 @@ class BalanceRouting:
         thousands of times as long.
     patience
         Steps after which a request is admitted almost at any price: the bonus for its admission
-        grows with the square of its wait, and then exceeds all that its admission can cost. One
+        grows with the square of its wait, and then exceeds any cost of its admission. One
         number, or one per request, which makes classes of service; 0 means that it may wait
         forever, None that all may. Not with the dispatch "instant", where none waits.
     information
-        What is known of the requests that run.
+        What the router knows of running requests.
     name
         Short name for tables.
     rounds

@@ -76,7 +76,7 @@ class ClusterComparison(Comparison):
 
     @property
     def notes(self) -> list[str]:
-        """What must be said beside the numbers, one sentence each."""
+        """Remarks on the numbers, one sentence each."""
         entries = {policy: self._summary(policy) for policy in self.runs_by_policy}
         found = [*filter(None, [_rising(entries, self.by_policy())])]
         if self.comparable:

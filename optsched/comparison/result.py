@@ -45,7 +45,7 @@ class Comparison:
 
     `comparison["area"]` is the run of a policy, iteration goes over all runs, and `best` is the
     one with the fewest unfinished requests and then the least mean latency, without the
-    `references`, which know more than the others; `tied` lists all that are as good. In steps and
+    `references`, which know more than the others; `tied` lists those that are as good. In steps and
     on a clock there are proven `bounds`, and the `gap` of each policy to the one that covers it;
     on a cluster there may be several traces.
 
@@ -94,7 +94,7 @@ class Comparison:
 
     @property
     def intervals(self) -> str | None:
-        """What policies know of the outputs; None: all that they need."""
+        """What policies know of the outputs; None: everything they need."""
         return self.settings.intervals
 
     @property
@@ -194,7 +194,7 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """What must be said beside the numbers, one sentence each."""
+        """Remarks on the numbers, one sentence each."""
         found = []
         if not self.comparable:
             found.append(
@@ -279,7 +279,7 @@ class Comparison:
 
     @property
     def tied(self) -> list[Any]:
-        """The best run, and all that equal it up to rounding."""
+        """The best run, and those that equal it up to rounding."""
         best = self.best
 
         def equal(run: Any) -> bool:

@@ -80,7 +80,7 @@ class Execution(Run):
 
     @property
     def facts(self) -> World:
-        """What is true of the run, on which it depends what bounds say of it."""
+        """Facts that decide which bounds apply to the run."""
         kept: Preemption = "restarted" if self.preemptions else "none"
         return World(self.instance.fingerprint, preemption=kept, unfinished=self.unfinished)
 

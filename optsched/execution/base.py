@@ -95,7 +95,7 @@ class Stall:
 
 
 class Run(ABC):
-    """What all runs share: in steps, on a clock, on several workers and on a cluster.
+    """What all runs share, in steps, on a clock, on several workers and on a cluster.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Run(ABC):
     clock
         How long batches take; None in steps and on a cluster.
     intervals
-        What the policy knew of the outputs; None: all that it needs.
+        What the policy knew of the outputs; None: everything it needs.
     loop, stall
         Why the run did not complete all requests, if it did not and was not stopped.
     decisions
@@ -184,7 +184,7 @@ class Run(ABC):
     @property
     @abstractmethod
     def facts(self) -> World:
-        """What is true of the run, on which it depends what bounds say of it."""
+        """Facts that decide which bounds apply to the run."""
 
     @abstractmethod
     def check(self) -> list[Violation]:

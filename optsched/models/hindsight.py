@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 class HindsightProgram(Program):
     r"""OPT-IP: when to start each request so that the memory suffices and the cost is least.
 
-    Requests that agree in prompt, output, arrival and whatever else counts form a group :math:`g`
+    Requests that agree in prompt, output, arrival and all that matters form a group :math:`g`
     of :math:`n_g`; :math:`x_{g,k}` of them start at step :math:`k`, from
     :math:`e_g = \max(a_g, now)` to :math:`l_g = T - o_g`, or :math:`d_g - o_g` if that is less and
     lateness forbidden. With the papers' groups of one, :math:`x_{i,k}` is binary (Eq. 7).
@@ -403,7 +403,7 @@ class HindsightProgram(Program):
         Raises
         ------
         ModelError
-            If it belongs to another instance or starts a request where there is no column.
+            If it belongs to another instance or starts a request at a step without a column.
         """
         if schedule.instance != self.instance:
             raise ModelError("the schedule belongs to another instance than the program")

@@ -362,7 +362,7 @@ class JointProgram(Program):
         Raises
         ------
         ModelError
-            If it belongs to something else or starts a request where there is no column.
+            If it belongs to something else or starts a request at a step without a column.
         """
         _check_owner(joint, self.instance, self.workers)
         request, worker = self._pairs

@@ -74,7 +74,7 @@ class Running:
         return (np.cumsum(held) + np.cumsum(change) * np.arange(1, steps + 2))[:steps]
 
     def fit(self, memory: int, now: int) -> None:
-        """Reject a `now` that is no step, and running requests that alone overfill the memory."""
+        """Reject a `now` that is not a step, and running requests that overfill the memory."""
         if int(now) != now or now < 0:
             raise ModelError(f"now is {now}, but must be a whole number of at least 0")
         load = self.load(self.last_step)

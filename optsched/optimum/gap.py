@@ -47,9 +47,9 @@ class GapExplanation:
     gap
         Its total or weighted latency minus the certified bound, in steps.
     regrets
-        What the start of each request adds to the gap, shape (n,).
+        Contribution of each request's start to the gap, shape (n,).
     waste
-        What the idle memory of each step adds, entry t - 1 for step t.
+        Contribution of each step's idle memory, entry t - 1 for step t.
 
     Examples
     --------

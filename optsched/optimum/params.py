@@ -104,7 +104,7 @@ class SolveParams:
     epsilon
         Relative error that the method "scaled-dp" may make.
     solver
-        What solves the programs of the method "mip".
+        Solver of the programs of the method "mip".
     in_child
         Whether to solve a program in a child process, which ends with the time limit whatever the
         solver is doing, and whose death costs no more than the proof.

@@ -179,13 +179,13 @@ class RoutingLoss:
 
     @property
     def take(self) -> RouterLoss:
-        """The router and policy of the least cost; "central" is no router, and never taken."""
+        """The router and policy of least cost; "central" is not a router, and never taken."""
         routers = [each for each in self.losses if each.run.router != "central"] or self.losses
         return min(routers, key=lambda each: each.cost)
 
     @property
     def alone(self) -> dict[str, float]:
-        """What is saved of the cost of the first router and policy by taking others.
+        """Share of the first router and policy's cost that others save.
 
         "router": by the router of `take` with the first policy; "policy": by its policy with the
         first router; "both". A negative share is a cost.

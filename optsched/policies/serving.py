@@ -21,7 +21,7 @@ Batching = Literal["mixed", "prefill-first", "chunked"]
 @checked(PolicyError)
 @dataclass(frozen=True)
 class EnginePolicy(NamedPolicy):
-    """Admit in order of arrival while prompts fit beside what is held now; run on a clock.
+    """Admit in order of arrival while prompts fit into the free memory; run on a clock.
 
     Outputs are unknown, so the memory may run out: then the request admitted last is preempted. It
     gives up its KV cache and waits again, keeping its tokens as part of the prompt to prefill.

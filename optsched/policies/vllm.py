@@ -53,7 +53,7 @@ class VllmPolicy(NamedPolicy):
     max_num_seqs
         Maximum number of requests that run at once.
     max_num_batched_tokens
-        Tokens of a batch at most.
+        Maximum number of tokens in a batch.
     scheduling_policy
         "fcfs", or "priority": by (priority, arrival, label as text), with the `priorities` of the
         instance.
@@ -70,7 +70,7 @@ class VllmPolicy(NamedPolicy):
         Admit a request only if, with the outputs that are expected, none will be preempted.
     deviations
         Of the blocks that running requests are likely to hold: where there are beliefs, a plan
-        leaves so many standard deviations free.
+        leaves this many standard deviations free.
 
     Examples
     --------

@@ -143,7 +143,7 @@ class WaitPolicy(_InQueues):
         Time after which rates are estimated and thresholds solved again, in the clock's unit; None
         for one rate all along.
     thresholds
-        Of one's own, one per class; None for those of least memory that keep up.
+        Your own, one per class; None for those of least memory that keep up.
     borders
         With thresholds: the longest output of each class, the last of all no shorter than any
         output; None for classes of equal size.
@@ -235,7 +235,7 @@ class NestedWaitPolicy(_InQueues):
         Time after which the rate is estimated and thresholds solved again, in the clock's unit;
         None for one rate all along.
     borders, thresholds
-        Last stage and threshold of each segment, of one's own; the last stage of all must be no
+        Your own last stage and threshold of each segment; the last stage of all must be no
         shorter than any output.
 
     Examples

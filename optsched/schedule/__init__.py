@@ -241,7 +241,7 @@ class Schedule(Started):
 
     @property
     def facts(self) -> World:
-        """What is true of it, on which it depends what bounds say of it."""
+        """Facts that decide which bounds apply to it."""
         if self.workers == Workers([self.instance.memory]):
             return World(self.instance.fingerprint)
         return World(self.workers.fingerprint(self.instance), workers=len(self.workers))

@@ -42,7 +42,7 @@ class Violation:
     usage
         Tokens held at `step`; for the other kinds the offending number itself.
     limit
-        What `usage` was allowed to be.
+        Limit of `usage`.
     last_step
         For "memory" the last of the consecutive overfull steps, else `step`.
     message

@@ -71,11 +71,11 @@ class RunSettings:
     until
         On a clock: form no batch at or after this time; what is unfinished then is counted.
     steps
-        On a cluster: run so many steps (None: until all is done).
+        On a cluster: number of steps to run (None: until everything is done).
     drain
         On a cluster: after `steps` reveal nothing more and finish what was revealed.
     reveal
-        On a cluster: how many waiting requests the router sees; None: all that have arrived.
+        On a cluster: how many waiting requests the router sees; None: all arrivals.
     drift
         On a cluster: tokens that a request gains per step, a number, a sequence by age, or
         `optsched.cluster.Profiles`.
@@ -89,7 +89,7 @@ class RunSettings:
     PolicyError
         If settings contradict each other, or one is out of range.
     ClockError
-        If there is no such clock.
+        If the clock does not exist.
 
     Examples
     --------

@@ -44,7 +44,7 @@ class Workers:
     Raises
     ------
     InstanceError
-        If there is no worker, or a memory is no whole number of tokens.
+        If there is no worker, or a memory is not a whole number of tokens.
 
     Examples
     --------
@@ -172,7 +172,7 @@ class Workers:
         Returns
         -------
         str
-            What certificates of bounds on these workers are made for.
+            Fingerprint that certificates of bounds on these workers hold.
         """
         pool = instance.replace(memory=self.total).fingerprint
         digest = hashlib.sha256(f"optsched workers 1 {self.memories} {pool}".encode())

@@ -413,7 +413,7 @@ def read_types(path: str | Path) -> tuple[RequestTypes, Clock | None, int | None
     Raises
     ------
     InstanceError
-        If the file is no TOML, or an entry is missing, unknown or out of range.
+        If the file is not TOML, or an entry is missing, unknown or out of range.
     ClockError
         If the clock is.
     """

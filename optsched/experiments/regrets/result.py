@@ -203,7 +203,7 @@ class Regret:
         )
 
     def growths(self) -> list[tuple[str, float, Growth]]:
-        """Return policy, load and growth for all that can be tested."""
+        """Return policy, load and growth wherever growth can be tested."""
         found = []
         for load in self.loads:
             for policy in self.policies:
@@ -225,7 +225,7 @@ class Regret:
         -------
         pandas.DataFrame
             By load and horizon: mean of the first's mean latency minus the other's, and
-            its confidence limits. What is random in both cancels out.
+            its confidence limits. Randomness that they share cancels out.
         """
         rows = []
         for load, horizon in self._groups:

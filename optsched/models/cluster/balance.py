@@ -66,7 +66,7 @@ class BalanceProgram(Program):
     state
         The step.
     lookahead
-        Steps :math:`H`; None takes all that are predicted.
+        Steps :math:`H`; None takes as many as are predicted.
     admitted
         Number :math:`U` of admissions; None means min(waiting, free slots), as in the paper.
     form
@@ -80,7 +80,7 @@ class BalanceProgram(Program):
     InstanceError
         If the prediction is shorter than the lookahead, or the goals are those of another step.
     ModelError
-        If there is no room for so many admissions.
+        If that many admissions do not fit.
 
     Examples
     --------

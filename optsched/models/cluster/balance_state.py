@@ -51,7 +51,7 @@ class BalanceState:
     memory
         Tokens that each worker may hold at any step of the window, shape (G,); None for no limit.
     bonus
-        What admission of each request is worth in the objective, shape (R,); None for nothing.
+        Value of each request's admission in the objective, shape (R,); None: zero.
 
     Raises
     ------

@@ -166,7 +166,7 @@ class StepGoals:
         return [Variables(Family.of("shortfall"), self.price, upper=most, integer=True)]
 
     def rows(self, workers: int, admitted: int, lookahead: int) -> list[Rows]:
-        """Write what deadlines and tenants ask of so many workers with columns."""
+        """Write the rows of deadlines and tenants for workers with columns."""
         groups = []
         required = self.required(admitted, lookahead)
         steps = np.flatnonzero(required)

@@ -348,7 +348,7 @@ class NestedWaitThresholds(Program):
         return plan
 
     def iteration_time(self, thresholds: npt.ArrayLike) -> float:
-        """Return the time of a batch with so many requests per stage, also if (10) is broken."""
+        """Return the time of a batch of these requests per stage, even if (10) is broken."""
         counts = as_integers("thresholds", thresholds).tolist()
         return float(constant_of(self.clock) + exact_sum(self._work, counts))
 
@@ -414,7 +414,7 @@ class NestedWaitPlan:
     slack
         Seconds by which the arrivals that fill the first segment take longer than a batch.
     delta, iterations
-        Probability that the memory does not suffice at some time, in so many iterations.
+        Probability that the memory does not suffice at some time within these iterations.
     """
 
     program: NestedWaitThresholds
@@ -463,7 +463,7 @@ class NestedWaitPlan:
 
     @property
     def safety_stock(self) -> int:
-        """Tokens beyond a full batch: all that queues between segments may hold."""
+        """Tokens beyond a full batch: what queues between segments may hold."""
         return self.queue_memory + self.rare_memory
 
     @property

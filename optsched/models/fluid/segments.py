@@ -65,7 +65,7 @@ class SegmentDesign:
     margin
         :math:`\varepsilon`, above 0 and at most 1.
     delta, iterations
-        The bound holds in so many iterations with probability 1 - delta.
+        The bound holds for this number of iterations with probability 1 - delta.
 
     Raises
     ------
@@ -198,7 +198,7 @@ class SegmentDesign:
         return self.cost(borders) - queues - rare, queues, rare
 
     def cost(self, borders: npt.ArrayLike) -> float:
-        """Return the bound for borders of one's own, out of the candidates, in tokens.
+        """Return the bound in tokens for given borders, chosen from the candidates.
 
         Infinite if they do not keep (10).
         """

@@ -65,7 +65,7 @@ class WholeThresholds(Program):
 
     @functools.cached_property
     def unit(self) -> Fraction:
-        """Seconds of which the slack is a whole number; 1 where it is given."""
+        """Unit in seconds of which the slack is a whole multiple; 1 where the slack is given."""
         if self.program.objective == "memory":
             return Fraction(1)
         inverse, work, start = self._seconds

@@ -61,7 +61,7 @@ class LinearModel(LinearArrays):
     variables, rows
         Families of columns and rows, in the order of the arrays.
     name
-        What to call the model in tables and files.
+        Name of the model in tables and files.
 
     Raises
     ------

@@ -152,7 +152,7 @@ class RoutedRun(TimedRun):
 
     @property
     def facts(self) -> World:
-        """What is true of the runs of all workers, on which it depends what bounds say of them."""
+        """Facts that decide which bounds apply to the runs of all workers."""
         parts = [run.facts for run in self._served]
         least, limits = parts[0], [part.max_num_seqs for part in parts]
         equal = self.clock is not None and self.workers.equal

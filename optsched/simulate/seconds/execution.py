@@ -146,7 +146,7 @@ class ClockedRun(TimedRun):
 
     @property
     def facts(self) -> World:
-        """What is true of the run, on which it depends what bounds say of it.
+        """Facts that decide which bounds apply to the run.
 
         Tokens count as stored at once where the requests of every batch fit with those just made.
         """
