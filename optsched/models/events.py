@@ -66,8 +66,8 @@ class EventProgram:
     Raises
     ------
     ModelError
-        If the objective is unknown, `now` is not a step, running requests do not fit, or a request would
-        have to start before it can.
+        If the objective is unknown, `now` is not a step, running requests do not fit, or a request
+        would have to start before it can.
 
     Examples
     --------
