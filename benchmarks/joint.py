@@ -53,7 +53,7 @@ def measure(name: str, count: int, workers: int, load: float | None, limit: floa
     began = cpu()
     found = solve(instance, workers=workers, time_limit=limit)
     used = cpu() - began
-    assert not found.joint.check()
+    assert not found.schedule.check()
     closed = "proven" if found.proven_optimal else f"{100 * found.gap:.2f} %"
     where = "offline" if load is None else f"load {load}"
     return (

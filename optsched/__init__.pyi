@@ -27,6 +27,7 @@ from .models.fluid.wait import WaitThresholds as WaitThresholds
 from .models.hindsight import HindsightProgram as HindsightProgram
 from .models.linear.model import LinearModel as LinearModel
 from .models.relaxation import LatencyRelaxation as LatencyRelaxation
+from .models.solution import Solution as Solution
 from .optimum.conflict import explain_infeasibility as explain_infeasibility
 from .optimum.gap import explain_gap as explain_gap
 from .optimum.params import SolveParams as SolveParams
@@ -41,7 +42,6 @@ from .schedule import Schedule as Schedule
 from .schedule import Violation as Violation
 from .simulate import RunSettings as RunSettings
 from .simulate import run as run
-from .solution import Solution as Solution
 from .solvers.backends.files import read_model as read_model
 from .solvers.backends.files import write_model as write_model
 from .solvers.bounds.bound import Bound as Bound

@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from optsched.errors import SolverError
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 from optsched.solvers.backends.base import Answer
 
 

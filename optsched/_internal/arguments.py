@@ -59,7 +59,7 @@ _CLASSES = (
         "Forecast",
         "Instance",
     ),
-    *("Certificate", "ClockCertificate", "ConfigurationCertificate", "JointCertificate"),
+    *("Certificate", "ClockCertificate", "ConfigurationCertificate"),
     *("Policy", "PowerLaw", "PriorityPolicy", "RequestTypes", "Router", "Running", "RunSettings"),
     *(
         "LinearModel",

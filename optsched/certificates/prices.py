@@ -10,8 +10,18 @@ prices are, no schedule of the instance has a total latency below
              + \sum_{u=1}^{o_i} (s_i + u)\, \pi_{k+u} \Bigr] - M \sum_t \pi_t ,
 
 because a feasible schedule pays at most :math:`M \pi_t` for the tokens it holds at step :math:`t`
-(Lagrangian relaxation of the memory rows, Sorted-F Eq. 6). The verifier evaluates this in exact
-integers. It shares no code with the module that makes certificates.
+(Lagrangian relaxation of the memory rows, Sorted-F Eq. 6).
+
+On several workers there are prices :math:`\pi^S_t` of *pools*: sets :math:`S` of workers that hold
+:math:`M_S = \sum_{g \in S} M_g` tokens. A request that may run on workers :math:`E_i \subseteq S`
+only, because it does not fit elsewhere or is not eligible there, holds its tokens in the pool
+whatever its placement: it pays :math:`\sum_{S \supseteq E_i} \pi^S_t`, and
+:math:`\sum_S M_S \sum_t \pi^S_t` is subtracted. One worker is one pool. Where every request fits
+everywhere, the pool of all workers proves as much as any prices: those of single workers can be
+averaged.
+
+The verifier evaluates this in exact integers. It shares no code with the modules that make
+certificates.
 """
 
 from __future__ import annotations
@@ -19,6 +29,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +39,7 @@ from optsched._internal.json import read_object, write_object
 from optsched.certificates.fields import check_fingerprint, read_fields
 from optsched.errors import CertificateError
 from optsched.premises import Preemption, World
-from optsched.workers import as_workers
+from optsched.workers import Workers, as_workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,13 +47,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from optsched._internal.arrays import BoolArray
     from optsched.certificates.configurations import ConfigurationCertificate
-    from optsched.certificates.joint import JointCertificate
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.instance import Instance
-    from optsched.workers import Workers
 
 _CHUNK = 8192
+_ALONE, _SEVERAL = "optsched-certificate", "optsched-joint-certificate"
 
 
 @dataclass(frozen=True)
@@ -54,18 +65,22 @@ class Certificate:
     denominator
         Positive integer d; the price of step t is ``prices[t - 1] / d``.
     prices
-        Non-negative integers for steps 1 to T; later steps are free.
+        Non-negative integers for steps 1 to T, of one pool after the other; later steps are free.
     fingerprint
-        The instance it was made for (`Instance.fingerprint`).
+        The instance it was made for (`Instance.fingerprint`), with the workers if there are several
+        (`Workers.fingerprint`).
     value
         The bound that its maker claims; `verify` finds the bound that it proves.
     objective
         What it bounds, "total-latency" or "weighted-latency".
+    pools
+        The workers of each pool; none for the memory of one worker.
 
     Raises
     ------
     CertificateError
-        If the denominator is not positive, a price is negative or the objective is unknown.
+        If the denominator is not positive, a price is negative, the objective is unknown, or pools
+        have prices for different steps.
 
     Examples
     --------
@@ -81,23 +96,35 @@ class Certificate:
     fingerprint: str
     value: Fraction = Fraction(0)
     objective: str = "total-latency"
+    pools: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if self.denominator < 1:
             raise CertificateError(f"the denominator is {self.denominator}, but must be positive")
         if self.objective not in ("total-latency", "weighted-latency"):
             raise CertificateError(f"no certificate can prove anything about {self.objective!r}")
+        if self.pools and len(self.prices) % len(self.pools):
+            raise CertificateError("prices of pools must be for the same steps")
         if self.prices and min(self.prices) < 0:
-            step = next(step for step, price in enumerate(self.prices, 1) if price < 0)
+            at = next(at for at, price in enumerate(self.prices) if price < 0)
+            step = at % len(self.rows[0]) + 1
             raise CertificateError(
-                f"the price of step {step} is {self.prices[step - 1]}, but cannot be negative"
+                f"the price of step {step} is {self.prices[at]}, but cannot be negative"
             )
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], ...]:
+        """The prices of each pool, for steps 1 to T."""
+        count = max(1, len(self.pools))
+        steps = len(self.prices) // count
+        return tuple(self.prices[pool * steps : (pool + 1) * steps] for pool in range(count))
 
     @property
     def premises(self) -> World:
         """Of which runs it proves a bound."""
         kept: Preemption = "restarted"
-        return World(self.fingerprint, preemption=kept, objective=self.objective)
+        count = None if self.pools else 1
+        return World(self.fingerprint, count, preemption=kept, objective=self.objective)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Write the certificate as JSON.
@@ -112,15 +139,15 @@ class Certificate:
         str
             The JSON text, from which `from_json` makes an equal certificate.
         """
-        content = {
-            "format": "optsched-certificate",
-            "fingerprint": self.fingerprint,
-            "denominator": self.denominator,
-            "prices": list(self.prices),
-            "value": [self.value.numerator, self.value.denominator],
-            "objective": self.objective,
-        }
-        return write_object(content, path)
+        value = [self.value.numerator, self.value.denominator]
+        content = vars(self) | {"value": value}
+        if not self.pools:
+            kind, keys = _ALONE, ["fingerprint", "denominator", "prices", "value", "objective"]
+        else:
+            kind = _SEVERAL
+            keys = ["denominator", "pools", "prices", "fingerprint", "value", "objective"]
+            content["prices"] = self.rows
+        return write_object({"format": kind} | {key: content[key] for key in keys}, path)
 
     @classmethod
     def from_json(cls, source: str | Path) -> Certificate:
@@ -142,14 +169,23 @@ class Certificate:
             If a key is missing or a number is not a whole number.
         """
         content, where = read_object(source, CertificateError, "denominator and prices")
-        fields = read_fields(content, where, denominator=0, prices=1)
-        return cls(**fields, objective=content.get("objective", "total-latency"))
+        objective = content.get("objective", "total-latency")
+        if content.get("format") != _SEVERAL:
+            fields = read_fields(content, where, denominator=0, prices=1)
+            return cls(**fields, objective=objective)
+        fields = read_fields(content, where, denominator=0, pools=2, prices=2)
+        pools, rows = fields["pools"], fields.pop("prices")
+        if not pools or len(pools) != len(rows):
+            raise CertificateError(f"{where}: {len(pools)} pools, but prices of {len(rows)}")
+        if len({len(row) for row in rows}) > 1:
+            raise CertificateError(f"{where}: prices of pools must be for the same steps")
+        return cls(**fields, prices=tuple(chain.from_iterable(rows)), objective=objective)
 
 
 @checked(CertificateError)
 def read_certificate(
     source: str | Path,
-) -> Certificate | ConfigurationCertificate | ClockCertificate | JointCertificate:
+) -> Certificate | ConfigurationCertificate | ClockCertificate:
     """Read a certificate of any kind; the file says which it is.
 
     Parameters
@@ -159,7 +195,7 @@ def read_certificate(
 
     Returns
     -------
-    Certificate, ConfigurationCertificate, ClockCertificate or JointCertificate
+    Certificate, ConfigurationCertificate or ClockCertificate
         What was written by `to_json`; the value is a claim until it is verified.
 
     Raises
@@ -174,21 +210,19 @@ def read_certificate(
     >>> read_certificate(proof.to_json()) == proof
     True
     """
-    from optsched.certificates import configurations, joint, on_clock
+    from optsched.certificates import configurations, on_clock
 
     content, _ = read_object(source, CertificateError, "prices")
     if content.get("format") == configurations.FORMAT:
         return configurations.ConfigurationCertificate.from_json(source)
     if content.get("format") == on_clock.FORMAT:
         return on_clock.ClockCertificate.from_json(source)
-    if content.get("format") == joint.FORMAT:
-        return joint.JointCertificate.from_json(source)
     return Certificate.from_json(source)
 
 
 @checked(CertificateError)
 def verify(
-    certificate: Certificate | ConfigurationCertificate | ClockCertificate | JointCertificate,
+    certificate: Certificate | ConfigurationCertificate | ClockCertificate,
     instance: Instance,
     workers: int | str | Sequence[int] | Workers | None = None,
 ) -> Fraction:
@@ -204,8 +238,8 @@ def verify(
     instance
         The instance it was made for.
     workers
-        The workers it was made for, if it is a proof for several; on a clock the certificate has
-        their number itself.
+        The workers it was made for, if it is a proof for several; a certificate on a clock says
+        itself how many there are.
 
     Returns
     -------
@@ -225,29 +259,58 @@ def verify(
     >>> verify(Certificate(1, (1, 1), instance.fingerprint), instance)
     Fraction(2, 1)
     """
-    if not isinstance(certificate, Certificate):
-        from optsched.certificates.configurations import (
-            ConfigurationCertificate,
-            verify_configuration,
-        )
-        from optsched.certificates.joint import JointCertificate, verify_joint
-        from optsched.certificates.on_clock import verify_on_clock
+    several = None if workers is None else as_workers(workers, instance)
+    if isinstance(certificate, Certificate):
+        return _verify_prices(certificate, instance, several)
+    from optsched.certificates.configurations import ConfigurationCertificate, verify_configuration
+    from optsched.certificates.on_clock import verify_on_clock
 
-        several = None if workers is None else as_workers(workers, instance)
-        if isinstance(certificate, ConfigurationCertificate):
-            return verify_configuration(certificate, instance, several)
-        if isinstance(certificate, JointCertificate):
-            return verify_joint(certificate, instance, several)
-        return verify_on_clock(certificate, instance)
-    if workers is not None:
-        raise CertificateError("the certificate is for one worker; leave the workers out")
-    check_fingerprint(certificate.fingerprint, instance)
-    unit, paid = certificate.denominator, instance.memory * sum(certificate.prices)
-    costs = least_costs(instance, certificate.prices, unit, certificate.objective)
-    return Fraction(costs - paid, unit)
+    if isinstance(certificate, ConfigurationCertificate):
+        return verify_configuration(certificate, instance, several)
+    return verify_on_clock(certificate, instance)
 
 
-def least_costs(instance: Instance, prices: Sequence[int], denominator: int, objective: str) -> int:
+def _verify_prices(
+    certificate: Certificate, instance: Instance, workers: Workers | None
+) -> Fraction:
+    if certificate.pools and workers is None:
+        raise CertificateError("the certificate is for several workers; pass them")
+    if not certificate.pools and workers is not None:
+        if len(workers) > 1:
+            raise CertificateError("the certificate is for one worker; leave the workers out")
+        instance, workers = instance.replace(memory=workers.total), None
+    check_fingerprint(certificate.fingerprint, instance, workers)
+    owners = Workers([instance.memory]) if workers is None else workers
+    pools, unit = certificate.pools or ((0,),), certificate.denominator
+    members = np.zeros((len(pools), len(owners)), dtype=np.bool_)
+    total = 0
+    for pool, (inside, prices) in enumerate(zip(pools, certificate.rows, strict=True)):
+        if len(set(inside)) < len(inside) or not set(inside) <= set(range(len(owners))):
+            raise CertificateError(f"pool {pool} names a worker twice, or one that is not there")
+        members[pool, list(inside)] = True
+        total -= sum(owners.memories[worker] for worker in inside) * sum(prices)
+    for places, requests in _by_places(instance, owners):
+        rows = zip(members, certificate.rows, strict=True)
+        paid = [prices for inside, prices in rows if not (places & ~inside).any()]
+        charged = paid[0] if len(paid) == 1 else [sum(step) for step in zip(*paid, strict=True)]
+        total += _least_costs(instance.take(requests), charged, unit, certificate.objective)
+    return Fraction(total, unit)
+
+
+def _by_places(instance: Instance, workers: Workers) -> list[tuple[BoolArray, list[int]]]:
+    """Group the requests by the workers on which they may run."""
+    may_run = (instance.prompts + instance.outputs)[:, None] <= np.array(workers.memories)
+    if workers.eligible is not None:
+        may_run = may_run & workers.eligible
+    groups: dict[bytes, list[int]] = {}
+    for request, places in enumerate(may_run):
+        groups.setdefault(places.tobytes(), []).append(request)
+    return [(np.frombuffer(key, dtype=np.bool_), found) for key, found in groups.items()]
+
+
+def _least_costs(
+    instance: Instance, prices: Sequence[int], denominator: int, objective: str
+) -> int:
     """Add up what the cheapest start of each request costs, times the denominator."""
     horizon, spent = len(prices), sum(prices)
     weights = [1.0] * len(instance)

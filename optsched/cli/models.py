@@ -179,14 +179,14 @@ def _batch(instance: Instance, size: int | None) -> Program:
 
 def _joint(instance: Instance, workers: str, horizon: int | None, objective: Any) -> Program:
     """Return the program of several workers, as long as some optimum may take."""
-    from optsched.models import JointProgram
-    from optsched.optimum.joint import proven_joint_horizon
+    from optsched.models import HindsightProgram
+    from optsched.optimum.solving import proven_horizon
     from optsched.workers import as_workers
 
     several = as_workers(workers, instance)
     if horizon is None:
-        horizon = proven_joint_horizon(instance, several, objective)
-    return JointProgram(instance, several, horizon, objective)
+        horizon = proven_horizon(instance, objective, several)
+    return HindsightProgram(instance, horizon, objective, workers=several)
 
 
 def _first_step(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.optimum.result import Optimum
     from optsched.solvers.bounds.bound import Bound, ClockBound
-    from optsched.solvers.bounds.joint import JointBound
 
 OBJECTIVES = "total-latency, weighted-latency or makespan."
 
@@ -91,7 +90,11 @@ def solve(
         _write_certificate(result, certificate, output)
     if html is not None:
         result.to_html(html)
-    output.result({**result.to_dict(), "explanation": _explanation(result, output)})
+    answer, plan = result.to_dict(), result.schedule
+    if workers is not None:
+        answer["workers"] = list(plan.workers.memories)
+        answer["placement"] = plan.placement.tolist()
+    output.result({**answer, "explanation": _explanation(result, output)})
     return INTERRUPTED if result.status == "interrupted" else DONE
 
 
@@ -195,7 +198,7 @@ def bound(
         method = "lagrangian"
     timed = clock is not None
     only_for("max_num_seqs storage", timed, "bounds on a clock", "add --clock, such as unit")
-    found: Bound | ClockBound | JointBound
+    found: Bound | ClockBound
     how: dict[str, Any] = _several(workers)
     if clock is not None:
         how |= {"clock": clock, "max_num_seqs": max_num_seqs, "storage": storage}

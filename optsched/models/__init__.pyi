@@ -15,8 +15,6 @@ from .fluid.wait import WaitPlan as WaitPlan
 from .fluid.wait import WaitThresholds as WaitThresholds
 from .fluid.whole import WholeThresholds as WholeThresholds
 from .hindsight import HindsightProgram as HindsightProgram
-from .joint import JointEvents as JointEvents
-from .joint import JointProgram as JointProgram
 from .linear.model import Breach as Breach
 from .linear.model import Family as Family
 from .linear.model import LinearModel as LinearModel

@@ -6,7 +6,9 @@ solver takes it as it stands.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -16,6 +18,7 @@ from optsched._internal.arrays import as_integers
 from optsched.errors import require_known
 from optsched.models.linear.model import ModelError
 from optsched.models.objectives import SCHEDULE_OBJECTIVES, schedule_cost
+from optsched.models.placing import check_owner, renumbered, workers_of
 from optsched.models.running import NOTHING_RUNNING, Running, latest_starts
 from optsched.schedule import Schedule
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.models.objectives import ScheduleObjective
     from optsched.schedule import Violation
+    from optsched.workers import Workers
 
 
 @checked(ModelError)
@@ -49,6 +53,9 @@ class EventProgram:
     In (2) a request that is running already, with :math:`h` tokens and :math:`r` steps to go, is
     one of :math:`h` prompt and :math:`r` output tokens that starts at `now`; it has no part in (1).
 
+    On several workers each request has a worker as well, and (2) counts the requests of one worker.
+    A point is the starts, then the workers.
+
     Parameters
     ----------
     instance
@@ -61,7 +68,13 @@ class EventProgram:
     now
         Step before which nothing can start.
     running
-        Requests that are running at step `now` already.
+        Requests that are running at step `now` already, on one worker.
+    workers
+        A number of workers with the memory of the instance, their memories, or `Workers`; None is
+        one worker.
+    kept
+        The starts of each request that an optimum may have, ascending; None takes all up to
+        `latest`. That others can be left out is for the caller to prove.
 
     Raises
     ------
@@ -87,13 +100,18 @@ class EventProgram:
     latest: IntArray = None  # type: ignore[assignment]  # filled in __post_init__
     now: int = 0
     running: Running = NOTHING_RUNNING
+    workers: Workers = None  # type: ignore[assignment]  # filled in __post_init__
+    kept: tuple[IntArray, ...] | None = None
 
     def __post_init__(self) -> None:
         require_known("objective", self.objective, SCHEDULE_OBJECTIVES)
         instance, latest = self.instance, self.latest
-        self.running.fit(instance.memory, self.now)
+        object.__setattr__(self, "workers", workers_of(instance, self.workers, self.running))
+        self.running.fit(self.workers.total, self.now)
         if cast("IntArray | None", latest) is None:
-            latest = latest_starts(instance, self.now, self.running)
+            latest = latest_starts(instance, self.now, self.running, self.workers)
+            if self.kept is not None:
+                latest = np.array([starts.max(initial=-1) for starts in self.kept])
         if instance.deadlines is not None:
             latest = np.minimum(latest, instance.deadlines - instance.outputs)
         latest = as_integers("latest", latest)
@@ -108,6 +126,9 @@ class EventProgram:
                 f"request {instance.label(request)} {verb} step {self.earliest[request]}, but "
                 f"would have to start by step {latest[request]}; check its deadline"
             )
+        if self.kept is not None:
+            pairs = zip(self.kept, latest.tolist(), strict=True)
+            object.__setattr__(self, "kept", tuple(starts[starts <= end] for starts, end in pairs))
 
     def __repr__(self) -> str:
         return f"<EventProgram of {self.instance.name!r}: {self.objective}>"
@@ -141,16 +162,16 @@ class EventProgram:
             return 0.0
         return -float(self.weights @ self.instance.arrivals)
 
-    @property
+    @cached_property
     def equals(self) -> tuple[IntArray, ...]:
         """Requests that agree in everything that counts, ascending, two or more at a time."""
-        instance = self.instance
-        fields = [instance.prompts, instance.outputs, self.earliest, self.latest]
-        table = np.stack([*fields, self.weights], axis=1)
-        _, group, count = np.unique(table, axis=0, return_inverse=True, return_counts=True)
-        order = np.argsort(group.reshape(-1), kind="stable")
-        groups = np.split(order, np.cumsum(count)[:-1])
-        return tuple(sorted((group for group in groups if len(group) > 1), key=lambda g: g[0]))
+        instance, groups = self.instance, defaultdict(list)
+        numbers = instance.prompts, instance.outputs, self.earliest, self.latest, self.weights
+        allowed = self.workers.allowed(instance)
+        for request, values in enumerate(zip(*(each.tolist() for each in numbers), strict=True)):
+            kept = None if self.kept is None else self.kept[request].tobytes()
+            groups[values, allowed[request].tobytes(), kept].append(request)
+        return tuple(np.array(group) for group in groups.values() if len(group) > 1)
 
     def cost(self, schedule: Schedule) -> float:
         """Evaluate a schedule under the objective, from its start steps alone."""
@@ -174,23 +195,31 @@ class EventProgram:
         starts = np.concatenate([np.full(len(self.running.tokens), self.now), schedule.starts])
         return Schedule(self.running.join(self.instance, self.now), starts).check()
 
-    def read(self, starts: npt.ArrayLike) -> Schedule:
-        """Turn start steps into a schedule.
+    def read(self, point: npt.ArrayLike) -> Schedule:
+        """Turn start steps, and workers where there are several, into a schedule.
 
         Parameters
         ----------
-        starts
-            Whole numbers, shape (n,).
+        point
+            Whole numbers, shape (n,), or (2 n,) on several workers.
 
         Returns
         -------
         Schedule
             The schedule.
         """
-        return Schedule(self.instance, np.asarray(starts), policy=self.objective)
+        several = len(self.workers) > 1
+        rows = np.asarray(point).reshape(2 if several else 1, -1)
+        return Schedule(
+            self.instance,
+            rows[0],
+            self.objective,
+            workers=self.workers,
+            placement=rows[1] if several else None,
+        )
 
     def write_point(self, schedule: Schedule) -> IntArray:
-        """Turn a schedule into starts that obey the order (3), for instance to hint them.
+        """Turn a schedule into a point that obeys the order (3), for instance to hint it.
 
         Parameters
         ----------
@@ -200,16 +229,19 @@ class EventProgram:
         Returns
         -------
         IntArray
-            Starts of shape (n,), swapped among equal requests.
+            Starts, swapped among equal requests, and on several workers the placement.
 
         Raises
         ------
         ModelError
-            If the schedule belongs to another instance.
+            If the schedule belongs to another instance or other workers.
         """
-        if schedule.instance != self.instance:
-            raise ModelError("the schedule belongs to another instance than the program")
-        starts = schedule.starts.copy()
+        check_owner(schedule, self.instance, self.workers)
+        starts, placement = schedule.starts.copy(), schedule.placement.copy()
         for group in self.equals:
-            starts[group] = np.sort(starts[group])
-        return starts
+            order = group[np.argsort(starts[group], kind="stable")]
+            starts[group], placement[group] = starts[order], placement[order]
+        if len(self.workers) == 1:
+            return starts
+        ordered = Schedule(self.instance, starts, workers=self.workers, placement=placement)
+        return np.concatenate([starts, renumbered(ordered)])

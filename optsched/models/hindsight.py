@@ -34,6 +34,7 @@ from optsched.models.objectives import (
     ScheduleObjective,
     schedule_cost,
 )
+from optsched.models.placing import by_use, check_owner, renumbered, workers_of
 from optsched.models.program import Program, Size, require_size
 from optsched.models.running import NOTHING_RUNNING, Running, safe_horizon
 from optsched.schedule import Schedule
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
+    from optsched.workers import Workers
 
 
 @checked(ModelError)
@@ -71,6 +73,11 @@ class HindsightProgram(Program):
     for requests that are not in the program add :math:`\sum_{u=1}^{o_g} (s_g + u) \, \pi_{k+u}`,
     rounded to six decimals.
 
+    On several workers every request is a group of its own, and :math:`x_{i,w,k} = 1` if request
+    :math:`i` starts at step :math:`k` on worker :math:`w`, one of those where it may run; (5) sums
+    over these workers too, and (6) holds on each with its memory :math:`M_w`. Of workers that can
+    be exchanged the :math:`j`-th has no columns for the :math:`j - 1` largest requests.
+
     For the makespan, binary :math:`y_t` says that some request completes at step :math:`t` or
     later. The objective is :math:`now + \sum_t y_t`, the right-hand side of (6) becomes
     :math:`(M - m_t) \, y_t`, and :math:`y_t \ge y_{t+1}` (order). The textbook form
@@ -97,11 +104,15 @@ class HindsightProgram(Program):
     now
         Step before which nothing can start.
     running
-        Requests that are running at step `now` already.
+        Requests that are running at step `now` already, on one worker.
     aggregate
-        Whether equal requests share their columns; without, each group is one request.
+        Whether equal requests share their columns; without, and on several workers, each group is
+        one request.
     memory_prices
         Price of a token at steps now + 1, now + 2, ..., not negative; later steps are free.
+    workers
+        A number of workers with the memory of the instance, their memories, or `Workers`; None is
+        one worker.
 
     Raises
     ------
@@ -127,6 +138,9 @@ class HindsightProgram(Program):
     >>> point = program.write_point(Schedule(instance, [2, 0, 0]))
     >>> model.violations(point), model.objective(point), program.read(point).starts
     ([], 7.0, array([2, 0, 0]))
+    >>> HindsightProgram(instance, horizon=3, workers=2).to_linear().column_names()
+    ['start[0,0,0]', 'start[0,0,1]', 'start[0,0,2]', 'start[1,0,0]', 'start[1,0,1]',
+    'start[1,1,0]', 'start[1,1,1]', 'start[2,0,0]', 'start[2,0,1]', 'start[2,1,0]', 'start[2,1,1]']
     """
 
     instance: Instance
@@ -138,6 +152,7 @@ class HindsightProgram(Program):
     running: Running = NOTHING_RUNNING
     aggregate: bool = True
     memory_prices: FloatArray | None = None
+    workers: Workers = None  # type: ignore[assignment]  # filled in __post_init__
 
     def __post_init__(self) -> None:
         require_known("objective", self.objective, SCHEDULE_OBJECTIVES)
@@ -159,9 +174,9 @@ class HindsightProgram(Program):
                     "prices of memory must be one number of at least 0 for each step, without gaps"
                 )
             object.__setattr__(self, "memory_prices", prices)
+        object.__setattr__(self, "workers", workers_of(self.instance, self.workers, self.running))
         if cast("int | None", self.horizon) is None:
-            safe = safe_horizon(self.instance, self.now, self.running)
-            object.__setattr__(self, "horizon", safe)
+            object.__setattr__(self, "horizon", self._safe_horizon)
         for field, least in (("now", 0), ("horizon", self.now + 1)):
             value = getattr(self, field)
             if int(value) != value or value < least:
@@ -169,7 +184,7 @@ class HindsightProgram(Program):
                     f"{field} is {value}, but must be a whole number of at least {least}"
                 )
             object.__setattr__(self, field, int(value))
-        self.running.fit(self.instance.memory, self.now)
+        self.running.fit(self.workers.total, self.now)
         stuck = self._latest < self._earliest
         if stuck.any():
             request = int(np.argmax(stuck))
@@ -182,8 +197,9 @@ class HindsightProgram(Program):
             )
 
     def __repr__(self) -> str:
+        workers = f"{len(self.workers)} workers, " if len(self.workers) > 1 else ""
         return (
-            f"<{type(self).__name__} of {self.instance.name!r}: {self.objective}, "
+            f"<{type(self).__name__} of {self.instance.name!r}: {self.objective}, {workers}"
             f"steps {self.now}..{self.horizon}, {self.size_at(self.horizon)}>"
         )
 
@@ -193,8 +209,11 @@ class HindsightProgram(Program):
 
         With prices that is not known: memory may be so much cheaper later that waiting pays.
         """
-        safe = safe_horizon(self.instance, self.now, self.running)
-        return self.memory_prices is None and self.horizon >= safe
+        return self.memory_prices is None and self.horizon >= self._safe_horizon
+
+    @property
+    def _safe_horizon(self) -> int:
+        return safe_horizon(self.instance, self.now, self.running, self.workers)
 
     @property
     def _earliest(self) -> IntArray:
@@ -218,22 +237,22 @@ class HindsightProgram(Program):
     def size_at(self, horizon: int) -> Size:
         """Count columns and nonzeros up to a horizon, exactly also where 64 bits do not do."""
         first, _ = self._groups
-        outputs = self.instance.outputs[first].astype(object)
-        columns = (self._latest_by(horizon) - self._earliest + 1)[first].clip(0).astype(object)
-        start, steps = int((columns * (outputs + 1)).sum()), horizon - self.now
+        group, _ = self._pairs
+        outputs = self.instance.outputs[first[group]].astype(object)
+        columns = (self._latest_by(horizon) - self._earliest + 1)[first[group]].clip(0)
+        start, steps = int((columns.astype(object) * (outputs + 1)).sum()), horizon - self.now
+        count, rows = int(columns.astype(object).sum()), len(first) + len(self.workers) * steps
         if self.objective != "makespan":
-            return Size(int(columns.sum()), start, len(first) + steps)
+            return Size(count, start, rows)
         load = self.running.load(min(self.running.last_step, steps))
-        busy = steps - int(np.count_nonzero(load == self.instance.memory))
-        return Size(
-            int(columns.sum()) + steps, start + busy + 2 * steps - 2, len(first) + 2 * steps - 1
-        )
+        busy = len(self.workers) * steps - int(np.count_nonzero(load == self.workers.total))
+        return Size(count + steps, start + busy + 2 * steps - 2, rows + steps - 1)
 
     @cached_property
     def _groups(self) -> tuple[IntArray, IntArray]:
         """Find the first request of each group, and the group of each request."""
         instance = self.instance
-        if not self.aggregate:
+        if not self.aggregate or len(self.workers) > 1:
             return np.arange(len(instance)), np.arange(len(instance))
         columns: list[npt.NDArray[Any]] = [instance.prompts, instance.outputs, instance.arrivals]
         if self.objective == "weighted-latency" and instance.weights is not None:
@@ -247,20 +266,41 @@ class HindsightProgram(Program):
         return first[order], ranks_in(order)[group.reshape(-1)]
 
     @cached_property
+    def _pairs(self) -> tuple[IntArray, IntArray]:
+        """List the group and the worker of each block of columns."""
+        if len(self.workers) == 1:
+            groups = np.arange(len(self._groups[0]))
+            return groups, np.zeros_like(groups)
+        request, worker = np.nonzero(by_use(self.instance, self.workers))
+        return request, worker
+
+    @cached_property
     def _columns(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Lay out the start columns: group and step of each, and where each group begins."""
+        """Lay out the start columns: pair and step of each, and where each pair begins."""
         first, _ = self._groups
-        earliest, latest = self._earliest[first], self._latest[first]
+        request = first[self._pairs[0]]
+        earliest, latest = self._earliest[request], self._latest[request]
         counts = latest - earliest + 1
         begin = prefix_sums(counts)
-        group = np.repeat(np.arange(len(first)), counts)
-        return group, np.arange(begin[-1]) - np.repeat(begin[:-1] - earliest, counts), begin
+        pair = np.repeat(np.arange(len(request)), counts)
+        return pair, np.arange(begin[-1]) - np.repeat(begin[:-1] - earliest, counts), begin
+
+    @cached_property
+    def _group_begins(self) -> IntArray:
+        """Where the columns of each group begin, and where they all end."""
+        groups = np.arange(len(self._groups[0]) + 1)
+        begins: IntArray = self._columns[2][np.searchsorted(self._pairs[0], groups)]
+        return begins
 
     @cached_property
     def _start_family(self) -> Family:
         first, _ = self._groups
-        group, step, _ = self._columns
-        return Family.of("start", request=first[group], step=step)
+        group, worker = self._pairs
+        pair, step, _ = self._columns
+        request = first[group[pair]]
+        if len(self.workers) == 1:
+            return Family.of("start", request=request, step=step)
+        return Family.of("start", request=request, worker=worker[pair], step=step)
 
     def to_linear(self) -> LinearModel:
         """Write the program as arrays.
@@ -270,7 +310,8 @@ class HindsightProgram(Program):
         LinearModel
             Columns ``start[request,step]``, where a group bears the number of its first request,
             and for the makespan ``busy[step]``; rows ``once[request]``, ``memory[step]`` and for
-            the makespan ``order[step]``.
+            the makespan ``order[step]``. On several workers ``start[request,worker,step]`` and
+            ``memory[worker,step]``.
 
         Raises
         ------
@@ -280,34 +321,51 @@ class HindsightProgram(Program):
         least = int((self._earliest + self.instance.outputs).max())
         require_size(self.size_at, least, self.horizon)
         first, members = self._groups
-        group, step, begin = self._columns
+        group, _ = self._pairs
+        pair, step, _ = self._columns
         size = np.bincount(members)
-        costs = self._costs(first[group], step)
-        start = Variables(self._start_family, costs, upper=size[group], integer=True)
-        one_each = (np.ones(len(step)), np.arange(len(step)), begin)
+        of = group[pair]
+        costs = self._costs(first[of], step)
+        start = Variables(self._start_family, costs, upper=size[of], integer=True)
+        one_each = (np.ones(len(step)), np.arange(len(step)), self._group_begins)
         apiece = sparse.csr_array(one_each, shape=(len(first), len(step)))
         once = Rows(Family.of("once", request=first), {"start": apiece}, size, size)
-        steps = np.arange(self.now + 1, self.horizon + 1)
-        prompts, outputs = self.instance.prompts[first], self.instance.outputs[first]
-        earliest = self._earliest[first]
-        latest = earliest + np.diff(begin) - 1
-        usage = usage_rows(prompts, outputs, earliest, latest, begin, steps)
-        blocks = {"start": sparse.csr_array(usage, shape=(len(steps), len(step)))}
-        free = self.instance.memory - self.running.load(len(steps))
-        memory = Rows(Family.of("memory", step=steps), blocks, upper=free)
+        memory = self._memory_rows()
         if self.objective != "makespan":
             return LinearModel.build(self.objective, [start], [once, memory])
         return self._with_makespan(start, once, memory)
 
+    def _memory_rows(self) -> Rows:
+        first, _ = self._groups
+        group, worker = self._pairs
+        _, step, begin = self._columns
+        steps, count = np.arange(self.now + 1, self.horizon + 1), len(self.workers)
+        load, blocks, free = self.running.load(len(steps)), [], []
+        for number, memory in enumerate(self.workers.memories):
+            mine = np.flatnonzero(worker == number)
+            request = first[group[mine]]
+            prompts, outputs = self.instance.prompts[request], self.instance.outputs[request]
+            earliest, latest = self._earliest[request], self._latest[request]
+            usage = usage_rows(prompts, outputs, earliest, latest, begin[mine], steps)
+            blocks.append(sparse.csr_array(usage, shape=(len(steps), len(step))))
+            free.append(memory - load)
+        held = blocks[0] if count == 1 else sparse.vstack(blocks, format="csr")
+        family = Family.of("memory", step=steps)
+        if count > 1:
+            numbers = np.repeat(np.arange(count), len(steps))
+            family = Family.of("memory", worker=numbers, step=np.tile(steps, count))
+        return Rows(family, {"start": held}, upper=np.concatenate(free))
+
     def _with_makespan(self, start: Variables, once: Rows, memory: Rows) -> LinearModel:
-        steps = memory.family.keys[:, 0]
+        steps = np.arange(self.now + 1, self.horizon + 1)
         # Nothing is over before the last arrival has been served.
         certain = steps <= int((self._earliest + self.instance.outputs).max())
         busy = Variables(
             Family.of("busy", step=steps), cost=1.0, lower=certain, upper=1, integer=True
         )
-        free = np.asarray(memory.upper, dtype=np.float64)
-        usage = {**memory.blocks, "busy": sparse.diags_array(-free).tocsr()}
+        free = np.asarray(memory.upper, dtype=np.float64).reshape(-1, len(steps))
+        while_busy = [sparse.diags_array(-each).tocsr() for each in free]
+        usage = {**memory.blocks, "busy": sparse.vstack(while_busy, format="csr")}
         each = sparse.eye_array(len(steps), format="csr")
         return LinearModel.build(
             self.objective,
@@ -373,9 +431,10 @@ class HindsightProgram(Program):
             If the point has another length, is fractional, or does not start each request once.
         """
         first, members = self._groups
-        _, step, begin = self._columns
+        _, worker = self._pairs
+        pair, step, _ = self._columns
         counts = whole_numbers(self._start_values(values), self._start_family)
-        started = np.add.reduceat(counts, begin[:-1])
+        started = np.add.reduceat(counts, self._group_begins[:-1])
         size = np.bincount(members)
         if not (np.array_equal(started, size) and (counts >= 0).all()):
             at = int(np.argmax(started != size))
@@ -383,9 +442,12 @@ class HindsightProgram(Program):
                 f"the point starts request {self.instance.label(int(first[at]))} and its equals "
                 f"{started[at]} times, but there are {size[at]} of them"
             )
-        starts = np.empty(len(members), dtype=np.int64)
-        starts[np.argsort(members, kind="stable")] = np.repeat(step, counts)
-        return Schedule(self.instance, starts, policy=self.objective)
+        starts, placement = np.empty((2, len(members)), dtype=np.int64)
+        order = np.argsort(members, kind="stable")
+        starts[order], placement[order] = np.repeat(step, counts), np.repeat(worker[pair], counts)
+        return Schedule(
+            self.instance, starts, self.objective, workers=self.workers, placement=placement
+        )
 
     def write_point(self, schedule: Schedule, /) -> FloatArray:
         """Turn a schedule into a point of the linear model, for instance to start a solver from.
@@ -393,7 +455,8 @@ class HindsightProgram(Program):
         Parameters
         ----------
         schedule
-            A schedule of the instance, which may overfill the memory.
+            A schedule of the instance, which may overfill the memory; workers that can be exchanged
+            are renumbered.
 
         Returns
         -------
@@ -405,20 +468,26 @@ class HindsightProgram(Program):
         ModelError
             If it belongs to another instance or starts a request at a step without a column.
         """
-        if schedule.instance != self.instance:
-            raise ModelError("the schedule belongs to another instance than the program")
-        starts = schedule.starts
-        outside = (starts < self._earliest) | (starts > self._latest)
+        check_owner(schedule, self.instance, self.workers)
+        starts, several = schedule.starts, len(self.workers) > 1
+        _, members = self._groups
+        group, worker = self._pairs
+        _, step, begin = self._columns
+        pairs = np.full((len(members), len(self.workers)), -1)
+        pairs[group, worker] = np.arange(len(group))
+        placement = renumbered(schedule) if several else schedule.placement
+        pair = pairs[members, placement]
+        outside = (starts < self._earliest) | (starts > self._latest) | (pair < 0)
         if outside.any():
             request = int(np.argmax(outside))
+            where = f" on worker {placement[request]}" if several else ""
+            earliest, latest = self._earliest[request], self._latest[request]
+            lets = f"lets it start at steps {earliest} to {latest}"
             raise ModelError(
-                f"request {self.instance.label(request)} starts at step {starts[request]}, but the "
-                f"program lets it start at steps {self._earliest[request]} to "
-                f"{self._latest[request]}"
+                f"request {self.instance.label(request)} starts at step {starts[request]}{where}, "
+                f"but the program {lets if pair[request] >= 0 else 'keeps it from that worker'}"
             )
-        _, members = self._groups
-        _, step, begin = self._columns
-        column = begin[members] + starts - self._earliest
+        column = begin[pair] + starts - self._earliest
         point = np.bincount(column, minlength=len(step)).astype(np.float64)
         if self.objective != "makespan":
             return point

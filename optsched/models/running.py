@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from optsched.models.linear.model import ModelError
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
+    from optsched.workers import Workers
 
 _EXACT = 2**61  # 64-bit sums and products stay exact below
 
@@ -120,7 +121,12 @@ class Running:
 NOTHING_RUNNING = Running(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-def latest_starts(instance: Instance, now: int = 0, running: Running = NOTHING_RUNNING) -> IntArray:
+def latest_starts(
+    instance: Instance,
+    now: int = 0,
+    running: Running = NOTHING_RUNNING,
+    workers: Workers | None = None,
+) -> IntArray:
     r"""Bound the start of every request in some optimal schedule.
 
     It holds for every objective that never falls when a completion comes later. Take, among the
@@ -136,6 +142,9 @@ def latest_starts(instance: Instance, now: int = 0, running: Running = NOTHING_R
       :math:`(p_i - e_i) / o_i` such steps, which cannot take more memory-time than the others have,
       so :math:`p_i \le e_i + o_i \lfloor (\sum_{j \ne i} A_j + A_{running}) /
       (M - s_i - o_i + 1) \rfloor`.
+
+    On several workers both hold for the requests of one, and :math:`M` is the least memory where
+    request :math:`i` may run; that others run elsewhere only helps.
     """
     outputs, areas = instance.outputs, instance.areas
     earliest = np.maximum(instance.arrivals, now)
@@ -144,11 +153,20 @@ def latest_starts(instance: Instance, now: int = 0, running: Running = NOTHING_R
     if areas.sum(dtype=np.float64) + running.area > _EXACT:
         return np.asarray(no_idling)
     others = areas.sum() - areas + running.area
-    waits = others // (instance.memory - instance.peaks + 1)
+    memory: Any = instance.memory
+    if workers is not None:
+        may_run, least = workers.allowed(instance), np.array(workers.memories)
+        memory = np.where(may_run, least, np.iinfo(np.int64).max).min(axis=1)
+    waits = others // (memory - instance.peaks + 1)
     no_room = earliest + outputs * np.minimum(waits, _EXACT // outputs)
     return np.asarray(np.minimum(no_idling, no_room), dtype=np.int64)
 
 
-def safe_horizon(instance: Instance, now: int = 0, running: Running = NOTHING_RUNNING) -> int:
+def safe_horizon(
+    instance: Instance,
+    now: int = 0,
+    running: Running = NOTHING_RUNNING,
+    workers: Workers | None = None,
+) -> int:
     """Return a last step within which some optimal schedule completes (see `latest_starts`)."""
-    return int((latest_starts(instance, now, running) + instance.outputs).max())
+    return int((latest_starts(instance, now, running, workers) + instance.outputs).max())

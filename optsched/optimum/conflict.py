@@ -19,8 +19,8 @@ from optsched.errors import ModelError, SolverError
 from optsched.models.conflict import Windows
 from optsched.models.events import EventProgram
 from optsched.models.running import NOTHING_RUNNING, Running
+from optsched.models.solution import Stopped
 from optsched.schedule import Schedule
-from optsched.solution import Stopped
 from optsched.solvers.backends import cpsat, highs
 from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import solve_events, solve_linear
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.instance import Instance
     from optsched.models.conflict import Conflict
-    from optsched.solution import Solution
+    from optsched.models.solution import Solution
     from optsched.solvers.backends.base import Progress
 
 _EVENTS = 100  # requests; event models grow with the square of their number

@@ -126,7 +126,8 @@ def explain_gap(schedule: Schedule | Execution, certificate: Certificate) -> Gap
     Parameters
     ----------
     schedule
-        A feasible schedule, or a run in steps, of which it is the one that completes all requests.
+        A feasible schedule, or a run in steps, of which it is the one that completes all requests;
+        on several workers it is taken as one of their pool.
     certificate
         A certificate of a bound on the total or weighted latency of its instance.
 
@@ -140,7 +141,7 @@ def explain_gap(schedule: Schedule | Execution, certificate: Certificate) -> Gap
     OptschedError
         If the certificate is of another instance, or the schedule is infeasible.
     """
-    schedule = schedule if isinstance(schedule, Schedule) else schedule.schedule
+    schedule = (schedule if isinstance(schedule, Schedule) else schedule.schedule).pooled()
     instance = schedule.instance
     if certificate.fingerprint != instance.fingerprint:
         raise OptschedError("the certificate belongs to another instance than the schedule")

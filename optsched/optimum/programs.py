@@ -16,10 +16,9 @@ from optsched.models.cluster.balance import BalanceProgram
 from optsched.models.events import EventProgram
 from optsched.models.fluid.wait import WaitThresholds
 from optsched.models.fluid.whole import WholeThresholds
-from optsched.models.joint import JointEvents
 from optsched.models.linear.model import LinearModel
+from optsched.models.solution import Solution, Stopped
 from optsched.optimum.params import SolveParams
-from optsched.solution import Solution, Stopped
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.backends.pyomo import compile_pyomo
 from optsched.solvers.balance.balance import assign_balanced
@@ -119,14 +118,13 @@ def _solve_pyomo(
 
 
 def _solve_events(
-    program: EventProgram | JointEvents, method: str, time_limit: float | None, params: SolveParams
+    program: EventProgram, method: str, time_limit: float | None, params: SolveParams
 ) -> Solution:
-    given: Any = program
     found = solve_events(
         program,
         "cp-sat" if method == "auto" else method,
         params.options(time_limit),
-        start=None if params.start is None else given.write_point(params.start),
+        start=None if params.start is None else program.write_point(params.start),
         bound=params.bound,
         **_watched(params),
     )
@@ -195,7 +193,6 @@ _PYOMO = Kind("a Pyomo model", tuple(n for n in _BACK_END if n != "start"), _sol
 _KINDS: dict[type, Kind] = {
     WaitThresholds: Kind("a WaitThresholds", _BACK_END, _solve_thresholds),
     LinearModel: Kind("a LinearModel", _BACK_END, _solve_model),
-    JointEvents: Kind("a JointEvents", (*_BACK_END, "bound"), _solve_events),
     EventProgram: Kind("an EventProgram", (*_BACK_END, "bound"), _solve_events),
     BalanceProgram: Kind("a BalanceProgram", ("threads", "seed", *WATCHED), _solve_balance),
     BatchSelection: Kind("a BatchSelection", ("seed", "epsilon", "solver"), _solve_batch),

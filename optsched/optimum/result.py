@@ -11,9 +11,8 @@ import numpy as np
 from optsched._internal.numbers import percent, proven
 from optsched._internal.views import draw, write
 from optsched.errors import OptschedError
+from optsched.models.solution import Solution
 from optsched.optimum.gap import GapExplanation, explain_gap
-from optsched.premises import World
-from optsched.solution import Solution
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
     from optsched.certificates.configurations import ConfigurationCertificate
-    from optsched.certificates.joint import JointCertificate
     from optsched.certificates.prices import Certificate
     from optsched.models.objectives import ScheduleObjective
+    from optsched.premises import World
     from optsched.schedule import Schedule
 
 
@@ -32,8 +31,9 @@ if TYPE_CHECKING:
 class Optimum(Solution):
     """The best schedule of an instance that is known, and the best bound proven.
 
-    A `Solution` whose `answer` is a schedule. `status` is "optimal", "time limit", "interrupted",
-    "search ended", or what else ended the work; `objective` and `bound` are always there.
+    A `Solution` whose `answer` is a schedule, on one worker or several. `status` is "optimal",
+    "time limit", "interrupted", "search ended", or what else ended the work; `objective` and
+    `bound` are always there.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Optimum(Solution):
     horizon: int | None = None
     history: tuple[tuple[float, float | None, float], ...] = ()
     steps: tuple[str, ...] = ()
-    certificate: Certificate | ConfigurationCertificate | JointCertificate | None = None
+    certificate: Certificate | ConfigurationCertificate | None = None
     price_certificate: Certificate | None = None
 
     tolerance: ClassVar[float] = 1e-9  # of costs that are sums of fractions
@@ -81,11 +81,11 @@ class Optimum(Solution):
     @property
     def premises(self) -> World:
         """Of which runs the bound holds."""
-        instance = self.schedule.instance
-        return World(
-            instance.fingerprint,
+        due = self.schedule.instance.deadlines is not None
+        return replace(
+            self.schedule.facts,
             preemption="restarted",
-            restricted=self.horizon is not None or instance.deadlines is not None,
+            restricted=self.horizon is not None or due,
             objective=self.minimised,
         )
 
@@ -109,7 +109,8 @@ class Optimum(Solution):
         Returns
         -------
         GapExplanation
-            Of the part of the bound that prices prove, which something else may have exceeded.
+            Of the part of the bound that prices prove, which something else may have exceeded; on
+            several workers that of one worker with all memory.
 
         Raises
         ------
@@ -150,7 +151,7 @@ class Optimum(Solution):
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, ready for JSON; starts in the order of the instance."""
-        return {
+        content = {
             "status": self.status,
             "objective": self.objective,
             "bound": self.bound,
@@ -163,6 +164,10 @@ class Optimum(Solution):
             "steps": list(self.steps),
             "starts": self.schedule.starts.tolist(),
         }
+        if len(self.schedule.workers) > 1:
+            content["workers"] = list(self.schedule.workers.memories)
+            content["placement"] = self.schedule.placement.tolist()
+        return content
 
     def __repr__(self) -> str:
         return (
@@ -179,45 +184,3 @@ class Optimum(Solution):
             f"  bound     {proven(self.bound, digits=10)} by {self.proof}\n"
             + "\n".join(f"  {step}" for step in self.steps)
         )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class JointOptimum(Optimum):
-    """The best joint schedule of several workers that is known, and the best bound proven.
-
-    An `Optimum` whose `answer` is a `Schedule`; `explain` takes the gap to the bound of one
-    worker with all memory apart.
-
-    Examples
-    --------
-    >>> from optsched import Instance, solve
-    >>> result = solve(Instance([4] * 4, [1, 1, 6, 6], memory=13), workers=2)
-    >>> result.joint.total_latency, result.proven_optimal
-    (14, True)
-    """
-
-    @property
-    def premises(self) -> World:
-        """Of which runs the bound holds."""
-        workers = self.joint.workers
-        known = workers.fingerprint(self.joint.instance)
-        return replace(super().premises, fingerprint=known, workers=len(workers))
-
-    @property
-    def joint(self) -> Schedule:
-        """The best feasible joint schedule found: the answer."""
-        joint: Schedule = self.answer
-        return joint
-
-    @property
-    def schedule(self) -> Schedule:
-        """Its starts, as a schedule of one worker with the memory of all."""
-        return self.joint.pooled()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data, with the memories and the worker of each request."""
-        places = {
-            "workers": list(self.joint.workers.memories),
-            "placement": self.joint.placement.tolist(),
-        }
-        return super().to_dict() | places

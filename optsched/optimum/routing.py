@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from optsched.clock import Clock
     from optsched.instance import Instance
-    from optsched.optimum.result import JointOptimum
+    from optsched.optimum.result import Optimum
     from optsched.policies import Policy
     from optsched.premises import Storage
     from optsched.simulate.replicas.result import RoutedRun
@@ -417,7 +417,7 @@ def _given_placement(runs: list[RoutedRun], workers: Workers, time_limit: float)
 
 def _jointly(
     instance: Instance, workers: Workers, runs: list[RoutedRun], time_limit: float
-) -> JointOptimum:
+) -> Optimum:
     """Return the interval of the best schedule of all workers, from the best run on."""
     least = min(runs, key=lambda made: made.total_latency).schedule
     plain = instance.replace(deadlines=None)

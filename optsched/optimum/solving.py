@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from optsched._internal.arguments import checked
@@ -10,22 +9,24 @@ from optsched.errors import OptschedError, SolverError, nearest
 from optsched.instance import Instance
 from optsched.optimum.params import SolveParams
 from optsched.optimum.programs import WATCHED, kind_of
-from optsched.optimum.stages.plan import STAGES, go_through, load_policies, run_policies
+from optsched.optimum.stages.placing import run_lists
+from optsched.optimum.stages.plan import go_through, run_policies
 from optsched.optimum.state import State
 from optsched.schedule import Schedule
 from optsched.solvers.bounds.bound import OBJECTIVES
-from optsched.workers import as_workers
+from optsched.workers import Workers, as_workers
 
 if TYPE_CHECKING:
     from optsched.models.objectives import ScheduleObjective
-    from optsched.optimum.result import JointOptimum, Optimum
-    from optsched.solution import Solution
+    from optsched.models.solution import Solution
+    from optsched.optimum.result import Optimum
     from optsched.solvers.bounds.bound import SomeWorkers
 
 METHODS = ("auto", "highs", "cp-sat", "search", "exact")
 PLAIN = SolveParams()
 
 _USED = ("threads", "seed", "memory_limit", "start", "horizon", "lateness", "penalty", *WATCHED)
+_USED_BY_SEVERAL = ("threads", "seed", "memory_limit", "start", *WATCHED)
 
 
 @overload
@@ -36,17 +37,8 @@ def solve(
     objective: ScheduleObjective = ...,
     method: str = ...,
     params: SolveParams = ...,
+    workers: SomeWorkers | None = ...,
 ) -> Optimum: ...
-@overload
-def solve(
-    problem: Instance,
-    *,
-    time_limit: float | None = ...,
-    objective: ScheduleObjective = ...,
-    method: str = ...,
-    params: SolveParams = ...,
-    workers: SomeWorkers,
-) -> JointOptimum: ...
 @overload
 def solve(
     problem: Any,
@@ -109,8 +101,7 @@ def solve(
     Returns
     -------
     Solution
-        An `Optimum` for an instance, with workers a `JointOptimum`, whose answer is a
-        `Schedule`. `answer` is in the terms of the problem: a `Schedule`, an
+        An `Optimum` for an instance. `answer` is in the terms of the problem: a `Schedule`, an
         array, an `Assignment`, a `Batch`, a point, or the Pyomo model.
 
     Raises
@@ -131,23 +122,10 @@ def solve(
     >>> solve(HindsightProgram(instance), method="highs").answer.total_latency
     45
     """
-    if isinstance(problem, Instance) and workers is not None:
-        from optsched.optimum.joint import USED, on_one, solve_jointly
-
-        params.check_used(USED, "several workers")
-        _check(objective, method)
-        several = as_workers(workers, problem)
-        if len(several) == 1:
-            start = params.start
-            alone = replace(params, start=start.pooled() if start is not None else None)
-            own = problem.replace(memory=several.total)
-            return on_one(_solve_instance(own, objective, method, time_limit, alone), several)
-        return solve_jointly(problem, several, objective, method, time_limit, params)
+    if isinstance(problem, Instance):
+        return _solve_instance(problem, objective, method, time_limit, params, workers)
     if workers is not None:
         raise OptschedError(f"workers are {workers}, but only an Instance is placed on workers")
-    if isinstance(problem, Instance):
-        params.check_used(_USED, "an Instance")
-        return _solve_instance(problem, objective, method, time_limit, params)
     kind = kind_of(problem)
     params.check_used(kind.used, kind.title)
     if objective != "total-latency":
@@ -163,37 +141,60 @@ def _solve_instance(
     method: str,
     time_limit: float | None,
     params: SolveParams,
+    workers: SomeWorkers | None,
 ) -> Optimum:
     """Go through the stages that suit the instance."""
-    _check(objective, method)
-    state = State(instance, objective, method, params.options(time_limit), params)
+    given = as_workers(1 if workers is None else workers, instance)
+    alone = len(given) == 1
+    if alone:
+        instance, given = instance.replace(memory=given.total), Workers([given.total])
+    used, whose = (_USED, "an Instance") if alone else (_USED_BY_SEVERAL, "several workers")
+    params.check_used(used, whose)
+    for name, value, known in (("objective", objective, OBJECTIVES), ("method", method, METHODS)):
+        if value not in known:
+            raise OptschedError(f"unknown {name} {value!r}: {nearest(str(value), known)}")
+    options = params.options(time_limit)
+    state = State(instance, objective, method, options, params, given)
+    (_check_alone if alone else _check_several)(state)
+    if params.start is not None:
+        _begin_from(state, params.start)
+    go_through(state)
+    return state.result()
+
+
+def _check_alone(state: State) -> None:
+    """Refuse what no stage for one worker does."""
+    method, objective = state.method, state.objective
     if method in ("search", "exact") and not state.plain:
         raise OptschedError(
             f"{method} minimises latency without deadlines or a horizon; use highs or cp-sat"
         )
     if method == "exact" and objective != "total-latency":
         raise OptschedError(f"exact minimises total latency, not {objective}; use highs or cp-sat")
-    if params.lateness != "forbidden" and instance.deadlines is None:
+    if (lateness := state.params.lateness) != "forbidden" and state.instance.deadlines is None:
         raise OptschedError(
-            f"lateness is {params.lateness!r}, but the requests have no deadlines; add them, or "
-            "leave lateness and penalty out"
+            f"lateness is {lateness!r}, but the requests have no deadlines; add them, or leave "
+            "lateness and penalty out"
         )
-    if params.start is not None:
-        _begin_from(state, params.start)
-    go_through(state, STAGES, load_policies)
-    return state.result()
 
 
-def _check(objective: str, method: str) -> None:
-    for name, value, known in (("objective", objective, OBJECTIVES), ("method", method, METHODS)):
-        if value not in known:
-            raise OptschedError(f"unknown {name} {value!r}: {nearest(str(value), known)}")
+def _check_several(state: State) -> None:
+    """Refuse what no stage for several workers does."""
+    latency = state.objective == "total-latency"
+    if state.method == "exact" and not (state.workers.equal and latency):
+        raise OptschedError(
+            "exact minimises total latency on equal workers; use highs, cp-sat or search"
+        )
 
 
 def _begin_from(state: State, start: object) -> None:
-    if not isinstance(start, Schedule) or start.instance != state.instance:
+    if not isinstance(start, Schedule) or (start.instance, start.workers) != (
+        state.instance,
+        state.workers,
+    ):
         raise OptschedError(
-            f"start is {start!r}, but must be a Schedule of the instance that is solved"
+            f"start is {start!r}, but must be a Schedule of the instance that is solved, on the "
+            "same workers"
         )
     state.offer(start)
     if state.best is None:
@@ -201,8 +202,14 @@ def _begin_from(state: State, start: object) -> None:
         raise OptschedError(f"the start is infeasible: {why}; correct it or solve without a start")
 
 
-def proven_horizon(instance: Instance, objective: ScheduleObjective = "total-latency") -> int:
+def proven_horizon(
+    instance: Instance,
+    objective: ScheduleObjective = "total-latency",
+    workers: Workers | None = None,
+) -> int:
     """Return a step within which some optimal schedule completes, from a schedule and a bound."""
     state = State(instance, objective)
-    run_policies(state)
+    if workers is not None and len(workers) > 1:
+        state = State(instance, objective, workers=workers)
+    (run_policies if len(state.workers) == 1 else run_lists)(state)
     return int((state.latest_starts() + instance.outputs).max())

@@ -12,6 +12,7 @@ import numpy as np
 
 from optsched._internal.aside import Token
 from optsched._version import __version__
+from optsched.certificates.prices import Certificate
 from optsched.errors import InfeasibleError, OptschedError
 from optsched.models.objectives import schedule_cost
 from optsched.models.running import latest_starts
@@ -20,19 +21,19 @@ from optsched.optimum.result import Optimum
 from optsched.solvers.backends.base import Options, Progress, whole_multiple
 from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.lagrangian import PricedStarts, weights_of
+from optsched.solvers.bounds.pools import of_pool
+from optsched.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.certificates.configurations import ConfigurationCertificate
-    from optsched.certificates.prices import Certificate
     from optsched.instance import Instance
     from optsched.models.objectives import ScheduleObjective
     from optsched.optimum.params import Tuning
     from optsched.schedule import Schedule
     from optsched.solvers.bounds.configurations import ConfigurationBound
-    from optsched.solvers.bounds.joint import JointBound
 
 T = TypeVar("T")
 
@@ -51,14 +52,16 @@ class State:
     method: str = "auto"
     options: Options = field(default_factory=Options)
     params: SolveParams = field(default_factory=SolveParams)
+    workers: Workers = None  # type: ignore[assignment]  # one, unless it says so
     status: str = ""
     best: Schedule | None = None
     cost: float = math.inf
-    bound: Bound | ConfigurationBound | JointBound = field(
+    bound: Bound | ConfigurationBound = field(
         default_factory=lambda: Bound(-math.inf, "nothing", 0.0)
     )
     history: list[tuple[float, float | None, float]] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
+    pool: Instance = field(init=False)  # one worker with all memory, for which `prices` are
     prices: Certificate | None = None  # the best prices, and what they prove
     sizes: ConfigurationCertificate | None = None  # of the configuration bound
     stop: threading.Event = field(default_factory=threading.Event)
@@ -71,6 +74,8 @@ class State:
     def __post_init__(self) -> None:
         self.stop = self.params.stop or self.stop
         self.ended = Token(self.stop)
+        self.workers = self.workers or Workers([self.instance.memory])
+        self.pool = self.instance.replace(memory=self.workers.total)
 
     # What is asked.
 
@@ -192,7 +197,7 @@ class State:
     def latest_starts(self) -> IntArray:
         """Bound the start of every request in some schedule that is optimal."""
         instance, horizon = self.instance, self.params.horizon
-        latest = latest_starts(instance)
+        latest = latest_starts(instance, workers=self.workers)
         if horizon is not None:
             latest = np.minimum(latest, horizon - instance.outputs)
         if instance.deadlines is not None and self.params.lateness == "forbidden":
@@ -204,7 +209,7 @@ class State:
         if self.objective == "makespan":
             return np.minimum(latest, int(self.cost) - instance.outputs)
         if self.prices is not None:
-            return np.minimum(latest, PricedStarts(instance, self.prices).latest(self.cost))
+            return np.minimum(latest, PricedStarts(self.pool, self.prices).latest(self.cost))
         return latest
 
     def infeasible(self) -> str:
@@ -233,7 +238,7 @@ class State:
             if not self.closed:
                 self.best, self.cost = schedule, cost
 
-    def raise_bound(self, proven: Bound | ConfigurationBound | JointBound) -> None:
+    def raise_bound(self, proven: Bound | ConfigurationBound) -> None:
         """Keep a bound if it is better."""
         with self.lock:
             if proven.value > self.bound.value and not self.closed:
@@ -281,7 +286,9 @@ class State:
             raise OptschedError(
                 f"no schedule was found in {self.elapsed:.1f} s ({status}); {advice}"
             )
-        horizon = self.params.horizon
+        horizon, proof = self.params.horizon, self.bound.certificate
+        if len(self.workers) > 1 and isinstance(proof, Certificate) and not proof.pools:
+            proof = of_pool(proof, self.instance, self.workers)
         within = f" within horizon {horizon}" if horizon is not None else ""
         return Optimum(
             status=f"optimal{within}" if self.proven else status,
@@ -298,6 +305,6 @@ class State:
             horizon=horizon,
             history=tuple(self.history),
             steps=tuple(self.steps),
-            certificate=self.bound.certificate,
+            certificate=proof,
             price_certificate=self.prices,
         )

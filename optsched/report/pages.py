@@ -155,7 +155,7 @@ def optimum_page(result: Optimum) -> str:
             figures["gap"] = _drawn([], schedules.plot_gap, explanation)
     except OptschedError as reason:
         said = str(reason)
-    figures |= _of_schedule(result.schedule)
+    figures |= _of_schedule(result.schedule.pooled())
     lines = [line[:1].upper() + line[1:] for line in said.splitlines()]
     return _page("optimum", result, table, figures, said=". ".join(lines))
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from optsched.errors import SolverError
 from optsched.instance import Instance
+from optsched.models.solution import Stopped
 from optsched.policies import BASIC
 from optsched.rolling.window import prices_of_rest
 from optsched.schedule import Schedule
-from optsched.solution import Stopped
 from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import solve_linear
 from optsched.solvers.search.beam import Background, Beam, Watch, slices

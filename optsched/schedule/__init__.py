@@ -215,6 +215,8 @@ class Schedule(Started):
         Schedule
             Feasible if this one is; bounds and gaps of the pool apply to it.
         """
+        if len(self.workers) == 1 and self.workers.total == self.instance.memory:
+            return self
         everything = self.instance.replace(memory=self.workers.total)
         return Schedule(everything, self.starts, self.policy)
 

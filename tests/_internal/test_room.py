@@ -9,12 +9,19 @@ import numpy as np
 import pytest
 
 import optsched
-from optsched import HindsightProgram, Instance, OptschedError, RollingPolicy, Schedule, family
+from optsched import (
+    EventProgram,
+    HindsightProgram,
+    Instance,
+    OptschedError,
+    RollingPolicy,
+    Schedule,
+    family,
+)
 from optsched._internal import room
-from optsched.models import JointEvents, JointProgram, Running
+from optsched.models import Running
 from optsched.models.linear.model import Family, LinearModel, Rows, Variables
 from optsched.solvers.backends.files import write_model
-from optsched.workers import as_workers
 
 GIB = 2**30
 
@@ -93,14 +100,14 @@ EXTREMES = {
         FAR.replace(deadlines=[5] + [10**12] * 7)
     ),
     "arrivals of a bound": lambda: optsched.bound(FAR, "lagrangian"),
-    "starts in events": lambda: JointEvents(FAR, as_workers(2, FAR)),
+    "starts in events": lambda: EventProgram(FAR, workers=2),
     "steps of a clock": lambda: optsched.bound(STEPS, "lagrangian", clock=CLOCK),
     "steps of a schedule": lambda: Schedule(LONG, [0, 10**11, 10**12]).memory_profile(),
     "steps of a program": lambda: HindsightProgram(FAR).to_linear(),
     "steps of a makespan": lambda: HindsightProgram(
         FAR.replace(deadlines=FAR.arrivals + 60), objective="makespan"
     ).to_linear(),
-    "steps of a joint program": lambda: JointProgram(FAR, 2).to_linear(),
+    "steps of a program of several": lambda: HindsightProgram(FAR, workers=2).to_linear(),
     "a program for Pyomo": lambda: HindsightProgram(FAR).to_pyomo(),
     "a program to solve": lambda: optsched.solve(HindsightProgram(FAR), time_limit=2),
     "ages on a cluster": lambda: optsched.run(
@@ -129,7 +136,7 @@ def test_nothing_extreme_is_made_before_it_is_refused(extreme):
 def test_programs_say_which_horizon_fits_and_it_does(monkeypatch):
     monkeypatch.setattr(room, "available_memory", lambda: GIB)
     instance = family("uniform", n=20, seed=1)
-    for program in (HindsightProgram, lambda i, **h: JointProgram(i, 2, **h)):
+    for program in (HindsightProgram, lambda i, **h: HindsightProgram(i, workers=2, **h)):
         with pytest.raises(OptschedError, match="a horizon of up to") as refused:
             program(instance, horizon=10**9).to_linear()
         horizon = int(str(refused.value).split("up to ")[1].split(" fits")[0].replace(",", ""))

@@ -28,7 +28,7 @@ from optsched import (
 from optsched.clock import affine
 from optsched.models import Family, Rows, Variables
 from optsched.models.objectives import schedule_cost
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 
 TITLE = "agreement of solvers"
 BOTH = "solved by HiGHS and by CP-SAT"

@@ -26,12 +26,13 @@ from optsched import (
     solve,
     verify,
 )
-from optsched.certificates import configurations, joint, on_clock
+from optsched.certificates import configurations, on_clock
 from optsched.certificates.configurations import ConfigurationCertificate, items
-from optsched.certificates.joint import JointCertificate
 from optsched.errors import CertificateError
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.configurations import configuration_bound
+
+JOINT = "optsched-joint-certificate"
 
 TITLE = "certificates"
 SECONDS = 120
@@ -153,7 +154,7 @@ def _another_objective(content, problem, rng):
 
 
 def _another_kind(content, problem, rng):
-    content["format"] = str(rng.choice([configurations.FORMAT, joint.FORMAT, on_clock.FORMAT, ""]))
+    content["format"] = str(rng.choice([configurations.FORMAT, JOINT, on_clock.FORMAT, ""]))
     return problem
 
 
@@ -227,12 +228,12 @@ def changed(value, rng):
 def literal(certificate, problem):
     """What a certificate proves, from its formula, in fractions, one number after the other."""
     instance, workers = problem
-    if isinstance(certificate, Certificate):
+    if isinstance(certificate, Certificate) and not certificate.pools:
         every = [dict(enumerate(certificate.prices, 1))] * len(instance)
         sold = instance.memory * sum(certificate.prices)
         return _literal_prices(certificate, instance, every, sold)
-    if isinstance(certificate, JointCertificate):
-        pools = list(zip(certificate.pools, certificate.prices, strict=True))
+    if isinstance(certificate, Certificate):
+        pools = list(zip(certificate.pools, certificate.rows, strict=True))
         every = []
         for places in workers.allowed(instance):
             holds = [row for inside, row in pools if set(np.flatnonzero(places)) <= set(inside)]

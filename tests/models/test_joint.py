@@ -8,10 +8,10 @@ import pytest
 from brute_force import OBJECTIVES, joint_optima, optimum
 from strategies import tiny_joint
 
-from optsched import Instance, Schedule, Workers, family, solve
+from optsched import EventProgram, HindsightProgram, Instance, Schedule, Workers, family, solve
 from optsched.errors import ModelError
-from optsched.models import JointEvents, JointProgram
-from optsched.models.joint import largest_first, renumbered
+from optsched.models import Running
+from optsched.models.placing import largest_first, renumbered
 from optsched.solvers.backends.files import read_model, write_model
 
 
@@ -34,23 +34,33 @@ def columns_of(program):
     return listed
 
 
+def named(program, family, *key):
+    """Name a column or a row; on one worker its number is left out."""
+    if len(program.workers) == 1:
+        key = (*key[:-2], key[-1])
+    return f"{family}[{','.join(map(str, key))}]"
+
+
 def literal_rows(program):
     """Write the rows as they are printed: name, entries, and both limits."""
     instance, workers = program.instance, program.workers
     columns, makespan = columns_of(program), program.objective == "makespan"
     rows = {}
     for i in range(len(instance)):
-        rows[f"once[{i}]"] = ({f"start[{j},{g},{k}]": 1 for j, g, k in columns if j == i}, (1, 1))
+        rows[f"once[{i}]"] = (
+            {named(program, "start", *c): 1 for c in columns if c[0] == i},
+            (1, 1),
+        )
     for g, memory in enumerate(workers.memories):
         for t in range(1, program.horizon + 1):
             held = {}
             for i, worker, k in columns:
                 if worker == g and k < t <= k + instance.outputs[i]:
-                    held[f"start[{i},{g},{k}]"] = int(instance.prompts[i]) + t - k
+                    held[named(program, "start", i, g, k)] = int(instance.prompts[i]) + t - k
             limit = memory
             if makespan:
                 held[f"busy[{t}]"], limit = -memory, 0
-            rows[f"memory[{g},{t}]"] = (held, (-np.inf, limit))
+            rows[named(program, "memory", g, t)] = (held, (-np.inf, limit))
     for t in range(1, program.horizon) if makespan else ():
         rows[f"order[{t}]"] = ({f"busy[{t}]": 1, f"busy[{t + 1}]": -1}, (0, np.inf))
     return rows
@@ -75,7 +85,7 @@ def drawn(rng, objective=None):
         instance = instance.replace(deadlines=ends + slack)
     horizon = int(instance.arrivals[-1] + instance.outputs.sum()) + int(rng.integers(0, 3))
     objective = objective or OBJECTIVES[int(rng.integers(3))]
-    return JointProgram(instance, workers, horizon, objective)
+    return HindsightProgram(instance, horizon, objective, aggregate=False, workers=workers)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -86,7 +96,7 @@ def test_lowering_equals_the_printed_formulas_looped(seed):
     assert model.integer.all()
     starts, columns = model.columns_of("start"), columns_of(program)
     assert [model.column_names()[j] for j in starts] == [
-        f"start[{i},{g},{k}]" for i, g, k in columns
+        named(program, "start", *column) for column in columns
     ]
     instance = program.instance
     weights = np.ones(len(instance)) if instance.weights is None else instance.weights
@@ -105,12 +115,12 @@ def test_an_independent_solver_finds_the_optimum_of_brute_force(seed):
     rng = np.random.default_rng(1000 + seed)
     instance, workers = tiny_joint(rng)
     for objective, least in joint_optima(instance, workers).items():
-        program = JointProgram(instance, workers, objective=objective)
+        program = HindsightProgram(instance, objective=objective, workers=workers)
         assert optimum(program.to_linear()) == pytest.approx(least)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_points_and_joint_schedules_are_two_ways_to_say_the_same(seed):
+def test_points_and_schedules_of_several_are_two_ways_to_say_the_same(seed):
     rng = np.random.default_rng(2000 + seed)
     program = drawn(rng)
     instance, workers, model = program.instance, program.workers, program.to_linear()
@@ -149,7 +159,7 @@ def test_workers_that_can_be_exchanged_are_numbered_by_use():
 
 def test_equal_requests_are_ordered_by_start_in_the_events():
     instance = Instance([3, 3, 3, 1], [2, 2, 2, 1], memory=9)
-    events = JointEvents(instance, Workers([9, 9]))
+    events = EventProgram(instance, workers=Workers([9, 9]))
     assert [group.tolist() for group in events.equals] == [[0, 1, 2]]
     joint = Schedule(instance, [4, 0, 2, 0], workers=2, placement=[1, 0, 0, 1])
     read = events.read(events.write_point(joint))
@@ -160,7 +170,7 @@ def test_equal_requests_are_ordered_by_start_in_the_events():
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_names_survive_mps_and_pyomo(objective, tmp_path):
     instance = Instance([2, 4, 1], [2, 1, 3], 7, weights=[2, 1, 1])
-    program = JointProgram(instance, [7, 5], objective=objective)
+    program = HindsightProgram(instance, objective=objective, workers=[7, 5])
     model = program.to_linear()
     write_model(model, tmp_path / "joint.mps")
     written = (tmp_path / "joint.mps").read_text()
@@ -183,29 +193,39 @@ def test_names_survive_mps_and_pyomo(objective, tmp_path):
 
 def test_what_is_wrong_is_refused_in_one_sentence():
     instance, workers = Instance([1, 5], [1, 2], memory=7), Workers([7, 7])
-    program = JointProgram(instance, workers, horizon=3)
+    program = HindsightProgram(instance, horizon=3, workers=workers)
     point = np.zeros(len(program.to_linear().cost))
     late = Schedule(instance, [9, 0], workers=workers, placement=[0, 0])
     other = Schedule(instance, [0, 0], workers=3, placement=[0, 0])
     huge = Instance([1] * 4, [10**6] * 4, memory=10**7)
     for call, sentence in (
-        (lambda: JointProgram(instance, workers, horizon=1), "cannot complete by step 1"),
+        (
+            lambda: HindsightProgram(instance, horizon=1, workers=workers),
+            "cannot complete by step 1",
+        ),
         (lambda: program.read(point[:-1]), "the program has 8 columns"),
-        (lambda: program.read(point), "does not start each request once"),
-        (lambda: program.write_point(late), "where the program has no column"),
+        (lambda: program.read(point), "starts request 0 and its equals 0 times"),
+        (
+            lambda: program.write_point(late),
+            "on worker 0, but the program lets it start at steps 0 to 2",
+        ),
         (lambda: program.write_point(other), "another instance or other workers"),
         (
-            lambda: JointEvents(instance.replace(deadlines=[9, 1]), workers),
-            "request 1 has no start left",
+            lambda: EventProgram(instance.replace(deadlines=[9, 1]), workers=workers),
+            "request 1 arrives at step 0, but would have to start by step -1",
         ),
         (
-            lambda: JointProgram(huge, 2).to_linear(),
+            lambda: EventProgram(instance, running=Running([1], [1]), workers=workers),
+            "running are those of one worker",
+        ),
+        (
+            lambda: HindsightProgram(huge, workers=2).to_linear(),
             "rows and nonzeros over .* a horizon of up to [0-9,]+ fits",
         ),
     ):
         with pytest.raises(ModelError, match=sentence):
             call()
     with pytest.raises(Exception, match="objective"):
-        JointProgram(instance, workers, objective="mean")
-    assert "2 workers, horizon 3" in repr(program)
-    assert JointEvents(family("uniform", n=3), Workers([100])).weights.tolist() == [1, 1, 1]
+        HindsightProgram(instance, objective="mean", workers=workers)
+    assert "2 workers, steps 0..3" in repr(program)
+    assert EventProgram(family("uniform", n=3), workers=[100, 100]).weights.tolist() == [1, 1, 1]

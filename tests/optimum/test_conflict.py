@@ -16,9 +16,9 @@ from optsched import Instance, Solution, explain_infeasibility, family
 from optsched.errors import ModelError, SolverError
 from optsched.models.conflict import Windows
 from optsched.models.running import Running
+from optsched.models.solution import Stopped
 from optsched.optimum import conflict as conflicts
 from optsched.optimum.conflict import reduce
-from optsched.solution import Stopped
 
 
 def can_complete(windows, requests, steps=None):

@@ -8,6 +8,8 @@ from brute_force import OBJECTIVES, joint_optima
 from strategies import drawn_instance, tiny_joint
 
 from optsched import (
+    EventProgram,
+    HindsightProgram,
     Instance,
     OptschedError,
     Schedule,
@@ -19,7 +21,6 @@ from optsched import (
 )
 from optsched import verify as verify_certificate
 from optsched.admission import admit_in_window
-from optsched.models import JointEvents, JointProgram
 from optsched.solvers.search.joint_list import list_jointly
 from optsched.solvers.search.search import search
 
@@ -65,7 +66,7 @@ def test_intervals_hold_the_joint_optimum_and_certificates_prove_them():
             found = solve(
                 instance, workers=workers, objective=objective, method=method, time_limit=0.05
             )
-            assert not found.joint.check()
+            assert not found.schedule.check()
             assert found.bound <= least <= found.objective
             if found.certificate is not None:
                 proven = verify_certificate(found.certificate, instance, workers)
@@ -80,9 +81,9 @@ def test_program_events_and_search_prove_the_optimum_of_brute_force(batch):
         instance, workers = tiny_joint(rng)
         objective = OBJECTIVES[number % 3] if number % 5 == 0 else "total-latency"
         least, where = joint_optima(instance, workers)[objective], (batch, number)
-        program = JointProgram(instance, workers, objective=objective)
+        program = HindsightProgram(instance, objective=objective, workers=workers)
         rows = solve(program, method="highs").require(optimal=True)
-        events = solve(JointEvents(instance, workers, objective)).require(optimal=True)
+        events = solve(EventProgram(instance, objective, workers=workers)).require(optimal=True)
         for found in (rows, events):
             assert found.objective == least, where
             assert not found.answer.check(), where
@@ -101,8 +102,8 @@ def test_one_worker_gives_what_it_gave_before(count):
     alone, joint = solve(instance), solve(instance, workers=1)
     assert alone.proven_optimal
     assert joint.objective == joint.bound == alone.objective
-    assert np.array_equal(joint.joint.starts, alone.schedule.starts)
-    assert (joint.joint.placement == 0).all()
+    assert np.array_equal(joint.schedule.starts, alone.schedule.starts)
+    assert (joint.schedule.placement == 0).all()
     assert joint.proof == alone.proof
     if joint.certificate is not None:
         assert verify_certificate(joint.certificate, instance, 1) == alone.certificate.value
@@ -141,7 +142,7 @@ def test_what_several_workers_cannot_do_is_refused():
         ),
     ):
         if message is None:
-            assert not call().joint.check()
+            assert not call().schedule.check()
             continue
         with pytest.raises(OptschedError, match=message):
             call()

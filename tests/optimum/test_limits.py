@@ -11,7 +11,7 @@ import pytest
 from fresh import printed
 
 import optsched.optimum.stages.improve
-import optsched.optimum.stages.joint_exact
+import optsched.optimum.stages.placing_exact
 import optsched.optimum.stages.plan
 from optsched import Instance, OptschedError, SolveParams, family, solve, verify
 from optsched.optimum.params import Tuning
@@ -67,7 +67,7 @@ def test_ctrl_c_is_heard_while_a_stage_is_in_a_kernel(deafen):
 
 
 @pytest.mark.parametrize("at", [0.1, 0.5])
-def test_ctrl_c_ends_a_joint_solve_with_its_interval(deafen, at):
+def test_ctrl_c_ends_a_solve_of_several_workers_with_its_interval(deafen, at):
     instance = family("uniform", n=60, seed=1)
     solve(instance, workers=[100, 60, 60], time_limit=0.1)  # its kernels are loaded from here on
     deafen(DEAF)
@@ -78,8 +78,8 @@ def test_ctrl_c_ends_a_joint_solve_with_its_interval(deafen, at):
     seconds = time.perf_counter() - began
     timer.join()
     assert found.status == "interrupted"
-    assert found.joint.check() == []
-    assert 0 < found.bound <= found.objective == found.joint.total_latency
+    assert found.schedule.check() == []
+    assert 0 < found.bound <= found.objective == found.schedule.total_latency
     assert verify(found.certificate, instance, 3) <= found.objective
     assert seconds < DEAF / 2  # 0.8 s on a free machine
 
@@ -87,17 +87,17 @@ def test_ctrl_c_ends_a_joint_solve_with_its_interval(deafen, at):
 def test_ctrl_c_ends_the_search_over_parts_with_its_interval(monkeypatch):
     instance = family("uniform", n=8, seed=2)
     solve(instance, workers=2, time_limit=0.1)
-    ordered = optsched.optimum.stages.joint_exact.solve_parts
+    ordered = optsched.optimum.stages.placing_exact.solve_parts
 
     def interrupted(*arguments, **options):
         signal.raise_signal(signal.SIGINT)
         time.sleep(0.1)
         return ordered(*arguments, **options)
 
-    monkeypatch.setattr(optsched.optimum.stages.joint_exact, "solve_parts", interrupted)
+    monkeypatch.setattr(optsched.optimum.stages.placing_exact, "solve_parts", interrupted)
     found = solve(instance, workers=2, time_limit=60)
     assert found.status == "interrupted"
-    assert not found.joint.check()
+    assert not found.schedule.check()
     assert 0 < found.bound <= found.objective
 
 

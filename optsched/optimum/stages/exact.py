@@ -17,6 +17,7 @@ from optsched.optimum.stages.improve import (
     search_schedules,
 )
 from optsched.optimum.stages.kernels import load
+from optsched.optimum.stages.placing_exact import kept_by_sizes
 from optsched.optimum.state import TOO_LARGE
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.bounds.bound import Bound
@@ -26,12 +27,13 @@ from optsched.solvers.exact.search import solve_exact
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
+    from optsched.models.solution import Solution
     from optsched.optimum.state import State
-    from optsched.solution import Solution
     from optsched.solvers.backends.base import Options
 
 _BYTES = 2**30  # that layers of nodes may take
 _TAKING = 0.3  # seconds
+_MAX_PLACED = 60  # requests of several workers; their event program grows with the square of this
 
 
 def enumerate_few(state: State) -> None:
@@ -104,26 +106,36 @@ def branch_and_bound(state: State, nodes: int | None = None) -> None:
     )
 
 
-def solve_program(state: State, method: str) -> None:
-    """Hand the program to a solver, without the starts that are proven to be priced out."""
+def solve_program(state: State) -> None:
+    """Hand the program to a solver, without starts that are proven to be in no better schedule."""
     if state.finished:
         return
     if state.left <= 0:
         state.status = "time limit"
         return
-    state.load(load, "program")
+    if len(state.workers) == 1:
+        state.load(load, "program")
     latest = state.latest_starts()
-    form = _form(state, method, latest)
+    kept = kept_by_sizes(state, latest) if len(state.workers) > 1 else None
+    if kept is not None and not all(map(len, kept)):
+        state.raise_bound(Bound(state.cost, "configuration", state.elapsed))
+        state.note(f"configurations: no better start is left, {state.cost:,.10g}")
+        return
+    form = _form(state, latest, kept)
     if form is None:
         return
-    solution = _solve(state, form, method)
+    solution = _solve(state, form)
     if solution.values is not None:
         state.offer(form.read(solution.values))
-    elif solution.status == "infeasible" and state.best is None:
-        raise InfeasibleError(state.infeasible())
-    if solution.bound is not None:
-        # Starts that were left out cost more than the best known before.
-        state.raise_bound(Bound(solution.bound, solution.solver, solution.seconds))
+    value = solution.bound
+    if solution.status == "infeasible":
+        if state.best is None:
+            raise InfeasibleError(state.infeasible())
+        value = state.cost
+    if value is not None:
+        # Starts that were left out are in no schedule that is better than the best before.
+        value = min(value, state.cost)
+        state.raise_bound(Bound(value, solution.solver, solution.seconds))
     state.status = str(solution.status)
     if solution.status == "interrupted":
         state.interrupt()
@@ -135,21 +147,35 @@ def solve_program(state: State, method: str) -> None:
     )
 
 
-def _form(state: State, method: str, latest: IntArray) -> EventProgram | HindsightProgram | None:
+def _form(
+    state: State, latest: IntArray, kept: tuple[IntArray, ...] | None
+) -> EventProgram | HindsightProgram | None:
     """Choose the event program or the time-indexed one; None where both are too large.
 
     To build a time-indexed program of millions of nonzeros takes seconds, and to solve its linear
     relaxation much longer: "auto" leaves it out where little time is left, and searches on.
     """
     instance, params, tuning = state.instance, state.params, state.tuning
-    events = state.hard and (method == "cp-sat" or (method == "auto" and state.whole_weights))
-    if events and len(instance) <= tuning.events:
-        return EventProgram(instance, state.objective, latest)
-    end = int((latest + instance.outputs).max())
+    workers, method, several = state.workers, state.method, len(state.workers) > 1
+
+    def by_events() -> EventProgram:
+        return EventProgram(instance, state.objective, latest, workers=workers, kept=kept)
+
+    events = state.hard and method != "highs" and (method != "auto" or state.whole_weights)
+    if events and len(instance) <= (_MAX_PLACED if several else tuning.events):
+        return by_events()
+    if events and several:
+        state.status = TOO_LARGE
+        return None
     program = HindsightProgram(
-        instance, end, state.objective, lateness=params.lateness, penalty=params.penalty
+        instance,
+        int((latest + instance.outputs).max()),
+        state.objective,
+        lateness=params.lateness,
+        penalty=params.penalty,
+        workers=workers,
     )
-    if method == "auto":
+    if method == "auto" and not several:
         if program.nonzeros <= min(tuning.nonzeros, tuning.nonzeros_per_second * state.left):
             return program
         if program.nonzeros > tuning.nonzeros:
@@ -157,17 +183,19 @@ def _form(state: State, method: str, latest: IntArray) -> EventProgram | Hindsig
         return None
     if program.nonzeros <= tuning.nonzeros:
         return program
-    if method == "highs" or not state.hard:
-        raise OptschedError(
-            f"the time-indexed program would have {program.nonzeros:,} nonzeros (at most "
-            f"{tuning.nonzeros:,}); use the method search, or fewer requests"
-        )
-    return EventProgram(instance, state.objective, latest)
+    if events:
+        return by_events()
+    raise OptschedError(
+        f"the time-indexed program would have {program.nonzeros:,} nonzeros (at most "
+        f"{tuning.nonzeros:,}); use the method search, or fewer requests"
+    )
 
 
-def _solve(state: State, form: EventProgram | HindsightProgram, method: str) -> Solution:
+def _solve(state: State, form: EventProgram | HindsightProgram) -> Solution:
+    # The best schedule has starts that sizes do not keep.
+    hinted = state.best if state.sizes is None else None
     how: dict[str, Any] = {
-        "start": None if state.best is None else form.write_point(state.best),
+        "start": None if hinted is None else form.write_point(hinted),
         "on_progress": state.params.on_progress,
         "stop": state.ended,
         "in_child": True,
@@ -176,12 +204,12 @@ def _solve(state: State, form: EventProgram | HindsightProgram, method: str) -> 
         return solve_events(form, options=solver_options(state), bound=state.lowest, **how)
     model = form.to_linear()
     if state.prices is not None and state.best is not None:
-        priced = PricedStarts(state.instance, state.prices)
+        priced = PricedStarts(state.pool, state.prices)
         starts = model.variables[0].keys
-        regrets = priced.regrets(starts[:, 0], starts[:, 1])
+        regrets = priced.regrets(starts[:, 0], starts[:, -1])
         excluded = np.flatnonzero(regrets > priced.room(state.cost))
         model = model.fix(excluded, np.zeros(len(excluded)))
-    solver = "cp-sat" if method == "cp-sat" else "highs"
+    solver = "cp-sat" if state.method == "cp-sat" else "highs"
     return solve_linear(model, solver, solver_options(state), **how)
 
 

@@ -88,7 +88,7 @@ def search_schedules(
     """Improve the best schedule, or another, for a share of the time left and no more work."""
     if state.finished or state.best is None:
         return
-    state.load(load, "search")
+    state.load(load, "search" if len(state.workers) == 1 else "moves")
     seconds = state.searching if share == 1 else state.share(share)
     if seconds <= 0:
         return
@@ -138,7 +138,7 @@ def raise_prices(state: State, work: float | None = None) -> None:
     if arrivals and state.beamed:
         work = _price_coarsely(state, seconds * WORK_PER_SECOND, end)
     found = improve_prices(
-        state.best,
+        state.best.pooled(),
         state.prices,
         work=seconds * WORK_PER_SECOND if work is None else work,
         deadline=end,
@@ -155,9 +155,9 @@ def raise_prices(state: State, work: float | None = None) -> None:
 
 def _price_coarsely(state: State, work: float, deadline: float) -> float:
     """Find prices on coarse grids from which to begin; return the work that is left."""
-    instance, best = state.instance, state.best
-    assert best is not None
+    assert state.best is not None
     assert state.prices is not None
+    instance, best = state.pool, state.best.pooled()
     large = instance.areas >= np.quantile(instance.areas, _LARGE)
     found = None
     for cells, rounds in _GRIDS:

@@ -89,12 +89,19 @@ def _build_program(tiny: _Tiny) -> None:
     HindsightProgram(tiny.instance).to_linear()
 
 
+def _move(tiny: _Tiny) -> None:
+    starts, memory = tiny.late.starts, tiny.instance.memory
+    placed = Schedule(tiny.instance, starts, workers=[memory, memory], placement=[0] * 4)
+    search(placed, tiny.weights, work=_LITTLE)
+
+
 _CALLS: dict[str, Callable[[_Tiny], object]] = {
     "prices": lambda tiny: improve_prices(tiny.late, tiny.prices, work=_LITTLE),
     "sizes": lambda tiny: configuration_bound(tiny.instance, phases=1, iterations=0),
     "delays": lambda tiny: delay_large(tiny.instance, tiny.weights, tiny.prices, work=_LITTLE),
     "beam": lambda tiny: start_by_beam(tiny.late, tiny.prices, work=3e6),
     "search": lambda tiny: search(tiny.late, tiny.weights, work=_LITTLE),
+    "moves": _move,
     "configurations": lambda tiny: configuration_bound(tiny.instance, phases=1, iterations=1),
     "branch and bound": _search_in_time,
     "program": _build_program,

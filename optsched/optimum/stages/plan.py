@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,17 @@ from optsched.optimum.stages.improve import (
     start_large,
 )
 from optsched.optimum.stages.kernels import First, load_first
-from optsched.optimum.state import State
+from optsched.optimum.stages.placing import (
+    load_lists,
+    raise_pool_prices,
+    run_lists,
+    wait_for_cheap_starts,
+)
+from optsched.optimum.stages.placing_exact import (
+    choose_parts,
+    has_few_parts,
+    price_sizes,
+)
 from optsched.policies import BASIC, PriorityPolicy
 from optsched.policies.priorities import PRIORITIES
 from optsched.simulate import run
@@ -38,11 +48,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from optsched._internal.arrays import FloatArray
+    from optsched.optimum.state import State
     from optsched.policies import Policy
 
 _LOOK_EVERY = 0.05  # seconds between two looks at the token
 _GRACE = 0.3  # seconds for a stage to put away what it found, when time is up or after Ctrl-C
 _FIRST = 0.9  # seconds after Ctrl-C for the first schedule, if none is known
+_BEFORE_EXACT = 0.05  # share of the time for moves between workers where an exact stage follows
 _MANY = 20_000  # requests from which on prices take longer than the policies
 
 
@@ -51,30 +63,23 @@ _MANY = 20_000  # requests from which on prices take longer than the policies
 _LISTS = ((0.25, 1.6), (0.0, 1.2), (0.5, 1.4))
 
 
-Known = TypeVar("Known", bound=State)
-
-
-class Stage(NamedTuple, Generic[Known]):
+class Stage(NamedTuple):
     """Something that improves what is known, and when it is worth its time."""
 
-    suits: Callable[[Known], bool]
-    work: Callable[[Known], None]
+    suits: Callable[[State], bool]
+    work: Callable[[State], None]
 
 
-def load_policies(state: State) -> None:
-    """Load what the first stage calls."""
-    load_first(_first(state))
-
-
-def go_through(state: Known, stages: Sequence[Stage[Known]], load: Callable[[Known], None]) -> None:
+def go_through(state: State) -> None:
     """Go through the stages until the optimum is proven, the token is set or time is up."""
     patience = _FIRST
+    several = len(state.workers) > 1
     try:
-        state.load(load, state)
+        state.load(load_lists if several else _load_policies, state)
     except KeyboardInterrupt:
         state.stop.set()
         patience = math.inf  # those of the policies may still have to be compiled
-    working = Aside(partial(_work, stages), state)
+    working = Aside(partial(_work, STAGES_OF_SEVERAL if several else STAGES), state)
     try:
         for _ in range(2):
             try:
@@ -88,13 +93,13 @@ def go_through(state: Known, stages: Sequence[Stage[Known]], load: Callable[[Kno
         working.give_up()
 
 
-def _first(state: State) -> First:
-    instance = state.instance
-    names = tuple(policy.name for policy in _known(state))
-    return First(state.objective, names, bool(np.ptp(instance.arrivals)), len(instance) >= FEWEST)
+def _load_policies(state: State) -> None:
+    """Load what the first stage calls."""
+    arrivals, names = state.instance.arrivals, tuple(policy.name for policy in _known(state))
+    load_first(First(state.objective, names, bool(np.ptp(arrivals)), len(arrivals) >= FEWEST))
 
 
-def _work(stages: Sequence[Stage[Known]], state: Known) -> None:
+def _work(stages: Sequence[Stage], state: State) -> None:
     for stage in stages:
         if state.finished and state.best is not None:
             break
@@ -196,7 +201,7 @@ def _first_search(state: State) -> None:
     search_schedules(state, state.params.seed, 1.0 if alone else share)
 
 
-STAGES: tuple[Stage[State], ...] = (
+STAGES: tuple[Stage, ...] = (
     Stage(lambda _: True, run_policies),
     Stage(_few, enumerate_few),
     Stage(_small, prove_small),
@@ -217,10 +222,47 @@ STAGES: tuple[Stage[State], ...] = (
     ),
     Stage(
         lambda state: state.sizes is None and state.method in ("auto", "highs", "cp-sat"),
-        lambda state: solve_program(state, state.method),
+        solve_program,
     ),
     Stage(
         lambda state: _plain(state, "auto") or state.beamed,
+        lambda state: search_schedules(state, state.params.seed + 1),
+    ),
+)
+
+
+def _latency(state: State) -> bool:
+    return state.objective != "makespan" and state.method in ("auto", "search", "exact")
+
+
+def _few_placed(state: State) -> bool:
+    return state.method != "search" and _exact_is_quick(state)
+
+
+STAGES_OF_SEVERAL: tuple[Stage, ...] = (
+    Stage(lambda _: True, run_lists),
+    Stage(_latency, raise_pool_prices),
+    Stage(_latency, wait_for_cheap_starts),
+    Stage(
+        lambda state: _latency(state) and _few_placed(state),
+        lambda state: search_schedules(state, state.params.seed, _BEFORE_EXACT),
+    ),
+    Stage(
+        lambda state: (
+            _few_placed(state)
+            and state.objective == "total-latency"
+            and state.workers.equal
+            and state.method in ("auto", "exact")
+        ),
+        price_sizes,
+    ),
+    Stage(lambda state: _few_placed(state) and has_few_parts(state), choose_parts),
+    Stage(
+        lambda state: _few_placed(state) or state.method in ("highs", "cp-sat"),
+        solve_program,
+    ),
+    Stage(
+        lambda state: _latency(state) and state.method != "exact",
         lambda state: search_schedules(state, state.params.seed + 1),
     ),
 )

@@ -14,7 +14,7 @@ from optsched._internal.arguments import as_count
 from optsched._internal.numbers import percent, proven
 from optsched.errors import SolverError
 from optsched.models.linear.model import LinearModel
-from optsched.solution import Solution, Stopped
+from optsched.models.solution import Solution, Stopped
 
 if TYPE_CHECKING:
     import threading
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
     from optsched.models.events import EventProgram
-    from optsched.models.joint import JointEvents
 
 #: By how much a solver's answer may break a row or a bound, relative to its size above 1.
 FEASIBILITY = 1e-6
@@ -163,7 +162,7 @@ class Answer:
 class EventModel:
     """An event program in the terms in which answers are checked."""
 
-    program: EventProgram | JointEvents
+    program: EventProgram
     bound: float | None = None
 
     @property

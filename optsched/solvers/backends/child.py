@@ -26,7 +26,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from optsched.errors import SolverError
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 from optsched.solvers.backends.base import Answer, Options, Progress, Reporter
 
 if TYPE_CHECKING:

@@ -10,16 +10,24 @@ that stands first). While :math:`i` completes first, :math:`j` is there at :math
 which puts all that two requests alone forbid each other into one difference. The memory row of
 :math:`c_i` then sums variables :math:`u_{ij}` that are at least the tokens of :math:`j` where it is
 there. With equal completions all requests are counted at the one that stands first.
+
+On several workers a literal for each request and worker where it may run says whether it does. Two
+requests forbid each other something only where they share a worker, which one literal per pair
+says: it is true wherever both are on some worker, and false at no cost elsewhere. Workers that can
+be exchanged are numbered by use: a request is on one of them only if a larger one is on the one
+before.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optsched.errors import SolverError
+from optsched.models.placing import by_use, largest_first
 from optsched.solvers.backends import cpsat
 from optsched.solvers.backends.base import Answer, EventModel, Options, Reporter, whole_multiple
 
@@ -32,51 +40,97 @@ load = cpsat.load
 
 def new(model: EventModel) -> Any:
     """Write an event program for CP-SAT."""
-    program = cast("EventProgram", model.program)
-    native = load().CpModel()
-    bounds = zip(program.earliest.tolist(), program.latest.tolist(), strict=True)
-    starts = [native.new_int_var(*pair, f"start[{i}]") for i, pair in enumerate(bounds)]
+    program = model.program
+    native, domain = load().CpModel(), load().Domain
+    domains = [domain(*pair) for pair in zip(program.earliest, program.latest, strict=True)]
+    if program.kept is not None:
+        domains = [domain.from_values(starts.tolist()) for starts in program.kept]
+    starts = [native.new_int_var_from_domain(each, f"start[{i}]") for i, each in enumerate(domains)]
+    on = _add_workers(native, program) if len(program.workers) > 1 else None
     fixed = [native.new_int_var(program.now, program.now, "") for _ in program.running.tokens]
-    _add_memory(native, program, starts + fixed)
+    _add_memory(native, program, starts + fixed, on)
     for group in program.equals:
-        for before, after in zip(group[:-1].tolist(), group[1:].tolist(), strict=True):
+        for before, after in itertools.pairwise(group.tolist()):
             native.add(starts[before] <= starts[after])
     last = int((program.latest + program.instance.outputs).max())
-    add_objective(native, model, starts, last)
+    _add_objective(native, model, starts, last)
     return native
 
 
-def _add_memory(native: Any, program: EventProgram, starts: list[Any]) -> None:
+def _add_workers(native: Any, program: EventProgram) -> list[dict[int, Any]]:
+    """Add the worker of each request, a literal for each that it may be, and their order by use."""
+    allowed, domain = by_use(program.instance, program.workers), load().Domain
+    places = [
+        native.new_int_var_from_domain(
+            domain.from_values(np.flatnonzero(row).tolist()), f"worker[{i}]"
+        )
+        for i, row in enumerate(allowed)
+    ]
+    on: list[dict[int, Any]] = []
+    for place, row in zip(places, allowed, strict=True):
+        literals = {worker: native.new_bool_var("") for worker in np.flatnonzero(row).tolist()}
+        native.add_exactly_one(literals.values())
+        native.add(sum(worker * literal for worker, literal in literals.items()) == place)
+        on.append(literals)
+    classes = program.workers.classes
+    order = largest_first(program.instance).tolist()
+    for number in range(int(classes.max()) + 1):
+        members = np.flatnonzero(classes == number).tolist()
+        for first, second in itertools.pairwise(members):
+            for rank, request in enumerate(order):
+                if second in on[request]:
+                    larger = [on[other][first] for other in order[:rank] if first in on[other]]
+                    native.add_bool_or([*larger, ~on[request][second]])
+    return on
+
+
+def _add_memory(
+    native: Any, program: EventProgram, starts: list[Any], on: list[dict[int, Any]] | None
+) -> None:
+    """Limit what is held at each completion; `on` has the literals of several workers."""
     prompts = program.instance.prompts.tolist() + program.running.tokens.tolist()
     outputs = program.instance.outputs.tolist() + program.running.remaining.tolist()
-    memory = program.instance.memory
+    memories = program.workers.memories
     others: list[list[Any]] = [[] for _ in starts]  # tokens of others at each completion
     for i in range(len(starts)):
         for j in range(i + 1, len(starts)):
+            memory, together = memories[0], []  # a literal that says that they share a worker
+            if on is not None:
+                shared = sorted(set(on[i]) & set(on[j]))
+                if not shared:
+                    continue
+                together.append(native.new_bool_var(""))
+                for worker in shared:
+                    native.add_bool_or([~on[i][worker], ~on[j][worker], *together])
+                memory = max(memories[worker] for worker in shared)
             i_first = native.new_bool_var("")
             for x, y, x_first, strictly in ((i, j, i_first, 0), (j, i, ~i_first, 1)):
-                end = starts[x] + outputs[x]
+                end, first = starts[x] + outputs[x], [x_first, *together]
                 spare = memory - prompts[x] - outputs[x] - prompts[y]
                 apart = max(outputs[x] - outputs[y] + strictly, outputs[x] - max(spare, 0))
-                native.add(starts[y] - starts[x] >= apart).only_enforce_if(x_first)
+                native.add(starts[y] - starts[x] >= apart).only_enforce_if(first)
                 if spare < 1:
                     continue  # y cannot be there
                 there = native.new_bool_var("")
-                native.add_implication(there, x_first)
+                for literal in first:
+                    native.add_implication(there, literal)
                 native.add(starts[y] < end).only_enforce_if(there)
-                native.add(starts[y] >= end).only_enforce_if([x_first, ~there])
+                native.add(starts[y] >= end).only_enforce_if([*first, ~there])
                 held = native.new_int_var(0, prompts[y] + min(outputs[y], spare), "")
                 native.add(held >= prompts[y] + end - starts[y]).only_enforce_if(there)
                 native.add(held >= (prompts[y] + 1) * there)
                 others[x].append(held)
     for x, held_by in enumerate(others):
-        if len(held_by) > 1:  # one alone fits
-            native.add(sum(held_by) <= memory - prompts[x] - outputs[x])
+        if on is not None and held_by:
+            room = sum(memories[worker] * literal for worker, literal in on[x].items())
+            native.add(sum(held_by) <= room - prompts[x] - outputs[x])
+        elif len(held_by) > 1:  # one alone fits
+            native.add(sum(held_by) <= memories[0] - prompts[x] - outputs[x])
 
 
-def add_objective(native: Any, model: EventModel, starts: list[Any], last: int) -> None:
+def _add_objective(native: Any, model: EventModel, starts: list[Any], last: int) -> None:
     """Minimise what the program asks for; everything is complete by the last step."""
-    program: Any = model.program
+    program = model.program
     outputs = program.instance.outputs.tolist()
     scale = 1
     if program.objective == "makespan":
@@ -104,11 +158,13 @@ def solve(
     model: EventModel, options: Options, start: FloatArray | None, reporter: Reporter
 ) -> Answer:
     """Solve an event program in this thread."""
-    native = new(model)
+    native, program = new(model), model.program
+    count = len(program.instance)
     if start is not None:
-        program = cast("EventProgram", model.program)
-        ordered = program.write_point(program.read(start))
+        point = program.write_point(program.read(start))
+        point[:count] = np.clip(point[:count], program.earliest, program.latest)
         hint = native.proto.solution_hint
-        hint.vars.extend(range(len(ordered)))
-        hint.values.extend(np.clip(ordered, program.earliest, program.latest).tolist())
-    return cpsat.run(native, range(len(model.program.instance)), options, reporter)
+        hint.vars.extend(range(len(point)))
+        hint.values.extend(point.tolist())
+    answered = count if len(program.workers) == 1 else 2 * count
+    return cpsat.run(native, range(answered), options, reporter)

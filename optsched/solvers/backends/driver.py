@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from optsched._internal.room import require_nonzeros
 from optsched.errors import SolverError, nearest
-from optsched.models.joint import JointEvents
-from optsched.solution import Solution, Stopped
-from optsched.solvers.backends import cpsat, cpsat_events, cpsat_joint, highs
+from optsched.models.solution import Solution, Stopped
+from optsched.solvers.backends import cpsat, cpsat_events, highs
 from optsched.solvers.backends import pyomo as pyomo_models
 from optsched.solvers.backends.base import (
     Answer,
@@ -84,7 +83,7 @@ def solve_linear(
 
 
 def solve_events(
-    program: EventProgram | JointEvents,
+    program: EventProgram,
     solver: str = "cp-sat",
     options: Options = PLAIN,
     *,
@@ -102,8 +101,7 @@ def solve_events(
             f"{able.title} does not take event programs; use 'cp-sat', or a HindsightProgram"
         )
     model = EventModel(program, bound)
-    module = cpsat_joint if isinstance(program, JointEvents) else cpsat_events
-    job = Job(module.__name__, able.title, model, options, check_start(model, start))
+    job = Job(cpsat_events.__name__, able.title, model, options, check_start(model, start))
     return run(job, model, on_progress, stop, in_child=in_child, began=began)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched.errors import SolverError
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter, by_name
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from optsched.errors import InfeasibleError, SolverError
 from optsched.models.linear.arrays import LinearArrays
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 from optsched.solvers.backends import highs
 from optsched.solvers.backends.base import Answer, Capabilities, Options, Reporter, by_name
 from optsched.solvers.backends.files import with_names

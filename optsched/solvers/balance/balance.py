@@ -19,7 +19,7 @@ import numpy as np
 
 from optsched.errors import SolverError, nearest
 from optsched.models.cluster.balance_state import WAITING
-from optsched.solution import Solution, Stopped
+from optsched.models.solution import Solution, Stopped
 from optsched.solvers.backends.base import Options
 from optsched.solvers.backends.driver import PLAIN, solve_linear
 

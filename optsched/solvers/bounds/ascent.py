@@ -1,8 +1,4 @@
-r"""Better prices of memory by projected subgradient ascent on the Lagrangian.
-
-Steps have Polyak's length towards a target a little above the best value met (Polyak, 1969); the
-target comes closer after rounds without a gain. The work is counted in the unit of the searches.
-Only the integers in the end are a certificate, so nothing here has to be exact.
+r"""Better prices of memory by ascent on the Lagrangian.
 
 Offline the prices of the relaxation are nearly the best there are. With arrivals they are not: the
 relaxation interrupts requests when smaller ones arrive (docs/research.md has figures).
@@ -24,6 +20,7 @@ from optsched.solvers.bounds.lagrangian import (
     slope_at,
     weights_of,
 )
+from optsched.solvers.bounds.polyak import PolyakAscent, work_of_round
 
 if TYPE_CHECKING:
     import threading
@@ -33,11 +30,6 @@ if TYPE_CHECKING:
     from optsched.certificates.prices import Certificate
     from optsched.schedule import Schedule
 
-_PATIENCE = 20  # rounds without a gain until the target comes closer
-_CLOSER = 0.5
-_FIRST_TARGET = 0.1  # of the distance to the schedule
-_TINY = 1e-6  # distance of the target, relative to the bound, at which prices have converged
-_STEP_WORK, _REQUEST_WORK = 60.0, 1200.0  # of a round, for each step and each request
 _LONGER = 1.1  # horizon of the prices over the last completion
 
 
@@ -74,8 +66,7 @@ def improve_prices(
 
 def round_work(schedule: Schedule, certificate: Certificate) -> float:
     """Return the work of a round of the ascent."""
-    requests = _REQUEST_WORK * len(schedule.instance)
-    return _STEP_WORK * _horizon(schedule, certificate) + requests
+    return work_of_round(_horizon(schedule, certificate), len(schedule.instance))
 
 
 def _horizon(schedule: Schedule, certificate: Certificate) -> int:
@@ -83,9 +74,7 @@ def _horizon(schedule: Schedule, certificate: Certificate) -> int:
     return max(int(_LONGER * schedule.makespan), len(certificate.prices)) + 1
 
 
-class _Ascent:
-    """Where the ascent is, and the best prices met."""
-
+class _Ascent(PolyakAscent):
     def __init__(self, schedule: Schedule, certificate: Certificate) -> None:
         instance = schedule.instance
         self._instance, self._weights = instance, weights_of(instance, certificate.objective)
@@ -98,42 +87,11 @@ class _Ascent:
         np.add.at(waiting, schedule.starts, -self._weights)
         backlog = np.maximum(np.cumsum(waiting)[:horizon], 0.0) / instance.memory
         self.guesses = schedule.starts
-        self.best = -np.inf
-        self.best_prices = given
-        for prices in (given, backlog):
-            value, slope = self._evaluate(prices)
-            if value > self.best:
-                self.best, self.best_prices, self._best_slope = value, prices, slope
-        cost = float(self._weights @ schedule.latencies)
-        self._ahead = _FIRST_TARGET * max(cost - self.best, 0.0)
-        self._prices, self._slope, self._value = self.best_prices, self._best_slope, self.best
-        self._idle = 0
+        self._begin((given, backlog))
+        self._aim(float(self._weights @ schedule.latencies) - self.best)
         self.round_work = round_work(schedule, certificate)
 
-    @property
-    def converged(self) -> bool:
-        return self._ahead <= _TINY * abs(self.best) or not self._best_slope.any()
-
-    def step(self) -> None:
-        """Move once, and remember the best prices."""
-        length = (self.best + self._ahead - self._value) / float(self._slope @ self._slope)
-        self._prices = np.maximum(self._prices + length * self._slope, 0.0)
-        self._value, self._slope = self._evaluate(self._prices)
-        if self._value > self.best:
-            gained = self._value - self.best
-            self.best, self.best_prices = self._value, self._prices
-            self._best_slope = self._slope
-            self._idle = 0 if gained > 0.01 * self._ahead else self._idle + 1
-        else:
-            self._idle += 1
-        if self._idle >= _PATIENCE or not self._slope.any():
-            self._idle = 0
-            self._ahead *= _CLOSER
-            self._prices, self._value = self.best_prices, self.best
-            self._slope = self._best_slope
-
     def _evaluate(self, prices: FloatArray) -> tuple[float, FloatArray]:
-        """Return the Lagrangian, and its slope where prices can follow it."""
         instance = self._instance
         unit = common_denominator(instance, prices, self._weights)
         integers = np.rint(prices * unit).astype(np.int64)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from optsched.certificates.prices import Certificate
     from optsched.clock import Clock
     from optsched.instance import Instance
-    from optsched.solvers.bounds.joint import JointBound
     from optsched.workers import Workers
 
     SomeWorkers = int | str | Sequence[int] | Workers
@@ -60,16 +59,19 @@ class Bound:
     value
         The bound in steps, rounded towards minus infinity.
     method
-        How it was found: "closed-form" or "lagrangian".
+        How it was found: "closed-form" or "lagrangian"; on several workers "pool", which is
+        "lagrangian" for the memory of all, or "nested", with prices of parts of it.
     seconds
         Time it took.
     certificate
-        The proof, for "lagrangian"; the closed form is proven on paper (docs/bounds.md) and
+        The proof, if prices prove it; the closed form is proven on paper (docs/bounds.md) and
         evaluated with an allowance for rounding.
     interrupted
         Whether Ctrl-C ended its improvement.
     premises
         Of which runs it holds (`optsched.premises.World`); unless it says so, of none.
+    workers
+        The workers that it holds for; None is one.
     """
 
     value: float
@@ -78,6 +80,7 @@ class Bound:
     certificate: Certificate | None = None
     interrupted: bool = False
     premises: World = NOWHERE
+    workers: Workers | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,11 @@ class ClockBound:
 
 @overload
 def bound(
-    instance: Instance, method: BoundMethod = "auto", objective: Objective = "total-latency"
+    instance: Instance,
+    method: BoundMethod = "auto",
+    objective: Objective = "total-latency",
+    *,
+    workers: SomeWorkers | None = None,
 ) -> Bound: ...
 @overload
 def bound(
@@ -125,14 +132,6 @@ def bound(
     max_num_seqs: int | None = None,
     storage: Storage = "at-once",
 ) -> ClockBound: ...
-@overload
-def bound(
-    instance: Instance,
-    method: BoundMethod = "auto",
-    objective: Objective = "total-latency",
-    *,
-    workers: SomeWorkers,
-) -> JointBound: ...
 @checked(OptschedError)
 def bound(
     instance: Instance,
@@ -143,7 +142,7 @@ def bound(
     workers: SomeWorkers | None = None,
     max_num_seqs: int | None = None,
     storage: Storage = "at-once",
-) -> Bound | ClockBound | JointBound:
+) -> Bound | ClockBound:
     r"""Bound the total latency of every feasible schedule from below, or another objective.
 
     In steps every batch takes one step. On a clock the bound holds for all ways to form batches:
@@ -178,7 +177,7 @@ def bound(
 
     Returns
     -------
-    Bound, ClockBound or JointBound
+    Bound or ClockBound
         The bound and, for "lagrangian" and on a clock, its certificate.
 
     Raises
@@ -222,19 +221,12 @@ def bound(
             "clock, or leave it out"
         )
     elif workers is not None:
-        find = functools.partial(_find_jointly, instance, method, objective, workers)
-    found: Bound | ClockBound | JointBound = (
-        interruptible(find) if len(instance) >= _LONG else find()
-    )
+        from optsched.solvers.bounds.pools import bound_of_pools
+
+        several = as_workers(workers, instance)
+        find = functools.partial(bound_of_pools, instance, several, method, objective)
+    found: Bound | ClockBound = interruptible(find) if len(instance) >= _LONG else find()
     return found
-
-
-def _find_jointly(
-    instance: Instance, method: BoundMethod, objective: Objective, workers: SomeWorkers
-) -> JointBound:
-    from optsched.solvers.bounds.joint import joint_bound
-
-    return joint_bound(instance, as_workers(workers, instance), method, objective)
 
 
 def _find_on_clock(

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optsched.errors import CertificateError, OptschedError
+from optsched.models.solution import Stopped
 from optsched.schedule import Schedule
-from optsched.solution import Stopped
 from optsched.solvers.bounds.configurations import charges_of_starts
 from optsched.solvers.exact.parts_kernels import Few, bound_parts, order_part
 

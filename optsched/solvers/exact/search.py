@@ -39,8 +39,8 @@ import numpy as np
 
 from optsched.admission import admit_by_priority
 from optsched.errors import CertificateError, OptschedError, ScheduleError
+from optsched.models.solution import Stopped
 from optsched.schedule import Schedule
-from optsched.solution import Stopped
 from optsched.solvers.bounds.configurations import configuration_bound
 from optsched.solvers.exact.dominance import undominated
 from optsched.solvers.exact.growth import Layer, grow

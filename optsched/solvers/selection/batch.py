@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from optsched._internal.compiled import compiled
 from optsched.errors import SolverError, nearest
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 from optsched.solvers.selection.swap import LocalSwap
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ import numpy as np
 
 from optsched.errors import SolverError
 from optsched.instance import Instance
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 from optsched.solvers.bounds.lagrangian import cheapest_starts, common_denominator, slope_at
 from optsched.solvers.bounds.relaxation import dual_prices, relax
 

@@ -39,7 +39,7 @@ import numpy as np
 
 from optsched._internal.numbers import proven
 from optsched.errors import ModelError
-from optsched.solution import TOLERANCE
+from optsched.models.solution import TOLERANCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ import pytest
 from optsched import InfeasibleError, RequestTypes, WaitThresholds, equilibrium, solve
 from optsched.clock import LinearClock, affine
 from optsched.errors import InstanceError, ModelError
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 
 LOW_DEMAND = RequestTypes([10, 10], [10, 20], [1000, 1000])
 CLOCK = "affine:0.0085,2.7e-7"

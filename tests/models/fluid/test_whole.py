@@ -14,7 +14,7 @@ from optsched import RequestTypes, SolveParams, WaitThresholds, equilibrium, sol
 from optsched.clock import affine
 from optsched.errors import ModelError
 from optsched.models import WholeThresholds
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 
 
 def drawn(seed, objective, most=5, longest=30):

@@ -20,7 +20,7 @@ from tiny_models import knapsack, market_split
 
 from optsched import SolveParams, solve
 from optsched.errors import SolverError
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 from optsched.solvers import Options, prepare
 from optsched.solvers.backends import child
 from optsched.solvers.backends.child import GRACE, Job

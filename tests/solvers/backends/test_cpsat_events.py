@@ -14,7 +14,7 @@ from strategies import instances
 from optsched import EventProgram, Instance, Schedule, SolveParams, solve
 from optsched.errors import SolverError
 from optsched.models import HindsightProgram, ModelError, Running
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 
 OBJECTIVES = ["total-latency", "weighted-latency", "makespan"]
 

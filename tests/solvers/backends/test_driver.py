@@ -17,7 +17,7 @@ from tiny_models import knapsack, market_split, models
 from optsched import EventProgram, Instance, LinearModel, SolveParams, solve
 from optsched.errors import SolverError
 from optsched.models import Family, Rows, Variables
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 from optsched.solvers import BACK_ENDS, capabilities
 
 SOLVERS = ["highs", "cp-sat", "appsi_highs"]

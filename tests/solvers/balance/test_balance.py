@@ -9,7 +9,7 @@ from literal_balance import allowed, draw_state, imbalance, least_imbalance
 from optsched import BalanceProgram, SolveParams, solve
 from optsched.errors import OptschedError, SolverError
 from optsched.models import BalanceState
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 
 
 def balance(state, **arguments):

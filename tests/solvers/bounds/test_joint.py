@@ -10,17 +10,25 @@ import pytest
 from brute_force import OBJECTIVES, joint_optima
 from strategies import tiny_joint
 
-from optsched import Instance, OptschedError, Workers, bound, family, read_certificate, verify
-from optsched.certificates.joint import JointCertificate
+from optsched import (
+    Certificate,
+    Instance,
+    OptschedError,
+    Workers,
+    bound,
+    family,
+    read_certificate,
+    verify,
+)
 from optsched.errors import CertificateError
 from optsched.solvers.bounds.configurations import configuration_bound
 
 
 def literal_value(certificate, instance, workers):
     """The bound from its formula, in fractions."""
-    unit, horizon = certificate.denominator, len(certificate.prices[0])
+    unit, horizon = certificate.denominator, len(certificate.rows[0])
     total = Fraction(0)
-    for pool, prices in zip(certificate.pools, certificate.prices, strict=True):
+    for pool, prices in zip(certificate.pools, certificate.rows, strict=True):
         total -= sum(workers.memories[g] for g in pool) * Fraction(sum(prices), unit)
     for i in range(len(instance)):
         prompt, output, arrival = (
@@ -37,7 +45,7 @@ def literal_value(certificate, instance, workers):
         costs = []
         for start in range(arrival, max(horizon, arrival) + 1):
             cost = weight * (start + output - arrival)
-            for pool, prices in zip(certificate.pools, certificate.prices, strict=True):
+            for pool, prices in zip(certificate.pools, certificate.rows, strict=True):
                 if places <= set(pool):
                     for token in range(1, output + 1):
                         if start + token <= horizon:
@@ -103,9 +111,10 @@ def test_one_worker_has_the_bound_of_one_worker():
     instance = family("mixed", n=80)
     alone, joint = bound(instance), bound(instance, workers=1)
     assert joint.value == alone.value
-    assert joint.certificate.prices == (alone.certificate.prices,)
+    assert joint.certificate.rows == (alone.certificate.prices,)
     with pytest.raises(CertificateError, match="for one worker"):
-        verify(alone.certificate, instance, workers=1)
+        verify(alone.certificate, instance, workers=2)
+    assert verify(alone.certificate, instance, workers=1) == alone.certificate.value
     with pytest.raises(CertificateError, match="for several workers"):
         verify(joint.certificate, instance)
 
@@ -117,14 +126,21 @@ def test_bad_certificates_and_workers_are_refused():
         verify(proof, instance, [5, 9])
     for change, message in (
         ({"denominator": 0}, "denominator is 0"),
-        ({"pools": ()}, "0 pools"),
-        ({"prices": ((-1,), (0,)), "pools": ((0,), (1,))}, "negative"),
-        ({"prices": ((1, 1), (0,)), "pools": ((0,), (1,))}, "the same steps"),
+        ({"prices": (-1, 0), "pools": ((0,), (1,))}, "price of step 1 is -1"),
+        ({"prices": (1, 1, 0), "pools": ((0,), (1,))}, "the same steps"),
         ({"objective": "makespan"}, "makespan"),
     ):
         with pytest.raises(CertificateError, match=message):
             dataclasses.replace(proof, **change)
-    wrong = JointCertificate(1, ((0, 2),), ((1,),), proof.fingerprint)
+    file = '{"format": "optsched-joint-certificate", "denominator": 1, "fingerprint": "", '
+    for text, message in (
+        ('"pools": [], "prices": []}', "0 pools"),
+        ('"pools": [[0]], "prices": []}', "1 pools, but prices of 0"),
+        ('"pools": [[0], [1]], "prices": [[1, 1], [0]]}', "the same steps"),
+    ):
+        with pytest.raises(CertificateError, match=message):
+            read_certificate(file + text)
+    wrong = Certificate(1, (1,), proof.fingerprint, pools=((0, 2),))
     with pytest.raises(CertificateError, match="not there"):
         verify(wrong, instance, [9, 5])
     with pytest.raises(OptschedError, match="workers is 0"):

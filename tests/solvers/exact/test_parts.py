@@ -90,7 +90,7 @@ def test_an_order_is_given_up_when_its_work_is_done():
 
 def test_a_search_that_is_given_up_keeps_its_interval():
     instance, workers = family("uniform", n=10), Workers([100, 100])
-    start = solve(instance, workers=2, method="search", time_limit=0.2).joint
+    start = solve(instance, workers=2, method="search", time_limit=0.2).schedule
     proof = configuration_bound(instance, workers=workers, phases=4, iterations=50).certificate
     least = solve_parts(start, proof).lower
     for looks in (0, 5, 700, 900):

@@ -13,7 +13,7 @@ from strategies import instances
 from optsched import Instance, OptschedError, Schedule, family, run
 from optsched.certificates.configurations import ConfigurationCertificate
 from optsched.errors import CertificateError, ScheduleError
-from optsched.solution import Stopped
+from optsched.models.solution import Stopped
 from optsched.solvers.bounds.configurations import configuration_bound
 from optsched.solvers.exact import search
 from optsched.solvers.exact.search import solve_exact

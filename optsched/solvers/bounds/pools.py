@@ -2,36 +2,35 @@ r"""Bounds for several workers: prices of the memory of all, and of those on whi
 
 One worker with the memory of all can do whatever several can, so that every bound for it holds for
 them: the pool. Where some requests run on few workers only, prices of the memory of these add to
-it (`optsched.certificates.joint` has the argument). They are found together by projected
-subgradient ascent, as in `ascent`, from the pool's prices and from those of each set of workers
+it (`optsched.certificates.prices` has the argument). They are found together by an
+ascent, as in `ascent`, from the pool's prices and from those of each set of workers
 with the requests that run there only.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from optsched._internal.loading import stopwatch
-from optsched.certificates.joint import JointCertificate
 from optsched.certificates.prices import Certificate
-from optsched.premises import NOWHERE, World
-from optsched.solvers.bounds.bound import find_bound, round_down
+from optsched.premises import World
+from optsched.solvers.bounds.bound import Bound, find_bound, round_down
 from optsched.solvers.bounds.lagrangian import (
     cheapest_starts,
     common_denominator,
     held_by,
     weights_of,
 )
+from optsched.solvers.bounds.polyak import PolyakAscent, work_of_round
 
 if TYPE_CHECKING:
     import threading
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
-    from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.instance import Instance
     from optsched.solvers.bounds.bound import BoundMethod
     from optsched.solvers.bounds.lagrangian import Objective
@@ -39,96 +38,40 @@ if TYPE_CHECKING:
 
 _MAX_POOLS = 8
 _WORK = 2e8  # of an ascent, in the unit of the searches
-_STEP_WORK, _REQUEST_WORK = 60.0, 1200.0  # of a round, for each step and pool, and each request
 _MAX_ROUNDS = 400
-_PATIENCE, _CLOSER, _FIRST_TARGET, _TINY = 20, 0.5, 0.1, 1e-6
 _SHARES = (0.0, 0.25, 0.5, 0.75)  # of the pool's prices, to begin with
 
 
-@dataclass(frozen=True)
-class JointBound:
-    """A proven lower bound on the objective of every joint schedule.
-
-    Attributes
-    ----------
-    value
-        The bound in steps, rounded towards minus infinity.
-    method
-        How it was found: "closed-form", "pool" or "nested".
-    seconds
-        Time it took.
-    certificate
-        The proof, for "pool" and "nested".
-    workers
-        The workers that it holds for.
-    premises
-        Of which runs it holds; unless it says so, of none.
-    """
-
-    value: float
-    method: str
-    seconds: float
-    certificate: JointCertificate | ConfigurationCertificate | None
-    workers: Workers
-    premises: World = NOWHERE
-
-
-def joint_bound(
+def bound_of_pools(
     instance: Instance, workers: Workers, method: BoundMethod, objective: Objective
-) -> JointBound:
-    """Bound the cost of every joint schedule from below."""
-    known = World(
-        workers.fingerprint(instance),
-        len(workers),
-        preemption="restarted",
-        objective=objective,
-    )
-    return replace(_joint_bound(instance, workers, method, objective), premises=known)
-
-
-def _joint_bound(
-    instance: Instance, workers: Workers, method: BoundMethod, objective: Objective
-) -> JointBound:
+) -> Bound:
+    """Bound the cost of every schedule on several workers from below."""
     began = stopwatch()
     pools = Pools.of(instance, workers)
     found = find_bound(instance.replace(memory=workers.total), method, objective)
-    certificate = None
-    if isinstance(found.certificate, Certificate):
-        certificate = of_pool(found.certificate, instance, workers)
-    name = "closed-form" if certificate is None else "pool"
-    best = JointBound(found.value, name, stopwatch() - began, certificate, workers)
-    if len(pools.members) == 1:
-        return best
+    value, name, certificate = found.value, "closed-form", found.certificate
     if objective == "makespan":
         # What runs on some workers only has to be over there.
         for requests, memory in pools.inner(instance, workers):
             part = instance.take(requests).replace(memory=memory)
-            value = find_bound(part, method, objective).value
-            best = JointBound(max(best.value, value), *_rest(best, began))
-        return best
-    if method == "closed-form" or found.certificate is None:
-        return best
-    nested = price_pools(instance, workers, found.certificate)
-    if nested.value <= found.certificate.value and best.certificate is not None:
-        return best
+            value = max(value, find_bound(part, method, objective).value)
+    elif certificate is not None:
+        name, certificate = "pool", of_pool(certificate, instance, workers)
+        if len(pools.members) > 1:
+            assert found.certificate is not None
+            nested = price_pools(instance, workers, found.certificate)
+            if nested.value > certificate.value:
+                value, name, certificate = round_down(nested.value), "nested", nested
+    fingerprint = workers.fingerprint(instance)
+    premises = World(fingerprint, len(workers), preemption="restarted", objective=objective)
     seconds = stopwatch() - began
-    return JointBound(round_down(nested.value), "nested", seconds, nested, workers)
+    return Bound(value, name, seconds, certificate, premises=premises, workers=workers)
 
 
-def _rest(best: JointBound, began: float) -> tuple[str, float, None, Workers]:
-    return best.method, stopwatch() - began, None, best.workers
-
-
-def of_pool(certificate: Certificate, instance: Instance, workers: Workers) -> JointCertificate:
+def of_pool(certificate: Certificate, instance: Instance, workers: Workers) -> Certificate:
     """Turn prices of one worker with all memory into a certificate for several workers."""
-    return JointCertificate(
-        certificate.denominator,
-        (tuple(range(len(workers))),),
-        (certificate.prices,),
-        workers.fingerprint(instance),
-        certificate.value,
-        certificate.objective,
-    )
+    everyone = (tuple(range(len(workers))),)
+    return replace(certificate, pools=everyone, fingerprint=workers.fingerprint(instance))
 
 
 class Pools(NamedTuple):
@@ -184,11 +127,11 @@ def price_pools(
     cost: float = np.inf,
     work: float = _WORK,
     stop: threading.Event | None = None,
-) -> JointCertificate:
+) -> Certificate:
     """Find prices of pools, from those of the pool of all; a known cost sets the target."""
     ascent = _Ascent(instance, workers, certificate)
     ascent.begin(cost)
-    round_work = _STEP_WORK * ascent.best_prices.size + _REQUEST_WORK * len(instance)
+    round_work = work_of_round(ascent.best_prices.size, len(instance))
     for _ in range(min(_MAX_ROUNDS, 1 + int(work / round_work))):
         if ascent.converged or (stop is not None and stop.is_set()):
             break
@@ -196,8 +139,8 @@ def price_pools(
     return ascent.certificate(workers.fingerprint(instance))
 
 
-class _Ascent:
-    """Where the ascent is, and the best prices met."""
+class _Ascent(PolyakAscent):
+    """Prices have a row for each pool."""
 
     def __init__(self, instance: Instance, workers: Workers, certificate: Certificate) -> None:
         self._objective = certificate.objective
@@ -220,40 +163,22 @@ class _Ascent:
             row[: len(prices)] = prices
 
     def begin(self, cost: float) -> None:
-        """Evaluate where to begin: shares of the pool's prices, with those of the others."""
-        self.best = -np.inf
-        for share in (1.0, *_SHARES):
-            for pool in range(1, len(self._given)) if share < 1 else (0,):
+        """Begin at shares of the pool's prices, with those of the others."""
+        of_all = np.zeros_like(self._given)
+        of_all[0] = self._given[0]
+        points = [of_all]
+        for share in _SHARES:
+            for pool in range(1, len(self._given)):
                 prices = np.zeros_like(self._given)
                 prices[0] = share * self._given[0]
                 prices[pool] += (1 - share) * self._given[pool]
-                self._keep(*self._evaluate(prices), prices)
-        ahead = min(cost - self.best, abs(self.best))
-        self._ahead, self._idle = _FIRST_TARGET * max(ahead, 0.0), 0
-        self._prices, self._slope, self._value = self.best_prices, self._best_slope, self.best
+                points.append(prices)
+        self._begin(points)
+        self._aim(min(cost - self.best, abs(self.best)))
 
-    @property
-    def converged(self) -> bool:
-        return self._ahead <= _TINY * abs(self.best) or not self._best_slope.any()
-
-    def step(self) -> None:
-        """Move once, and remember the best prices."""
-        length = (self.best + self._ahead - self._value) / float((self._slope**2).sum())
-        self._prices = np.maximum(self._prices + length * self._slope, 0.0)
-        self._value, self._slope = self._evaluate(self._prices)
-        gained = self._keep(self._value, self._slope, self._prices)
-        self._idle = 0 if gained > 0.01 * self._ahead else self._idle + 1
-        if self._idle >= _PATIENCE or not self._slope.any():
-            self._idle = 0
-            self._ahead *= _CLOSER
-            self._prices, self._value = self.best_prices, self.best
-            self._slope = self._best_slope
-
-    def _keep(self, value: float, slope: FloatArray, prices: FloatArray) -> float:
-        gained = value - self.best
-        if gained > 0:
-            self.best, self.best_prices, self._best_slope = value, prices, slope
-        return gained
+    @staticmethod
+    def _squared(slope: FloatArray) -> float:
+        return float((slope**2).sum())
 
     def _costs(self, prices: FloatArray, unit: int) -> tuple[int, IntArray]:
         """Evaluate rounded prices exactly, in units of one over `unit`; remember the starts."""
@@ -275,7 +200,6 @@ class _Ascent:
         return total, integers
 
     def _evaluate(self, prices: FloatArray) -> tuple[float, FloatArray]:
-        """Return the Lagrangian, and its slope where prices can follow it."""
         unit = common_denominator(self._pool, prices.sum(axis=0), self._weights)
         total, _ = self._costs(prices, unit)
         slope = np.repeat(-self._memories[:, None].astype(np.float64), prices.shape[1], axis=1)
@@ -286,17 +210,17 @@ class _Ascent:
         slope[(prices <= 0) & (slope < 0)] = 0.0  # no price can fall below zero
         return total / unit, slope
 
-    def certificate(self, fingerprint: str) -> JointCertificate:
+    def certificate(self, fingerprint: str) -> Certificate:
         """Round the best prices to integers and evaluate them exactly."""
         unit = common_denominator(self._pool, self.best_prices.sum(axis=0), self._weights)
         total, integers = self._costs(self.best_prices, unit)
-        return JointCertificate(
+        return Certificate(
             unit,
-            tuple(tuple(np.flatnonzero(row).tolist()) for row in self._pools.members),
-            tuple(tuple(row.tolist()) for row in integers),
+            tuple(integers.reshape(-1).tolist()),
             fingerprint,
             Fraction(total, unit),
             self._objective,
+            tuple(tuple(np.flatnonzero(row).tolist()) for row in self._pools.members),
         )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from optsched import InfeasibleError, Solution
 from optsched.errors import SolverError
-from optsched.solution import Stopped, round_bound
+from optsched.models.solution import Stopped, round_bound
 
 
 def answer(**changes):

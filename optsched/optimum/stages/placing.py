@@ -1,0 +1,138 @@
+"""Stages for several workers: lists, prices of pools, releases that wait, moves between workers."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optsched._internal.numbers import proven
+from optsched.instance import Instance
+from optsched.optimum.stages.improve import raise_prices
+from optsched.solvers.bounds.bound import Bound, bound, find_bound, round_down
+from optsched.solvers.bounds.lagrangian import PricedStarts
+from optsched.solvers.bounds.pools import Pools, bound_of_pools, price_pools
+from optsched.solvers.search.annealing import WORK_PER_SECOND
+from optsched.solvers.search.joint_list import list_jointly
+from optsched.workers import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from optsched._internal.arrays import FloatArray
+    from optsched.optimum.state import State
+
+_MANY = 20_000  # requests from which on prices take longer than lists
+_LENGTH = 128  # of the window
+_LISTS = ((0.0, 1.4), (0.25, 1.6), (0.0, 2.0), (0.5, 1.4))  # powers of the output, and ratios
+_SHARES, _RATIOS = (
+    (0.25, 0.5, 0.75, 1.0),
+    (1.4, 2.0, 3.0, 5.0),
+)  # of the wait for the cheapest start
+
+
+@cache
+def _tiny() -> Instance:
+    return Instance([4] * 4, [1, 1, 6, 6], memory=10, arrivals=[0, 1, 1, 2])
+
+
+def load_lists(state: State) -> None:
+    """Load what the first stage calls."""
+    _load_lists(state.objective)
+
+
+@cache
+def _load_lists(objective: str) -> None:
+    instance = _tiny()
+    bound(instance, objective="makespan" if objective == "makespan" else "total-latency")
+    list_jointly(instance, Workers([10, 10]), instance.areas, 1.4, 4)
+
+
+@cache
+def _load_releases(_: str) -> None:
+    certificate = bound(_tiny(), "lagrangian").certificate
+    assert certificate is not None
+    assert len(PricedStarts(_tiny(), certificate).cheapest)
+
+
+def run_lists(state: State) -> None:
+    """Find a first interval."""
+    pool, many = state.pool, len(state.instance) >= _MANY
+    first = find_bound(pool, "closed-form" if many else "auto", state.objective)
+    state.raise_bound(first)
+    for key, ratio in _keys(state):
+        if not state.closed and (state.best is None or state.left > 0):
+            found = list_jointly(state.instance, state.workers, key, ratio, _LENGTH)
+            state.offer(found)
+    if many and state.left > 0 and not state.finished:
+        first = find_bound(pool, "auto", state.objective)
+        state.raise_bound(first)
+    state.prices = first.certificate
+    if state.objective == "makespan" and _nested(state):
+        state.raise_bound(bound_of_pools(state.instance, state.workers, "auto", state.objective))
+    cost = f"{state.cost:,.10g}" if state.best is not None else "none"
+    state.note(f"lists: {cost}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
+
+
+def _nested(state: State) -> bool:
+    """Whether some requests may run on some workers only."""
+    return len(Pools.of(state.instance, state.workers).members) > 1
+
+
+def _keys(state: State) -> Iterator[tuple[FloatArray, float]]:
+    """Return orders and ratios of the window."""
+    instance = state.instance
+    if (due := instance.deadlines) is not None:
+        yield due.astype(np.float64), math.inf
+        yield (due - instance.outputs).astype(np.float64), math.inf
+    areas, outputs = instance.areas.astype(np.float64), instance.outputs.astype(np.float64)
+    if state.objective == "makespan":
+        for key in (-areas, -outputs, -instance.peaks.astype(np.float64)):
+            yield key, 0.0
+        return
+    for power, ratio in _LISTS:
+        yield areas * outputs**power / state.weights, ratio
+
+
+def raise_pool_prices(state: State) -> None:
+    """Raise the bound by better prices of the pool, and of the workers that few requests need."""
+    raise_prices(state)
+    if not _nested(state) or state.prices is None or state.finished or state.left <= 0:
+        return
+    before, seconds = state.lowest, state.share(state.tuning.prices_arrivals)
+    found = price_pools(
+        state.instance,
+        state.workers,
+        state.prices,
+        cost=state.cost,
+        work=seconds * WORK_PER_SECOND,
+        stop=state.ended,
+    )
+    value = round_down(found.value)
+    state.raise_bound(Bound(value, "nested", state.elapsed, found, workers=state.workers))
+    gained = state.lowest - before
+    state.note(f"pools: bound {proven(state.lowest, digits=10)}, gained {gained:,.10g}")
+
+
+def wait_for_cheap_starts(state: State) -> None:
+    """Let requests wait where arrivals make that pay: shares of the way to the cheapest start."""
+    instance = state.instance
+    if state.prices is None or state.best is None or not instance.arrivals.any():
+        return
+    if state.left <= 0 or state.finished:
+        return
+    state.load(_load_releases, "releases")
+    before, began = state.cost, state.elapsed
+    priced = PricedStarts(state.pool, state.prices, state.best.starts)
+    wait = priced.cheapest - instance.arrivals
+    key = instance.areas / state.weights
+    for share in _SHARES:
+        releases = instance.arrivals + (share * wait).astype(np.int64)
+        for ratio in _RATIOS:
+            if state.finished or state.elapsed - began > 0.3 * state.time_limit:
+                break
+            found = list_jointly(instance, state.workers, key, ratio, _LENGTH, releases)
+            state.offer(found)
+    state.note(f"releases: {state.cost:,.10g}, gained {before - state.cost:,.10g}")
