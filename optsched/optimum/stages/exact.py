@@ -128,10 +128,10 @@ def solve_program(state: State) -> None:
     if solution.values is not None:
         state.offer(form.read(solution.values))
     value = solution.bound
-    if solution.status == "infeasible":
-        if state.best is None:
-            raise InfeasibleError(state.infeasible())
-        value = state.cost
+    if solution.status == "infeasible" and state.best is None:
+        raise InfeasibleError(state.infeasible())
+    if solution.status == "infeasible" and kept is not None:
+        value = state.cost  # the starts of the best schedule itself are not kept
     if value is not None:
         # Starts that were left out are in no schedule that is better than the best before.
         value = min(value, state.cost)
