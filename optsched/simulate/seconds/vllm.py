@@ -229,7 +229,7 @@ def _form(engine: Engine, row: IntArray, limits: Limits) -> int:
             chosen += 1
             place += 1
     before = counters[_RUNNING]
-    if preempted == 0:
+    if preempted == 0 and counters[_WAITING] > 0:
         left = _admit(engine, left, limits)
     row[0], row[1] = chosen + counters[_RUNNING] - before, limits.max_num_batched_tokens - left
     row[2], row[4], row[5] = counters[_RUNNING], counters[_FREE], preempted
@@ -286,10 +286,13 @@ def _preempt(engine: Engine, worst: int, limits: Limits) -> int:
 @compiled
 def _admit(engine: Engine, left: int, limits: Limits) -> int:
     """Admit waiting requests while their blocks are free; return the tokens left."""
-    counters, running = engine.counters, engine.running
+    counters, running, requests = engine.counters, engine.running, engine.requests
+    heap, keys, turns = engine.heap, engine.queue.keys, engine.queue.turns
     while left > 0 and counters[_WAITING] > 0 and counters[_RUNNING] < limits.max_num_seqs:
-        index = _first(engine)
-        request = engine.requests[index]
+        while requests[heap[0]].waits == 0:  # its last token came while it waited
+            counters[_HEAP] = pop_by_key(heap, counters[_HEAP], keys, turns)
+        index = heap[0]
+        request = requests[index]
         known = request.prompt + request.made
         tokens = min(known, left)
         needed = known if limits.whole else tokens
@@ -301,7 +304,7 @@ def _admit(engine: Engine, left: int, limits: Limits) -> int:
         running[counters[_RUNNING]] = index
         if limits.planned and counters[_RUNNING] > 0 and not _is_planned(engine, limits):
             break
-        _take_first(engine)
+        counters[_HEAP] = pop_by_key(heap, counters[_HEAP], keys, turns)
         counters[_WAITING] -= 1
         request.waits = ZERO
         _hold(engine, index, tokens, limits.block_size)
@@ -399,23 +402,7 @@ def _finish_oldest(engine: Engine, block_size: int) -> None:
 @compiled
 def enqueue(engine: Engine, index: int) -> None:
     """Let a request wait."""
-    counters, queue = engine.counters, engine.queue
-    counters[_HEAP] = push_by_key(engine.heap, counters[_HEAP], index, queue.keys, queue.turns)
+    counters, keys, turns = engine.counters, engine.queue.keys, engine.queue.turns
+    counters[_HEAP] = push_by_key(engine.heap, counters[_HEAP], index, keys, turns)
     counters[_WAITING] += 1
     engine.requests[index].waits = ONE
-
-
-@compiled
-def _first(engine: Engine) -> int:
-    """Return the request that is admitted next."""
-    heap = engine.heap
-    while engine.requests[heap[0]].waits == 0:  # its last token came while it waited
-        _take_first(engine)
-    return int(heap[0])
-
-
-@compiled
-def _take_first(engine: Engine) -> None:
-    """Take the first entry out of the queue."""
-    counters, queue = engine.counters, engine.queue
-    counters[_HEAP] = pop_by_key(engine.heap, counters[_HEAP], queue.keys, queue.turns)
