@@ -10,11 +10,13 @@ demo: .venv/ready  ## compare all policies on a synthetic workload and write an 
 	$(BIN)/optsched compare family:chat-and-summaries,n=2000,seed=1 --html demo/report.html
 	@echo "open demo/report.html in a browser"
 
-test: .venv/dev  ## the test suite but for its long tests, with coverage
-	$(BIN)/python -m pytest -m "not long" --numprocesses auto --dist worksteal --cov --cov-report term:skip-covered --durations 15
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 15 --junit-xml build/tests.xml
 
-test-all: .venv/dev  ## the whole test suite
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 15
+test: .venv/dev  ## the test suite but for its long tests
+	$(PYTEST) -m "not long"
+
+test-all: .venv/dev  ## the whole test suite, with all random cases and coverage
+	$(PYTEST) --hypothesis-profile thorough --cov --cov-report term:skip-covered
 
 check: .venv/dev  ## lint, format and types
 	$(BIN)/ruff check .

@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 hypothesis.settings.register_profile(
-    "default",
+    "thorough",  # what make test-all asks for; tests/effort.py scales what a test asks for alike
+    max_examples=100,
     deadline=None,
     print_blob=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],  # that is wall time, as a deadline is
+)
+hypothesis.settings.register_profile(
+    "default", hypothesis.settings.get_profile("thorough"), max_examples=20
 )
 hypothesis.settings.load_profile("default")
 

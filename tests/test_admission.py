@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from literal import SortedF, by_key, optimum, simulate
 from strategies import instances
@@ -30,7 +31,7 @@ def literal_walk(name, instance):
 
 @pytest.mark.parametrize("name", sorted(set(BASIC) - {"area+window"}))
 @given(instance=instances(max_requests=9, max_memory=30, max_arrival=20, max_output=12))
-@settings(max_examples=400)
+@examples(400)
 def test_every_policy_equals_the_literal_simulator(name, instance):
     schedule = run(instance, name).schedule
     assert schedule.starts.tolist() == simulate(instance, literal_walk(name, instance))

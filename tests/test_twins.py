@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from effort import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import DYADIC, NAMES, SOLVED, drawn_run
 from twins import Routed, Twin, twin_of
@@ -34,19 +35,19 @@ def compare(seed, names):
 
 
 @given(st.integers(0, 2**63))
-@settings(max_examples=100)
+@examples(100)
 def test_every_policy_equals_its_literal_twin_in_every_world(seed):
     compare(seed, NAMES)
 
 
 @given(st.integers(0, 2**63))
-@settings(max_examples=100)
+@examples(100)
 def test_vllm_equals_its_literal_twin_in_every_world(seed):
     compare(seed, [name for name in NAMES if name.startswith("vllm")])
 
 
 @given(st.integers(0, 2**63))
-@settings(max_examples=8)
+@examples(8)
 def test_policies_with_a_solver_equal_their_literal_twins_in_every_world(seed):
     compare(seed, SOLVED)
 

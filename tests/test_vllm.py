@@ -10,7 +10,8 @@ import fake_vllm
 import literal_vllm
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import optsched.vllm as inside
@@ -76,7 +77,7 @@ KEYS = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases(), st.sampled_from(list(KEYS)), st.booleans())
 def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order, plan):
     case, requests, forecasts = drawn
@@ -170,7 +171,7 @@ def test_beliefs_give_the_mean_of_what_is_left():
         assert look.row >= 0
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(
         st.tuples(st.integers(1, 30), st.integers(0, 60), st.integers(1, 60)),

@@ -8,7 +8,8 @@ from math import log, log1p
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import eigh
 from scipy.optimize import minimize
@@ -71,7 +72,7 @@ def quotients_with_mixes(draw):
 
 
 @given(quotients_with_mixes())
-@settings(max_examples=150)
+@examples(150)
 def test_the_quotient_is_lemma_4_6_in_all_three_forms(drawn):
     quotient, counts = drawn
     exact = literal_lemma(quotient.lower, quotient.upper, quotient.prompt, counts)

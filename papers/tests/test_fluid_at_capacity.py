@@ -9,7 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from quick_targets import quick
 from scipy.optimize import linprog
@@ -58,7 +59,7 @@ def test_the_bound_grows_like_the_root_of_the_horizon():
     assert found == pytest.approx(math.sqrt(10 / math.pi * 20_000) / 6, rel=0.02)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(0, 10**6), st.sampled_from([WAIT, "mixed", "fcfs", "mc-sf", "vllm-v0", "area"]))
 def test_no_run_has_fewer_requests_than_the_walk_of_its_arrivals(seed, policy):
     requests = poisson_requests(SMALL, 60.0, SMALL_MEMORY, seed=seed)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import Instance, Schedule, family, run
@@ -82,7 +83,7 @@ def short_at_once(of, come, long):
 
 
 @given(small, st.integers(1, 20), st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_short_ones_that_come_again_and_again(of, threshold, rounds):
     online, known = (int(each[0]) for each in again(of, np.array([threshold]), rounds))
     latency, come = restart(of, threshold, [threshold] * rounds)
@@ -93,7 +94,7 @@ def test_short_ones_that_come_again_and_again(of, threshold, rounds):
 
 
 @given(small, st.integers(1, 20))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_one_short_request_fewer_than_it_takes(of, threshold):
     online, known = (int(each[0]) for each in one_fewer(of, np.array([threshold])))
     few = min(threshold - 1, of.shorts)
@@ -106,7 +107,7 @@ def test_one_short_request_fewer_than_it_takes(of, threshold):
 
 
 @given(small, st.integers(1, 30))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_lost_steps_are_weighed_against_the_wait(of, count):
     """Restart while the steps lost are at most count * shorts, then go on; the last batch waits."""
     restarts = 0
@@ -128,7 +129,7 @@ def test_lost_steps_are_weighed_against_the_wait(of, count):
 
 
 @given(small, st.integers(1, 12))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_ratios_are_above_the_optimum_of_all_thresholds(of, threshold):
     ratio = restarting(of, np.array([threshold]))[0]
     assert ratio >= 1

@@ -6,7 +6,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from brute_force import cost, schedules
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from literal import usage_at
 from matplotlib import pyplot
@@ -41,13 +42,13 @@ def states(draw, most=4):
 
 
 @given(states())
-@settings(max_examples=60)
+@examples(60)
 def test_algorithm_2_is_mc_sf(state):
     assert list(state.online) == run(instance_of(state), "mc-sf").schedule.starts.tolist()
 
 
 @given(states(most=3))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_optimal_schedules_are_all_of_brute_force(state):
     waiting = [i for i, start in enumerate(state.starts) if start == NEVER]
     if not waiting:
@@ -95,7 +96,7 @@ def highest(state, starts):
 
 
 @given(states(most=5))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_off_couple_is_algorithm_3_step_by_step(state):
     for offline in optimal_schedules(state)[:5]:
         found, literal = off_couple(state, offline), literal_couple(state, offline)

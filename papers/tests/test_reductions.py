@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import EventProgram, HindsightProgram, family, solve
@@ -24,7 +25,7 @@ def splits(numbers, room):
     )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(numbers=st.lists(st.integers(1, 12), min_size=2, max_size=8))
 def test_partition_is_decided_as_by_trying_all(numbers):
     if sum(numbers) % 2 or 2 * max(numbers) > sum(numbers):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import pyplot
 from plots_of_targets import drawn
@@ -54,7 +55,7 @@ def test_relax_lp_goes_by_memory_time_not_by_output():
     assert np.corrcoef(areas[order], np.arange(len(order)))[0, 1] > 0.9
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(instances(max_requests=5, max_memory=12, max_arrival=0, max_output=6))
 def test_relax_lp_is_between_the_lagrangian_and_the_optimum(instance):
     value, _ = relax_lp(instance, int(instance.outputs.sum()))

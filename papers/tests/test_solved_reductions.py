@@ -7,7 +7,8 @@ import itertools
 import literal
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from effort import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from optsched import EventProgram, HindsightProgram, Instance, Schedule, family, run, solve
@@ -113,7 +114,7 @@ def test_theorem_4_2_of_jaillet_fails_on_finite_integers(solver):
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_theorem_4_2_holds_where_as_many_requests_fit_at_any_age(data):
     prompt = data.draw(st.integers(0, 12))
     outputs = data.draw(st.lists(st.integers(1, 5), min_size=2, max_size=7))

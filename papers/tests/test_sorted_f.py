@@ -8,7 +8,8 @@ from fractions import Fraction
 import matplotlib as mpl
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from opposite_orders import opposite_orders
 from plots_of_targets import drawn
@@ -168,7 +169,7 @@ far_apart = st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 3, 4, 5, 9, 14, 
 
 
 @given(st.lists(far_apart, min_size=3, max_size=7), st.integers(60, 200))
-@settings(max_examples=150)
+@examples(150)
 def test_lemma_2_holds_on_small_instances(requests, memory):
     """Literal: batches of least F, the largest of these, in groups as Theorem 5 makes them."""
     batches, left = [], list(range(len(requests)))
@@ -261,7 +262,7 @@ def batches(instance):
 offline = instances(max_requests=9, max_memory=30, max_arrival=0, max_output=12)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(instance=offline)
 def test_lemma_1_and_theorem_4(instance):
     """Means of outputs are above half of the largest; batches one after another are no better."""

@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from brute_force import feasible_starts
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import pyplot
 from plots_of_targets import drawn
@@ -115,7 +116,7 @@ def test_lemma_1_and_theorems_4_to_6_hold_5_with_3(instance, fit):
         assert 2 * outputs.sum() > outputs.max() * len(batch)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.sampled_from(list(KINDS)), st.integers(0, 2**32), fits)
 def test_sorted_f_align_is_within_six_times_the_optimum_without_theorems_7_and_8(kind, seed, fit):
     instance = draw(kind, np.random.default_rng(seed))
@@ -123,7 +124,7 @@ def test_sorted_f_align_is_within_six_times_the_optimum_without_theorems_7_and_8
     assert found.align <= 6 * optimum(instance).total_latency
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(lists, fits)
 def test_a_batch_takes_no_longer_than_the_optimum_allows(instance, fit):
     """What the argument for 40 in docs/policies.md rests on.
@@ -158,7 +159,7 @@ def all_optima(instance):
     return [Schedule(instance, each) for each in starts[sums == sums.min()]]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(tiny)
 def test_optima_are_those_of_brute_force(instance):
     assert optimum(instance).total_latency == all_optima(instance)[0].total_latency

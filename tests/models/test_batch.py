@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from brute_force import batches, ratio, solve
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
@@ -25,7 +26,7 @@ def selections(draw):
 
 
 @given(selections())
-@settings(max_examples=200)
+@examples(200)
 def test_rows_admit_exactly_the_batches_that_fit(selection):
     fitting = set(batches(selection))
     models = {n: replace(selection, size=n).to_linear() for n in range(1, len(selection) + 1)}
@@ -39,7 +40,7 @@ def test_rows_admit_exactly_the_batches_that_fit(selection):
 
 
 @given(selections())
-@settings(max_examples=100)
+@examples(100)
 def test_best_batch_is_the_best_of_all_and_the_largest_among_equals(selection):
     sizes = []
 

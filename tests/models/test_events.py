@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from brute_force import cost, held_by_running, schedules
-from hypothesis import assume, given, settings
+from effort import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from literal import usage_at
 from strategies import instances
@@ -45,7 +46,7 @@ def held_at_completions(instance, starts):
 
 
 @given(tiny(), st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_memory_at_completions_decides_feasibility(instance, data):
     starts = data.draw(any_starts(instance))
     fits = max(held_at_completions(instance, starts)) <= instance.memory
@@ -53,7 +54,7 @@ def test_memory_at_completions_decides_feasibility(instance, data):
 
 
 @given(tiny(), st.sampled_from(SCHEDULE_OBJECTIVES))
-@settings(max_examples=100)
+@examples(100)
 def test_an_optimal_schedule_is_within_the_bounds_and_in_order(instance, objective):
     program = EventProgram(instance, objective)
     horizon = int((program.latest + instance.outputs).max()) + (len(instance) < 4)
@@ -73,7 +74,7 @@ def test_an_optimal_schedule_is_within_the_bounds_and_in_order(instance, objecti
     st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4)), max_size=3),
     st.data(),
 )
-@settings(max_examples=200)
+@examples(200)
 def test_memory_at_completions_decides_beside_running_requests(instance, now, running, data):
     """Completions of the running requests count, too."""
     held, left = [h for h, _ in running], [r for _, r in running]

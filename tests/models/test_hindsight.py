@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from brute_force import cost, held_by_running, optimum, schedules, solve
-from hypothesis import assume, given, settings
+from effort import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import instances
 
@@ -122,7 +123,7 @@ def literal_rows(program):
 
 
 @given(programs())
-@settings(max_examples=200)
+@examples(200)
 def test_lowering_equals_the_printed_formulas_looped(program):
     model = program.to_linear()
     columns = model.column_names()
@@ -140,7 +141,7 @@ def test_lowering_equals_the_printed_formulas_looped(program):
 
 
 @given(programs())
-@settings(max_examples=200)
+@examples(200)
 def test_optimum_equals_brute_force(program):
     model = program.to_linear()
     point = solve(model)
@@ -155,7 +156,7 @@ def test_optimum_equals_brute_force(program):
 
 
 @given(programs(), st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_points_of_schedules_are_feasible_exactly_if_the_schedules_are(program, data):
     instance = program.instance
     model = program.to_linear()
@@ -203,7 +204,7 @@ def test_equal_requests_may_be_aggregated(program):
 
 
 @given(programs())
-@settings(max_examples=200)
+@examples(200)
 def test_some_optimal_schedule_obeys_every_latest_start(program):
     """Compared over a horizon that reaches beyond the safe one."""
     instance, now, running = program.instance, program.now, program.running

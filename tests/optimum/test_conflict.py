@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 from brute_force import held_by_running
-from hypothesis import assume, given, settings
+from effort import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from literal import usage_at
 from strategies import instances
@@ -53,7 +54,7 @@ def tight(draw, max_requests=5):
 
 
 @given(tight())
-@settings(max_examples=300)
+@examples(300)
 def test_a_conflict_is_one_and_nothing_of_it_can_be_spared(windows):
     everyone = range(len(windows.instance))
     found = explain_infeasibility(windows.instance, windows.horizon)
@@ -74,7 +75,7 @@ def test_a_conflict_is_one_and_nothing_of_it_can_be_spared(windows):
 
 
 @given(tight())
-@settings(max_examples=200)
+@examples(200)
 def test_pairs_that_clash_are_found_by_arithmetic(windows):
     contested = windows.contested()
     clashing = [
@@ -86,7 +87,7 @@ def test_pairs_that_clash_are_found_by_arithmetic(windows):
 
 
 @given(tight())
-@settings(max_examples=200)
+@examples(200)
 def test_who_is_not_contested_can_always_be_added(windows):
     assume(not len(windows.too_narrow))
     everyone, contested = range(len(windows.instance)), windows.contested().tolist()
@@ -99,7 +100,7 @@ def test_who_is_not_contested_can_always_be_added(windows):
 
 
 @given(tight())
-@settings(max_examples=200)
+@examples(200)
 def test_requests_that_overload_a_span_conflict(windows):
     assume(not len(windows.too_narrow))
     overload = windows.overload(np.arange(len(windows.instance)))
@@ -114,7 +115,7 @@ def test_requests_that_overload_a_span_conflict(windows):
     groups=st.lists(st.sets(st.integers(0, 8), min_size=1), min_size=1, max_size=4),
     cannot_tell=st.sets(st.integers(0, 8), max_size=2),
 )
-@settings(max_examples=200)
+@examples(200)
 def test_the_filter_on_any_family_of_conflicts(groups, cannot_tell):
     def feasible(members):
         return not any(group <= set(members) for group in groups)
@@ -252,7 +253,7 @@ def can_complete_beside(windows, requests, running, now, beside, steps=None):
     st.integers(0, 2),
     st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), max_size=3),
 )
-@settings(max_examples=200)
+@examples(200)
 def test_requests_that_run_already_are_named_where_they_are_needed(windows, now, running):
     instance, everyone = windows.instance, range(len(windows.instance))
     arguments = {

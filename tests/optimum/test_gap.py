@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from strategies import instances
 
 from optsched import (
@@ -25,7 +26,7 @@ from optsched.solvers.bounds.lagrangian import PricedStarts
 
 
 @given(instances(max_requests=8, max_arrival=20))
-@settings(max_examples=200)
+@examples(200)
 def test_regrets_and_waste_sum_to_the_gap_in_exact_integers(instance):
     certificate = bound(instance, "lagrangian").certificate
     schedule = run(instance, "fcfs").schedule

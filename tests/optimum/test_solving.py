@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from brute_force import feasible_starts
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from literal import optimum
 from strategies import instances
 
@@ -131,7 +132,7 @@ def test_horizon_is_said_and_may_be_too_short():
 
 
 @given(instances(max_requests=4, max_memory=12, max_arrival=5, max_output=4))
-@settings(max_examples=60)
+@examples(60)
 def test_no_optimal_schedule_uses_a_start_that_is_ruled_out(instance):
     best = optimum(instance)
     certificate = bound(instance, "lagrangian").certificate

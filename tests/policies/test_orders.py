@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from literal import Served, SortedF, simulate
 from literal_orders import (
     by_output,
@@ -51,7 +52,7 @@ def test_all_of_them_are_here():
 
 @pytest.mark.parametrize("name", ["sorted-f-dp", "sorted-f-scaled-dp", "sorted-f-quantile"])
 @given(instance=small)
-@settings(max_examples=150)
+@examples(150)
 def test_selections_equal_the_literal_simulator(name, instance):
     schedule = run(instance, name).schedule
     assert schedule.starts.tolist() == simulate(instance, literal_walk(name, instance))
@@ -59,14 +60,14 @@ def test_selections_equal_the_literal_simulator(name, instance):
 
 @pytest.mark.parametrize("name", sorted(BY_SOLVER))
 @given(instance=small)
-@settings(max_examples=40)
+@examples(40)
 def test_policies_with_a_solver_equal_the_literal_simulator(name, instance):
     schedule = run(instance, name).schedule
     assert schedule.starts.tolist() == simulate(instance, literal_walk(name, instance))
 
 
 @given(instance=instances(max_requests=9, max_memory=40, max_output=20))
-@settings(max_examples=300)
+@examples(300)
 def test_the_fast_swap_gives_the_batches_of_algorithm_4(instance):
     everybody = list(range(len(instance)))
     by_peak = sorted(everybody, key=lambda i: (instance.peaks[i], i))

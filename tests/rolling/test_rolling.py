@@ -6,7 +6,8 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from effort import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import instances
 
@@ -41,7 +42,7 @@ def rolling(instance, *, intervals=None, seed=0, clock=None, on_progress=None, *
 @pytest.mark.parametrize("model", ROLLING_MODELS)
 @given(instances(**SIZES), st.integers(1, 6), st.integers(1, 3))
 @example(Instance([0, 0], [1, 1], 1), 2, 1)  # a share of so little memory was none
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_every_schedule_is_feasible_and_none_is_preempted(model, instance, window, interval):
     found = rolling(instance, model=model, window=window, replan_interval=interval, budget=0.01)
     assert found.schedule.check() == []
@@ -54,7 +55,7 @@ def test_every_schedule_is_feasible_and_none_is_preempted(model, instance, windo
     ["area", "mc-sf", "mc-sf-total", "fcfs", "area+window", "mc-sf+window:1.2,3"],
 )
 @given(instances(**SIZES))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_without_a_budget_it_is_its_fallback(fallback, instance):
     found = rolling(instance, budget=0, fallback=fallback)
     assert np.array_equal(found.schedule.starts, run(instance, fallback).schedule.starts)
@@ -214,7 +215,7 @@ def test_it_runs_under_intervals(intervals, estimate):
 
 
 @given(instances(**SIZES), st.sampled_from(["lower", "upper", "posterior"]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_under_intervals_all_attempts_are_feasible(instance, estimate):
     found = rolling(instance, intervals="common:1,12", length_estimate=estimate, **QUICK)
     assert found.check() == []

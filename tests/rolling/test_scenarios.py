@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import Instance, run
@@ -42,7 +43,7 @@ def literal_sum(prompts, outputs, arrivals, memory, load, now, order):
 
 
 @given(st.data())
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_scenarios_are_simulated_as_by_the_definition(data):
     here, coming = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
     memory, count = 14, here + coming

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from brute_force import schedules
-from hypothesis import assume, given, settings
+from effort import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import optsched.solvers.search.window
@@ -92,7 +93,7 @@ def brute_optimum(window, horizon):
 
 
 @given(windows())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_program_of_a_window_has_the_optimum_of_brute_force(window):
     horizon = window.program().horizon
     assume(horizon <= 16)
@@ -107,7 +108,7 @@ def test_the_program_of_a_window_has_the_optimum_of_brute_force(window):
 
 
 @given(windows())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_exact_plans_are_as_good_as_every_schedule_within_their_horizon(window):
     plan, cut = PLANS["hindsight-exact"](window)
     assert window.fits(plan)
@@ -119,7 +120,7 @@ def test_exact_plans_are_as_good_as_every_schedule_within_their_horizon(window):
 
 @pytest.mark.parametrize("name", ["hindsight", "beam", "relax-lp", "batch"])
 @given(windows(most=9, longest=12, memory=30))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_plans_fit_and_search_is_never_dearer_than_the_fallback(name, window):
     plan, _ = PLANS[name](window)
     for step in range(1, int((plan + window.outputs).max()) + 1):
@@ -133,7 +134,7 @@ def test_plans_fit_and_search_is_never_dearer_than_the_fallback(name, window):
 
 
 @given(windows(most=4, longest=5, memory=16), st.data())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_fits_is_the_definition(window, data):
     size = len(window)
     starts = np.array(data.draw(st.lists(st.integers(0, 8), min_size=size, max_size=size)))

@@ -6,7 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from literal_balance import allowed, draw_state, imbalance
 from scipy import sparse
@@ -31,7 +32,7 @@ def passing(latest, freed, left):
     return len(due) - int((maximum_bipartite_matching(graph, perm_type="column") >= 0).sum())
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     latest=st.lists(st.integers(-2, 5), min_size=1, max_size=6),
     freed=st.lists(st.integers(0, 2), max_size=3),

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import InfeasibleError, Instance, RequestTypes, equilibrium, family, get_clock
@@ -83,7 +84,7 @@ def test_low_demand_setting():
     ),
     st.booleans(),
 )
-@settings(max_examples=100)
+@examples(100)
 def test_closed_forms_are_the_sums_over_stages(rows, prefill_makes_token):
     prompts, outputs, rates = zip(*rows, strict=True)
     types = RequestTypes(prompts, outputs, rates, prefill_makes_token)

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
@@ -86,7 +87,7 @@ def test_the_integer_program_is_the_least_fixed_point():
 
 
 @given(st.integers(2, 3000), st.floats(0.001, 0.999), st.floats(0.001, 0.999))
-@settings(max_examples=300)
+@examples(300)
 def test_the_decay_is_the_root_of_lemma_8(previous, share, position):
     threshold = math.ceil(share * previous + position * (1 - share) * previous)
     if not share * previous * (1 + 1e-6) < threshold < previous:

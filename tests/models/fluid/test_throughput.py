@@ -6,7 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import RequestTypes, equilibrium, solve
@@ -33,7 +34,7 @@ def keeps(types, constant, slope, iteration, rates, limits):
     )
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.integers(0, 10**6))
 def test_no_point_of_a_grid_is_better_than_the_bound(seed):
     rng = np.random.default_rng(seed)
@@ -83,7 +84,7 @@ def test_a_fluid_of_the_admitted_rates_settles_within_the_limits():
     assert waits @ plan.rates / plan.rates.sum() <= 0.2 * (1 + 1e-6)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.floats(0.009, 0.02), st.floats(1.0, 1.5), st.floats(0, 1))
 def test_the_relaxation_of_an_interval_is_above_every_time_in_it(low, factor, place):
     limits = {"memory": 9_000, "latency_s": 0.18}

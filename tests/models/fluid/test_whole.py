@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import RequestTypes, SolveParams, WaitThresholds, equilibrium, solve
@@ -62,7 +63,7 @@ def keeps_up(program, thresholds):
     return fits and min(slacks) >= slack, int(tokens), min(slacks)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 10**6), st.sampled_from(["memory", "slack"]), st.data())
 def test_the_rows_are_literally_those_of_the_paper(seed, objective, data):
     program = drawn(seed, objective)

@@ -7,7 +7,8 @@ import gc
 import numpy as np
 import pyomo.environ as pyo
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
 from strategies import instances
@@ -75,7 +76,7 @@ def standard_form(m):
     st.sampled_from(SCHEDULE_OBJECTIVES),
     st.booleans(),
 )
-@settings(max_examples=60)
+@examples(60)
 def test_standard_form_of_the_pyomo_model_equals_the_arrays(instance, objective, aggregate):
     program = HindsightProgram(instance, objective=objective, aggregate=aggregate, now=1)
     for model in (program.to_linear(), program.to_linear().relax()):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import Instance, run
@@ -42,7 +43,7 @@ def traces(draw):
 
 
 @pytest.mark.no_cover
-@settings(max_examples=200)
+@examples(200)
 @given(traces(), st.sampled_from(ENGINES), st.integers(1, 3))
 def test_an_engine_that_is_paused_does_what_it_does_at_a_stretch(instance, policy, count):
     task = Task(instance, policy, RunSettings(clock=CLOCK))
@@ -63,7 +64,7 @@ def test_an_engine_that_is_paused_does_what_it_does_at_a_stretch(instance, polic
     assert not any(np.any(each) for each in last)  # all is done in the end
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(traces(), st.sampled_from(ENGINES), st.sampled_from(LOOKING))
 def test_each_engine_does_what_it_does_alone(instance, policy, router):
     routed = run(instance, policy, workers=2, router=router, clock=CLOCK)
@@ -76,7 +77,7 @@ def test_each_engine_does_what_it_does_alone(instance, policy, router):
     assert not routed.unfinished
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(traces(), st.sampled_from(ENGINES[:4]), st.sampled_from([0.0, 1.0, 2.5, 6.25]))
 def test_loads_are_those_of_the_batches_until_then(instance, policy, time):
     """What is on one engine, recounted from the run of what has arrived before."""

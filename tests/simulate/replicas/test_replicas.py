@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from optsched import Instance, PriorityPolicy, Workers, run
@@ -64,7 +65,7 @@ def begun_in(routed):
     return begun
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(several(), st.sampled_from(LOOKING), st.sampled_from(sorted(KEYS)), st.booleans())
 def test_placement_and_beginnings_are_those_of_the_literal_twin(drawn, router, policy, timed):
     instance, memories = drawn
@@ -81,7 +82,7 @@ def test_placement_and_beginnings_are_those_of_the_literal_twin(drawn, router, p
     assert routed.check() == []
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     several(),
     st.sampled_from(sorted(set(ROUTERS) - {"central"})),
@@ -114,7 +115,7 @@ def test_each_worker_does_what_it_does_alone(drawn, router, policy, timed):
         assert same_run(fixed.on(worker), alone)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(several(), st.sampled_from(LOOKING), st.booleans())
 def test_compiled_workers_functions_and_whole_runs_show_routers_the_same(drawn, name, timed):
     instance, memories = drawn
@@ -255,7 +256,7 @@ def test_policies_that_look_ahead_are_refused():
     assert run(instance, latest_first, workers=2, router="round-robin").check() == []
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(several(), st.sampled_from(["fcfs", "area", "mc-sf"]), st.booleans())
 def test_the_central_queue_is_that_of_the_literal_twin(drawn, policy, timed):
     instance, memories = drawn

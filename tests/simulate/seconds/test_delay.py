@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
@@ -57,7 +58,7 @@ def literal(instance, order, gamma):
     order=st.sampled_from(["work", "area", "fcfs", "mc-sf"]),
     gamma=st.sampled_from([0.5, 2, 16]),
 )
-@settings(max_examples=200)
+@examples(200)
 def test_a_run_equals_decisions_before_every_batch(instance, order, gamma):
     instance = instance.replace(seconds_per_step=1.0)
     fast = run(instance, f"{order}+delay:{gamma:g}", clock=CLOCK)

@@ -9,7 +9,8 @@ from fractions import Fraction
 import literal_vllm
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from vllm_runs import CLOCK, bounds, kernel_run, same, twin_run
 
@@ -86,7 +87,7 @@ def cases(draw):
     return case, requests
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases(), st.sampled_from([np.inf, np.inf, 0.3, 1.0]))
 def test_the_kernel_equals_the_literal_scheduler(drawn, until):
     case, requests = drawn
@@ -104,7 +105,7 @@ ORDERS = {
 }
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     cases(),
     st.sampled_from(sorted(ORDERS)),
@@ -124,7 +125,7 @@ def test_orders_and_plans_equal_the_literal_scheduler(drawn, name, widths):
     assert run.unfinished == 0
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     cases(),
     st.sampled_from(["vllm+plan", "vllm:mc-sf+plan", "vllm:area+plan", "vllm:area"]),

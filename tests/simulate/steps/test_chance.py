@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from effort import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from literal_attempts import TieError, attempts_of
 from literal_chance import ChanceRun
@@ -30,7 +31,7 @@ MAKERS = ["exact", "common:1,12", "classes:3", "relative:0.6"]
     prior=st.sampled_from([0, 2]),
     cut=st.integers(0, 6),
 )
-@settings(max_examples=400)
+@examples(400)
 def test_a_run_equals_the_literal_simulator(
     instance, intervals, seed, z, passed, weights, prior, cut
 ):
@@ -71,7 +72,7 @@ def test_every_run_is_feasible_and_repeats_itself(policy):
 
 # Up to eight steps ahead each one is looked at.
 @given(instances(max_requests=9, max_memory=30, max_arrival=20, max_output=8))
-@settings(max_examples=100)
+@examples(100)
 def test_with_exact_intervals_nothing_is_preempted_and_the_order_is_that_of_area(instance):
     execution = run(instance, "area-chance:0.5,0", intervals="exact")
     assert execution.preemptions == 0

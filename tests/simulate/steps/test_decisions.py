@@ -6,7 +6,8 @@ import gc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from literal_attempts import decided_run
 from strategies import instances
 
@@ -25,7 +26,7 @@ FILL = DecisionPolicy("fill", "first come, first served, as long as there is roo
 
 
 @given(instances(max_requests=8, max_memory=30, max_arrival=30, max_output=12))
-@settings(max_examples=300)
+@examples(300)
 def test_a_decision_policy_equals_the_literal_simulator(instance):
     def literal_fill(worker):
         room = worker.memory - worker.held_next()

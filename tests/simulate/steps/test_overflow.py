@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from literal_attempts import attempts_of, threshold_run
 from strategies import drawn_instance, instances
@@ -25,7 +26,7 @@ def protected(alpha, memory):
     instance=instances(max_requests=8, max_memory=30, max_arrival=30, max_output=12),
     alpha=st.sampled_from([0.01, 0.07, 0.1, 0.29, 0.3, 0.5]),
 )
-@settings(max_examples=600)
+@examples(600)
 def test_greedy_equals_the_literal_simulator_and_loops_where_a_state_returns(instance, alpha):
     execution = run(instance, GREEDY.with_parameters(alpha))
     threshold = protected(alpha, instance.memory)
@@ -54,7 +55,7 @@ def test_greedy_equals_the_literal_simulator_and_loops_where_a_state_returns(ins
     beta=st.sampled_from([0.1, 0.5, 0.9]),
     seed=st.integers(0, 2**40),
 )
-@settings(max_examples=400)
+@examples(400)
 def test_clearing_equals_the_literal_simulator(instance, alpha, beta, seed):
     threshold = protected(alpha, instance.memory)
     policy = CLEARING.with_parameters(alpha, beta)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from literal_attempts import attempts_of, planned_run, random_rank
 from strategies import drawn_instance, instances, predicted
@@ -24,7 +25,7 @@ MAKERS = ["exact", "common:1,40", "classes:3", "relative:0.6"]
     intervals=st.sampled_from([*MAKERS, "column", "column", "column"]),
     seed=st.integers(0, 2**63 - 1),
 )
-@settings(max_examples=400)
+@examples(400)
 def test_every_policy_equals_the_literal_simulator(policy, instance, intervals, seed):
     execution = run(instance, policy, intervals=intervals, seed=seed)
     known = forecast(instance, intervals)
@@ -62,7 +63,7 @@ def test_every_policy_is_feasible_on_1000_random_instances_and_repeats_itself():
 
 
 @given(instances(max_requests=9, max_memory=30, max_arrival=20, max_output=12))
-@settings(max_examples=100)
+@examples(100)
 def test_with_exact_intervals_nothing_is_preempted(instance):
     for policy in POLICIES:
         assert run(instance, policy, intervals="exact").preemptions == 0

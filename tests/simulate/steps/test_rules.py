@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from literal import SortedF, by_key
 from literal_orders import Batches, simulate_backfill, simulate_skip, simulate_window
@@ -22,7 +23,7 @@ small = instances(max_requests=8, max_memory=25, max_arrival=15, max_output=10)
 
 @pytest.mark.parametrize("rule", SIMULATORS)
 @given(instance=small, random=st.randoms(use_true_random=False))
-@settings(max_examples=300)
+@examples(300)
 def test_any_order_equals_the_literal_simulator(rule, instance, random):
     key = list(range(len(instance)))
     random.shuffle(key)
@@ -38,7 +39,7 @@ def test_any_order_equals_the_literal_simulator(rule, instance, random):
     ratio=st.sampled_from([1, 1.2, 1.4, 2.5]),
     length=st.integers(1, 6),
 )
-@settings(max_examples=300)
+@examples(300)
 def test_any_window_equals_the_literal_simulator(instance, random, ratio, length):
     key = list(range(len(instance)))
     random.shuffle(key)
@@ -62,7 +63,7 @@ def test_the_window_of_many_requests_equals_the_literal_simulator():
 
 @pytest.mark.parametrize("rule", SIMULATORS)
 @given(instance=small)
-@settings(max_examples=150)
+@examples(150)
 def test_batches_equal_the_literal_simulator(rule, instance):
     literal = Batches(instance, SortedF(instance).select)
     schedule = run(instance, "sorted-f", rule=rule).schedule
@@ -126,7 +127,7 @@ def test_rules_by_name_and_by_argument_are_the_same():
 
 
 @given(instance=small, random=st.randoms(use_true_random=False))
-@settings(max_examples=200)
+@examples(200)
 def test_a_window_of_one_request_is_the_prefix_rule_and_one_of_all_is_skip(instance, random):
     key = list(range(len(instance)))
     random.shuffle(key)

@@ -7,7 +7,8 @@ import re
 import brute_force
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
@@ -20,7 +21,7 @@ OBJECTIVES = ["total-latency", "weighted-latency", "makespan"]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@settings(max_examples=60)
+@examples(60)
 @given(
     instance=instances(max_requests=3, max_memory=9, max_arrival=3, max_output=3), data=st.data()
 )
@@ -38,7 +39,7 @@ def test_it_finds_the_least_cost_of_all_schedules(objective, instance, data):
     assert solution.answer.check() == []
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(instance=instances(max_requests=5, max_memory=12, max_arrival=4, max_output=5))
 def test_it_agrees_with_the_time_indexed_program_on_all_solvers(instance):
     events = solve(EventProgram(instance)).require(optimal=True)
@@ -47,7 +48,7 @@ def test_it_agrees_with_the_time_indexed_program_on_all_solvers(instance):
         assert solve(model, method=solver).require(optimal=True).objective == events.objective
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     instance=instances(max_requests=4, max_memory=8, max_arrival=2, max_output=3), data=st.data()
 )
@@ -64,7 +65,7 @@ def test_hard_deadlines(instance, data):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@settings(max_examples=60)
+@examples(60)
 @given(
     instance=instances(max_requests=3, max_memory=10, max_arrival=3, max_output=3),
     now=st.integers(0, 3),

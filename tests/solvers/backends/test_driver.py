@@ -10,8 +10,9 @@ import brute_force
 import numpy as np
 import pytest
 import scipy_back_end
+from effort import examples
 from fresh import imports, printed
-from hypothesis import assume, given, reject, settings
+from hypothesis import assume, given, reject
 from tiny_models import knapsack, market_split, models
 
 from optsched import EventProgram, Instance, LinearModel, SolveParams, solve
@@ -65,19 +66,19 @@ def check(model, solver, optimum):
 
 
 @pytest.mark.parametrize("solver", ["highs", "cp-sat"])
-@settings(max_examples=150)
+@examples(150)
 @given(model=models())
 def test_all_solvers_find_the_best_of_all_points(solver, model):
     check(model, solver, best_of_all_points(model))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(model=models(whole=False))
 def test_highs_agrees_with_scipy_on_mixed_models(model):
     check(model, "highs", by_scipy(model))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(model=models())
 def test_highs_agrees_with_scipy_on_relaxations(model):
     relaxed = model.relax()
@@ -87,7 +88,7 @@ def test_highs_agrees_with_scipy_on_relaxations(model):
         assert len(solution.duals) == len(model.row_lower)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(model=models())
 def test_a_pyomo_solver_finds_the_best_of_all_points(model):
     assume(model.matrix.nnz > 0 and model.cost.any())  # Pyomo hands over no empty models

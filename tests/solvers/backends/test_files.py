@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from tiny_models import knapsack, models
 
 from optsched import HindsightProgram, Instance, LinearModel, solve
@@ -14,7 +15,7 @@ from optsched.solvers import read_model, write_model
 
 
 @pytest.mark.parametrize("ending", [".mps", ".lp"])
-@settings(max_examples=80)
+@examples(80)
 @given(model=models(whole=False))
 def test_reading_gives_the_model_that_was_written(ending, tmp_path_factory, model):
     path = tmp_path_factory.mktemp("files") / f"tiny{ending}"

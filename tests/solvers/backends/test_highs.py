@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import highspy
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from effort import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tiny_models import knapsack, models
 
@@ -52,7 +53,7 @@ def test_an_infeasible_point_and_an_unknown_status_are_not_trusted():
     assert answer.values is None
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(model=models(), data=st.data())
 def test_any_prices_prove_a_bound(model, data):
     solution = solve(model)

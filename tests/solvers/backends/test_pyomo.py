@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyomo.environ as pyo
 import pytest
-from hypothesis import assume, given, settings
+from effort import examples
+from hypothesis import assume, given
 from pyomo.opt import TerminationCondition
 from tiny_models import knapsack, models
 
@@ -20,7 +21,7 @@ def test_every_native_status_has_a_meaning():
     assert set(pyomo_models.STATUS) == {condition.value for condition in TerminationCondition}
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(model=models(whole=False))
 def test_there_and_back_gives_the_same_model(model):
     used = (model.cost != 0) | (np.asarray((model.matrix != 0).sum(axis=0)).reshape(-1) > 0)

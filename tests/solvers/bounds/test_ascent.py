@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from literal import optimum
 from strategies import instances
@@ -15,7 +16,7 @@ from optsched.solvers.bounds.lagrangian import held_by
 
 
 @given(instances(max_requests=4, max_memory=12, max_arrival=5, max_output=4), st.data())
-@settings(max_examples=150)
+@examples(150)
 def test_better_prices_prove_no_less_and_never_more_than_the_optimum(instance, data):
     weight = st.sampled_from([0.25, 1, 2, 3])
     instance = instance.replace(weights=[data.draw(weight) for _ in range(len(instance))])

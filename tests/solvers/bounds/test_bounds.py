@@ -11,7 +11,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from brute_force import feasible_starts
-from hypothesis import assume, example, given, settings
+from effort import examples
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from literal import lagrangian, mean_busy_time_bound, optimum
 from strategies import instances
@@ -23,7 +24,7 @@ from optsched.solvers.bounds.lagrangian import certify, cheapest_starts
 
 
 @given(instances(max_requests=7, max_arrival=12))
-@settings(max_examples=300)
+@examples(300)
 def test_closed_form_equals_filling_token_steps_one_by_one(instance):
     literal = max(mean_busy_time_bound(instance), Fraction(int(instance.outputs.sum())))
     value = bound(instance, "closed-form").value
@@ -41,7 +42,7 @@ def test_every_bound_is_at_most_the_optimum(instance):
 # Prices that were continuous where an arrival meets a completion gave 7.7 against 9.7 here.
 @example(Instance([0] * 5, [1, 2, 2, 1, 1], 2, [0, 0, 0, 2, 2]))
 @given(instances(max_requests=8, max_arrival=30))
-@settings(max_examples=300)
+@examples(300)
 def test_lagrangian_is_at_least_the_closed_form(instance):
     loose, tight = bound(instance, "closed-form"), bound(instance, "lagrangian")
     assert tight.value >= loose.value - 1e-6
@@ -58,7 +59,7 @@ def certificates(draw):
 
 
 @given(certificates())
-@settings(max_examples=300)
+@examples(300)
 def test_verifier_and_maker_equal_the_definition_for_any_prices(case):
     instance, certificate = case
     prices = [Fraction(price, certificate.denominator) for price in certificate.prices]

@@ -9,7 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from literal import optimum
 from priced_instances import TINY, certificates
@@ -87,7 +88,7 @@ def literal_value(certificate, instance, capacities):
 
 
 @given(certificates(**TINY))
-@settings(max_examples=200)
+@examples(200)
 def test_any_certificate_proves_a_bound_below_the_optimum_and_its_formula(case):
     instance, certificate = case
     pairs = [tuple(pair) for pair in items(instance).tolist()]
@@ -104,7 +105,7 @@ def test_any_certificate_proves_a_bound_below_the_optimum_and_its_formula(case):
 
 
 @given(certificates(max_requests=7, max_arrival=12))
-@settings(max_examples=200)
+@examples(200)
 def test_maker_and_verifier_agree_on_any_prices_and_sizes(case):
     instance, certificate = case
     problem = Problem.of(instance)
@@ -123,7 +124,7 @@ def test_maker_and_verifier_agree_on_any_prices_and_sizes(case):
 
 
 @given(instances(**TINY), st.integers(1, 6), st.data())
-@settings(max_examples=500)
+@examples(500)
 def test_bounds_hold_and_certificates_are_never_trusted(instance, phases, data):
     best = optimum(instance)
     result = configuration_bound(instance, phases=phases, iterations=data.draw(st.integers(0, 60)))

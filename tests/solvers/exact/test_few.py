@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from literal import optimum
 from strategies import instances
@@ -23,7 +24,7 @@ def one_by_one(instance, order):
 
 
 @given(instances(max_requests=5, max_memory=16, max_arrival=6, max_output=5), st.data())
-@settings(max_examples=800)
+@examples(800)
 def test_it_finds_an_optimum_from_any_schedule(instance, data):
     order = data.draw(st.permutations(range(len(instance))))
     found = solve_few(instance, one_by_one(instance, order))

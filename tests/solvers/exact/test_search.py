@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from literal import optimum
 from priced_instances import TINY, certificates
@@ -20,7 +21,7 @@ from optsched.solvers.exact.search import solve_exact
 
 
 @given(instances(max_requests=5, max_memory=16, max_arrival=6, max_output=5), st.integers(0, 40))
-@settings(max_examples=500)
+@examples(500)
 def test_the_search_finds_and_proves_the_optimum(instance, iterations):
     certificate = configuration_bound(instance, phases=3, iterations=iterations).certificate
     result = solve_exact(instance, certificate=certificate)
@@ -31,7 +32,7 @@ def test_the_search_finds_and_proves_the_optimum(instance, iterations):
 
 
 @given(certificates(**TINY), st.data())
-@settings(max_examples=300)
+@examples(300)
 def test_any_certificate_and_any_schedule_to_start_from_will_do(case, data):
     instance, certificate = case
     order = data.draw(st.permutations(range(len(instance))))

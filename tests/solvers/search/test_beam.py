@@ -7,7 +7,8 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
@@ -30,7 +31,7 @@ def _certificate(instance, objective="total-latency"):
 
 
 @given(instances(max_requests=8, max_memory=30, max_arrival=20), st.integers(0, 9), st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_schedules_are_feasible_and_the_same_for_a_seed(instance, seed, data):
     weight = st.sampled_from([0.5, 1, 3])
     instance = instance.replace(weights=[data.draw(weight) for _ in range(len(instance))])
@@ -84,7 +85,7 @@ def _ahead(beam, node, begin):
 
 
 @given(instances(max_requests=6, max_memory=16, max_arrival=8, max_output=5), st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_nodes_are_judged_by_regrets_and_idle_memory(instance, data):
     beam, weights, prices, large, small, background = _beams(data, instance)
     least = {}
@@ -128,7 +129,7 @@ def test_nodes_are_judged_by_regrets_and_idle_memory(instance, data):
 
 
 @given(instances(max_requests=7, max_memory=16, max_arrival=8, max_output=6), st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_no_request_fits_before_its_earliest_start(instance, data):
     beam, _, _, large, _, _ = _beams(data, instance)
     beam.prepare(Watch())
@@ -160,7 +161,7 @@ def test_no_request_fits_before_its_earliest_start(instance, data):
 
 
 @given(instances(max_requests=7, max_memory=16, max_arrival=12, max_output=6), st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_a_beam_starts_everything_once(instance, data):
     beam, _, _, large, _, background = _beams(data, instance)
     found, work = beam.follow(Watch(), np.inf)

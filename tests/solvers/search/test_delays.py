@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
@@ -16,7 +17,7 @@ from optsched.solvers.search.delays import Anneal, delay_large, serve
 
 
 @given(instances(max_requests=8, max_memory=30, max_arrival=20), st.integers(0, 9), st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_delays_are_feasible_and_never_worse_than_area(instance, seed, data):
     weight = st.sampled_from([0.5, 1, 3])
     weights = np.array([data.draw(weight) for _ in range(len(instance))])
@@ -50,7 +51,7 @@ def _anneal(instance, rank):
 
 
 @given(instances(max_requests=12, max_memory=20, max_arrival=40), st.randoms(), st.integers(0, 9))
-@settings(max_examples=80)
+@examples(80)
 def test_releases_decoded_in_part_are_as_decoded_in_whole(instance, random, seed):
     rank = list(range(len(instance)))
     random.shuffle(rank)

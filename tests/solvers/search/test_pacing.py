@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from brute_force import schedules
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from strategies import instances
 
 from optsched import Instance, family, run
@@ -13,13 +14,13 @@ from optsched.solvers.search.pacing import start_evenly
 
 
 @given(instances(max_requests=8, max_memory=30, max_arrival=20))
-@settings(max_examples=100)
+@examples(100)
 def test_even_paces_are_feasible(instance):
     assert start_evenly(instance).check() == []
 
 
 @given(instances(max_requests=3, max_memory=12, max_arrival=4, max_output=4))
-@settings(max_examples=30)
+@examples(30)
 def test_no_pace_beats_every_schedule(instance):
     found = start_evenly(instance)
     costs = [

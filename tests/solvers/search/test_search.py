@@ -6,7 +6,8 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from literal import optimum
 from strategies import instances
@@ -18,7 +19,7 @@ from optsched.solvers.search.search import search
 
 
 @given(instances(max_requests=9, max_memory=30, max_arrival=20), st.integers(0, 99), st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_search_is_feasible_and_never_worse(instance, seed, data):
     weight = st.sampled_from([0.5, 1, 3])
     weights = np.array([data.draw(weight) for _ in range(len(instance))], dtype=float)
@@ -98,7 +99,7 @@ def test_same_seed_and_threads_give_the_same_answer(name, load):
 
 
 @given(instances(max_requests=9, max_memory=30, max_arrival=12), st.booleans(), st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_windows_decode_to_what_the_whole_order_decodes_to(instance, backfill, data):
     """The cost of a kernel, summed up over windows, is that of its starts."""
     count = len(instance)
@@ -125,7 +126,7 @@ def test_windows_decode_to_what_the_whole_order_decodes_to(instance, backfill, d
 
 
 @given(instances(max_requests=12, max_memory=40, max_arrival=40), st.integers(0, 99))
-@settings(max_examples=100)
+@examples(100)
 def test_moves_of_large_requests_are_feasible_and_never_worse(instance, seed):
     giant = instance.memory // 2
     prompts, outputs = instance.prompts.copy(), instance.outputs.copy()

@@ -7,7 +7,8 @@ from fractions import Fraction
 import brute_force
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
@@ -31,7 +32,7 @@ def best(instance, fit="peak"):
 tiny = instances(max_requests=7, max_memory=25, max_output=9)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(instance=tiny)
 def test_the_table_finds_the_best_of_all_batches(instance):
     batch = select_batch(instance, "dp")
@@ -42,7 +43,7 @@ def test_the_table_finds_the_best_of_all_batches(instance):
 
 
 @pytest.mark.parametrize("fit", ["peak", "profile"])
-@settings(max_examples=100)
+@examples(100)
 @given(instance=tiny)
 def test_mip_finds_the_best_of_all_batches_in_both_fits(fit, instance):
     batch = select_batch(instance, "mip", fit)
@@ -51,7 +52,7 @@ def test_mip_finds_the_best_of_all_batches_in_both_fits(fit, instance):
     assert selection_of(instance, fit).fits(batch.requests)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(instance=instances(max_requests=8, max_memory=60, max_output=50), data=st.data())
 def test_the_scaled_table_keeps_its_factor_and_fits(instance, data):
     epsilon = data.draw(st.sampled_from([0.01, 0.1, 0.5, 1.0, 5.0]))
@@ -102,7 +103,7 @@ def test_the_papers_alg_3_returns_batches_that_do_not_fit():
     assert len(select_batch(instance, "scaled-dp", epsilon=1.0)) == 2
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(instance=tiny)
 def test_bounds_on_sums_of_outputs_hold(instance):
     largest = int((np.cumsum(np.sort(instance.peaks)) <= instance.memory).sum())
@@ -135,7 +136,7 @@ def literal_alg_4(instance):
             return set(batch)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(instance=instances(max_requests=12, max_memory=40, max_output=15))
 def test_swap_is_algorithm_4(instance):
     assert set(select_batch(instance, "swap").requests.tolist()) == literal_alg_4(instance)
@@ -159,7 +160,7 @@ def literal_alg_5(instance, sample):
     return set(batch)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(instance=instances(max_requests=12, max_memory=40, max_output=15), seed=st.integers(0, 9))
 def test_quantile_greedy_is_algorithm_5(instance, seed):
     generator = np.random.default_rng(seed)
@@ -170,7 +171,7 @@ def test_quantile_greedy_is_algorithm_5(instance, seed):
 
 
 @pytest.mark.parametrize("method", BATCH_METHODS)
-@settings(max_examples=30)
+@examples(30)
 @given(instance=tiny)
 def test_every_method_gives_a_batch_that_fits_and_is_not_empty(method, instance):
     batch = select_batch(instance, method)

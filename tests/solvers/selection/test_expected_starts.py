@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from effort import examples
+from hypothesis import given
 from literal_orders import relaxed_optimum
 from scipy.stats import kendalltau
 from strategies import instances
@@ -16,7 +17,7 @@ from optsched.solvers.selection.expected_starts import averaged_starts, expected
 
 
 @given(instance=instances(max_requests=5, max_memory=15, max_arrival=0, max_output=6))
-@settings(max_examples=100)
+@examples(100)
 def test_they_cost_what_the_relaxation_costs_over_any_longer_horizon(instance):
     longer = int(instance.outputs.sum()) + 2 * int(instance.outputs.max())
     cost = float((expected_starts(instance) + instance.outputs).sum())
