@@ -112,18 +112,10 @@ class BatchSelection(Program):
         return f"<BatchSelection of {len(self)} requests, memory {self.memory}, {self.fit} fit>"
 
     def to_linear(self) -> LinearModel:
-        """Write the program for its batch size as arrays.
+        """Write the program for its batch size, without which it is not linear, as arrays.
 
-        Returns
-        -------
-        LinearModel
-            Columns ``take[request]``; rows ``size`` and ``memory``, for the profile
-            ``memory[output]``.
-
-        Raises
-        ------
-        ModelError
-            If there is no size.
+        Columns are ``take[request]``; rows ``size`` and ``memory``, for the profile
+        ``memory[output]``.
         """
         size = self.size
         if size is None:
@@ -146,57 +138,19 @@ class BatchSelection(Program):
         return LinearModel.build(f"batch of {size}", [take], [count, memory])
 
     def read(self, values: npt.ArrayLike, /) -> IntArray:
-        """Turn a point of a linear model into a batch.
-
-        Parameters
-        ----------
-        values
-            One value per request, whole up to rounding.
-
-        Returns
-        -------
-        IntArray
-            Indices of the members by ascending output, as Alg. 1 line 5 orders them.
-
-        Raises
-        ------
-        ModelError
-            If the point has another length or is fractional.
-        """
+        """Turn a point of the linear model into a batch, by ascending output (Alg. 1 line 5)."""
         names = Family.of("take", request=np.arange(len(self)))
         members = np.flatnonzero(whole_numbers(values, names))
         return members[np.argsort(self.outputs[members], kind="stable")]
 
     def write_point(self, batch: npt.ArrayLike, /) -> FloatArray:
-        """Turn a batch into a point of the linear model.
-
-        Parameters
-        ----------
-        batch
-            Indices of the members.
-
-        Returns
-        -------
-        FloatArray
-            1 for members, 0 for the others, shape (n,).
-        """
+        """Turn a batch, given by indices, into a point of the linear model."""
         point = np.zeros(len(self))
         point[_members(batch)] = 1
         return point
 
     def fits(self, batch: npt.ArrayLike) -> bool:
-        """Return whether a batch fits, from the definition.
-
-        Parameters
-        ----------
-        batch
-            Indices of the members.
-
-        Returns
-        -------
-        bool
-            Whether (3) or, at the completion of every member, (4) holds.
-        """
+        """Return whether a batch fits by definition: (3), or (4) when each member completes."""
         members = _members(batch)
         prompts, outputs = self.prompts[members], self.outputs[members]
         if self.fit == "peak":
@@ -211,21 +165,12 @@ class BatchSelection(Program):
         return Fraction(int(self.outputs[members].sum()), len(members) ** 2)
 
     def best(self, solve: Callable[[LinearModel], npt.ArrayLike | None]) -> IntArray:
-        """Find the batch of least F, the largest among equals (Alg. 1 line 4).
+        """Find the batch of least F, the largest among equals (Alg. 1 line 4), by ascending output.
 
-        The sizes come by ascending bound: no batch of k has an F below that of the k smallest
-        outputs. Sizes beyond one for which nothing fits are left out, because a batch that fits
-        still does without one of its members.
-
-        Parameters
-        ----------
-        solve
-            Returns an optimal point of a linear model, or None if it is infeasible.
-
-        Returns
-        -------
-        IntArray
-            Indices of the members by ascending output.
+        `solve` returns an optimal point of a linear model, or None if it is infeasible. Sizes are
+        tried by ascending bound: no batch of k has an F below that of the k smallest outputs. Once
+        nothing fits at one size, larger sizes are skipped: a batch that fits still fits without one
+        of its members.
 
         Examples
         --------

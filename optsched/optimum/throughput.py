@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from optsched.errors import ModelError, SolverError
-from optsched.models.fluid.equilibrium import equilibrium
+from optsched.models.fluid.equilibrium import constant_of, equilibrium
 from optsched.models.fluid.throughput import WAITING, ThroughputProgram
-from optsched.models.fluid.wait import constant_of
 from optsched.solvers.backends.driver import solve_linear
 
 if TYPE_CHECKING:

@@ -174,11 +174,9 @@ def equilibrium(types: RequestTypes, clock: str | Clock) -> Equilibrium:
       2             0.1134        212      10.09    4,239.7               0.212
     """
     clock = get_clock(clock)
-    work = types.exact_work(clock)
-    rates = [decimal(rate) for rate in types.rates.tolist()]
+    rates, work, constant = exact_terms(types, clock)
     shares = [rate * seconds for rate, seconds in zip(rates, work, strict=True)]
     load = sum(shares, Fraction(0))
-    constant = decimal(clock.constant) if isinstance(clock, LinearClock) else Fraction(0)
     time = float(constant / (1 - load)) if load < 1 else np.inf
     per_stage = types.rates * time
     memories = per_stage * types.held_tokens
@@ -194,3 +192,17 @@ def equilibrium(types: RequestTypes, clock: str | Clock) -> Equilibrium:
         memories=memories,
         memory=float(memories.sum()),
     )
+
+
+def exact_terms(
+    types: RequestTypes, clock: Clock
+) -> tuple[list[Fraction], list[Fraction], Fraction]:
+    """Return rates and work of the types and the clock's constant, as the decimals written."""
+    work = types.exact_work(clock)  # refuses clocks that are no weighted sums
+    return [decimal(rate) for rate in types.rates.tolist()], work, constant_of(clock)
+
+
+def constant_of(clock: Clock) -> Fraction:
+    """Return the constant of a weighted sum, as the decimal it is written as."""
+    assert isinstance(clock, LinearClock)  # others are refused where the work is computed
+    return decimal(clock.constant)

@@ -16,12 +16,11 @@ from optsched._internal.arrays import as_integers
 from optsched._internal.views import draw
 from optsched.clock import get_clock
 from optsched.errors import InfeasibleError, ModelError
-from optsched.models.fluid.equilibrium import equilibrium
+from optsched.models.fluid.equilibrium import constant_of, equilibrium
 from optsched.models.fluid.queues import events_logarithm, queue_decay, reject_growth
 from optsched.models.fluid.wait import (
     check_limits,
     checked_thresholds,
-    constant_of,
     exact_sum,
     least_counts,
 )
@@ -220,12 +219,9 @@ class NestedWaitThresholds(Program):
     def to_linear(self) -> LinearModel:
         """Write the program as arrays.
 
-        Returns
-        -------
-        LinearModel
-            Columns ``threshold[segment]``; rows ``time`` and ``ratio[segment]``, and with a limit
-            ``memory``, for the batch and the queues at their thresholds: the rest of the bound is
-            not linear, and `plan` checks it. Segments are counted from 0.
+        Columns are ``threshold[segment]``; rows ``time`` and ``ratio[segment]``, and with a limit
+        ``memory``, for the batch and the queues at their thresholds: the rest of the bound is not
+        linear, and `plan` checks it. Segments are counted from 0.
         """
         index, rate = np.arange(len(self.last_stages)), self._exact_rates[0]
         time = np.array([float(-rate * each) for each in self._work])
@@ -244,13 +240,7 @@ class NestedWaitThresholds(Program):
         return LinearModel.build("Nested WAIT thresholds", [thresholds], rows)
 
     def read(self, values: npt.ArrayLike, /) -> IntArray:
-        """Turn a point of the linear model into thresholds, shape (L,).
-
-        Raises
-        ------
-        ModelError
-            If the point has another length or is fractional.
-        """
+        """Turn a point of the linear model into thresholds, shape (L,); fractions are refused."""
         return whole_numbers(values, self._family)
 
     def write_point(self, thresholds: npt.ArrayLike, /) -> FloatArray:
@@ -258,19 +248,11 @@ class NestedWaitThresholds(Program):
         return as_integers("thresholds", thresholds).astype(np.float64)
 
     def least_fixed_point(self) -> IntArray:
-        r"""Find the thresholds of least memory for this margin without a solver.
+        r"""Find the thresholds of least memory for this margin without a solver, shape (L,).
 
-        Returns
-        -------
-        IntArray
-            The least solution of :math:`n_1 = \lceil \Lambda_1 T(n) \rceil`,
-            :math:`n_{i+1} = \lceil p_i^{1 - \varepsilon} n_i \rceil` in every coordinate, shape
-            (L,).
-
-        Raises
-        ------
-        InfeasibleError
-            If no thresholds keep this margin.
+        They are the least solution of :math:`n_1 = \lceil \Lambda_1 T(n) \rceil`,
+        :math:`n_{i+1} = \lceil p_i^{1 - \varepsilon} n_i \rceil` in every coordinate. If no
+        thresholds keep this margin, an `InfeasibleError` says so.
         """
         rate, work = self._exact_rates[0], self._work
         ratios = [Fraction(ratio) for ratio in self.ratios.tolist()]
@@ -306,12 +288,7 @@ class NestedWaitThresholds(Program):
         delta
             Probability :math:`\delta` that more memory is needed at some time.
         iterations
-            Iterations :math:`S` for which that shall hold.
-
-        Returns
-        -------
-        NestedWaitPlan
-            Iteration time, and memory by its parts.
+            Number of iterations :math:`S` that the bound covers.
 
         Raises
         ------
@@ -356,22 +333,7 @@ class NestedWaitThresholds(Program):
         """Try margins, each with its least thresholds, and keep the least bound on the memory.
 
         The bound is not convex in the margin: this is the best of 60 margins from 0.002 to 0.6,
-        not a proven optimum.
-
-        Parameters
-        ----------
-        delta, iterations
-            As for `plan`.
-
-        Returns
-        -------
-        NestedWaitPlan
-            The best found; its program has the margin.
-
-        Raises
-        ------
-        InfeasibleError
-            If none of them fits.
+        not a proven optimum. `delta` and `iterations` are those of `plan`.
         """
 
         def plan(margin: float) -> NestedWaitPlan:

@@ -12,10 +12,9 @@ import numpy as np
 from optsched._internal.arrays import as_integers
 from optsched._internal.views import draw
 from optsched.errors import InfeasibleError, ModelError
-from optsched.models.fluid.equilibrium import equilibrium
+from optsched.models.fluid.equilibrium import constant_of, equilibrium
 from optsched.models.fluid.nested import STRICT, NestedWaitThresholds, best_plan
 from optsched.models.fluid.queues import events_logarithm, queue_decay
-from optsched.models.fluid.wait import constant_of
 from optsched.workloads.request_types import stage_tokens
 
 if TYPE_CHECKING:

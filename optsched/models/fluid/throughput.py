@@ -10,7 +10,8 @@ import numpy as np
 
 from optsched.clock import get_clock
 from optsched.errors import ModelError
-from optsched.models.fluid.wait import check_limits, constant_of
+from optsched.models.fluid.equilibrium import constant_of
+from optsched.models.fluid.wait import check_limits
 from optsched.models.linear.model import Family, LinearModel, Rows, Variables
 from optsched.models.program import Program
 
@@ -105,11 +106,8 @@ class ThroughputProgram(Program):
     def to_linear(self) -> LinearModel:
         """Write the program as arrays.
 
-        Returns
-        -------
-        LinearModel
-            Columns ``share[type]`` of the arrivals that are admitted; rows ``time``, and with
-            limits ``memory``, ``latency`` and ``ttft``. Types are counted from 0.
+        Columns are ``share[type]`` of the arrivals that are admitted; rows ``time``, and with
+        limits ``memory``, ``latency`` and ``ttft``. Types are counted from 0.
         """
         types, shortest = self.types, self.iteration_s
         family = Family.of("share", type=np.arange(len(types)))
@@ -133,31 +131,9 @@ class ThroughputProgram(Program):
         return Rows(Family.of(name), {"share": entries[None, :]}, upper=upper)
 
     def read(self, values: npt.ArrayLike, /) -> FloatArray:
-        """Turn a point of the linear model into rates.
-
-        Parameters
-        ----------
-        values
-            One share per type.
-
-        Returns
-        -------
-        FloatArray
-            Requests per second that are admitted of each type, shape (m,).
-        """
+        """Turn one share per type into requests per second that are admitted, shape (m,)."""
         return np.asarray(self.types.rates * np.clip(np.asarray(values, dtype=np.float64), 0, 1))
 
     def write_point(self, rates: npt.ArrayLike, /) -> FloatArray:
-        """Turn rates into a point of the linear model.
-
-        Parameters
-        ----------
-        rates
-            Requests per second of each type.
-
-        Returns
-        -------
-        FloatArray
-            One value per column.
-        """
+        """Turn requests per second of each type into a point of the linear model."""
         return np.asarray(np.asarray(rates, dtype=np.float64) / self.types.rates)

@@ -6,16 +6,21 @@ import math
 import operator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import MAX_SUM, as_integers, checked_memory
 from optsched._internal.views import draw
-from optsched.clock import LinearClock, get_clock
+from optsched.clock import get_clock
 from optsched.errors import InfeasibleError, InstanceError, ModelError, require_known
-from optsched.models.fluid.equilibrium import Equilibrium, equilibrium
+from optsched.models.fluid.equilibrium import (
+    Equilibrium,
+    constant_of,
+    equilibrium,
+    exact_terms,
+)
 from optsched.models.linear.model import Family, LinearModel, Rows, Variables, whole_numbers
 from optsched.models.program import Program
 from optsched.workloads.request_types import decimal
@@ -125,102 +130,43 @@ class WaitThresholds(Program):
         return equilibrium(self.types, self.clock)
 
     def to_linear(self) -> LinearModel:
-        """Write the program as arrays.
+        """Write the program as arrays; a slack without a limit is refused.
 
-        Returns
-        -------
-        LinearModel
-            Columns ``threshold[type]`` and for the slack ``slack``; rows ``time[type]`` and, with
-            limits, ``memory`` and ``batch``. Types are counted from 0.
-
-        Raises
-        ------
-        ModelError
-            If the slack has no limit.
+        Columns are ``threshold[type]`` and for the slack ``slack``; rows ``time[type]`` and, with
+        limits, ``memory`` and ``batch``. Types are counted from 0.
         """
         slack = self.objective == "slack"
-        if slack and self.memory is None and self.batch_limit is None:
+        if slack and not limits_of(self):
             raise ModelError(
                 "the slack grows without end unless memory or batch limit is given; pass one"
             )
-        types, count = self.types, len(self.types)
-        index, rates = np.arange(count), types.rates
-        work = np.eye(count) - np.outer(rates, types.work(self.clock))
-        thresholds = Variables(
-            Family.of("threshold", type=index),
-            0 if slack else types.held_tokens,
-            lower=1,
-            integer=True,
-        )
-        columns, blocks = [thresholds], {"threshold": work}
-        start = constant_of(self.clock)
+        rates, start = self.types.rates, constant_of(self.clock)
+        blocks = {"threshold": np.eye(len(rates)) - np.outer(rates, self.types.work(self.clock))}
+        columns = []
         if slack:
-            columns.append(Variables(Family.of("slack"), 1, lower=self.minimum_slack))
+            columns = [Variables(Family.of("slack"), 1, lower=self.minimum_slack)]
             blocks["slack"] = -rates[:, None]
         else:
             start += decimal(self.minimum_slack)
-        rows = [Rows(Family.of("time", type=index), blocks, lower=rates * float(start))]
-        for name, uses, limit in (
-            ("memory", types.held_tokens, self.memory),
-            ("batch", types.stages, self.batch_limit),
-        ):
-            if limit is not None:
-                rows.append(Rows(Family.of(name), {"threshold": uses[None, :]}, upper=limit))
-        return LinearModel.build("WAIT thresholds", columns, rows, sense="max" if slack else "min")
+        return threshold_model(self, blocks, rates * float(start), columns)
 
     def read(self, values: npt.ArrayLike, /) -> IntArray:
-        """Turn a point of a linear model into thresholds.
-
-        Parameters
-        ----------
-        values
-            One value per column, whole for thresholds up to rounding.
-
-        Returns
-        -------
-        IntArray
-            Threshold of each type, shape (m,).
-
-        Raises
-        ------
-        ModelError
-            If the point is too short or a threshold is fractional.
-        """
+        """Turn a point of the linear model into thresholds, shape (m,); fractions are refused."""
         names = Family.of("threshold", type=np.arange(len(self.types)))
         return whole_numbers(np.asarray(values)[: len(self.types)], names)
 
     def write_point(self, thresholds: npt.ArrayLike, /) -> FloatArray:
-        """Turn thresholds into a point of the linear model.
-
-        Parameters
-        ----------
-        thresholds
-            One per type.
-
-        Returns
-        -------
-        FloatArray
-            One value per column.
-        """
+        """Turn one threshold per type into a point of the linear model."""
         chosen = as_integers("thresholds", thresholds)
         slack = [self.exact_slack(chosen)] if self.objective == "slack" else []
         return np.array([*chosen.tolist(), *slack], dtype=np.float64)
 
     def least_fixed_point(self) -> IntArray:
-        r"""Find the thresholds of least memory without a solver, in exact arithmetic.
+        """Find the thresholds of least memory without a solver, in exact arithmetic.
 
-        Rates and coefficients count as the decimals they are written as.
-
-        Returns
-        -------
-        IntArray
-            The least threshold of each type, shape (m,): no other solution has a smaller one for
-            any type.
-
-        Raises
-        ------
-        InfeasibleError
-            If they break a limit, and so all do; it names the type that takes most.
+        Rates and coefficients count as the decimals they are written as. No other solution has a
+        smaller threshold for any type, so if these break a limit, all do: an `InfeasibleError` then
+        names the type that takes most.
 
         Examples
         --------
@@ -229,9 +175,8 @@ class WaitThresholds(Program):
         >>> WaitThresholds(types, "affine:0.0085,1e-6").least_fixed_point()
         array([21, 21])
         """
-        rates = [decimal(rate) for rate in self.types.rates.tolist()]
-        work = self.types.exact_work(self.clock)
-        start = constant_of(self.clock) + decimal(self.minimum_slack)
+        rates, work, start = exact_terms(self.types, self.clock)
+        start += decimal(self.minimum_slack)
         # Of the solution in fractions, which is below any whole one.
         time = start / (1 - exact_sum(rates, work))
         thresholds = least_counts(
@@ -245,24 +190,10 @@ class WaitThresholds(Program):
         return thresholds
 
     def plan(self, thresholds: npt.ArrayLike) -> WaitPlan:
-        """Check thresholds in exact arithmetic, and say what they lead to.
+        """Check one threshold per type in exact arithmetic, and say what they lead to.
 
-        Parameters
-        ----------
-        thresholds
-            One per type.
-
-        Returns
-        -------
-        WaitPlan
-            Iteration time, memory and slacks.
-
-        Raises
-        ------
-        InfeasibleError
-            If they break (9) or a limit; it says by how much and for which type.
-        ModelError
-            If there is not one positive threshold per type.
+        Thresholds that break (9) or a limit are refused with an `InfeasibleError` that says by how
+        much, and for which type.
         """
         chosen = checked_thresholds(thresholds, self.types.held_tokens, "type")
         slacks = self._exact_slacks(chosen)
@@ -284,22 +215,19 @@ class WaitThresholds(Program):
         return min(self._exact_slacks(as_integers("thresholds", thresholds)))
 
     def _exact_slacks(self, thresholds: IntArray) -> list[Fraction]:
-        work = self.types.exact_work(self.clock)
+        rates, work, start = exact_terms(self.types, self.clock)
         counts = thresholds.tolist()
-        time = constant_of(self.clock) + exact_sum(work, counts)
-        rates = self.types.rates.tolist()
-        return [count / decimal(rate) - time for count, rate in zip(counts, rates, strict=True)]
+        time = start + exact_sum(work, counts)
+        return [count / rate - time for count, rate in zip(counts, rates, strict=True)]
 
     def _check_limits(self, thresholds: IntArray, what: str) -> None:
-        for unit, uses, limit, name in (
-            ("tokens", self.types.held_tokens, self.memory, "the memory"),
-            ("requests per batch", self.types.stages, self.batch_limit, "the batch limit"),
-        ):
+        for name, unit, uses, limit in limits_of(self):
             shares = uses * thresholds
-            if limit is not None and shares.sum() > limit:
+            if shares.sum() > limit:
                 most = int(np.argmax(shares))
+                limited = "the batch limit" if name == "batch" else "the memory"
                 raise InfeasibleError(
-                    f"{what} need {shares.sum():,} {unit}, but {name} is {limit:,}; type "
+                    f"{what} need {shares.sum():,} {unit}, but {limited} is {limit:,}; type "
                     f"{self.types.names[most]} needs most, {shares[most]:,}: raise the limit or "
                     "lower the rates"
                 )
@@ -366,10 +294,38 @@ class WaitPlan:
         return "\n".join(lines)
 
 
-def constant_of(clock: Clock) -> Fraction:
-    """Return the constant of a weighted sum, as the decimal it is written as."""
-    assert isinstance(clock, LinearClock)  # others are refused where the work is computed
-    return decimal(clock.constant)
+def limits_of(program: WaitThresholds) -> list[tuple[str, str, IntArray, int]]:
+    """Return name, unit, use of a request of each type and value of each limit that is given."""
+    types = program.types
+    limits = (
+        ("memory", "tokens", types.held_tokens, program.memory),
+        ("batch", "requests per batch", types.stages, program.batch_limit),
+    )
+    return [(name, unit, uses, limit) for name, unit, uses, limit in limits if limit is not None]
+
+
+def threshold_model(
+    program: WaitThresholds,
+    time: dict[str, npt.NDArray[Any]],
+    least_time: npt.ArrayLike,
+    slack: list[Variables],
+    most: npt.ArrayLike = np.inf,
+) -> LinearModel:
+    """Write the program from the entries of (9) and its right side, in floats or whole numbers."""
+    maximised, index = program.objective == "slack", np.arange(len(program.types))
+    thresholds = Variables(
+        Family.of("threshold", type=index),
+        0 if maximised else program.types.held_tokens,
+        lower=1,
+        upper=most,
+        integer=True,
+    )
+    rows = [Rows(Family.of("time", type=index), time, lower=least_time)]
+    for name, _, uses, limit in limits_of(program):
+        rows.append(Rows(Family.of(name), {"threshold": uses[None, :]}, upper=limit))
+    return LinearModel.build(
+        "WAIT thresholds", [thresholds, *slack], rows, sense="max" if maximised else "min"
+    )
 
 
 def exact_sum(values: Sequence[Fraction], counts: Sequence[Fraction | int]) -> Fraction:

@@ -12,8 +12,9 @@ import numpy as np
 
 from optsched._internal.arrays import MAX_SUM
 from optsched.errors import ModelError
-from optsched.models.fluid.wait import WaitThresholds, constant_of
-from optsched.models.linear.model import Family, LinearModel, Rows, Variables
+from optsched.models.fluid.equilibrium import exact_terms
+from optsched.models.fluid.wait import WaitThresholds, limits_of, threshold_model
+from optsched.models.linear.model import Family, LinearModel, Variables
 from optsched.models.program import Program
 from optsched.workloads.request_types import decimal
 
@@ -74,24 +75,13 @@ class WholeThresholds(Program):
     @property
     def _seconds(self) -> tuple[list[Fraction], list[Fraction], Fraction]:
         """Seconds between arrivals of each type, of a request in all its batches, of no request."""
-        types, clock = self.program.types, self.program.clock
-        inverse = [1 / decimal(rate) for rate in types.rates.tolist()]
-        return inverse, types.exact_work(clock), constant_of(clock)
-
-    @property
-    def _limits(self) -> dict[str, tuple[IntArray, int]]:
-        """What a request of each type uses of each limit, by the name of its row."""
-        program, types = self.program, self.program.types
-        given = {
-            "memory": (types.held_tokens, program.memory),
-            "batch": (types.stages, program.batch_limit),
-        }
-        return {name: (uses, most) for name, (uses, most) in given.items() if most is not None}
+        rates, work, start = exact_terms(self.program.types, self.program.clock)
+        return [1 / rate for rate in rates], work, start
 
     @property
     def most(self) -> IntArray:
         """Thresholds that no optimum exceeds, at least 1, shape (m,)."""
-        limits = list(self._limits.values())
+        limits = [(uses, limit) for _, _, uses, limit in limits_of(self.program)]
         if not limits:  # the objective is then memory: a slack without limit has no model
             uses = self.program.types.held_tokens
             limits = [(uses, int(uses @ self.program.least_fixed_point()))]
@@ -100,30 +90,15 @@ class WholeThresholds(Program):
 
     def to_linear(self) -> LinearModel:
         """Write the program as arrays: the columns and rows of `WaitThresholds`, whole."""
-        model = self.program.to_linear()  # refuses a slack without limit
-        slack, index = self.program.objective == "slack", np.arange(len(self.program.types))
-        most = self.most
+        self.program.to_linear()  # refuses a slack without limit
+        most, slack = self.most, []
         entries, lower = self._time_rows()
-        columns = [
-            Variables(
-                Family.of("threshold", type=index),
-                0 if slack else self.program.types.held_tokens,
-                lower=1,
-                upper=most,
-                integer=True,
-            )
-        ]
         blocks = {"threshold": entries}
-        if slack:
+        if self.program.objective == "slack":
             least = math.ceil(decimal(self.program.minimum_slack) / self.unit)
-            columns.append(self._slack(least, most))
-            blocks["slack"] = -np.ones((len(index), 1), dtype=np.int64)
-        rows = [Rows(Family.of("time", type=index), blocks, lower=lower)]
-        rows += [
-            Rows(Family.of(name), {"threshold": uses[None, :]}, upper=limit)
-            for name, (uses, limit) in self._limits.items()
-        ]
-        return LinearModel.build(model.name, columns, rows, sense=model.sense)
+            slack = [self._slack(least, most)]
+            blocks["slack"] = -np.ones((len(most), 1), dtype=np.int64)
+        return threshold_model(self.program, blocks, lower, slack, most)
 
     def _slack(self, least: int, most: IntArray) -> Variables:
         """Return the column of the slack, up to where the largest thresholds would leave it."""
@@ -136,17 +111,15 @@ class WholeThresholds(Program):
     def _time_rows(self) -> tuple[IntArray, IntArray]:
         """Return coefficients of the thresholds in (9) and its right side, all whole."""
         inverse, work, start = self._seconds
-        least = Fraction(0)
-        if self.program.objective == "memory":
-            least = decimal(self.program.minimum_slack)
+        given = self.program.objective == "memory"
+        if given:
+            start += decimal(self.program.minimum_slack)
         entries, lower, most = [], [], self.most.tolist()
         for j, gap in enumerate(inverse):
             row = [(gap if i == j else 0) - seconds for i, seconds in enumerate(work)]
-            unit = self.unit
-            if self.program.objective == "memory":
-                unit = _common([*row, start + least])
+            unit = _common([*row, start]) if given else self.unit
             whole = [int(value / unit) for value in row]
-            right = int((start + least) / unit)
+            right = int(start / unit)
             # A row's sum may be larger than its parts: MAX_SUM is exact in a solver of integers.
             reach = sum(abs(a) * b for a, b in zip(whole, most, strict=True)) // _SUMS
             self._require_small([*whole, right, reach], f"type {self.program.types.names[j]}")
