@@ -61,28 +61,21 @@ _PARTS = 16  # into which the constant of batches is divided between requests an
 
 @dataclass(frozen=True)
 class ClockCertificate:
-    """Proof of a bound on the total or the weighted latency on a clock.
+    """Proof of a bound on the total or the weighted latency on a clock."""
 
-    The clock is given by its constant and its five coefficients (`LinearClock.coefficients`) as
-    floats; arrivals count `seconds_per_step`, which is 1 on a clock whose `unit` is "steps". Prices
-    are integers over `denominator`, for bins of `width` from time 0 on; those of request i begin at
-    bin `begins[i]`. All other prices are zero. Without a limit of requests per batch,
-    `max_num_seqs` is 0.
-    """
-
-    clock: tuple[float, ...]
-    seconds_per_step: float
+    clock: tuple[float, ...]  # its constant and its five coefficients
+    seconds_per_step: float  # of arrivals; 1 on a clock whose unit is "steps"
     fingerprint: str
     unit: str = "s"
     workers: int = 1
     objective: str = "total-latency"
-    width: float = 1.0
-    denominator: int = 1
-    memory_prices: tuple[int, ...] = ()
-    begins: tuple[int, ...] = ()
+    width: float = 1.0  # of bins from time 0 on
+    denominator: int = 1  # of all prices
+    memory_prices: tuple[int, ...] = ()  # of bins; all that are not given are zero
+    begins: tuple[int, ...] = ()  # first bin of the prices of each request
     prices: tuple[tuple[int, ...], ...] = ()
     value: Fraction = Fraction(0)
-    max_num_seqs: int = 0
+    max_num_seqs: int = 0  # 0: no limit of requests per batch
     by_requests: int = 0
     storage: Storage = "at-once"
 
@@ -355,10 +348,8 @@ def _completions(
     c0: int,
     whole: int,
 ) -> Iterator[tuple[int, int]]:
-    """Yield the least latency and payments for each bin of completion, in order.
-
-    Payments are times `whole`, the least batch of the request and the denominator of prices.
-    """
+    """Yield the least latency and payments for each bin of completion, in order."""
+    # Payments are times `whole`, the least batch of the request and the denominator of prices.
     alone, decoding = request.alone(c0), request.decoding(c0)
     least = min(request.first, request.decode) if request.decodes else request.first
     batch = c0 + least

@@ -120,6 +120,7 @@ def export(
     """Write a model to a file for another solver."""
     from optsched.models import HindsightProgram, LatencyRelaxation
     from optsched.optimum.solving import proven_horizon
+    from optsched.workers import as_workers
 
     _check_out(out)
     _note_unused(model)
@@ -128,14 +129,13 @@ def export(
         program = _batch(instance, size)
     elif model == "balance":
         program = _first_step(instance, **cluster)
-    elif cluster["workers"] is not None:
-        program = _joint(instance, cluster["workers"], horizon, objective)
     else:
-        end = proven_horizon(instance, objective) if horizon is None else horizon
+        workers = as_workers(cluster["workers"] or 1, instance)
+        end = proven_horizon(instance, objective, workers) if horizon is None else horizon
         if model == "relaxation":
             program = LatencyRelaxation(instance, end)
         else:
-            program = HindsightProgram(instance, end, objective)
+            program = HindsightProgram(instance, end, objective, workers=workers)
     linear = program.to_linear()
     with output.progress(f"writing {out}"):
         optsched.write_model(linear, out)
@@ -175,18 +175,6 @@ def _batch(instance: Instance, size: int | None) -> Program:
     if size is None:
         raise OptschedError("a batch is selected for a given size; add --size K")
     return BatchSelection(instance.prompts, instance.outputs, instance.memory, size=size)
-
-
-def _joint(instance: Instance, workers: str, horizon: int | None, objective: Any) -> Program:
-    """Return the program of several workers, as long as some optimum may take."""
-    from optsched.models import HindsightProgram
-    from optsched.optimum.solving import proven_horizon
-    from optsched.workers import as_workers
-
-    several = as_workers(workers, instance)
-    if horizon is None:
-        horizon = proven_horizon(instance, objective, several)
-    return HindsightProgram(instance, horizon, objective, workers=several)
 
 
 def _first_step(

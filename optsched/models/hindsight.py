@@ -395,14 +395,11 @@ class HindsightProgram(Program):
         return cost
 
     def _paid(self, prices: FloatArray, request: IntArray, step: IntArray) -> FloatArray:
-        """Return what the memory of a request costs when it starts at a step.
-
-        With six decimals, which CP-SAT can represent; sums of prices have more by rounding alone.
-        """
+        """Return what the memory of a request costs when it starts at a step."""
         instance = self.instance
         prompts, outputs = instance.prompts[request], instance.outputs[request]
         paid = prices_of_starts(prompts, outputs, step - self.now, PriceSums.of(prices))
-        return np.round(paid, 6)
+        return np.round(paid, 6)  # which CP-SAT can represent; sums have more by rounding alone
 
     def cost(self, schedule: Schedule) -> float:
         """Evaluate a schedule under the objective of the program, from its start steps alone."""

@@ -9,8 +9,7 @@ from optsched.errors import OptschedError, SolverError, nearest
 from optsched.instance import Instance
 from optsched.optimum.params import SolveParams
 from optsched.optimum.programs import WATCHED, kind_of
-from optsched.optimum.stages.placing import run_lists
-from optsched.optimum.stages.plan import go_through, run_policies
+from optsched.optimum.stages.plan import find_first, go_through
 from optsched.optimum.state import State
 from optsched.schedule import Schedule
 from optsched.solvers.bounds.bound import OBJECTIVES
@@ -211,5 +210,5 @@ def proven_horizon(
     state = State(instance, objective)
     if workers is not None and len(workers) > 1:
         state = State(instance, objective, workers=workers)
-    (run_policies if len(state.workers) == 1 else run_lists)(state)
+    find_first(state)
     return int((state.latest_starts() + instance.outputs).max())

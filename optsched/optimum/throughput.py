@@ -23,16 +23,12 @@ _MAX_PROGRAMS = 20_000
 
 @dataclass(frozen=True, eq=False)
 class ThroughputPlan:
-    """The best iteration time found, and what no other can surpass.
-
-    `rates` are the requests per second admitted of each type, shape (m,); `throughput` counts
-    stages per second, as (8) does; `bound` is an upper bound over all iteration times.
-    """
+    """The best iteration time found, and what no other can surpass."""
 
     program: ThroughputProgram
-    rates: FloatArray
-    throughput: float
-    bound: float
+    rates: FloatArray  # requests per second admitted of each type, shape (m,)
+    throughput: float  # stages per second, as (8) counts them
+    bound: float  # an upper bound over all iteration times
 
     @property
     def iteration_s(self) -> float:
@@ -87,11 +83,9 @@ def best_throughput(
     ttft_s: float | None = None,
     gap: float = 1e-4,
 ) -> ThroughputPlan:
-    """Find the iteration time and the rates of most throughput, within a proven gap.
-
-    Intervals of iteration times are halved, the most promising first; the relaxation of
-    `ThroughputProgram` bounds each.
-    """
+    """Find the iteration time and the rates of most throughput, within a proven gap."""
+    # Intervals of iteration times are halved, the most promising first; the relaxation of
+    # `ThroughputProgram` bounds each.
     if not 0 < gap < 1:
         raise ModelError(f"gap is {gap}, but must be a share between 0 and 1")
     limits = {"memory": memory, "latency_s": latency_s, "ttft_s": ttft_s}

@@ -3,8 +3,6 @@ from .fluid import plot_equilibrium as plot_equilibrium
 from .fluid import plot_nested_memory as plot_nested_memory
 from .fluid import plot_segments as plot_segments
 from .fluid import plot_slacks as plot_slacks
-from .joint import plot_placement as plot_placement
-from .joint import plot_workers as plot_workers
 from .pages import clock_page as clock_page
 from .pages import cluster_page as cluster_page
 from .pages import comparison_page as comparison_page
@@ -12,6 +10,8 @@ from .pages import optimum_page as optimum_page
 from .pages import regret_page as regret_page
 from .pages import routing_page as routing_page
 from .pages import run_page as run_page
+from .placements import plot_placement as plot_placement
+from .placements import plot_workers as plot_workers
 from .regrets import plot_regret as plot_regret
 from .regrets import plot_regret_ratio as plot_regret_ratio
 from .regrets import plot_thresholds as plot_thresholds

@@ -23,7 +23,7 @@ from optsched.errors import OptschedError
 from optsched.report import runs, schedules, tables
 from optsched.report.curves import MAX_STACKED, growing_bars
 from optsched.report.interactive import Figure, plot_of, short
-from optsched.report.joint import plot_workers
+from optsched.report.placements import plot_workers
 from optsched.report.regrets import plot_regret, plot_regret_ratio
 from optsched.report.routing import plot_losses
 from optsched.report.style import step_unit

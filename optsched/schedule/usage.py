@@ -49,11 +49,7 @@ class Usage:
         return np.concatenate([np.zeros(first[0], dtype=np.int64), usage])
 
     def overfull(self, limit: int) -> Iterator[tuple[int, int, int, int]]:
-        """List the runs of steps at which more is held than a limit.
-
-        Yields their first and last step, the tokens held at the first, and the request started last
-        among those that hold them.
-        """
+        """Yield runs of overfull steps: first, last, tokens at the first, last one to start."""
         first, tokens, active = self.first, self.tokens, self.active
         over = np.flatnonzero(tokens + active * (self.lengths - 1) > limit)
         if not len(over):

@@ -150,11 +150,7 @@ def solve_program(state: State) -> None:
 def _form(
     state: State, latest: IntArray, kept: tuple[IntArray, ...] | None
 ) -> EventProgram | HindsightProgram | None:
-    """Choose the event program or the time-indexed one; None where both are too large.
-
-    To build a time-indexed program of millions of nonzeros takes seconds, and to solve its linear
-    relaxation much longer: "auto" leaves it out where little time is left, and searches on.
-    """
+    """Choose the event program or the time-indexed one; None where both are too large."""
     instance, params, tuning = state.instance, state.params, state.tuning
     workers, method, several = state.workers, state.method, len(state.workers) > 1
 
@@ -175,6 +171,8 @@ def _form(
         penalty=params.penalty,
         workers=workers,
     )
+    # To build one of millions of nonzeros takes seconds, and to solve its linear relaxation much
+    # longer: "auto" leaves it out where little time is left, and searches on.
     if method == "auto" and not several:
         if program.nonzeros <= min(tuning.nonzeros, tuning.nonzeros_per_second * state.left):
             return program

@@ -11,9 +11,9 @@ import numpy as np
 from optsched._internal.numbers import proven
 from optsched.instance import Instance
 from optsched.optimum.stages.improve import raise_prices
-from optsched.solvers.bounds.bound import Bound, bound, find_bound, round_down
+from optsched.solvers.bounds.bound import Bound, bound, round_down
 from optsched.solvers.bounds.lagrangian import PricedStarts
-from optsched.solvers.bounds.pools import Pools, bound_of_pools, price_pools
+from optsched.solvers.bounds.pools import Pools, price_pools
 from optsched.solvers.search.annealing import WORK_PER_SECOND
 from optsched.solvers.search.joint_list import list_jointly
 from optsched.workers import Workers
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray
     from optsched.optimum.state import State
+    from optsched.schedule import Schedule
 
-_MANY = 20_000  # requests from which on prices take longer than lists
 _LENGTH = 128  # of the window
 _LISTS = ((0.0, 1.4), (0.25, 1.6), (0.0, 2.0), (0.5, 1.4))  # powers of the output, and ratios
 _SHARES, _RATIOS = (
@@ -57,23 +57,11 @@ def _load_releases(_: str) -> None:
     assert len(PricedStarts(_tiny(), certificate).cheapest)
 
 
-def run_lists(state: State) -> None:
-    """Find a first interval."""
-    pool, many = state.pool, len(state.instance) >= _MANY
-    first = find_bound(pool, "closed-form" if many else "auto", state.objective)
-    state.raise_bound(first)
+def list_placed(state: State) -> Iterator[Schedule]:
+    """Start requests in some orders, each on the worker where it leaves the least room."""
     for key, ratio in _keys(state):
         if not state.closed and (state.best is None or state.left > 0):
-            found = list_jointly(state.instance, state.workers, key, ratio, _LENGTH)
-            state.offer(found)
-    if many and state.left > 0 and not state.finished:
-        first = find_bound(pool, "auto", state.objective)
-        state.raise_bound(first)
-    state.prices = first.certificate
-    if state.objective == "makespan" and _nested(state):
-        state.raise_bound(bound_of_pools(state.instance, state.workers, "auto", state.objective))
-    cost = f"{state.cost:,.10g}" if state.best is not None else "none"
-    state.note(f"lists: {cost}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
+            yield list_jointly(state.instance, state.workers, key, ratio, _LENGTH)
 
 
 def _nested(state: State) -> bool:

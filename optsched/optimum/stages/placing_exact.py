@@ -80,10 +80,8 @@ def price_sizes(state: State) -> None:
 
 
 def choose_parts(state: State) -> None:
-    """Close the interval of few requests on equal workers: who shares a worker, and in which order.
-
-    What it needs grows with the number of subsets; where time runs out the program comes next.
-    """
+    """Close the interval of few requests on equal workers: who shares a worker, in which order."""
+    # What it needs grows with the number of subsets; where time runs out the program comes next.
     if state.finished or state.left <= 0 or state.sizes is None or state.best is None:
         return
     state.load(_load_parts, "parts")

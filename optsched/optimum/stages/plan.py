@@ -28,9 +28,9 @@ from optsched.optimum.stages.improve import (
 )
 from optsched.optimum.stages.kernels import First, load_first
 from optsched.optimum.stages.placing import (
+    list_placed,
     load_lists,
     raise_pool_prices,
-    run_lists,
     wait_for_cheap_starts,
 )
 from optsched.optimum.stages.placing_exact import (
@@ -43,6 +43,7 @@ from optsched.policies.priorities import PRIORITIES
 from optsched.simulate import run
 from optsched.solvers.bounds.bound import bound
 from optsched.solvers.bounds.lagrangian import FEWEST
+from optsched.solvers.bounds.pools import bound_of_pools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.optimum.state import State
     from optsched.policies import Policy
+    from optsched.schedule import Schedule
 
 _LOOK_EVERY = 0.05  # seconds between two looks at the token
 _GRACE = 0.3  # seconds for a stage to put away what it found, when time is up or after Ctrl-C
@@ -113,11 +115,8 @@ def _work(stages: Sequence[Stage], state: State) -> None:
 
 
 def _attend(state: State, stages: Aside[None], patience: float) -> None:
-    """Wait for the stages, a moment longer than there is time; without a schedule, for the first.
-
-    Where the token is set before there is a schedule, that is waited for so long only.
-    """
-    asked = math.inf
+    """Wait for the stages until time is up or the token is set, and a moment longer."""
+    asked = math.inf  # when the token was set; the first schedule is waited for with patience
     while not stages.wait(_LOOK_EVERY):
         now = time.perf_counter()
         if state.stop.is_set():
@@ -128,21 +127,30 @@ def _attend(state: State, stages: Aside[None], patience: float) -> None:
     stages.result()
 
 
-def run_policies(state: State) -> None:
+def find_first(state: State) -> None:
     """Find a first interval."""
     many = len(state.instance) >= _MANY
-    first = bound(state.instance, "closed-form" if many else "auto", state.objective)
+    first = bound(state.pool, "closed-form" if many else "auto", state.objective)
     state.raise_bound(first)
-    for policy in _policies(state):
-        if not state.closed:
-            state.offer(run(state.instance, policy).schedule)
+    several = len(state.workers) > 1
+    for schedule in list_placed(state) if several else _follow_policies(state):
+        state.offer(schedule)
     if many and state.left > 0 and not state.finished:
-        first = bound(state.instance, "auto", state.objective)
+        first = bound(state.pool, "auto", state.objective)
         with state.lock:  # a bound with a certificate, even if it is no better
             state.bound = state.bound if state.closed else first
     state.prices = first.certificate
+    if several and state.objective == "makespan":
+        state.raise_bound(bound_of_pools(state.instance, state.workers, "auto", state.objective))
     found = f"{state.cost:,.10g} ({state.best.policy})" if state.best is not None else "none"
-    state.note(f"policies: {found}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
+    who = "lists" if several else "policies"
+    state.note(f"{who}: {found}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
+
+
+def _follow_policies(state: State) -> Iterator[Schedule]:
+    for policy in _policies(state):
+        if not state.closed:
+            yield run(state.instance, policy).schedule
 
 
 def _known(state: State) -> list[Policy]:
@@ -202,7 +210,7 @@ def _first_search(state: State) -> None:
 
 
 STAGES: tuple[Stage, ...] = (
-    Stage(lambda _: True, run_policies),
+    Stage(lambda _: True, find_first),
     Stage(_few, enumerate_few),
     Stage(_small, prove_small),
     Stage(lambda state: _plain(state, "auto", "search", "exact"), raise_prices),
@@ -240,7 +248,7 @@ def _few_placed(state: State) -> bool:
 
 
 STAGES_OF_SEVERAL: tuple[Stage, ...] = (
-    Stage(lambda _: True, run_lists),
+    Stage(lambda _: True, find_first),
     Stage(_latency, raise_pool_prices),
     Stage(_latency, wait_for_cheap_starts),
     Stage(

@@ -85,25 +85,11 @@ class Bound:
 
 @dataclass(frozen=True)
 class ClockBound:
-    """A proven lower bound on what any policy reaches on a clock.
+    """A proven lower bound on what any policy reaches on a clock."""
 
-    Attributes
-    ----------
-    value
-        The bound in the unit of the clock, rounded towards minus infinity.
-    method
-        How it was found: "closed-form" or "lagrangian".
-    seconds
-        Time it took.
-    certificate
-        The proof.
-    clock
-        The clock that it holds on.
-    """
-
-    value: float
-    method: str
-    seconds: float
+    value: float  # in the unit of the clock, rounded towards minus infinity
+    method: str  # "closed-form" or "lagrangian"
+    seconds: float  # time it took
     certificate: ClockCertificate
     clock: LinearClock
 

@@ -43,10 +43,7 @@ def coarse_prices(
     deadline: float = math.inf,
     stop: threading.Event | None = None,
 ) -> tuple[FloatArray, int, float]:
-    """Return prices at which large requests share the memory, the steps of a cell, and the work.
-
-    The others take what they need on average. The ascent goes on from the prices to begin with.
-    """
+    """Return prices at which large requests share the memory, the steps of a cell, and the work."""
     instance = schedule.instance
     prompts, outputs = instance.prompts[large], instance.outputs[large]
     cell = max(1, int(outputs.mean() / cells))

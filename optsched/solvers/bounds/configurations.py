@@ -77,10 +77,7 @@ def configuration_bound(
     on_progress: Callable[[float, float], None] | None = None,
     stop: threading.Event | None = None,
 ) -> ConfigurationBound:
-    """Bound the total latency by sizes of running requests, on one worker or on equal ones.
-
-    Where the ascent ends depends on where it begins: at a share of the prices to start from.
-    """
+    """Bound the total latency by sizes of running requests, on one worker or on equal ones."""
     began = time.perf_counter()
     if phases < 1 or iterations < 0:
         raise OptschedError(
@@ -92,6 +89,7 @@ def configuration_bound(
         instance = instance.replace(memory=workers.memories[0])
     problem = Problem.of(instance, 1 if workers is None else len(workers))
     point = _first_point(instance, problem, phases, start, fingerprint)
+    # Where the ascent ends depends on where it begins.
     point = point._replace(prices=share * point.prices)
     lengths = _PRICE_STEP * float(point.prices.mean()), _SIZE_STEP * float(point.sizes.mean())
     state = State.at(point.prices, point.sizes)
@@ -324,10 +322,7 @@ def start_costs(
 def charges_of_starts(
     certificate: ConfigurationCertificate, instance: Instance, workers: Workers
 ) -> tuple[IntArray, IntArray, int]:
-    """Return what a certificate charges for starts, the group of each request, and the unit.
-
-    A row for each group of equal requests, as in `start_costs`.
-    """
+    """Return what a certificate charges each group for starts, the groups, and the unit."""
     problem = Problem.of(instance.replace(memory=workers.memories[0]), len(workers))
     unit = certificate.price_denominator * certificate.size_denominator
     prices = np.array(certificate.prices, dtype=np.int64)

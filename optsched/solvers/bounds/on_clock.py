@@ -230,13 +230,10 @@ def prices_of_machine(
     weights: FloatArray,
     share: Share,
     workers: int,
-    width: float,
+    width: float,  # of a bin, a power of two
     most: int,
 ) -> FloatArray | None:
-    """Return what a second of the machine is worth in bins of a width that is a power of two.
-
-    None where there are more than so many bins.
-    """
+    """Return what a second of the machine is worth in bins; None if there are too many."""
     work = least_work(instance, clock)
     arrivals = arrival_times(instance, clock)
     charges = work.charges(share.first, share.growth)
