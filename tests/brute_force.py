@@ -79,12 +79,15 @@ def feasible_starts(instance):
 
 
 def optima(instance):
-    """Return the optimum of each objective over all schedules."""
+    """Return the optimum of each objective over all schedules; infinite without any."""
     completions = feasible_starts(instance) + instance.outputs
+    if instance.deadlines is not None:
+        completions = completions[(completions <= instance.deadlines).all(axis=1)]
     latencies = completions - instance.arrivals
     weights = np.ones(len(instance)) if instance.weights is None else instance.weights
     costs = (latencies.sum(axis=1), latencies @ weights, completions.max(axis=1))
-    return {name: cost.min() for name, cost in zip(OBJECTIVES, costs, strict=True)}
+    pairs = zip(OBJECTIVES, costs, strict=True)
+    return {name: cost.min() if len(cost) else np.inf for name, cost in pairs}
 
 
 def joint_optima(instance, workers):

@@ -205,8 +205,8 @@ class Windows:
         for end in np.unique(due).tolist():
             inside = due <= end
             held = np.cumsum(np.where(inside, areas, 0.0))
-            room = float(self.instance.memory) * (end - begin)
-            over = np.flatnonzero(inside & (held > room * (1 + 1e-12)))
+            offered = float(self.instance.memory) * (end - begin)
+            over = np.flatnonzero(inside & (held > offered * (1 + 1e-12)))
             if len(over):
                 found.append((int(np.count_nonzero(inside[: over[0] + 1])), int(over[0]), end))
         if not found:
@@ -214,8 +214,8 @@ class Windows:
         _, last, end = min(found, key=lambda members: members[0])
         inside = np.flatnonzero(due[: last + 1] <= end)
         heaviest = inside[np.argsort(-areas[inside], kind="stable")]
-        room = float(self.instance.memory) * (end - int(begin[last]))
-        needed = int(np.argmax(np.cumsum(areas[heaviest]) > room)) + 1
+        offered = float(self.instance.memory) * (end - int(begin[last]))
+        needed = int(np.argmax(np.cumsum(areas[heaviest]) > offered)) + 1
         return np.sort(order[heaviest[:needed]])
 
     def program(self, requests: IntArray) -> HindsightProgram:
@@ -250,7 +250,7 @@ class Windows:
         begin, end = int(self.earliest[members].min()), int(self.due[members].max())
         span = _steps(range(begin + 1, end + 1))
         held = sum(instance.areas[members].tolist())
-        room = instance.memory * (end - begin)
+        offered = instance.memory * (end - begin)
         # Conflicts of one and of two are found first, whatever the others do.
         smallest = len(members) <= _FEW
         proof: Proof = "pair" if len(members) == 2 else "search"
@@ -263,11 +263,11 @@ class Windows:
                 f"completes at step {begin + instance.outputs[first]} at the earliest, but "
                 f"{limit} is step {end}"
             )
-        elif held > room:
+        elif held > offered:
             proof = "memory-time"
             reason = (
                 f"they hold {held:,} token-steps, all of them within {span}, "
-                f"where the memory of {instance.memory:,} tokens offers {room:,}"
+                f"where the memory of {instance.memory:,} tokens offers {offered:,}"
             )
         else:
             starts = "its start" if len(new) == 1 else "their starts"

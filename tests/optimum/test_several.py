@@ -10,6 +10,7 @@ from strategies import drawn_instance, tiny_joint
 from optsched import (
     EventProgram,
     HindsightProgram,
+    InfeasibleError,
     Instance,
     OptschedError,
     Schedule,
@@ -94,6 +95,25 @@ def test_program_events_and_search_prove_the_optimum_of_brute_force(batch):
         found = solve(instance, workers=workers, objective=objective, time_limit=20)
         assert found.proven_optimal, where
         assert found.objective == found.bound == least, where
+
+
+@pytest.mark.parametrize("method", ["highs", "cp-sat"])
+def test_deadlines_hold_on_several_workers(method):
+    rng = np.random.default_rng(6)
+    for _ in range(4):
+        instance, workers = tiny_joint(rng, most=3)
+        slack = rng.integers(0, 4, len(instance))
+        due = instance.replace(deadlines=instance.arrivals + instance.outputs + slack)
+        for each, verdict in ((due, None), (due.replace(deadlines=due.deadlines + 20), "optimal")):
+            least = joint_optima(each, workers)["total-latency"]
+            if np.isinf(least):
+                assert verdict is None
+                with pytest.raises(InfeasibleError, match="within their deadlines"):
+                    solve(each, workers=workers, method=method)
+                continue
+            found = solve(each, workers=workers, method=method)
+            assert found.objective == found.bound == least
+            assert not found.schedule.check()
 
 
 @pytest.mark.parametrize("count", [5, 8])

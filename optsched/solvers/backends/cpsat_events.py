@@ -122,8 +122,8 @@ def _add_memory(
                 others[x].append(held)
     for x, held_by in enumerate(others):
         if on is not None and held_by:
-            room = sum(memories[worker] * literal for worker, literal in on[x].items())
-            native.add(sum(held_by) <= room - prompts[x] - outputs[x])
+            limit = sum(memories[worker] * literal for worker, literal in on[x].items())
+            native.add(sum(held_by) <= limit - prompts[x] - outputs[x])
         elif len(held_by) > 1:  # one alone fits
             native.add(sum(held_by) <= memories[0] - prompts[x] - outputs[x])
 

@@ -193,8 +193,8 @@ def certify_configuration(
     capacities = largest_sets(problem, sizes, point.copies)
     phase = np.searchsorted(point.ends, np.arange(1, horizon + 1))
     costs = start_costs(problem, prices, phase, sizes, price_unit * size_unit)
-    sold = problem.workers * int(prices @ capacities[phase])
-    total = int((problem.counts * costs.min(axis=1)).sum()) - sold
+    supply = problem.workers * int(prices @ capacities[phase])
+    total = int((problem.counts * costs.min(axis=1)).sum()) - supply
     return ConfigurationCertificate(
         price_unit,
         size_unit,
@@ -417,7 +417,7 @@ def ascend(
     horizon, phases, place = len(prices), len(ends), problem.place
     phase = np.empty(horizon, dtype=np.int64)
     chosen = np.empty(problem.width, dtype=np.int64)
-    sold = np.empty(horizon, dtype=np.float64)  # what requests pay beyond the price, per unit
+    excess = np.empty(horizon, dtype=np.float64)  # of what requests pay over the supply
     pushed = np.empty(sizes.shape, dtype=np.float64)
     number = 0
     for step in range(horizon):
@@ -437,7 +437,7 @@ def ascend(
                 if item >= 0:
                     pushed[number, item] -= mass * problem.workers
             for step in range(begin, ends[number]):
-                sold[step] = -capacity * problem.workers
+                excess[step] = -capacity * problem.workers
             value -= mass * capacity * problem.workers
         for group in range(len(problem.outputs)):
             output, arrival = problem.outputs[group], problem.arrivals[group]
@@ -454,14 +454,14 @@ def ascend(
             value += count * cheapest
             for step in range(at, min(at + output, horizon)):
                 item = place[first + step - at]
-                sold[step] += count * sizes[phase[step], item]
+                excess[step] += count * sizes[phase[step], item]
                 pushed[phase[step], item] += count * prices[step]
         if value > state.best[0]:
             state.best[0] = value
             copy(prices, state.best_prices, 0, horizon)
             copy(sizes.ravel(), state.best_sizes.ravel(), 0, sizes.size)
         shrink = _LAST_STEP ** (iteration / planned)
-        _move(prices, state.price_mean, state.price_square, sold, iteration, price_step * shrink)
+        _move(prices, state.price_mean, state.price_square, excess, iteration, price_step * shrink)
         _move(
             sizes.ravel(),
             state.size_mean.ravel(),

@@ -184,8 +184,8 @@ class _Ascent(PolyakAscent):
         """Evaluate rounded prices exactly, in units of one over `unit`; remember the starts."""
         integers = np.rint(prices * unit).astype(np.int64)
         total = -sum(
-            memory * sold
-            for memory, sold in zip(
+            memory * charged
+            for memory, charged in zip(
                 self._memories.tolist(), integers.sum(axis=1).tolist(), strict=True
             )
         )
