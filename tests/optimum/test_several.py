@@ -100,7 +100,7 @@ def test_program_events_and_search_prove_the_optimum_of_brute_force(batch):
 @pytest.mark.parametrize("method", ["highs", "cp-sat"])
 def test_deadlines_hold_on_several_workers(method):
     rng = np.random.default_rng(6)
-    for _ in range(4):
+    for _ in range(2):
         instance, workers = tiny_joint(rng, most=3)
         slack = rng.integers(0, 4, len(instance))
         due = instance.replace(deadlines=instance.arrivals + instance.outputs + slack)
