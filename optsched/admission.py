@@ -2,24 +2,18 @@ r"""Admission on one worker where every batch takes one step.
 
 The admission rule (MC-SF, Sorted-F phase 2; problem conventions in docs/conventions.md): at each
 step walk the waiting requests in the policy's order, admit while the memory holds at every future
-completion, and stop at the first request that does not fit.
+completion, and stop at the first request that does not fit. The kernels jump to where something can
+change: with usage :math:`m_t` by the requests admitted so far, a request with :math:`s` prompt and
+:math:`o` output tokens, tried at :math:`k`, fits iff :math:`m_t + s + t - k \le M` for all
+:math:`t \in (k, k + o]`, so that no start before :math:`\min(m_t + s + t - M, t)` is feasible. The
+largest of these over the steps of the window is the next start to try.
 
-Between completions usage only grows, so step by step simulation would look at the same usage again
-and again. The kernels jump instead. A request with :math:`s` prompt and :math:`o` output tokens,
-tried at :math:`k`, is feasible iff :math:`m_t + s + t - k \le M` for all :math:`t \in (k, k + o]`,
-where :math:`m_t` is the usage of the requests admitted so far. Hence no start before
-:math:`\min(m_t + s + t - M, t)` is feasible: waiting until then either shrinks the request's own
-part at :math:`t` or lets :math:`t` pass. The largest of these over the steps of the window is the
-next start to try, and each step needs to be looked at once.
-
-**The window rule** passes over the most urgent request that waits, the head, for requests that ask
-for hardly more than it. At each step the requests that wait start in order until one does not fit,
-which is the head; then those of the next in order whose memory-time is at most a ratio times that
-of the head, among the first so many that wait, start if they fit. A request fits where its prompt
-is at most the least room :math:`M - m_{k+u} - u` of its steps :math:`u \le o`. That minimum over
-:math:`u` serves all requests that are tried at a step, so a try takes no time of its own; it also
-proves that a request which does not fit at the tightest step cannot start before its own part there
-has shrunk enough, nor, if not a token of it fits there, before the next completion after that.
+**The window rule** passes over the most urgent waiting request that does not fit, the head: those
+of the next in order whose memory-time is at most a ratio times that of the head, among the first so
+many that wait, start if they fit. A request fits where its prompt is at most the least room
+:math:`M - m_{k+u} - u` of its steps :math:`u \le o`, a minimum that serves all requests tried at a
+step; one that does not fit at the tightest step cannot start before its own part there has shrunk
+enough, nor, if not a token of it fits there, before the next completion after that.
 """
 
 from __future__ import annotations

@@ -33,10 +33,8 @@ class InstanceError(OptschedError):
 
     Attributes
     ----------
-    column
-        Name of the field at fault, if one is.
-    request
-        Index of the first request at fault, if one is.
+    column, request
+        Name of the field and index of the first request at fault, where there is one.
     value
         The offending value.
     reason

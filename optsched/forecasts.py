@@ -1,8 +1,7 @@
 """What a policy may know of the outputs: an interval for each (Robust Section 2), and a belief.
 
-A `Forecast` is all that a policy sees under uncertainty. Its arrays are copies without a way back
-to the instance, so that no policy can look an output up; the simulator alone holds the outputs and
-reveals each by the completion of its request. `Beliefs` say which outputs are likely.
+Forecasts hold copies without a way back to the instance, so that no policy can look an output up;
+the simulator alone knows the outputs and reveals each when its request completes.
 """
 
 from __future__ import annotations
@@ -36,21 +35,21 @@ _PRIOR = 2.0  # completed requests that the first belief is worth while it learn
 @checked()
 @dataclass(frozen=True, eq=False, init=False)
 class Beliefs:
-    r"""How likely each output is held to be, before a request runs.
+    """How likely each output is held to be, before a request runs.
 
-    Requests that are alike share a row. What is outside a request's interval is cut off, and what a
-    request has been seen to make is taken into account by the policy itself.
+    Requests that are alike share a row. Outputs outside a request's interval are cut off; that a
+    request has made some tokens already is taken into account by the policy.
 
     Parameters
     ----------
     chances
-        Chance of the outputs 1, 2, ... in each row, shape (rows, longest); a row is scaled to a sum
-        of one.
+        Chances of the outputs 1, 2, ... in each row, shape (rows, longest output); rows are scaled
+        to a sum of one.
     rows
         Row of each request, shape (n,). None: as many rows as requests, in their order.
     prior
         Learn while requests complete; the chances given here then count as this many of them. 0:
-        believe them to the end.
+        never learn.
 
     Raises
     ------
@@ -113,8 +112,8 @@ class Beliefs:
     def of_history(cls, history: Instance, prompts: npt.ArrayLike, longest: int) -> Beliefs:
         """Believe that outputs are as those of completed requests with similar prompts.
 
-        Requests go into fifths by prompt. The outputs of each are smoothed by a kernel on the
-        logarithm, and a fiftieth of the chance is spread over all outputs up to the longest.
+        Requests are grouped into fifths by prompt, whose outputs are smoothed on the logarithm; 2 %
+        of the chance is spread over all outputs up to the longest.
         """
         known, prompts = history.outputs <= longest, as_integers("prompts", prompts)
         if not known.any():
@@ -139,7 +138,7 @@ class Beliefs:
     def to_learn(cls, prompts: npt.ArrayLike, longest: int) -> Beliefs:
         """Believe at first that half of the outputs above any length are above twice it, and learn.
 
-        Where long outputs are held to be likelier, too little is admitted until some complete.
+        Where longer outputs are thought likelier, too little is admitted until some complete.
         """
         given = as_integers("prompts", prompts)
         edges = _edges(given)
@@ -152,12 +151,7 @@ class Beliefs:
     def around(cls, estimates: npt.ArrayLike, log_error: float, longest: int) -> Beliefs:
         """Believe in estimates whose logarithm has a normal error, as those of a predictor.
 
-        A fiftieth of the chance is spread over all outputs up to the longest.
-
-        Examples
-        --------
-        >>> Beliefs.around([10, 100], log_error=0.2, longest=500).mean().round(1)
-        array([ 15. , 104.5])
+        2 % of the chance is spread over all outputs up to the longest.
         """
         guessed, longest = as_floats("estimates", estimates), as_count("longest", longest)
         if not (guessed > 0).all():
@@ -198,19 +192,15 @@ class Forecast:
 
     Parameters
     ----------
-    prompts, arrivals
-        As in `Instance`, shape (n,).
+    prompts, arrivals, weights, labels
+        As in `Instance`.
     lower, upper
         Bounds :math:`1 \le \ell_i \le u_i` between which the outputs are held to be, shape (n,).
         An upper bound above :math:`M - s_i` is lowered to it, since more cannot run.
     memory
-        Tokens that the worker holds at most.
-    weights
-        As in `Instance`.
-    labels
-        The user's own names of the requests.
+        Tokens that the worker can hold.
     beliefs
-        Which outputs are likely; cut to the intervals. None: nothing is known of that.
+        Which outputs are likely, cut to the intervals; None where nothing is known of that.
 
     Raises
     ------
@@ -323,21 +313,14 @@ def forecast(
         own output_lower and output_upper, which are predictions and may miss the output; where one
         is missing, 1 or what fits.
     beliefs
-        Which outputs are likely, or completed requests from which that is taken. None: nothing is
-        known of that.
-
-    Returns
-    -------
-    Forecast
-        Copies only: nothing in it leads back to the instance.
+        Which outputs are likely, or completed requests to learn that from; None: nothing is known.
 
     Raises
     ------
     InstanceError
-        If an output lies outside an interval that is made from the outputs, or from a bound on all
-        of them; it names the first such request.
+        If an output lies outside an interval that is not a prediction.
     OptschedError
-        If the maker does not exist or its numbers are invalid.
+        If there are no such intervals, or their numbers are invalid.
 
     Examples
     --------

@@ -18,12 +18,12 @@ PAPER_MEMORY = 16_492
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The facts of a model that determine its memory.
+    """The facts of a model that determine its memory, each above 0.
 
     Parameters
     ----------
     name
-        What to call it.
+        Name in tables and messages.
     parameters
         Number of weights.
     layers
@@ -34,11 +34,6 @@ class ModelFacts:
         Numbers per head.
     bytes_per_number
         Bytes of a weight and of a number in the KV cache: 2 for 16-bit formats.
-
-    Raises
-    ------
-    InstanceError
-        If a number is not above 0.
 
     Examples
     --------

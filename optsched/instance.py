@@ -52,22 +52,20 @@ class Instance:
     Parameters
     ----------
     prompts
-        Prompt tokens :math:`s_i \ge 0` of each request, shape (n,).
+        Prompt tokens :math:`s_i \ge 0` of each request, shape (n,), as all arrays here.
     outputs
-        Output tokens :math:`o_i \ge 1` of each request, shape (n,).
+        Output tokens :math:`o_i \ge 1`.
     memory
         Memory :math:`M` of the worker in tokens; every request must fit alone,
         :math:`s_i + o_i \le M`.
     arrivals
-        Step :math:`a_i \ge 0` from which a request may start, ascending, shape (n,).
-        None: all arrive at step 0.
+        Step :math:`a_i \ge 0` from which a request may start, ascending; None: 0 for all.
     weights
-        Positive weights for weighted latency, shape (n,). None means 1 each.
+        Positive weights for weighted latency. None means 1 each.
     deadlines
-        Latest completion steps, shape (n,), if there are any.
+        Latest completion steps, if there are any.
     output_lower, output_upper
-        Interval :math:`[\ell_i, u_i]` that a predictor gives for each output, shape (n,); the
-        output may lie outside.
+        Interval :math:`[\ell_i, u_i]` that a predictor gives for each output, perhaps wrongly.
     labels
         Your names for the requests; None means "0", "1", ...
     name
@@ -75,9 +73,9 @@ class Instance:
     seconds_per_step
         Length of a step in seconds where arrivals were converted from seconds, else None.
     priorities
-        Priorities for engines that schedule by them, smaller first, shape (n,).
+        Priorities for engines that schedule by them, smaller first.
     output_estimates
-        Outputs that a predictor expects, at least 1, shape (n,); they may be far off.
+        Outputs that a predictor expects, at least 1; they may be far off.
 
     Raises
     ------
@@ -87,9 +85,13 @@ class Instance:
     Examples
     --------
     >>> from optsched import Instance
-    >>> instance = Instance(prompts=[63, 1, 1], outputs=[1, 2, 2], memory=64)
+    >>> instance = Instance([63, 1, 1], [1, 2, 2], memory=64)
     >>> len(instance), instance.peaks
     (3, array([64,  3,  3]))
+    >>> instance.take([0, 2]).labels
+    ('0', '2')
+    >>> Instance.from_json(instance.to_json()) == instance
+    True
     >>> instance.replace(memory=63)
     Traceback (most recent call last):
         ...
@@ -229,10 +231,7 @@ class Instance:
 
     @property
     def load(self) -> float:
-        """Memory-time of all requests over what the worker offers until the last arrival.
-
-        Infinite where all requests arrive at step 0.
-        """
+        """Memory-time of all requests over that until the last arrival, which may be infinite."""
         offered = float(self.memory) * float(self.arrivals[-1])
         return float(self.areas.astype(np.float64).sum()) / offered if offered else float("inf")
 
@@ -260,33 +259,11 @@ class Instance:
         }
 
     def replace(self, **changes: Any) -> Instance:
-        """Make a new instance with some fields changed and everything checked again.
-
-        Parameters
-        ----------
-        **changes
-            New values by field name.
-
-        Examples
-        --------
-        >>> Instance([1, 1], [2, 2], memory=8).replace(arrivals=[0, 4]).arrivals
-        array([0, 4])
-        """
+        """Return an instance with some fields changed, by name, and everything checked again."""
         return dataclasses.replace(self, **changes)
 
     def take(self, requests: Sequence[int] | IntArray) -> Instance:
-        """Make an instance of some of the requests, which keep their labels.
-
-        Parameters
-        ----------
-        requests
-            Indices of the requests to keep, ascending where there are arrivals.
-
-        Examples
-        --------
-        >>> Instance([5, 6, 7], [1, 1, 1], memory=8, labels=["a", "b", "c"]).take([0, 2]).labels
-        ('a', 'c')
-        """
+        """Return an instance of the requests with these indices; they keep their labels."""
         index = as_integers("requests", requests)
         if not ((index >= -len(self)) & (index < len(self))).all():
             raise InstanceError(f"requests are {shown(requests)}, but there are {len(self)}")
@@ -295,19 +272,7 @@ class Instance:
         return self.replace(**parts)
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Write the instance as JSON.
-
-        Parameters
-        ----------
-        path
-            Where to write it; None only returns the text.
-
-        Examples
-        --------
-        >>> instance = Instance([1], [2], memory=8, labels=["first"])
-        >>> Instance.from_json(instance.to_json()) == instance
-        True
-        """
+        """Return the instance as JSON, and write it to `path` if one is given."""
         content: dict[str, Any] = {"format": "optsched-instance", "name": self.name}
         content["memory"] = self.memory
         if self.seconds_per_step is not None:
@@ -319,23 +284,7 @@ class Instance:
 
     @classmethod
     def from_json(cls, source: str | Path) -> Instance:
-        """Read an instance from a JSON file or from JSON text.
-
-        Parameters
-        ----------
-        source
-            A path, or the text itself (it starts with a brace).
-
-        Raises
-        ------
-        InstanceError
-            If the text is not a JSON object, or a key is missing or unknown.
-
-        Examples
-        --------
-        >>> Instance.from_json('{"prompts": [1], "outputs": [2], "memory": 8}').memory
-        8
-        """
+        """Read an instance from a JSON file or from JSON text."""
         content, where = read_object(source, InstanceError, "prompts, outputs and memory")
         if content.pop("format", "optsched-instance") != "optsched-instance":
             raise InstanceError(f"{where} is not an optsched instance")
@@ -350,22 +299,7 @@ class Instance:
             raise InstanceError(f"{where}: {error}") from None
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the requests as a CSV trace, which holds neither memory nor name.
-
-        Parameters
-        ----------
-        path
-            Where to write it; `optsched.read_trace(path, memory)` makes an equal instance.
-
-        Examples
-        --------
-        >>> import tempfile, optsched
-        >>> instance = Instance([1, 2], [3, 4], memory=8, arrivals=[0, 5])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     instance.to_csv(f"{folder}/instance.csv")
-        ...     optsched.read_trace(f"{folder}/instance.csv", memory=8) == instance
-        True
-        """
+        """Write the requests, without memory and name, as a CSV trace for `read_trace`."""
         names = {"prompts": "prompt_tokens", "outputs": "output_tokens", "arrivals": "arrival"}
         names |= {"weights": "weight", "deadlines": "deadline", "priorities": "priority"}
         names["output_estimates"] = "output_estimate"

@@ -1,8 +1,7 @@
 """What a claim assumes, what a run did, and whether the one covers the other.
 
-A bound, a certificate and an optimum state premises; a run states facts. Both are a `World`. What
-shows a gap, a loss or a regret asks `strongest` for the largest bound whose premises cover the run,
-and shows none where there is no such bound.
+Bounds, certificates and optima state premises, runs state facts; both are a `World`. A gap, a loss
+or a regret is shown against the `strongest` bound whose premises cover the run, if there is one.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ PREEMPTIONS: tuple[Preemption, ...] = get_args(Preemption)
 class World:
     """What a claim assumes of a run, or what is true of one.
 
-    Of storage and preemption a premise allows all that comes before it too: what is proven where
-    tokens are stored one batch later holds where they are stored at once.
+    A premise on storage or preemption also allows the values listed before its own.
     """
 
     fingerprint: str = field(repr=False)  # of the instance, and of workers that differ

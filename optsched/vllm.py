@@ -1,4 +1,4 @@
-r"""Orders and plans of optsched inside a real vLLM; imports vLLM when a scheduler is asked for.
+"""Orders and plans of optsched inside a real vLLM; imports vLLM when a scheduler is asked for.
 
 Name one of four classes when the server starts: `OrderedScheduler` and `PlannedScheduler`, and
 `OrderedAsyncScheduler` and `PlannedAsyncScheduler` for asynchronous scheduling, vLLM's default. All
@@ -67,15 +67,10 @@ class Settings:
         Error of forecasts, as the standard deviation of their logarithm: a plan then admits what is
         likely to fit, in place of counting on the factor.
     history
-        Completed requests, as a trace or an `Instance`, from which a belief about the outputs of
-        requests without a forecast is taken. None: a running mean.
+        Completed requests, as a trace or an `Instance`, that show which outputs are likely where
+        there is no forecast. None: a running mean.
     deviations
         Standard deviations of the memory that a plan leaves free where it goes by beliefs.
-
-    Raises
-    ------
-    OptschedError
-        If a number is out of its range, or the order or the clock does not exist.
 
     Examples
     --------

@@ -1,16 +1,14 @@
 r"""Clocks: how long a batch takes, from what is in it.
 
-Every built-in clock is a weighted sum of the same five counts, so that a compiled simulator can
-evaluate any of them:
+Every built-in clock is a weighted sum of the same five counts and of hinges, so that compiled
+simulators can evaluate any of them:
 
 .. math::
 
-    \tau = c_0 + c_1 P + c_2 D + c_3 R + c_4 Q + c_5 H
+    \tau = c_0 + c_1 P + c_2 D + c_3 R + c_4 Q + c_5 H + \sum_k w_k \max(P + D - t_k, 0)
 
 with prefill tokens :math:`P`, decoding requests :math:`D`, their resident tokens :math:`R`, squared
-prompts :math:`Q` and tokens held :math:`H`; `BatchContent` says what each of them counts. Beyond
-some tokens :math:`t_k` of a batch each further one may take longer: hinges add :math:`\sum_k w_k
-\max(P + D - t_k, 0)`.
+prompts :math:`Q` and tokens held :math:`H` (`BatchContent`).
 """
 
 from __future__ import annotations
@@ -46,18 +44,16 @@ class BatchContent(NamedTuple):
     Attributes
     ----------
     prefill_tokens
-        Prompt tokens that are prefilled in the batch; of a prompt in chunks, those of this chunk.
+        Prompt tokens prefilled in the batch; of a prompt in chunks, those of this chunk.
     decode_requests
         Requests that were prefilled earlier and make one token each in the batch.
     resident_tokens
-        Tokens that the decoding requests hold in the KV cache before the batch: prompt and the
-        tokens made so far. Prompts prefilled in the batch do not count.
+        Tokens in the KV cache of the decoding requests before the batch: prompts and tokens made.
     squared_prompts
-        Sum of the squares of the prompts that are prefilled; of a prompt in chunks, the square of
-        what is prefilled after the chunk less that before it, so that chunks add up to the prompt.
+        Sum of the squares of the prompts prefilled. A chunk counts the square of what is prefilled
+        after it less that before it, so that chunks add up to the prompt.
     held_tokens
-        Tokens that all requests of the batch hold in the KV cache when it ends, the tokens made in
-        it included. Requests that sit out the batch do not count.
+        Tokens in the KV cache of all requests of the batch when it ends, those made in it included.
     """
 
     prefill_tokens: float
@@ -83,16 +79,16 @@ class LinearClock:
     Parameters
     ----------
     name
-        What to call it.
+        Name in tables and messages.
     constant
         Time that every batch takes.
     prefill_tokens, decode_requests, resident_tokens, squared_prompts, held_tokens
-        Time per unit of the count of that name.
+        Time per unit of the count of that name, at least 0.
     unit
         Unit of the time: "s" or "steps".
     hinges
-        Pairs of a number of batch tokens (prefill tokens and decoding requests) and the time that
-        each token beyond it takes in addition.
+        Pairs of a number of batch tokens (prefill tokens and decoding requests) and the additional
+        time that each token beyond it takes.
 
     Raises
     ------
@@ -106,6 +102,8 @@ class LinearClock:
     0.03
     >>> print(clock)
     mine: 0.01 + 0.0001 prefill_tokens s
+    >>> LinearClock.from_json(clock.to_json()) == clock
+    True
     """
 
     name: str
@@ -137,10 +135,7 @@ class LinearClock:
 
     @property
     def coefficients(self) -> FloatArray:
-        """The constant and the five coefficients in the order of `BatchContent`, shape (6,).
-
-        Hinges are not among them; as none is negative, batches take at least what these say.
-        """
+        """The constant and the coefficients of the counts, without hinges, shape (6,)."""
         fields = ("constant", *BatchContent._fields)
         return np.array([getattr(self, field) for field in fields], dtype=np.float64)
 
@@ -158,46 +153,12 @@ class LinearClock:
         return time
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Write the clock as JSON, from which `from_json` makes an equal one.
-
-        Parameters
-        ----------
-        path
-            Where to write it; None only returns the text.
-
-        Examples
-        --------
-        >>> clock = LinearClock("mine", constant=0.01, hinges=((64, 1e-4),))
-        >>> LinearClock.from_json(clock.to_json()) == clock
-        True
-        """
+        """Return the clock as JSON, and write it to `path` if one is given."""
         return write_object(dataclasses.asdict(self), path)
 
     @classmethod
     def from_json(cls, source: str | Path) -> LinearClock:
-        """Read a clock from a JSON file or from JSON text.
-
-        Parameters
-        ----------
-        source
-            A path, or the text itself (it starts with a brace).
-
-        Returns
-        -------
-        LinearClock
-            The clock; what is not named takes no time.
-
-        Raises
-        ------
-        ClockError
-            If the text is not a JSON object, a key is unknown, or a weight is negative.
-
-        Examples
-        --------
-        >>> text = '{"name": "mine", "constant": 0.01, "hinges": [[64, 1e-4]]}'
-        >>> LinearClock.from_json(text).hinges
-        ((64.0, 0.0001),)
-        """
+        """Read a clock from a JSON file or from JSON text; weights that it does not name are 0."""
         content, where = read_object(source, ClockError, "a name and coefficients")
         known = [field.name for field in dataclasses.fields(cls)]
         for key in content:
@@ -217,18 +178,18 @@ class LinearClock:
     ) -> ClockFit:
         """Fit a clock to measured batches.
 
-        Coefficients are least squares of relative errors, none of them negative, over every second
-        batch; the errors are those on the others.
+        Coefficients minimise the squared relative errors over every second batch, none of them
+        negative; the errors reported are those on the others.
 
         Parameters
         ----------
         batches
             A table, or a CSV file: columns prefill_tokens, decode_requests, resident_tokens,
-            squared_prompts and seconds, one row per batch; others are ignored.
+            squared_prompts and seconds, one row per batch; other columns are ignored.
         name
-            What to call the clock.
+            Name of the clock.
         hinges
-            Batch tokens beyond which a token may take longer; empty for a plain weighted sum.
+            Numbers of batch tokens beyond which a token may take longer; empty for a plain sum.
 
         Raises
         ------
@@ -283,15 +244,13 @@ class ClockFit(NamedTuple):
 
     Attributes
     ----------
-    clock
-        The clock.
     bias
-        Seconds of all batches, by how much they are too many, as a share: what matters most, since
-        a queue near saturation amplifies it.
+        Error of the total time as a share, above 0 where the clock is too slow. It matters most,
+        since a queue near saturation amplifies it.
     mean_error, high_error
-        Mean and 95th percentile of the relative errors of single batches, without their sign.
+        Mean and 95th percentile of the absolute relative errors of single batches.
     batches
-        How many batches the errors were taken over.
+        Number of batches that the errors were taken over.
     """
 
     clock: LinearClock
@@ -336,7 +295,7 @@ class FunctionClock:
     function
         Gives the time of a batch from its `BatchContent`.
     name
-        What to call it.
+        Name in tables and messages.
     unit
         Unit of the time: "s" or "steps".
 

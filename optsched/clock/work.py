@@ -1,9 +1,8 @@
-r"""How much work requests bring on a clock, and what it is made of.
+"""How much work requests bring on a clock that is a weighted sum, and what it is made of.
 
-On a clock that is a weighted sum, request :math:`i` adds seconds of its own to each of its batches:
-to its prefill and to the decoding of every further token. The constant of a batch is shared by all
-that are in it, and batches hold at most :math:`M` tokens: a request that holds :math:`h` tokens is
-charged :math:`h / M` of it. No schedule without preemption does all work in less than its sum.
+Request :math:`i` adds seconds of its own to each of its batches. The constant of a batch is shared:
+where at most :math:`M` tokens are held, a request that holds :math:`h` is charged :math:`h / M` of
+it. No schedule without preemption does all work in less than its sum.
 """
 
 from __future__ import annotations

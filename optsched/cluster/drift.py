@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    r"""The load of each request at each of its steps, :math:`W_i = (w_i^{(1)}, ..., w_i^{(o_i)})`.
+    """The load of each request at each of its steps, :math:`W_i = (w_i^{(1)}, ..., w_i^{(o_i)})`.
 
     Parameters
     ----------
     loads
-        One sequence of whole numbers from 0 per request, as long as its output. What stands first
-        is what the router sees of a waiting request, in the place of its prompt.
+        One sequence of whole numbers from 0 per request, as long as its output. The first is what
+        the router sees of a waiting request instead of its prompt.
 
     Examples
     --------

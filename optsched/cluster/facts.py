@@ -36,16 +36,12 @@ class PowerLaw:
     ----------
     idle_watt, peak_watt
         :math:`P_\text{idle}` and :math:`P_\text{max}`.
-    exponent
-        :math:`\gamma`.
-    saturation
-        :math:`u_\text{sat}`.
+    exponent, saturation
+        :math:`\gamma` and :math:`u_\text{sat}`.
     utilisation
         Which of the two forms.
-    parameters
-        Parameters of the model, for "throughput".
-    peak_flops
-        FLOP/s of a worker, for "throughput"; 312e12 is an A100 at 16 bits.
+    parameters, peak_flops
+        Of model and worker, for "throughput"; 312e12 FLOP/s is an A100 at 16 bits.
 
     Examples
     --------
@@ -75,21 +71,10 @@ class PowerLaw:
             as_number(name, getattr(self, name), lambda number: number > 0, "positive")
 
     def watt(self, work: IntArray, active: IntArray, seconds: FloatArray) -> FloatArray:
-        """Return the power of all workers together, by step (summands of D47).
+        """Return the power of all workers together, shape (steps,) (summands of D47).
 
-        Parameters
-        ----------
-        work
-            Load times slowness, shape (steps, workers).
-        active
-            Requests on each worker, each of which makes one token, shape (steps, workers).
-        seconds
-            Length of each step, shape (steps,).
-
-        Returns
-        -------
-        FloatArray
-            Watt, shape (steps,).
+        The work is load times slowness, and active requests make a token each, both of shape
+        (steps, workers); seconds are the length of each step.
         """
         if self.utilisation == "load":
             most = np.maximum(work.max(axis=1), 1)
@@ -109,25 +94,24 @@ class Cluster:
 
     A step takes :math:`C + t_\ell \max_g a_g L_g` seconds, where :math:`L_g` is the load of worker
     :math:`g` in tokens and :math:`a_g` its slowness. A request stays where it was put, and is
-    never interrupted.
+    never interrupted. Slots, slowness and memory are one number or one per worker.
 
     Parameters
     ----------
     workers
         Number of workers :math:`G`.
     slots
-        Requests :math:`B` that run on a worker at most; one number, or one per worker.
+        Maximum number of requests :math:`B` that run on a worker at once.
     overhead_s
         :math:`C` in seconds.
     seconds_per_token
         :math:`t_\ell` in seconds.
     slowness
-        Whole numbers :math:`a_g`: a worker of slowness 2 takes twice as long per token as one of
-        slowness 1. One number, or one per worker.
+        Whole numbers :math:`a_g`: slowness 2 takes twice as long per token as slowness 1.
     memory
-        Tokens that a worker holds at most; one number, or one per worker. A request reserves on
-        admission the most it may come to hold: prompt and output, or prompt and upper bound of the
-        output where the instance has one. None means that slots are the only limit.
+        Tokens that a worker can hold. A request reserves on admission the most it may come to hold:
+        prompt and output, or prompt and upper bound of the output where the instance has one. None
+        means that slots are the only limit.
     power
         What a worker draws.
 
@@ -140,6 +124,8 @@ class Cluster:
     --------
     >>> print(Cluster(workers=16, slots=72))
     16 workers of 72 slots; a step takes 5 ms and 92 ns per token of the heaviest
+    >>> Cluster(workers=2, slots=[3, 4]).per_worker("slots")
+    array([3, 4])
     >>> Cluster(workers=0, slots=72)
     Traceback (most recent call last):
         ...
@@ -192,36 +178,14 @@ class Cluster:
         )
 
     def per_worker(self, name: Literal["slots", "slowness", "memory"]) -> IntArray:
-        """Return a field as one number per worker.
-
-        Parameters
-        ----------
-        name
-            The field. Without a limit of memory, all workers hold any number of tokens.
-
-        Returns
-        -------
-        IntArray
-            Shape (workers,).
-
-        Examples
-        --------
-        >>> Cluster(workers=2, slots=[3, 4]).per_worker("slots")
-        array([3, 4])
-        """
+        """Return a field as one number per worker, shape (workers,)."""
         value = getattr(self, name)
         if value is None:
             value = np.iinfo(np.int64).max // 4
         return np.broadcast_to(np.asarray(value, dtype=np.int64), self.workers).copy()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the facts as plain data, ready for JSON.
-
-        Returns
-        -------
-        dict
-            Fields by name; those of the power law under "power".
-        """
+        """Return the facts as plain data, ready for JSON."""
         return {
             "workers": self.workers,
             "slots": self.slots,

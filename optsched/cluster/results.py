@@ -34,18 +34,13 @@ class ClusterRun(Run):
 
     Attributes
     ----------
-    cluster
-        The workers.
-    revealed
-        Step at which the router saw each request, -1 if never; shape (n,).
-    starts
-        Step at which each request was admitted, its first step, -1 if never; shape (n,).
+    revealed, starts
+        Steps at which the router saw each request, and at which it was admitted, its first step; -1
+        if never; shape (n,).
     workers
-        Where it ran, -1 if nowhere; shape (n,).
-    max_work
-        :math:`\max_g a_g L_g` by step: load times slowness, shape (K,).
-    total_work
-        :math:`\sum_g a_g L_g` by step.
+        Where each request ran, -1 if nowhere; shape (n,).
+    max_work, total_work
+        :math:`\max_g a_g L_g` and :math:`\sum_g a_g L_g` by step: load times slowness, shape (K,).
     total_load
         :math:`\sum_g L_g` by step, tokens.
     active, waiting
@@ -128,10 +123,7 @@ class ClusterRun(Run):
 
     @property
     def waits(self) -> IntArray:
-        """Steps between being revealed and admitted, or the end of the run; -1 if never revealed.
-
-        Shape (n,).
-        """
+        """Steps from being revealed to admission, or the end of the run; -1 if not revealed."""
         until = np.where(self.starts >= 0, self.starts, self.steps)
         return np.where(self.revealed >= 0, until - self.revealed, -1)
 
@@ -175,11 +167,8 @@ class ClusterRun(Run):
     def check(self) -> list[Violation]:
         """Return what is wrong with the run, rebuilt from starts and workers alone.
 
-        Returns
-        -------
-        list of Violation
-            Empty if no request starts before it arrives, and no worker runs more requests at a
-            step than it has slots.
+        The list is empty if no request starts before it arrives, and no worker runs more requests
+        than it has slots.
         """
         found: list[Violation] = []
         begun = self.starts >= 0
@@ -228,18 +217,13 @@ class ClusterRun(Run):
               requests that still wait included, over the whole run;
             - ``stuck``: requests that wait at the end for more than 20 times as long as first
               come, first served would let all wait (mean waiting over admissions per step);
-            - ``completed``, ``running``, ``waiting``: requests, at the end of the run; waiting are
-              those that the router sees; ``tokens_completed`` and so on: their prompts and outputs;
+            - ``completed``, ``running``, ``waiting`` (if revealed): requests at the end of the
+              run; ``tokens_completed`` and so on: their prompts and outputs;
             - ``steps`` and ``seconds`` that were measured;
             - ``due`` and ``missed``, where there are deadlines: requests whose deadline is after
               the warm-up and within the run, and those of them not completed by it;
             - ``jain``, where labels name tenants (``acme/17``): Jain's index of the tokens that
               each tenant was served by its weight, from 1 / tenants to 1.
-
-        Raises
-        ------
-        InstanceError
-            If the run is not longer than the warm-up.
 
         Examples
         --------
@@ -325,18 +309,7 @@ class ClusterRun(Run):
         return served.astype(np.float64)
 
     def tenant_shares(self, warm_up: int | None = None) -> dict[str, float]:
-        """Return each tenant's share of the tokens produced after a warm-up.
-
-        Parameters
-        ----------
-        warm_up
-            Steps at the start that are left out; None as for `metrics`.
-
-        Returns
-        -------
-        dict
-            By the name of the tenant; empty unless all labels name one.
-        """
+        """Return each tenant's share of the tokens made after a warm-up, by name."""
         tenants = tenants_of(self.instance)
         if tenants is None:
             return {}
@@ -353,13 +326,7 @@ class ClusterRun(Run):
         return int((self.waits[still] > STUCK * fair).sum())
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per request.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Indexed by the labels of the requests; missing where something did not happen.
-        """
+        """Return one row per request, indexed by label; values that do not exist are missing."""
         frame = data_frame(
             {
                 "prompt_tokens": self.instance.prompts,

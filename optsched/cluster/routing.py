@@ -1,8 +1,7 @@
 """Which request goes to which worker: rules by name, BF-IO with its options, rules of your own.
 
-A router may know which of the requests that run end inside its window, and when: near its end a
-request can be known to finish within the next H steps (the paper's interface, BF-IO Section 4).
-How good must that signal be? `Predictor` has errors of a stated size.
+A router may know which running requests end inside its window, and when: near its end a request can
+be known to finish within the next H steps (the paper's interface, BF-IO Section 4).
 """
 
 from __future__ import annotations
@@ -62,11 +61,6 @@ class Predictor:
     relative_error
         The same as a share of the output; the variances of the two add up.
 
-    Raises
-    ------
-    PolicyError
-        If a share lies outside [0, 1], or another number is negative or not finite.
-
     Examples
     --------
     >>> Predictor(horizon=20, misses=0.1)
@@ -89,20 +83,10 @@ class Predictor:
                 raise PolicyError(f"{name} is {value}, but must not be negative, nor infinite")
 
     def alarms(self, outputs: IntArray, rng: np.random.Generator) -> IntArray:
-        """Draw what the requests announce.
+        """Draw what requests with these outputs announce, shape (n, 4).
 
-        Parameters
-        ----------
-        outputs
-            Their true outputs, shape (n,).
-        rng
-            Source of the errors.
-
-        Returns
-        -------
-        IntArray
-            Shape (n, 4): the age at which the end is announced, the announced age at the end, and
-            the same of a false alarm; `NEVER` where there is none.
+        By column: the age at which the end is announced, the age announced as the end, and the same
+        of a false alarm; `NEVER` where there is none.
         """
         n = len(outputs)
         deviations = np.hypot(self.noise, self.relative_error * outputs)
@@ -175,7 +159,7 @@ class RoutingRule:
 class BalanceRouting:
     r"""BF-IO: at every step the assignment of least accumulated imbalance (BF-IO Alg. 1).
 
-    Requests to admit are read as lasting beyond the window; requests that run end as `information`
+    Requests to admit are assumed to last beyond the window; requests that run end as `information`
     says.
 
     Parameters
@@ -198,7 +182,7 @@ class BalanceRouting:
     name
         Short name for tables.
     rounds
-        Rounds of improvement of "swap" at most, without deadlines, tenants or energy.
+        Maximum number of rounds of improvement by "swap", without deadlines, tenants or energy.
     window_scale, longest
         Of the adaptive window.
     time_limit
@@ -318,23 +302,7 @@ class ClusterState:
 
 @runtime_checkable
 class PythonRouting(Protocol):
-    """A rule of your own: slower by the time it takes per step, otherwise the same.
-
-    An attribute ``lookahead`` asks for a window, an attribute ``information`` says what it shows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from optsched import Cluster, Instance, run
-    >>> class FirstWorkerFirst:
-    ...     name = "first"
-    ...     def route(self, state):
-    ...         order = np.repeat(np.arange(len(state.free)), state.free)
-    ...         order = order[: len(state.waiting)]
-    ...         return np.concatenate([order, np.full(len(state.waiting) - len(order), -1)])
-    >>> run(Instance([5, 6, 7], [1, 1, 1], 99), FirstWorkerFirst(), cluster=Cluster(2, 2)).workers
-    array([0, 0, 1])
-    """
+    """A rule of your own; `lookahead` asks for a window, `information` says what it shows."""
 
     @property
     def name(self) -> str:

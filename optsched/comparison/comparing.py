@@ -68,13 +68,12 @@ def compare(
         How they are run; None: in steps. Policies that do not ask what is likely run without the
         beliefs, and one of them at least must ask.
     bound
-        In steps or on a clock: a bound that was found before; None finds one, but for clocks that
-        are functions.
+        A bound that was found before; None finds one, but for clocks that are functions.
     warm_up
         On a clock the time before which arrivals and completions do not count in the metrics; on a
         cluster the steps left out of averages (None: 300, or a quarter of a shorter run).
     on_result
-        Called with each run that completes, and the seconds it took, as soon as it is there.
+        Called with each run as it completes, and the seconds that it took.
     on_progress
         As for `run`, called by each run.
     **options
@@ -84,8 +83,8 @@ def compare(
     Returns
     -------
     Comparison
-        All runs, those in steps checked for feasibility. In steps a policy whose run never
-        completes is listed as incomplete.
+        All runs, those in steps checked for feasibility; those that never complete are listed
+        apart.
 
     Raises
     ------

@@ -45,9 +45,8 @@ class Comparison:
 
     `comparison["area"]` is the run of a policy, iteration goes over all runs, and `best` is the
     one with the fewest unfinished requests and then the least mean latency, without the
-    `references`, which know more than the others; `tied` lists those that are as good. In steps and
-    on a clock there are proven `bounds`, and the `gap` of each policy to the one that covers it;
-    on a cluster there may be several traces.
+    `references`, which know more than the others; `tied` lists those that are as good. Methods take
+    a run or the name of its policy. On a cluster there may be several traces.
 
     Attributes
     ----------
@@ -63,6 +62,12 @@ class Comparison:
         Proven lower bounds on the total latency, each under premises of its own.
     incomplete
         Runs in steps that do not complete all requests, which are not compared.
+
+    Examples
+    --------
+    >>> from optsched import Instance, compare
+    >>> compare(Instance([1], [2], memory=3), "area").to_pandas().loc["area", "makespan"]
+    np.int64(2)
     """
 
     runs_by_policy: dict[str, list[Any]]
@@ -122,20 +127,7 @@ class Comparison:
     def bounded(
         self, bound: Bound | ClockBound | None = None, method: BoundMethod = "auto"
     ) -> Comparison:
-        """Return the comparison with bounds: one that is given, or those that a method finds.
-
-        Parameters
-        ----------
-        bound
-            The bound of the papers' model, found before; None finds it.
-        method
-            As for `optsched.bound`.
-
-        Returns
-        -------
-        Comparison
-            Without bounds where the clock is a function and none is given.
-        """
+        """Return the comparison with a known bound, or those of a method of `optsched.bound`."""
         clock = self.clock
         known: dict[str, Any] = {"clock": clock} if self.timed else {}
         if bound is None and isinstance(clock, LinearClock | None):
@@ -150,13 +142,7 @@ class Comparison:
         return replace(self, bounds=bounds)
 
     def covering(self, run: Any) -> tuple[Claim | None, str | None]:
-        """Return the largest bound whose premises cover a run, or None and why there is none.
-
-        Parameters
-        ----------
-        run
-            A run, or the name of its policy.
-        """
+        """Return the largest bound whose premises cover a run, or None and why there is none."""
         if self.warm_up:
             return None, "requests that arrive before the warm-up do not count"
         found = self[run] if isinstance(run, str) else run
@@ -167,17 +153,9 @@ class Comparison:
         return strongest(self.bounds, found.facts)
 
     def gap(self, run: Any) -> float | None:
-        """Return (total latency - bound) / total latency: no schedule can save more than that.
+        """Return (total latency - bound) / total latency, the most that any schedule can save.
 
-        Parameters
-        ----------
-        run
-            A run, in steps perhaps a schedule, or the name of its policy.
-
-        Returns
-        -------
-        float or None
-            None where no bound covers the run; `covering` says why.
+        None where no bound covers the run; `covering` says why.
         """
         covering, _ = self.covering(run)
         if covering is None:
@@ -241,13 +219,7 @@ class Comparison:
         return found
 
     def by_policy(self) -> dict[str, Any]:
-        """Return the run of each policy, in the order in which they were asked for.
-
-        Returns
-        -------
-        dict
-            By the name of the policy; on a cluster the run on the first trace.
-        """
+        """Return the run of each policy as asked for, on a cluster that on the first trace."""
         return {policy: runs[0] for policy, runs in self.runs_by_policy.items()}
 
     @property
@@ -290,13 +262,7 @@ class Comparison:
         return others or [best]
 
     def ranked(self) -> list[Any]:
-        """Return the runs by unfinished requests, then by mean latency; references come last.
-
-        Returns
-        -------
-        list
-            One run per policy; on a cluster those on the first trace.
-        """
+        """Return `by_policy` by unfinished requests, then by mean latency; references come last."""
         references = self.references
 
         def place(run: Any) -> tuple[bool, int, float]:
@@ -340,13 +306,7 @@ class Comparison:
         return html(self._view[0], self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the runs themselves as plain data, ready for JSON.
-
-        Returns
-        -------
-        dict
-            Among its keys "policies", a list with the metrics of each.
-        """
+        """Return everything but the runs as plain data; "policies" lists the metrics of each."""
         instance, bounds = self.instance, [_described(each, self.instance) for each in self.bounds]
         last = next(iter(self)).arrivals[-1] if self.timed else instance.arrivals[-1]
         content: dict[str, Any] = {
@@ -401,45 +361,16 @@ class Comparison:
         return entry
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per policy, indexed by its name.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns as the keys of the entries under "policies" in `to_dict`.
-
-        Examples
-        --------
-        >>> from optsched import Instance, compare
-        >>> compare(Instance([1], [2], memory=3), "area").to_pandas().loc["area", "makespan"]
-        np.int64(2)
-        """
+        """Return one row per policy, with columns as the entries under "policies" in `to_dict`."""
         frame = data_frame(self.to_dict()["policies"]).set_index("policy")
         return frame.drop(columns="intervals", errors="ignore")
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the policies against each other.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn on.
-        """
+        """Plot the policies against each other, on the given axes or a new figure."""
         return draw(self._view[1], self, ax)
 
     def to_html(self, path: str | Path) -> None:
-        """Write the comparison as one HTML file that needs no network.
-
-        Parameters
-        ----------
-        path
-            Where to write it; the file is whole or not there.
-        """
+        """Write the comparison as one HTML file that needs no network."""
         write(self._view[2], path, self)
 
 

@@ -1,9 +1,4 @@
-"""What a run really did: every attempt to process a request, preempted ones included.
-
-A `Schedule` knows the start of the attempt that completed each request, which is all that latency
-depends on. An `Execution` also knows the attempts that were preempted, whose tokens were made in
-vain, and says so when a policy never completes all requests.
-"""
+"""What a run in steps really did: every attempt to process a request, preempted ones included."""
 
 from __future__ import annotations
 
@@ -36,8 +31,8 @@ class Execution(Run):
     Attributes
     ----------
     requests, starts, tokens
-        One entry per attempt: the request, its start step, and the tokens it had made in the end.
-        The attempt is complete if these are all.
+        One entry per attempt, in the order in which they ended: the request, its start step, and
+        the tokens it had made in the end. The attempt is complete if these are all.
 
     Examples
     --------
@@ -91,13 +86,7 @@ class Execution(Run):
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The start of each request's last, completing attempt.
-
-        Raises
-        ------
-        PolicyError
-            If the run did not complete all requests.
-        """
+        """The start of each request's completing attempt; an error if the run did not complete."""
         if self.why is not None:
             done = int(self.completed.sum())
             raise PolicyError(
@@ -130,13 +119,7 @@ class Execution(Run):
         return Schedule(attempts, self.starts, self.policy)
 
     def memory_profile(self) -> IntArray:
-        """Return the tokens held at every step, those of preempted attempts included.
-
-        Returns
-        -------
-        IntArray
-            Entry t is the usage at step t.
-        """
+        """Return the tokens held at every step from 0, those of preempted attempts included."""
         return self._work.memory_profile() if len(self.requests) else np.zeros(1, dtype=np.int64)
 
     @property
@@ -147,26 +130,19 @@ class Execution(Run):
     def check(self) -> list[Violation]:
         """Return everything that is wrong with the attempts, rebuilt from them alone.
 
-        Returns
-        -------
-        list of Violation
-            Empty if at every step the attempts fit the memory, none starts early, attempts of
-            one request do not overlap and exactly one is complete (none where the run did not
-            complete all requests).
+        The list is empty if the attempts fit the memory at every step, none starts early, attempts
+        of one request do not overlap, and exactly one is complete (none where the run did not
+        complete).
         """
         return _wrong(self) + (self._work.check() if len(self.requests) else [])
 
     def metrics(self) -> dict[str, Any]:
         """Return everything that `optsched simulate` reports, ready for a table or for JSON.
 
-        Returns
-        -------
-        dict
-            Latencies and times to first token in steps (of the attempt that completed, and None
-            where the run did not complete), throughput in output tokens per step, memory in
-            tokens, preemptions (also under "evictions"), the tokens made in vain, and loop or
-            stall where there is one; under intervals their coverage, the share of the requests
-            whose output lies in its interval.
+        Latencies and times to first token in steps (of the attempt that completed; None where the
+        run did not complete), throughput in output tokens per step, memory in tokens, preemptions
+        (also under "evictions"), the tokens they lost, and loop or stall where there is one; under
+        intervals their coverage, the share of the requests whose output lies in its interval.
         """
         content: dict[str, Any] = {
             "policy": self.policy,
@@ -188,19 +164,7 @@ class Execution(Run):
         return content | self._outcome(self.preempted_tokens)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per attempt, in the order in which they ended.
-
-        Returns
-        -------
-        pandas.DataFrame
-            request, label, arrival, start, end, tokens, completed.
-
-        Examples
-        --------
-        >>> from optsched import Instance, run
-        >>> run(Instance([1], [2], memory=3), "area").to_pandas()["end"].tolist()
-        [2]
-        """
+        """Return one row per attempt: request, label, arrival, start, end, tokens, completed."""
         instance = self.instance
         frame = data_frame(
             {

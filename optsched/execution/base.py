@@ -35,7 +35,7 @@ class Loop:
     Attributes
     ----------
     step
-        When the state was there for the first time.
+        When it was first in that state.
     period
         Time until it was there again; 0 s on a clock where none is admitted any more.
     requests
@@ -66,7 +66,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Stall:
-    """A run that was given up because nothing completed for long; no proof that nothing ever will.
+    """A run given up because nothing completed for long, which proves nothing about later.
 
     Attributes
     ----------
@@ -110,8 +110,7 @@ class Run(ABC):
     loop, stall
         Why the run did not complete all requests, if it did not and was not stopped.
     decisions
-        How the decisions of a rolling horizon came about (`optsched.rolling.Decisions`); None of
-        other policies.
+        How a rolling horizon decided (`optsched.rolling.Decisions`); None for other policies.
     """
 
     instance: Instance
@@ -234,33 +233,11 @@ class Run(ABC):
         """Return one row per request; of an `Execution` one per attempt."""
 
     def to_log(self, path: str | Path) -> None:
-        """Write the rows of `to_pandas` to a CSV or Parquet file.
-
-        Parameters
-        ----------
-        path
-            Ends in .csv, .csv.gz or .parquet.
-
-        Raises
-        ------
-        OptschedError
-            If the path ends in none of these.
-        """
+        """Write the rows of `to_pandas` to a file whose name ends in .csv, .csv.gz or .parquet."""
         write_log(self.to_pandas(), path)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the run: in steps its requests, on a clock its memory, on a cluster its power.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn on.
-        """
+        """Plot the run: in steps its requests, on a clock its memory, on a cluster its power."""
         return draw(*self._figure, ax)
 
     @property
@@ -269,13 +246,7 @@ class Run(ABC):
         """Name of its plot in `optsched.report`, and what that draws."""
 
     def to_html(self, path: str | Path) -> None:
-        """Write numbers and plots of the run as one HTML file that needs no network.
-
-        Parameters
-        ----------
-        path
-            Where to write it; the file is whole or not there.
-        """
+        """Write numbers and plots of the run as one HTML file that needs no network."""
         write("run_page", path, self)
 
 

@@ -1,7 +1,7 @@
 """Where cells are carried out: processes of joblib on this machine, or a Dask cluster.
 
-Each executor is a generator of keys and results, in no particular order. Cells whose process was
-killed are done again; closing the generator ends the work.
+Executors generate keys and results in any order; closing them ends the work. Cells whose process
+was killed are done again.
 """
 
 from __future__ import annotations

@@ -139,11 +139,7 @@ def _of_function(function: Callable[[Any], Any]) -> Policy:
 
 
 def split_names(names: str) -> list[str]:
-    """Split a list of policies as on the command line; parameters keep their commas.
-
-    >>> split_names("area, alpha-beta-clearing:0.1,0.2,a-min")
-    ['area', 'alpha-beta-clearing:0.1,0.2', 'a-min']
-    """
+    """Split a list of policies as on the command line; parameters keep their commas."""
     return re.split(r"\s*,\s*(?![\s\d.])", names.strip())
 
 

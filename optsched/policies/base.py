@@ -118,7 +118,7 @@ class PriorityPolicy(NamedPolicy):
     Parameters
     ----------
     name, description, source
-        For tables and the command line.
+        For tables and the command line, as in all policies.
     key
         Returns one number per request, shape (n,); smaller is more urgent.
     rule
@@ -235,8 +235,8 @@ def with_rule(policy: AnyPolicy, rule: Rule) -> AnyPolicy:
     what was planned before, and whatever is planned for this step starts. "window": those of the
     first 128 are tried whose memory-time is at most 1.6 times that of the first that did not fit;
     "window:1.4,64" sets the ratio and the number. "delay", for an order on a clock: prefix rule,
-    and the next request waits while its prefill would hold up too many that are about to finish
-    (`optsched.simulate.seconds.delay`); "delay:8" waits more often than the usual 16.
+    and the next request waits while its prefill would hold up too many that are about to finish;
+    "delay:8" waits more often than the usual 16.
 
     >>> from optsched.policies import get_policy
     >>> with_rule(get_policy("area"), "backfill").name
@@ -265,11 +265,7 @@ def with_rule(policy: AnyPolicy, rule: Rule) -> AnyPolicy:
 
 
 def delay_of(rule: Rule) -> float:
-    """Return how many constants of batches outweigh the delay of a request that runs.
-
-    >>> delay_of("delay"), delay_of("delay:8")
-    (16.0, 8.0)
-    """
+    """Return how many constants of batches outweigh the delay of a request that runs."""
     _, colon, text = rule.partition(":")
     try:
         gamma = float(text) if colon else _GAMMA
@@ -285,8 +281,8 @@ def delay_of(rule: Rule) -> float:
 def window_of(rule: Rule) -> tuple[float, int]:
     """Return ratio and length of the window that a rule is.
 
-    >>> window_of("window"), window_of("window:1.4"), window_of("window:1.4,64")
-    ((1.6, 128), (1.4, 128), (1.4, 64))
+    >>> window_of("window"), window_of("window:1.4,64")
+    ((1.6, 128), (1.4, 64))
     >>> window_of("prefix"), window_of("skip")
     ((1.0, 1), (inf, 9223372036854775807))
     """

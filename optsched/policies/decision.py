@@ -26,10 +26,8 @@ class State:
         now makes a token in the next batch.
     waiting
         Requests that have arrived and do not run, by arrival.
-    running
-        Requests that run, in the order in which they started.
-    tokens
-        Tokens that each of the running requests has made, in the same order.
+    running, tokens
+        Requests that run, in the order in which they started, and the tokens that each has made.
     free
         Tokens of memory that the next step leaves if none starts; negative where it overflows.
         Request i would take ``forecast.prompts[i] + 1`` of them.
@@ -61,8 +59,6 @@ class DecisionPolicy(NamedPolicy):
 
     Parameters
     ----------
-    name, description, source
-        For tables and the command line.
     decide
         Takes an `optsched.policies.State` and returns the waiting requests to start now.
 

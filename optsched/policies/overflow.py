@@ -1,9 +1,8 @@
 """Policies that fill the memory to a threshold and clear when it overflows (Jaillet Section 7).
 
-A waiting request is admitted, in order of arrival, while the tokens held at the next step stay
-within (1 - alpha) of the memory; the first that does not fit ends the step. When the next step
-would not fit the memory, requests are preempted as if they had never started, and wait at their
-place by arrival. They need to know neither outputs nor intervals: what counts is what is held now.
+Requests are admitted, in order of arrival, while the tokens held at the next step stay within
+(1 - alpha) of the memory. When the next step would not fit the memory, requests are preempted as if
+they had never started, and wait at their place by arrival. Outputs need not be known.
 """
 
 from __future__ import annotations
@@ -36,11 +35,7 @@ class OverflowPolicy(NamedPolicy):
     def with_parameters(
         self, alpha: float | None = None, beta: float | None = None
     ) -> OverflowPolicy:
-        """Return the policy with other parameters, named as on the command line.
-
-        >>> GREEDY.with_parameters(alpha=0.3).name
-        'alpha-greedy:0.3'
-        """
+        """Return the policy with other parameters, named as on the command line."""
         if beta is not None and self.beta is None:
             raise PolicyError(
                 f"policy {self.name!r} preempts all requests and has no beta; leave it out, or "

@@ -1,8 +1,6 @@
 """Policies that know an interval for each output (Robust), and interval-aware memory-time orders.
 
-Each is a few rules for one loop (`simulate.steps.preemption`): what a request is planned with, in
-which order requests wait, what happens to one that outlives its plan, and which is preempted first
-when the memory runs out. A policy looks at a `Forecast`, never at an instance.
+Each is a few rules for one loop (`simulate.steps.preemption`).
 """
 
 from __future__ import annotations
@@ -42,8 +40,6 @@ class IntervalPolicy(NamedPolicy):
 
     Parameters
     ----------
-    name, description, source
-        For tables and the command line.
     plan
         Bound that a request is planned with at first.
     order

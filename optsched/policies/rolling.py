@@ -29,9 +29,9 @@ class RollingPolicy(Policy):
     """Plan the requests that wait, start those whose time has come, and plan again.
 
     Reviews take place when requests have arrived, when an output turns out other than planned, and
-    when a request has started while others wait beyond the window. How the decisions came about
-    is in `Execution.decisions`. Ctrl-C ends the planning, not the run: what was decided stays, and
-    the fallback decides the rest. A second Ctrl-C ends the run.
+    when a request has started while others wait beyond the window; `Execution.decisions` says how
+    decisions came about. Ctrl-C ends the planning, not the run: the fallback decides the rest. A
+    second Ctrl-C ends the run.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ class RollingPolicy(Policy):
         windows. "relax-lp": the order of Sorted-LP. "batch": batches of least F. Or a function
         that takes an `optsched.rolling.Window` and returns a start for each of its requests.
     window
-        How many waiting requests are planned at most, the first ones in the fallback's order.
+        Maximum number of waiting requests that are planned, the first in the fallback's order.
     horizon
-        Steps whose memory is planned at most: fewer requests are, if those ahead fill it. None
+        Number of steps whose memory is planned; fewer requests are planned once it is full. None
         plans the whole window.
     replan_interval
-        Steps between two reviews at least. In between the plan is carried out.
+        Least number of steps between two reviews.
     budget
         Seconds for one decision. At 0 the fallback decides alone.
     fallback
@@ -57,15 +57,8 @@ class RollingPolicy(Policy):
         With intervals: what an output is taken for, its "lower" or "upper" bound, or the
         "posterior" mean of those outputs that are still possible, all equally likely.
     scenarios
-        Possible arrivals of the near future, drawn from the past, on which a plan is compared with
-        the fallback; 0 trusts the plan.
-    name, description, source
-        For tables and the command line.
-
-    Raises
-    ------
-    PolicyError
-        If a setting is invalid.
+        Simulated arrival scenarios, drawn from the past, on which a plan is compared with the
+        fallback; 0 trusts the plan.
 
     Examples
     --------

@@ -28,8 +28,6 @@ class EnginePolicy(NamedPolicy):
 
     Parameters
     ----------
-    name, description, source
-        For tables and the command line.
     batching
         "mixed": all decodes with whole prompts beside them. "prefill-first": prompts alone while
         any can be admitted, else all decodes. "chunked": all decodes, and prompt tokens up to the
@@ -37,8 +35,8 @@ class EnginePolicy(NamedPolicy):
     max_num_seqs
         Maximum number of requests that run at once.
     max_num_batched_tokens
-        Tokens of a batch at most: those prefilled, and one for each decode. A longer prompt is the
-        only one in its batch, unless it is chunked.
+        Maximum number of tokens in a batch: those prefilled, and one for each decode. A longer
+        prompt is the only one in its batch, unless it is chunked.
     watermark
         Share of the memory that an admission leaves free while other requests run.
     block_size

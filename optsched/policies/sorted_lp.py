@@ -1,12 +1,9 @@
 """Sorted-LP and LP-Swap (Wang et al., Alg. 6 and 7): the linear relaxation gives the order.
 
-Both order requests by their expected starts in Relax-LP (`solvers.selection.expected_starts`).
-LP-Swap fills batches in this order, passing over what does not fit, and improves them by Alg. 4.
-
-With arrivals the relaxation of all requests would know the future. Here it is solved for those
-that wait, as if the worker were empty, whenever a batch is formed and requests have arrived since.
-A batch of Sorted-LP is what comes first in the order and fits together by peaks; offline the
-batches strung together are the paper's order.
+Both order requests by their expected starts in Relax-LP (`solvers.selection.expected_starts`), of
+those that wait, as if the worker were empty, whenever requests have arrived since the last batch. A
+batch of Sorted-LP is what comes first in the order and fits together by peaks; offline the batches
+together are the paper's order. LP-Swap passes over what does not fit, and improves by Alg. 4.
 """
 
 from __future__ import annotations

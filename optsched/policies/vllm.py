@@ -43,8 +43,6 @@ class VllmPolicy(NamedPolicy):
 
     Parameters
     ----------
-    name, description, source
-        For tables and the command line.
     num_gpu_blocks
         Blocks of the KV cache, one of which vLLM does not use. None: as many as hold the memory of
         the instance.
@@ -69,8 +67,8 @@ class VllmPolicy(NamedPolicy):
     plan
         Admit a request only if, with the outputs that are expected, none will be preempted.
     deviations
-        Of the blocks that running requests are likely to hold: where there are beliefs, a plan
-        leaves this many standard deviations free.
+        Where there are beliefs, a plan leaves this many standard deviations of the blocks that
+        running requests are likely to hold free.
 
     Examples
     --------

@@ -1,13 +1,10 @@
-r"""WAIT and Nested WAIT: take requests in when enough of them wait (Fluid, Alg. 1 and 2).
+"""WAIT and Nested WAIT: take requests in when enough of them wait (Fluid, Alg. 1 and 2).
 
-A policy here decides on queues and thresholds: where each request queues, how long the stages
-behind that queue are, and how many must wait before a batch takes them in. Both know the rates of
-arrival and the distribution of lengths, as in the paper; they are those of the trace. What no
-worker can keep up with cannot be waited for either: if the load is too high or the thresholds need
-more memory than there is, the thresholds are those for the largest share of the arrivals that does.
-
-Both flush a finite trace: once no arrivals are left, all requests take part whatever the
-thresholds.
+A policy here decides where each request queues, how long the stages behind that queue are, and how
+many must wait before a batch takes them in. Rates and the distribution of lengths are known, as in
+the paper, from the trace. If the load is too high or the thresholds need more memory than there is,
+the thresholds are those for the largest share of the arrivals that can be served. Once no arrivals
+are left, all requests take part whatever the thresholds.
 """
 
 from __future__ import annotations
@@ -134,8 +131,6 @@ class WaitPolicy(_InQueues):
 
     Parameters
     ----------
-    name, description, source
-        For tables and the command line.
     classes
         Types of requests: classes of equal size by output. Fewer, unless thresholds are given,
         where the memory does not hold one request at each stage of each class.
@@ -227,8 +222,6 @@ class NestedWaitPolicy(_InQueues):
 
     Parameters
     ----------
-    name, description, source
-        For tables and the command line.
     segments
         Number of segments; None for that of least memory.
     window

@@ -1,9 +1,8 @@
 """Scenarios: is a plan better than the fallback while requests keep arriving.
 
-A window holds the waiting requests, and a plan for them may hold up all that come next. So plan and
-fallback are simulated on the same few scenarios: requests drawn from those that have arrived
-so far, at the rate at which they came. Both admit by the prefix rule, the fallback in its order,
-the plan in the order of its starts, where each arrival goes before the first that is less urgent.
+Plan and fallback are simulated on the same few draws of requests from those that have arrived so
+far, at the rate at which they came. Both admit by the prefix rule, the fallback in its order, the
+plan in the order of its starts, where each arrival goes before the first that is less urgent.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def run(
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Execution | ClockedRun | ClusterRun | RoutedRun:
-    r"""Run a policy on an instance and record everything that it did.
+    """Run a policy on an instance and record everything that it did.
 
     Parameters
     ----------
@@ -106,9 +106,8 @@ def run(
     Returns
     -------
     Execution, ClockedRun, ClusterRun or RoutedRun
-        In steps every attempt; `Execution.schedule` where all requests were completed. On a clock
-        all batches, and which of them made each request's tokens. On a cluster arrays by request
-        and step, and the metrics. On workers the placement, and the run of each.
+        All attempts in steps; all batches on a clock; arrays by request and step on a cluster; on
+        several workers the placement, and the run of each.
 
     Raises
     ------
@@ -136,14 +135,11 @@ def run(
     a-max 9
     a-min 5
 
-    Two workers:
+    Two workers that wait for each other, and two that do not:
 
     >>> instance = Instance([4, 1, 3, 2], [2, 3, 1, 2], memory=99)
     >>> run(instance, "lpt", cluster=Cluster(workers=2, slots=2)).imbalance
     array([0, 4, 3])
-
-    The same without waiting for each other:
-
     >>> run(instance, "area", workers=2, router="jsq").placement
     array([0, 1, 0, 1])
     """

@@ -56,9 +56,9 @@ class RunSettings:
         "classes:W", "relative:X" or "column". None: the outputs, for policies that need them.
         Policies that look at no outputs, such as "vllm", run the same under all.
     beliefs
-        What policies under intervals may know beyond them: which outputs are likely, or completed
-        requests from which that is learned. None: nothing; a policy that needs a belief learns one.
-        Only for policies that ask what is likely, as "area-chance" does and "a-min" does not.
+        Which outputs are likely, or completed requests from which that is learned, for policies
+        under intervals that ask for it, as "area-chance" does and "a-min" does not. None: these
+        learn a belief.
     rule
         What happens when a request does not fit: "prefix" (none passes it), "skip", "backfill" or
         "window", perhaps with a ratio and a length as in "window:1.4,64"; all but the first for
@@ -86,10 +86,8 @@ class RunSettings:
 
     Raises
     ------
-    PolicyError
-        If settings contradict each other, or one is out of range.
-    ClockError
-        If the clock does not exist.
+    PolicyError, ClockError
+        If settings contradict each other, one is out of range, or the clock does not exist.
 
     Examples
     --------

@@ -28,7 +28,7 @@ _ADVICE = "pass a number of workers, such as 8, or their memories, such as 16492
 @checked(InstanceError)
 @dataclass(frozen=True, eq=False, init=False)
 class Workers:
-    r"""Independent workers, each with a memory of its own.
+    """Independent workers, each with a memory of its own.
 
     A request is placed on one worker and never moved. It may run wherever its peak
     :math:`s_i + o_i` fits, and where `eligible` allows it.
@@ -36,7 +36,7 @@ class Workers:
     Parameters
     ----------
     memories
-        Tokens :math:`M_g` that each worker holds at most.
+        Tokens :math:`M_g` that each worker can hold.
     eligible
         Whether each request may run on each worker, shape (n, G), beyond fitting there; None
         allows everything.
@@ -48,10 +48,14 @@ class Workers:
 
     Examples
     --------
-    >>> from optsched import Workers
+    >>> from optsched import Instance, Workers
     >>> workers = Workers([100, 50, 50])
     >>> len(workers), workers.total, workers.classes
     (3, 200, array([0, 1, 1]))
+    >>> Workers.parse("100,50x2").memories
+    (100, 50, 50)
+    >>> Workers([9, 5]).allowed(Instance([6, 1], [2, 2], memory=9)).tolist()
+    [[True, False], [True, True]]
     """
 
     memories: tuple[int, ...]
@@ -97,30 +101,7 @@ class Workers:
     @classmethod
     @checked(InstanceError)
     def parse(cls, text: str, memory: int | None = None) -> Workers:
-        """Read workers as the command line takes them.
-
-        Parameters
-        ----------
-        text
-            A number of workers, such as "8", or memories, such as "16492x2,4096x8".
-        memory
-            Memory of each where the text is a number.
-
-        Returns
-        -------
-        Workers
-            The workers.
-
-        Raises
-        ------
-        InstanceError
-            If the text is neither, or the memory is missing or one too many.
-
-        Examples
-        --------
-        >>> Workers.parse("2", memory=50).memories, Workers.parse("100,50x2").memories
-        ((50, 50), (100, 50, 50))
-        """
+        """Read a number of workers with `memory` each, as "8", or memories, as "16492x2,4096x8"."""
         parts = [part.split("x") for part in text.replace(" ", "").split(",")]
         if not all(len(part) <= 2 and all(word.isdecimal() for word in part) for part in parts):
             raise InstanceError(f"workers are {text!r}; {_ADVICE}")
@@ -162,18 +143,7 @@ class Workers:
         return not self.classes.any()
 
     def fingerprint(self, instance: Instance) -> str:
-        """Return a SHA-256 of the requests, the memories and the eligibility.
-
-        Parameters
-        ----------
-        instance
-            The requests; its own memory does not count.
-
-        Returns
-        -------
-        str
-            Fingerprint that certificates of bounds on these workers hold.
-        """
+        """Return a SHA-256 of requests, memories and eligibility, which certificates hold."""
         pool = instance.replace(memory=self.total).fingerprint
         digest = hashlib.sha256(f"optsched workers 1 {self.memories} {pool}".encode())
         if self.eligible is not None:
@@ -181,29 +151,7 @@ class Workers:
         return digest.hexdigest()
 
     def allowed(self, instance: Instance) -> BoolArray:
-        """Return whether each request may run on each worker.
-
-        Parameters
-        ----------
-        instance
-            The requests.
-
-        Returns
-        -------
-        BoolArray
-            Shape (n, G): it fits there, and is eligible.
-
-        Raises
-        ------
-        InstanceError
-            If `eligible` is about another number of requests, or a request may run nowhere.
-
-        Examples
-        --------
-        >>> from optsched import Instance
-        >>> Workers([9, 5]).allowed(Instance([6, 1], [2, 2], memory=9)).tolist()
-        [[True, False], [True, True]]
-        """
+        """Return whether each request may run on each worker, shape (n, G); each must somewhere."""
         fits: BoolArray = instance.peaks[:, None] <= np.array(self.memories)
         if self.eligible is not None:
             if len(self.eligible) != len(instance):

@@ -1,8 +1,7 @@
-"""Which worker a request goes to when it arrives, for workers that run each on its own.
+"""Which worker a request goes to when it arrives, for workers that each run on their own.
 
-A router sees what a load balancer can see of each worker at that moment, and most of the known
-rules are one sum of it: the worker with the least sum takes the request, the first of those that
-are equal. Workers that wait for each other are another problem (`optsched.cluster`).
+Most of the known rules are one sum of what a load balancer can see of a worker: the first worker
+with the least sum takes the request. Workers that wait for each other are in `optsched.cluster`.
 """
 
 from __future__ import annotations
@@ -42,17 +41,13 @@ class RouterState:
     Attributes
     ----------
     time
-        The arrival, in steps, or on a clock in seconds.
-    request
-        Index of the request.
-    prompt
-        Its prompt.
+        When it arrives, in steps, or on a clock in seconds.
+    request, prompt
+        Index of the request, and its prompt tokens.
     workers
         The workers that can hold it, ascending; the answer is one of them.
-    memories
-        Memory of all workers, shape (workers,).
-    waiting, running, held, waiting_prompts, work
-        As in `Load`, of all workers, shape (workers,).
+    memories, waiting, running, held, waiting_prompts, work
+        Memory and `Load` of all workers, shape (workers,) each.
     """
 
     time: float
@@ -79,10 +74,10 @@ class Router:
     description
         What the router does, in a few words.
     weights
-        What the score adds up: names of `Load`, each with its weight. A score that looks at tokens
-        is divided by the memory of the worker.
+        The score: names of `Load`, each with its weight. A score that looks at tokens is divided by
+        the memory of the worker.
     choices
-        Workers that are drawn at random and compared; None compares all.
+        Number of workers that are drawn at random and compared; None compares all.
     function
         Instead of weights: takes a `RouterState` and returns the worker.
     source
@@ -91,7 +86,7 @@ class Router:
     Raises
     ------
     PolicyError
-        If a weight is of nothing that a router can see, or fewer than one worker is drawn.
+        If a weight is for something that a router cannot see, or no worker would be drawn.
 
     Examples
     --------

@@ -1,9 +1,4 @@
-"""Adversarial requests: the instances of the papers' proofs.
-
-Sorted-F is "LLM Serving Optimization with Variable Prefill and Decode Lengths", Jaillet is "Online
-Scheduling for LLM Inference with KV Cache Constraints", Robust is "Adaptively Robust LLM Inference
-Optimization under Prediction Uncertainty".
-"""
+"""Adversarial requests: the instances of the papers' proofs."""
 
 from __future__ import annotations
 

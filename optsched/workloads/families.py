@@ -1,8 +1,4 @@
-"""Families of instances: the distributions of the papers' experiments; `adversarial` has the rest.
-
-Sorted-F is "LLM Serving Optimization with Variable Prefill and Decode Lengths", Jaillet is "Online
-Scheduling for LLM Inference with KV Cache Constraints".
-"""
+"""Families of instances: the distributions of the papers' experiments."""
 
 from __future__ import annotations
 
@@ -113,7 +109,8 @@ def family(
     n
         Number of requests; None: the paper's.
     seed
-        Seed of the random generator. Adversarial families without randomness ignore it.
+        Seed of the random generator: the same seed gives the same requests, and neither `rate` nor
+        `load` changes their lengths.
     memory
         Memory :math:`M` of the worker in tokens; None: the paper's.
     rate
@@ -127,11 +124,6 @@ def family(
         Length of a step in seconds, for runs on a clock; short steps keep arrivals precise.
     **parameters
         Further parameters of the family.
-
-    Returns
-    -------
-    Instance
-        The requests, the same for the same seed. Neither `rate` nor `load` changes their lengths.
 
     Raises
     ------

@@ -92,10 +92,7 @@ def keys_of(line: bytes, source: str) -> list[str]:
 def csv_numbers(
     stream: BinaryIO, whole: BoolArray, limit: int
 ) -> tuple[list[FloatArray], int, list[bytes]]:
-    """Read blocks of plain numbers, `whole` ones by column, up to anything else; return both.
-
-    The number counts the lines read; the lines that follow it are the first with something else.
-    """
+    """Read blocks of plain numbers; return columns, lines read, and the first other lines."""
     tables: list[FloatArray] = []
     count = read = 0
     while count < limit and (lines := stream.readlines(BYTES)):

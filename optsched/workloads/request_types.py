@@ -50,8 +50,8 @@ class RequestTypes:
         request has the stages :math:`1, \dots, l'_j` and :math:`l'_j` iterations. In the paper it
         makes none: there are the stages :math:`0, \dots, l'_j`.
     names
-        What to call the types: numbers from 1 unless given; "prompt+output" where they are
-        estimated or put together.
+        Names of the types: numbers from 1 unless given; "prompt+output" where they are estimated
+        or merged.
 
     Raises
     ------
@@ -149,22 +149,14 @@ class RequestTypes:
 
     @property
     def held_tokens(self) -> IntArray:
-        r"""Tokens held, summed over the stages of a request, shape (m,).
-
-        :math:`(l'_j + 1)(l_j + l'_j / 2)`, which is whole.
-        """
+        """Tokens held, summed over the stages: :math:`(l'_j + 1)(l_j + l'_j / 2)`, shape (m,)."""
         held: IntArray = stage_tokens(self.prompts, self.first_stage, self.outputs)
         return held
 
     def work(self, clock: Clock) -> FloatArray:
-        r"""Return the seconds that one request of each type adds to all its iterations, shape (m,).
+        """Return the seconds that one request of each type adds to all its iterations, shape (m,).
 
-        For an affine clock :math:`d_1 (l'_j + 1)(l_j + l'_j / 2)`.
-
-        Raises
-        ------
-        ClockError
-            If the clock is a function: the fluid model needs a weighted sum.
+        For an affine clock :math:`d_1 (l'_j + 1)(l_j + l'_j / 2)`; clocks must be weighted sums.
         """
         return np.array([float(value) for value in self.exact_work(clock)])
 
@@ -185,17 +177,9 @@ class RequestTypes:
         return RequestTypes(self.prompts, self.outputs, rates, self.prefill_makes_token, self.names)
 
     def with_one_prompt(self, prompt: int | None = None) -> RequestTypes:
-        """Return the types with one prompt for all, those of equal output lengths merged.
+        """Return the types with one prompt for all, those of equal outputs merged.
 
-        Parameters
-        ----------
-        prompt
-            Prompt tokens of all; None for the mean over arrivals, rounded up.
-
-        Returns
-        -------
-        RequestTypes
-            By ascending output.
+        The prompt is the one given, or the mean over arrivals, rounded up. Outputs ascend.
 
         Examples
         --------
@@ -217,28 +201,23 @@ class RequestTypes:
     def from_instance(
         cls, instance: Instance, classes: int | None = None, rate: float | None = None
     ) -> RequestTypes:
-        """Estimate types from the requests of an instance.
+        """Estimate types, by ascending output, from requests whose prefill makes the first token.
 
         Without `classes` every pair of lengths is a type. Otherwise the requests are sorted by
         output and cut into that many classes of equal size. A class gets its mean output and the
         prompt with which its requests hold as many tokens, summed over iterations, as they do in
-        the mean, both rounded: so load and memory are kept up to rounding, while a mean prompt
-        would leave out that long outputs count more than proportionally.
+        the mean, both rounded: load and memory are kept up to rounding, whereas a mean prompt
+        would ignore that long outputs count more than proportionally.
 
         Parameters
         ----------
         instance
-            The requests. Their prefill makes the first token.
+            The requests.
         classes
             Number of classes.
         rate
             Requests per second of all types; None for that of the arrivals, which needs their
             steps in seconds.
-
-        Returns
-        -------
-        RequestTypes
-            By ascending output, with `prefill_makes_token`.
 
         Raises
         ------
@@ -334,7 +313,7 @@ def decimal(number: float) -> Fraction:
 def poisson_requests(
     types: RequestTypes, seconds: float, memory: int, *, seed: int = 0
 ) -> Instance:
-    r"""Draw the requests that arrive in a time, each type in a Poisson process of its own.
+    r"""Draw the requests that arrive in a given time, each type by a Poisson process of its own.
 
     Parameters
     ----------
@@ -343,16 +322,11 @@ def poisson_requests(
         :math:`(l, l')` gets :math:`l - 1` prompt and :math:`l' + 1` output tokens: so it takes
         :math:`l' + 1` batches and holds :math:`l, l + 1, \dots, l + l'` tokens in them.
     seconds
-        How long requests arrive.
+        How long requests arrive; steps are microseconds.
     memory
         Memory of the worker in tokens.
     seed
         Seed of the random generator.
-
-    Returns
-    -------
-    Instance
-        The requests by time of arrival, in steps of a microsecond.
 
     Raises
     ------
@@ -394,28 +368,16 @@ def poisson_requests(
 
 
 def read_types(path: str | Path) -> tuple[RequestTypes, Clock | None, int | None]:
-    """Read types from a TOML file.
+    """Read types from a TOML file, and the clock and memory that it gives; None for what it omits.
 
     The file has a table ``[[type]]`` for each type, with `prompt`, `output`, `rate` and optionally
     `name`; and may have a clock, either as ``clock = "NAME"`` or as `d0` and `d1`, the `memory` in
     tokens, and `prefill_makes_token`.
 
-    Parameters
-    ----------
-    path
-        The file.
-
-    Returns
-    -------
-    types, clock, memory
-        What the file holds; None for what it leaves out.
-
     Raises
     ------
-    InstanceError
-        If the file is not TOML, or an entry is missing, unknown or out of range.
-    ClockError
-        If the clock is.
+    InstanceError, ClockError
+        If the file is not TOML, or an entry or the clock is missing, unknown or out of range.
     """
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))

@@ -249,11 +249,6 @@ def read_trace(
     skip_invalid
         Leave out, with a warning, rows that cannot be requests; `read_trace_skipping` lists them.
 
-    Returns
-    -------
-    Instance
-        The requests in the order of the file, named after the file.
-
     Raises
     ------
     InstanceError

@@ -46,8 +46,8 @@ def regret(
 ) -> Regret:
     """Enclose the regret of policies between the best schedule known and a proven bound.
 
-    The regret of an instance is the policy's mean latency minus the least possible one, which
-    Jaillet Def. 5.1 takes the expectation of. All policies see the same instances, and instances of
+    The regret of an instance is the policy's mean latency minus the least possible one (Jaillet
+    Def. 5.1, which takes the expectation). All policies see the same instances, and instances of
     different horizons share no request.
 
     Parameters
@@ -70,11 +70,11 @@ def regret(
     memory
         Memory of the worker in tokens; None: that of the family or the trace.
     clock
-        A clock that is a weighted sum, or its name: horizons and regret are in its unit, loads are
-        work on the clock over time, and bounds hold for all ways to form batches. None: steps.
+        A clock that is a weighted sum, or its name: horizons and regret are in its unit, and bounds
+        hold for all ways to form batches. None: steps.
     time_limit
         Seconds of `optsched.solve` per instance, which is asked in instances of up to 20,000
-        requests. With 0 the result does not depend on the clock.
+        requests. With 0 the result does not depend on the speed of the machine.
     tolerance
         Growth of regret per tenfold horizon, in steps, that does not count; None means 5 % of the
         mean output.
@@ -87,15 +87,12 @@ def regret(
     Returns
     -------
     Regret
-        Intervals, bands, growth. After Ctrl-C what was finished by then, with the status
-        "interrupted".
+        Intervals, bands, growth; after Ctrl-C those of what was finished, as "interrupted".
 
     Raises
     ------
-    OptschedError
-        If an argument is invalid.
-    PolicyError
-        If a policy is unknown or does not complete all requests.
+    OptschedError, PolicyError
+        If an argument is invalid, or a policy is unknown or does not complete all requests.
 
     Examples
     --------

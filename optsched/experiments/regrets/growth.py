@@ -1,17 +1,10 @@
 r"""Whether regret grows with the horizon: a test that can say so, and says what it could have seen.
 
-The regret at a horizon :math:`T` lies in an interval; its growth is measured per tenfold
-:math:`T`, by a line through :math:`\log_{10} T`. Each seed gives a line of its own, and Student's t
-over the seeds gives the limits of the mean slope, whatever the spread at each horizon. Regret is
-
-- *bounded*, if the upper end (against the proven bound) grows by less than the tolerance, since
-  regret is not above it;
-- *growing*, if the lower end (against the best schedule known) grows by more, since regret is not
-  below it;
-- *undecided* otherwise.
-
-Fewer than four horizons or five seeds name no growth: a line through two points fits whatever they
-are, and a spread over two seeds is no spread.
+Growth is measured per tenfold horizon :math:`T`, by a line through :math:`\log_{10} T` for each
+seed; Student's t over the seeds gives the limits of the mean slope. Regret is *bounded* if the
+upper end of its interval (against the proven bound) grows by less than the tolerance, *growing* if
+the lower end (against the best schedule known) grows by more, and *undecided* otherwise. Fewer than
+four horizons or five seeds name no growth.
 
 A finite range of horizons says nothing of those beyond it. Growth by any power of :math:`T` is
 growth per tenfold :math:`T` that itself grows, so the test looks at the upper half of the range,

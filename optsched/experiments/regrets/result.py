@@ -52,14 +52,14 @@ class Band:
 class Regret:
     """Regret of policies as intervals that are proven, instance by instance.
 
-    The regret of an instance is the policy's mean latency minus the least possible one (Jaillet
-    Def. 5.1). It is at least the distance to the best schedule known and at most that to a proven
-    bound. All policies see the same instances.
+    It is at least the distance to the best schedule known, and at most that to a proven bound.
+    Methods take the name of a policy, a load and a horizon; an `OptschedError` says which of these
+    there is no instance of, or not enough.
 
     Attributes
     ----------
     source, memory
-        Where requests came from, and the tokens that the worker holds.
+        Where requests came from, and the tokens that the worker can hold.
     policies
         Their names.
     cells
@@ -117,21 +117,8 @@ class Regret:
     def band(self, policy: str, load: float, horizon: int) -> Band:
         """Return mean interval and confidence limits.
 
-        Parameters
-        ----------
-        policy, load, horizon
-            Of what.
-
-        Returns
-        -------
-        Band
-            The lower end of the mean regret minus a margin, and the upper end plus a margin, by
-            Student's t over the seeds, each at half the risk.
-
-        Raises
-        ------
-        OptschedError
-            If no instance has this load and horizon.
+        These are the lower end of the mean regret minus a margin, and the upper end plus a margin,
+        by Student's t over the seeds, each at half the risk.
         """
         cells = self._cells(load, horizon, policy)
         ends = np.array([cell.regret(policy) for cell in cells])
@@ -164,23 +151,7 @@ class Regret:
         ]
 
     def growth(self, policy: str, load: float) -> Growth:
-        """Test whether the regret of a policy grows with the horizon.
-
-        Parameters
-        ----------
-        policy, load
-            Of what.
-
-        Returns
-        -------
-        Growth
-            From the seeds for which all horizons are done.
-
-        Raises
-        ------
-        OptschedError
-            If there are fewer than two horizons, or no seed has them all.
-        """
+        """Test whether regret grows, by the seeds for which all horizons are done."""
         horizons = self.horizons(load)
         if len(horizons) < 2:
             raise OptschedError("growth needs at least two horizons")
@@ -214,18 +185,9 @@ class Regret:
         return found
 
     def difference(self, policy: str, other: str) -> pd.DataFrame:
-        """Compare two policies on the same instances.
+        """Return by load and horizon how much larger a policy's mean latency is than another's.
 
-        Parameters
-        ----------
-        policy, other
-            Names.
-
-        Returns
-        -------
-        pandas.DataFrame
-            By load and horizon: mean of the first's mean latency minus the other's, and
-            its confidence limits. Randomness that they share cancels out.
+        Both see the same instances, so that shared randomness cancels out of the confidence limits.
         """
         rows = []
         for load, horizon in self._groups:
@@ -253,30 +215,18 @@ class Regret:
         return margins
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per policy, load and horizon.
+        """Return one row per policy, load and horizon, indexed by these.
 
-        Returns
-        -------
-        pandas.DataFrame
-            Indexed by policy, load and horizon. `low` and `high` are the mean ends of the regret
-            interval, against the best schedule known and against the bound; `floor` and `ceiling`
-            its confidence limits; `ratio_low`, `ratio_high` and `worst_ratio` the mean ends and
-            the largest lower end of the ratio to the least possible latency; beside them `rate`,
-            `seeds`, `requests` and `mean_latency`.
+        `low` and `high` are the mean ends of the regret interval, against the best schedule known
+        and against the bound; `floor` and `ceiling` its confidence limits; `ratio_low`,
+        `ratio_high` and `worst_ratio` the mean ends and the largest lower end of the ratio to the
+        least possible latency; beside them `rate`, `seeds`, `requests` and `mean_latency`.
         """
         frame = data_frame([vars(band) for band in self.bands()])
         return frame.set_index(["policy", "load", "horizon"]).sort_index()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data, ready for JSON.
-
-        Returns
-        -------
-        dict
-            Keys "source", "memory", "policies", "status", "tolerance", "confidence", "clock",
-            "unit", "intervals" (the rows of `to_pandas`), "growth", "thresholds" and "cells" (one
-            per instance); None for what is infinite.
-        """
+        """Return everything as plain data, with the rows of `to_pandas` under "intervals"."""
         names = (
             "source",
             "memory",
@@ -299,25 +249,11 @@ class Regret:
         }
 
     def plot(self, ax: Axes | None = None, load: float | None = None) -> Axes:
-        """Plot the regret interval of each policy against the horizon.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; None makes a new figure.
-        load
-            Which load to plot; None: the lowest.
-        """
+        """Plot the regret of each policy against the horizon, at a load, or the lowest."""
         return draw("plot_regret", self, self.loads[0] if load is None else load, ax)
 
     def to_html(self, path: str | Path) -> None:
-        """Write intervals, growth and ratios as one HTML file that needs no network.
-
-        Parameters
-        ----------
-        path
-            Where to write it.
-        """
+        """Write intervals, growth and ratios as one HTML file that needs no network."""
         write("regret_page", path, self)
 
     def __repr__(self) -> str:

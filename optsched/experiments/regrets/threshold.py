@@ -1,8 +1,7 @@
 r"""From which load on the backlog of a policy grows without end.
 
-Jaillet Section 5 calls a system overloaded if the arrival rate is above a threshold
-:math:`\mu^*`, and gives no formula for it. No schedule can serve a load above 1 for long. A policy
-that leaves memory idle is overloaded below that.
+Jaillet Section 5 calls a system overloaded above an arrival rate :math:`\mu^*`, without a formula.
+No schedule can serve a load above 1 for long; a policy that leaves memory idle even less.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The folder of a sweep: Parquet files that are whole or not there, whenever it is stopped.
 
-While a sweep runs, finished runs are added as part files, each written under another name and then
-renamed. Once all are done, one table takes their place. Names of other files begin with
-``_`` or ``.``, so that every reader of Parquet folders leaves them out.
+Finished runs are added as part files, which one table replaces in the end. Names of other files
+begin with ``_`` or ``.``, so that readers of Parquet folders leave them out.
 """
 
 from __future__ import annotations
@@ -114,23 +113,10 @@ class SweepFolder(Store[dict[str, Any]]):
 
 @checked()
 def read_sweep(folder: str | Path) -> pd.DataFrame:
-    """Read the results of a sweep, finished or not.
+    """Read the results of a sweep, one row per run that is done; an error if the folder holds none.
 
-    Parameters
-    ----------
-    folder
-        The folder that `optsched.sweep` wrote.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per run that is done, in the order of the sweep once all are. Whole numbers that
-        are missing in some rows make a column of type Int64.
-
-    Raises
-    ------
-    OptschedError
-        If the folder holds no sweep.
+    Rows are in the order of the sweep once all are done. Whole numbers that are missing in some
+    make a column of type Int64.
 
     Examples
     --------

@@ -35,11 +35,6 @@ class Family:
     keys
         The indices of each member, shape (count, len(index_names)).
 
-    Raises
-    ------
-    ModelError
-        If the name could not stand in a file or the keys have another shape.
-
     Examples
     --------
     >>> start = Family.of("start", request=[0, 0, 1], step=[0, 1, 0])

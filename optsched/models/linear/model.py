@@ -1,15 +1,4 @@
-r"""LinearModel: the one array language that every model becomes and every solver reads.
-
-.. math::
-
-    \min / \max \; c^\top x + c_0 \quad \text{s.t.} \quad
-    \underline b \le A x \le \overline b, \quad \underline x \le x \le \overline x, \quad
-    x_j \in \mathbb Z \text{ where marked.}
-
-Columns and rows come in named families, laid out one after another: the family ``start`` indexed by
-request and step holds the columns ``start[0,0]``, ``start[0,1]``, ... Names are made when something
-asks for them.
-"""
+"""LinearModel: the one array language that every model becomes and every solver reads."""
 
 from __future__ import annotations
 
@@ -42,6 +31,16 @@ if TYPE_CHECKING:
 class LinearModel(LinearArrays):
     r"""A linear program, mixed-integer where marked, as frozen arrays with named families.
 
+    .. math::
+
+        \min / \max \; c^\top x + c_0 \quad \text{s.t.} \quad
+        \underline b \le A x \le \overline b, \quad \underline x \le x \le \overline x, \quad
+        x_j \in \mathbb Z \text{ where marked.}
+
+    The family ``start`` indexed by request and step holds the columns ``start[0,0]``,
+    ``start[0,1]``, ..., and families follow each other. A `ModelError` names the row or column,
+    family or index where data or arguments are wrong.
+
     Parameters
     ----------
     cost
@@ -67,7 +66,7 @@ class LinearModel(LinearArrays):
     ------
     ModelError
         If shapes disagree, a number is missing, a cost or coefficient is infinite, or a lower bound
-        lies above an upper one; it names the row or column.
+        lies above an upper one.
 
     Examples
     --------
@@ -76,12 +75,17 @@ class LinearModel(LinearArrays):
     >>> take = Variables(Family.of("take", item=[0, 1, 2]), [5, 4, 3], upper=1, integer=True)
     >>> weight = Rows(Family.of("weight"), {"take": np.array([[4, 3, 2]])}, upper=5)
     >>> model = LinearModel.build("knapsack", [take], [weight], sense="max")
-    >>> print(model)
-    knapsack: max over 3 columns (3 integer), 1 row, 3 nonzeros
+    >>> print(model.with_rows("one", [1, 1, 1], upper=1))
+    knapsack: max over 3 columns (3 integer), 2 rows, 6 nonzeros
       column  take[item]        3  integer, 0..1
       row     weight            1  3 nonzeros
+      row     one               1  3 nonzeros
     >>> model.objective([1, 1, 0]), [str(breach) for breach in model.violations([1, 1, 0])]
     (9.0, ['weight is 7, but must be at most 5'])
+    >>> model.fix(model.columns_of("take", item=1), 0).col_upper
+    array([1., 0., 1.])
+    >>> print(model.to_pyomo().objective.expr)
+    5.0*take[0] + 4.0*take[1] + 3.0*take[2]
     """
 
     @classmethod
@@ -94,26 +98,7 @@ class LinearModel(LinearArrays):
         sense: Sense = "min",
         offset: float = 0.0,
     ) -> LinearModel:
-        """Put a model together from families of columns and of rows.
-
-        Parameters
-        ----------
-        name
-            What to call it.
-        variables
-            The columns, family by family.
-        rows
-            The rows, family by family, with one block of coefficients per variable family.
-        sense
-            "min" or "max".
-        offset
-            Constant of the objective.
-
-        Raises
-        ------
-        ModelError
-            If a block names no variable family or has another shape than its families.
-        """
+        """Make a model from families of columns, and of rows with one block per variable family."""
         families = tuple(group.family for group in variables)
         parts = [_join_blocks(group, families) for group in rows]
         names = [group.family for group in rows]
@@ -140,31 +125,7 @@ class LinearModel(LinearArrays):
         )
 
     def columns_of(self, family: str, **indices: int) -> IntArray:
-        """Find the columns of a family, or those of them with given indices.
-
-        Parameters
-        ----------
-        family
-            Name of the family.
-        **indices
-            Values by index name.
-
-        Returns
-        -------
-        IntArray
-            Positions of the columns, ascending.
-
-        Raises
-        ------
-        ModelError
-            If a family or an index is unknown.
-
-        Examples
-        --------
-        >>> start = Variables(Family.of("start", request=[0, 0, 1], step=[0, 1, 0]))
-        >>> LinearModel.build("tiny", [start], []).columns_of("start", request=0)
-        array([0, 1])
-        """
+        """Find the columns of a family, or those of them with given indices, ascending."""
         return member_positions(self.variables, family, indices)
 
     def rows_of(self, family: str, **indices: int) -> IntArray:
@@ -176,25 +137,10 @@ class LinearModel(LinearArrays):
         return self.offset + float(self.cost @ self._checked(point))
 
     def violations(self, point: npt.ArrayLike, tolerance: float = 1e-6) -> list[Breach]:
-        """List everything that makes a point infeasible.
+        """List everything that makes a point infeasible, columns before rows.
 
-        Parameters
-        ----------
-        point
-            One value per column, shape (n,).
-        tolerance
-            What is forgiven: for bounds relative to their size where that is above 1, and
-            absolute for whole numbers.
-
-        Returns
-        -------
-        list of Breach
-            Empty exactly if the point is feasible; columns first, then rows.
-
-        Raises
-        ------
-        ModelError
-            If the point has another shape, or a value is missing or infinite.
+        The tolerance on bounds is relative to their size where that is above 1, that on whole
+        numbers is absolute.
         """
         values = self._checked(point)
         whole = np.rint(values)
@@ -217,25 +163,11 @@ class LinearModel(LinearArrays):
         Parameters
         ----------
         name
-            What to call them, or a `Family` that says what tells them apart.
+            Their name, or a `Family` that says what tells them apart.
         coefficients
             Dense or sparse, shape (rows, n); or by family of columns, as in `Rows`.
         lower, upper
             Bounds; numbers hold for every row.
-
-        Raises
-        ------
-        ModelError
-            If the coefficients have another shape or there are rows of that name already.
-
-        Examples
-        --------
-        >>> take = Variables(Family.of("take", item=[0, 1]), cost=[2, 1], upper=1, integer=True)
-        >>> model = LinearModel.build("any", [take], [], sense="max")
-        >>> print(model.with_rows("one", [1, 1], upper=1))
-        any: max over 2 columns (2 integer), 1 row, 2 nonzeros
-          column  take[item]        2  integer, 0..1
-          row     one               1  2 nonzeros
         """
         family, block = _named_rows(name, coefficients, self.variables)
         return dataclasses.replace(
@@ -249,37 +181,12 @@ class LinearModel(LinearArrays):
     def with_objective(
         self, cost: npt.ArrayLike, offset: float = 0.0, sense: Sense | None = None
     ) -> LinearModel:
-        """Replace the objective.
-
-        Parameters
-        ----------
-        cost
-            New coefficients, shape (n,); a number holds for every column.
-        offset
-            New constant.
-        sense
-            "min" or "max"; None keeps it.
-        """
+        """Replace the objective; a number as cost holds for every column, None keeps the sense."""
         costs = np.broadcast_to(np.asarray(cost, dtype=np.float64), self.cost.shape)
         return dataclasses.replace(self, cost=costs, offset=offset, sense=sense or self.sense)
 
     def fix(self, columns: npt.ArrayLike, values: npt.ArrayLike) -> LinearModel:
-        """Fix columns at values, regardless of their bounds.
-
-        Parameters
-        ----------
-        columns
-            Positions of the columns (`columns_of`).
-        values
-            One value each; a number holds for all of them.
-
-        Examples
-        --------
-        >>> take = Variables(Family.of("take", item=[0, 1]), upper=1, integer=True)
-        >>> model = LinearModel.build("any", [take], [])
-        >>> model.fix(model.columns_of("take", item=1), 0).col_upper
-        array([1., 0.])
-        """
+        """Fix columns at values, or all at one value, regardless of their bounds."""
         lower, upper = self.col_lower.copy(), self.col_upper.copy()
         positions = np.asarray(columns, dtype=np.int64)
         lower[positions] = upper[positions] = values
@@ -290,34 +197,13 @@ class LinearModel(LinearArrays):
         return dataclasses.replace(self, integer=np.zeros_like(self.integer))
 
     def to_pyomo(self) -> Any:
-        """Write the model as a Pyomo model with the same names.
-
-        Examples
-        --------
-        >>> take = Variables(Family.of("take", item=[0, 1]), cost=[2, 1], upper=1, integer=True)
-        >>> m = LinearModel.build("any", [take], [], sense="max").to_pyomo()
-        >>> print(m.objective.expr)
-        2.0*take[0] + take[1]
-        """
+        """Return the model as a Pyomo model with the same names."""
         from optsched.models.linear.pyomo import to_pyomo
 
         return to_pyomo(self)
 
     def same_as(self, other: LinearModel) -> bool:
-        """Return whether two models agree but for the order of columns and rows and index names.
-
-        Parameters
-        ----------
-        other
-            For instance the model read back from a file.
-
-        Examples
-        --------
-        >>> one = Variables(Family.of("x", item=[0, 1]), cost=[1, 2])
-        >>> two = Variables(Family.of("x", other=[1, 0]), cost=[2, 1])
-        >>> LinearModel.build("a", [one], []).same_as(LinearModel.build("b", [two], []))
-        True
-        """
+        """Return whether two models agree but for the order of columns and rows and index names."""
         return (self.sense, self.offset) == (other.sense, other.offset) and all(
             map(np.array_equal, self._by_name(), other._by_name())
         )

@@ -1,9 +1,8 @@
 """The state of a cluster, and the parts of a step that no policy decides; compiled.
 
-The loads to come are kept as a ring of steps for every worker. Admission adds a request's whole
-profile to it, so that the load of any later step is one number to read: oracle lookahead costs
-nothing more, and drift may be anything. Where a router believes something else than what will
-happen, a second ring holds what it believes; where there is none, nothing of that is compiled.
+The loads to come are a ring of steps for every worker. Admission adds a request's whole profile to
+it, so that oracle lookahead costs nothing more, and drift may be anything. Where a router believes
+something else than what will happen, a second ring holds that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One queue for all workers: the reference that no router reaches, as it decides last.
 
-Whenever batches can begin, the most urgent request that waits starts on one of these workers where
-it fits, the one with the fewest free tokens; where it fits on none, no other passes it.
+Whenever batches can begin, the most urgent waiting request starts on the worker with the fewest
+free tokens among those where it fits; where it fits on none, no other passes it.
 """
 
 from __future__ import annotations

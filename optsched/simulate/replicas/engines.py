@@ -1,8 +1,4 @@
-"""Workers that are serving engines, as far as a router needs them: each paused at every arrival.
-
-All engines share the records of the requests, as each request is on one of them; a request is put
-into the queue of its engine when the router sends it there.
-"""
+"""Workers that are serving engines behind a router, each paused at every arrival."""
 
 from __future__ import annotations
 

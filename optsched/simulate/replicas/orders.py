@@ -1,8 +1,4 @@
-"""Workers under a fixed order of requests, as far as a router needs them: until the next arrival.
-
-Nothing is written down but what a router sees. What the workers did is found afterwards by ordinary
-runs of one worker each, as the requests of each are known then.
-"""
+"""Workers under a fixed order behind a router, each run to the next arrival."""
 
 from __future__ import annotations
 

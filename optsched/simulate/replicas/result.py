@@ -34,14 +34,12 @@ class RoutedRun(TimedRun):
 
     Attributes
     ----------
-    workers
-        The workers.
     router
         Name of the router, for tables and plots.
     placement
         Worker of each request, shape (n,).
     runs
-        Run of each worker on its own requests; None of a worker that got none.
+        Run of each worker on its own requests; None for a worker that got none.
 
     Examples
     --------
@@ -76,23 +74,7 @@ class RoutedRun(TimedRun):
         return np.flatnonzero(self.placement == worker)
 
     def on(self, worker: int) -> Execution | ClockedRun:
-        """Return the run of one worker, of its requests alone.
-
-        Parameters
-        ----------
-        worker
-            Its number, counted from 0.
-
-        Returns
-        -------
-        Execution or ClockedRun
-            What `run` returns for its requests and its memory.
-
-        Raises
-        ------
-        PolicyError
-            If no request went there.
-        """
+        """Return the run of one worker, counted from 0, on its requests; fails if it has none."""
         found = self.runs[worker]
         if found is None:
             raise PolicyError(f"no request went to worker {worker} of {len(self.workers)}")
@@ -196,13 +178,7 @@ class RoutedRun(TimedRun):
 
     @property
     def schedule(self) -> Schedule:
-        """Starts and placement, where batches take one step each.
-
-        Raises
-        ------
-        PolicyError
-            If the run is on a clock, or did not complete all requests.
-        """
+        """Starts and placement, where batches take one step each and all requests are completed."""
         if self.clock is not None:
             Run.schedule.fget(self)  # type: ignore[attr-defined]
         starts = self._gathered("starts").astype(np.int64)
@@ -210,13 +186,7 @@ class RoutedRun(TimedRun):
         return Schedule(self.instance, starts, name, workers=self.workers, placement=self.placement)
 
     def check(self) -> list[Violation]:
-        """Return everything that is wrong with the runs, rebuilt from what they recorded.
-
-        Returns
-        -------
-        list of Violation
-            Those of each worker; requests are numbered as in the instance.
-        """
+        """Return everything that is wrong with the runs, rebuilt from what they recorded."""
         found = []
         for worker, run in enumerate(self.runs):
             if run is None:
@@ -231,18 +201,10 @@ class RoutedRun(TimedRun):
     def metrics(self, warm_up: float = 0.0) -> dict[str, Any]:
         """Return all metrics in one dictionary, ready for a table or for JSON.
 
-        Parameters
-        ----------
-        warm_up
-            Requests that arrive before this time are left out of the latencies.
-
-        Returns
-        -------
-        dict
-            Latency, TTFT and TPOT of completed requests in the clock's unit (None where there are
-            none), throughput in output tokens per unit of time, preemptions and the tokens lost by
-            them, missed deadlines where there are deadlines; requests and peak memory of each
-            worker under "per_worker".
+        Requests that arrive before the warm-up is over are left out of the latencies. Latency, TTFT
+        and TPOT are in the clock's unit (None where no request is completed), throughput in output
+        tokens per unit of time; further preemptions and the tokens they lost, missed deadlines
+        where there are deadlines, and requests and peak memory of each worker under "per_worker".
         """
         incomplete = self.clock is None and self.why is not None
         content: dict[str, Any] = {
@@ -276,13 +238,7 @@ class RoutedRun(TimedRun):
         }
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per request.
-
-        Returns
-        -------
-        pandas.DataFrame
-            request, label, worker, prompt, output, arrival, completion, latency, ttft, tpot.
-        """
+        """Return one row per request: worker, lengths, arrival, completion, latency, TTFT, TPOT."""
         return self._by_request(
             worker=self.placement,
             prompt=self.instance.prompts,

@@ -1,8 +1,7 @@
-"""Workers under any policy, as far as a router needs them: run to the end after every arrival.
+"""Workers under any policy behind a router, each run to the end after every arrival.
 
-A policy that acts on what has arrived does the same until a time whatever arrives later. So the run
-of a worker on the requests that it has by now tells what is on it until the next one comes; then it
-is run again. That a policy is of this kind is checked at every run.
+A policy that acts on what has arrived does the same until a time whatever arrives later, so the run
+on the requests so far tells what is on a worker then; each run checks that its policy does so.
 """
 
 from __future__ import annotations

@@ -30,11 +30,7 @@ def admit_on_clock(
     limits: tuple[float, int] = (1.0, 1),
     until: float = np.inf,
 ) -> tuple[IntArray, BatchLog]:
-    """Admit requests at the boundaries between batches; return their starts, and the batches.
-
-    Their order is fixed, or a selector chooses the next ones when those before are used up; that
-    is for the prefix rule. The limits are the ratio and the length of the window.
-    """
+    """Admit requests in order, or as a selector chooses; return their starts, and the batches."""
     count, ordered = len(requests.prompts), isinstance(order, np.ndarray)
     ranked = order if isinstance(order, np.ndarray) else np.arange(count)
     # Many that arrive at once are quick to add in their order.

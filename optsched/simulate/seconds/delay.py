@@ -3,12 +3,8 @@ r"""An order that waits where prefilling now would hold up requests that are abo
 While a prompt is prefilled, all that run stand still. So the next request waits while, for some
 number of batches :math:`T`, the requests that finish within them are delayed by more in sum than
 :math:`\gamma` times what the batches' constants take:
-
-.. math:: |\{j : r_j \le T\}| \, (c_1 s + c_4 s^2) > \gamma \, T c_0,
-
-where :math:`r_j` are the batches that running requests still need. Prompts then gather, and are
-prefilled together once those that were near their end are gone. Admission is the prefix rule
-otherwise: in order, while all fit to their end.
+:math:`|\{j : r_j \le T\}| \, (c_1 s + c_4 s^2) > \gamma \, T c_0`, where :math:`r_j` are the
+batches that running requests still need. Admission is the prefix rule otherwise.
 """
 
 from __future__ import annotations

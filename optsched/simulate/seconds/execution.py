@@ -38,27 +38,27 @@ _HELD = BatchContent._fields.index("held_tokens")
 class ClockedRun(TimedRun):
     """What a policy made of an instance on a clock.
 
-    Times are in the unit of the clock, seconds for all but the unit clock.
+    Times are in the unit of the clock, seconds for all but the unit clock; arrays have shape (n,).
 
     Attributes
     ----------
     first_batch, last_batch
         Index of the batch that made each request's first and last token; -1 where none did before
-        the run ended, shape (n,).
+        the run ended.
     log
         All batches.
     preempted
-        How often each request was preempted, shape (n,).
+        How often each request was preempted.
     preempted_tokens_by_request
-        Tokens of each request that were in the KV cache when it was preempted, shape (n,).
+        Tokens of each request that were in the KV cache when it was preempted.
     until
         Time from which no batch was formed; infinite where all requests were served.
     statistics
         Of vLLM's scheduler, one row per batch: requests in it and their tokens, requests that run
         after it was formed and that waited before, free blocks, requests preempted, shape (b, 6);
-        None of other policies.
+        None for other policies.
     max_num_seqs
-        Limit of requests per batch that an engine kept; None of other policies.
+        Limit of requests per batch that an engine kept; None for other policies.
 
     Examples
     --------
@@ -134,22 +134,13 @@ class ClockedRun(TimedRun):
         return self.last_batch >= 0
 
     def lasts_as_on(self, clock: LinearClock) -> bool:
-        """Return whether every batch lasts at least as long as on another clock.
-
-        Parameters
-        ----------
-        clock
-            The other clock.
-        """
+        """Return whether every batch lasts at least as long as on another clock."""
         contents = (BatchContent(*row) for row in self.log.contents.tolist())
         return all(self.clock(each) >= clock(each) for each in contents)
 
     @property
     def facts(self) -> World:
-        """Facts that decide which bounds apply to the run.
-
-        Tokens count as stored at once where the requests of every batch fit with those just made.
-        """
+        """Facts that decide which bounds apply to the run."""
         coefficients, held = self.clock.coefficients, self.log.contents[:, _HELD]
         return World(
             self.instance.fingerprint,
@@ -172,18 +163,7 @@ class ClockedRun(TimedRun):
         return int(self.preempted_tokens_by_request.sum())
 
     def in_system(self, times: npt.ArrayLike) -> IntArray:
-        """Count the requests that have arrived and are not complete.
-
-        Parameters
-        ----------
-        times
-            When, in the clock's unit.
-
-        Returns
-        -------
-        IntArray
-            One count per time; at the time of an arrival or completion, with it.
-        """
+        """Count the requests that have arrived by each time and are not complete by then."""
         done = np.sort(self.completions[self.completed])
         arrived = np.searchsorted(self.arrivals, times, side="right")
         return np.asarray(arrived - np.searchsorted(done, times, side="right"), dtype=np.int64)
@@ -204,11 +184,8 @@ class ClockedRun(TimedRun):
     def check(self) -> list[Violation]:
         """Return what is wrong with the run, rebuilt from its batches alone.
 
-        Returns
-        -------
-        list of Violation
-            Empty if the memory suffices at every batch, batches follow each other without overlap
-            and last as long as the clock says, and no request has a token before it arrives.
+        The list is empty if the memory suffices at every batch, batches do not overlap and last as
+        long as the clock says, and no request has a token before it arrives.
         """
         found: list[Violation] = []
         log, memory = self.log, self.instance.memory
@@ -258,27 +235,14 @@ class ClockedRun(TimedRun):
     def metrics(self, warm_up: float = 0.0) -> dict[str, Any]:
         """Return all metrics in one dictionary, ready for a table or for JSON.
 
-        Parameters
-        ----------
-        warm_up
-            Requests that arrive before this time are left out of the latencies, and tokens that
-            were complete before it out of the throughput.
-
-        Returns
-        -------
-        dict
-            Latency, TTFT and TPOT of completed requests in the clock's unit (None where there are
-            none), throughput in output tokens of completed requests and in requests per unit of
-            time, what takes the time of all batches (prefill, decode, constants, hinges; None on a
-            clock that is a function), requests completed and unfinished, memory, batches,
-            preemptions (also under "evictions") and the tokens lost by them; missed deadlines where
-            there are deadlines, and under intervals their coverage, the share of the requests whose
-            output lies in its interval.
-
-        Raises
-        ------
-        PolicyError
-            If nothing is left after the warm-up.
+        Requests that arrive before the warm-up is over are left out of the latencies, and tokens
+        that were complete before that out of the throughput. Latency, TTFT and TPOT of completed
+        requests are in the clock's unit (None where there are none), throughput in output tokens of
+        completed requests and in requests per unit of time. Beside them: what takes the time of all
+        batches (prefill, decode, constants, hinges; None on a clock that is a function), requests
+        completed and unfinished, memory, batches, preemptions (also under "evictions") and the
+        tokens they lost; missed deadlines where there are deadlines, and under intervals their
+        coverage, the share of the requests whose output lies in its interval.
         """
         if not (warm_up == 0 or 0 < warm_up < self.makespan):
             raise PolicyError(
@@ -316,14 +280,7 @@ class ClockedRun(TimedRun):
         }
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per request.
-
-        Returns
-        -------
-        pandas.DataFrame
-            request, label, prompt, output, arrival, first_token, completion, latency, ttft, tpot,
-            preemptions, preempted_tokens; times in the clock's unit, NaN where there is none.
-        """
+        """Return one row per request: lengths, times, preemptions; NaN for what did not happen."""
         return self._by_request(
             prompt=self.instance.prompts,
             output=self.instance.outputs,
@@ -336,47 +293,21 @@ class ClockedRun(TimedRun):
         )
 
     def batches(self) -> pd.DataFrame:
-        """Return one row per batch.
-
-        Returns
-        -------
-        pandas.DataFrame
-            begin, end, the counts of `BatchContent`, and usage: tokens held by all requests
-            when the batch ends.
-        """
+        """Return one row per batch: times, counts of `BatchContent`, tokens held at its end."""
         frame = data_frame(self.log.contents, columns=list(BatchContent._fields))
         frame.insert(0, "end", self.log.spans[:, 1])
         frame.insert(0, "begin", self.log.spans[:, 0])
         return frame.assign(usage=self.log.usage)
 
     def to_log(self, path: str | Path) -> None:
-        """Write one row per request to a CSV or Parquet file.
-
-        Parameters
-        ----------
-        path
-            Ends in .csv, .csv.gz or .parquet. In seconds the times of the first and the last token
-            are there as first_s and last_s too.
-        """
+        """Write one row per request, as `Run.to_log`; in seconds with first_s and last_s."""
         frame = self.to_pandas()
         if self.unit == "s":
             frame = frame.assign(first_s=self.first_tokens, last_s=self.completions)
         write_log(frame, path)
 
     def to_batches(self, path: str | Path) -> None:
-        """Write one row per batch of vLLM's scheduler to a CSV or Parquet file.
-
-        Parameters
-        ----------
-        path
-            Ends in .csv, .csv.gz or .parquet. Columns: begin_s, end_s and, in the order of
-            `statistics`, requests, tokens, running, waiting, free_blocks, preempted.
-
-        Raises
-        ------
-        PolicyError
-            If another policy ran.
-        """
+        """Write one row per batch of vLLM's scheduler, with the columns of `statistics`."""
         if self.statistics is None:
             raise PolicyError(f"only vllm keeps a row per batch, but {self.policy} ran")
         frame = data_frame(self.statistics, columns=list(COLUMNS))

@@ -52,11 +52,7 @@ def reranking(task: Task, known: Forecast | None) -> Iterator[tuple[FloatArray, 
 
 
 def _tokens_to_come(known: Forecast) -> Callable[[Any, int], Any]:
-    """Return what says how many tokens requests are expected to make, one at least, rounded up.
-
-    It takes one request or a slice of them, and what was made. The mean is over the interval, or
-    by the belief.
-    """
+    """Return what gives the tokens that requests are expected to make yet, from what they made."""
     lower, upper = known.lower, known.upper
     if known.beliefs is None:
 

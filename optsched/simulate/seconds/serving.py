@@ -3,14 +3,13 @@
 Three ways to form a batch from requests in the decode phase and waiting prompts:
 
 - mixed: all decodes, and whole prompts beside them;
-- prefill first (as vLLM did before its version 1): whole prompts alone while any can be admitted,
-  else all decodes;
-- chunked (as Sarathi does): all decodes, and prompt tokens up to the token limit, so that a long
-  prompt is spread over several batches.
+- prefill first (as vLLM before its version 1): whole prompts alone while any can be admitted, else
+  all decodes;
+- chunked (as Sarathi): all decodes, and prompt tokens up to the token limit.
 
-A prompt is admitted when it fits beside the tokens held now. As outputs are unknown the memory may
-run out: then the request admitted last gives up its KV cache and waits again; the tokens it has
-made are kept as part of its prompt, which is prefilled again (vLLM's recomputation).
+A prompt is admitted when it fits beside the tokens held now. When the memory runs out, the request
+admitted last gives up its KV cache and waits again; the tokens it has made become part of its
+prompt, which is prefilled again (vLLM's recomputation).
 """
 
 from __future__ import annotations

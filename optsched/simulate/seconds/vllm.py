@@ -89,10 +89,7 @@ class Engine(NamedTuple):
 
 
 class Server:
-    """An engine that can be paused between two batches; requests come by themselves or are placed.
-
-    Engines of several workers may share the records of requests.
-    """
+    """An engine that can be paused between two batches; several may share requests' records."""
 
     def __init__(
         self,
@@ -165,10 +162,7 @@ def run_until(
     until: float,
     pause: float,
 ) -> bool:
-    """Run until all is done or it is time to pause, or the log is full; tells which.
-
-    From `until` on no batch is formed. After a pause the run goes on as if there had been none.
-    """
+    """Run until all is done, it is time to pause, or the log is full; tells which."""
     counters, arrivals, now, ends = engine.counters, engine.arrivals, engine.now, engine.flight.ends
     while log.state[0] < len(log.usage):
         if now[0] >= pause:

@@ -1,7 +1,4 @@
-"""Plans inside vLLM's scheduler: what is expected, or likely by beliefs, to fit to the end.
-
-The scheduler calls back for those by beliefs, so that what few need is not compiled with it.
-"""
+"""Plans inside vLLM's scheduler: what is expected, or likely by beliefs, to fit to the end."""
 
 from __future__ import annotations
 
@@ -28,11 +25,7 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 @contextmanager
 def planning(policy: VllmPolicy, known: Forecast | None) -> Iterator[tuple[IntArray, Any]]:
-    """Return what a kernel calls to plan by beliefs, and where it lists requests before.
-
-    A row is a request, its prompt, and the tokens that it has made. The call takes the number of
-    rows and of blocks. Without beliefs there are no rows.
-    """
+    """Return what a kernel calls to plan by beliefs, and where it lists requests before."""
     errors: list[BaseException] = []
     if known is None or known.beliefs is None:
         yield np.zeros((0, 3), dtype=np.int64), _Callback(lambda _, __: 1)
@@ -70,10 +63,7 @@ def likely_to_fit(
     limits: tuple[int, int, int],
     deviations: float,
 ) -> bool:
-    """Whether mean and deviations of the blocks of the first `count` requests fit, batches ahead.
-
-    The limits are as of `fits_to_the_end`.
-    """
+    """Whether mean and deviations of the first `count` requests' blocks fit, batches ahead."""
     usable, block_size, lag = limits
     for batches in ahead:
         mean = variance = 0.0
@@ -109,11 +99,7 @@ def fits_to_the_end(
     intervals: tuple[IntArray, IntArray],
     limits: tuple[int, int, int],
 ) -> bool:
-    """Whether the first `count` requests keep to the blocks until all are complete, as expected.
-
-    Each makes a token per batch; until blocks are given up, usage only grows. The limits are
-    the blocks, their size, and for how many batches a request that is complete keeps its own.
-    """
+    """Whether the first `count` requests are expected to keep to the blocks until they complete."""
     usable, block_size, lag = limits
     lower, upper = intervals
     for at in range(count):

@@ -1,19 +1,15 @@
 """Batches that wait for thresholds: WAIT and Nested WAIT (Fluid Alg. 1 and 2).
 
-Requests pass through segments, runs of consecutive stages. In front of a segment they queue, in
-front of a first one as prompts and in front of a later one with their KV cache kept. A segment
-takes part in a batch when at least as many requests queue as its threshold says, and the segment
-before it takes part too. Then it takes that many in, and all those inside advance by one token.
-So the requests inside move in convoys, and a segment is fully described by how often it has taken
-part: a request taken in at the t-th time leaves a known number of times later.
+Requests pass through segments, runs of consecutive stages, and queue in front of each, at first as
+prompts, later with their KV cache kept. A segment takes part in a batch when at least as many
+requests queue as its threshold says, and the segment before it takes part too; it takes that many
+in, and all those inside advance by one token. They move in convoys, so a segment is described by
+how often it has taken part: a request taken in at the t-th time leaves a known number of times
+later. WAIT has one segment per type of request, Nested WAIT a chain of segments for all.
 
-WAIT has one segment per type of request; Nested WAIT has a chain of segments for all.
-
-The flush rule for finite traces: when no arrivals are left, every segment with requests in it takes
-part, whatever its threshold.
-
-If a batch would need more memory than there is, fewer prompts are taken in; where that is not
-enough, requests lose all their tokens and queue again in front, the one admitted last first.
+When no arrivals are left, every segment with requests in it takes part, whatever its threshold. If
+a batch would need more memory than there is, fewer prompts are taken in; where that is not enough,
+requests lose all their tokens and queue again in front, the one admitted last first.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-r"""Workers under a fixed order of requests, each paused between two batches of its own.
+"""Workers under a fixed order of requests, each paused between two batches of its own.
 
-One worker on a clock runs to the end; several run until a router looks at them. All share the rows
-of the requests, as each request is on one of them. Those that came to a worker since its last
-batch form a chain; at the next batch they are put into the first rows by arrival, which are free
-otherwise. Memory grows by batches, so the admission rule is that of the unit clock
-(`optsched.admission`) with batches as its steps. On the unit clock a batch is a step.
+All workers share the rows of the requests. Those that came to a worker since its last batch form a
+chain; at the next batch they are put into the first rows by arrival, which are free otherwise.
+Admission is that of the unit clock (`optsched.admission`) with batches as steps.
 """
 
 from __future__ import annotations
@@ -143,10 +141,7 @@ def advance(
     log: BatchLog,
     timer: tuple[FloatArray, Any],
 ) -> bool:
-    """Run a worker until its next batch cannot begin before a time, or it is hungry and none waits.
-
-    False where a batch could not be timed, or logged for want of rows.
-    """
+    """Run until a time, or until it is hungry and none waits; False where the log is full."""
     workers = queues.workers
     worker, counts, now = workers.state[index], queues.counts[index], workers.now
     usage, window = workers.usage[index], workers.window[index]

@@ -1,7 +1,7 @@
 """A worker that may preempt requests: what runs on it, and all attempts so far.
 
-Ties are random by the rank that a hash of (seed, request, attempt) gives, so that a run depends on
-the seed alone: one rank when a request enters the queue, another when it starts.
+A hash of (seed, request, attempt) ranks ties, once when a request enters the queue and once when it
+starts, so that a run depends on the seed alone.
 """
 
 from __future__ import annotations

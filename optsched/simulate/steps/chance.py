@@ -3,17 +3,13 @@ r"""Runs that admit by what is likely: mean and deviation of the memory that wil
 A request of :math:`s` prompt tokens that has made :math:`k` tokens holds :math:`m(t) = s + k + t`
 after :math:`t` more steps if it still runs then, with probability :math:`p(t)` by the belief about
 its output. At each step waiting requests are tried by ascending expected cost, and one starts while
-
-.. math:: \sum m p + z \sqrt{\sum m^2 p (1 - p)} \le M
-
-at steps ahead that are close at first and further and further apart; a few may be passed over, and
-an idle worker always takes the first. Where the memory runs out, requests that have made the fewest
-tokens in their attempt are preempted. What a request was seen to make is not forgotten: its output
-is more than that.
+:math:`\sum m p + z \sqrt{\sum m^2 p (1 - p)} \le M` at steps ahead, close at first and then further
+and further apart; a few may be passed over, and an idle worker always takes the first. Where the
+memory runs out, requests that have made the fewest tokens in their attempt are preempted; their
+output is known to be more than that.
 
 Beliefs can be learned: every few completions the chance to end with each token is estimated anew
-for each row of requests, from those that are complete and those that are not yet (Kaplan and Meier,
-with the first belief as a prior that is worth a few requests).
+for each row, from completed and running requests (Kaplan and Meier, the first belief as a prior).
 """
 
 from __future__ import annotations

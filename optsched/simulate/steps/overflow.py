@@ -1,19 +1,14 @@
-r"""Runs that fill the memory to a threshold and clear it when it overflows (Jaillet Section 7).
+"""Runs that fill the memory to a threshold and clear it when it overflows (Jaillet Section 7).
 
 **Loops.** When the greedy policy overflows, the worker becomes empty, and every request that has
 arrived and is not complete waits in order of arrival. If it was empty before with no completion
-and no arrival since, the two states are equal, and the run from one to the other repeats: two
-counts that are equal make a full comparison of states. Later arrivals do not free the requests of
-the loop. These stand first in the queue, so that each round admits all of them at its beginning;
-the others only make a round end sooner, and it was too short for any of them. Conversely a run
-that completes none overflows again and again, so no loop stays hidden once all have arrived.
+and no arrival since, the two states are equal, and the run from one to the other repeats. Later
+arrivals do not free the requests of the loop: these stand first in the queue, so that each round
+admits all of them at its beginning, and others only make a round end sooner. A request that is
+alone above the threshold is never admitted, nor is any after it: a loop whose period is one step.
 
-A request that is alone above the threshold is never admitted, nor is any after it: a loop whose
-period is one step.
-
-**Stalls.** Random clearing repeats a state without repeating itself, so nothing proves that it
-will never complete a request. It is given up after `patience` steps without a completion or an
-arrival.
+**Stalls.** Random clearing repeats a state without repeating itself; such a run is given up after
+`patience` steps without a completion or an arrival.
 """
 
 from __future__ import annotations

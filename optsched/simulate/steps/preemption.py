@@ -1,10 +1,9 @@
 r"""Runs with planned outputs that may be too short: requests are preempted and start again.
 
 Robust Algorithms 1, 2, 5 and 6 are one loop with different rules. At each step a policy (1)
-preempts running requests, if it must, (2) admits waiting ones in order while the plan fits,
-stopping at the first that does not fit, (3) lets all make a token. The plan holds request :math:`i`
-with its planned output :math:`\tilde o_i`: a bound that a preemption raises to the tokens made
-until then. Nothing but a completion reveals a true output to the loop.
+preempts running requests, if it must, (2) admits waiting ones in order while the plan fits, and
+(3) lets all make a token. The plan holds request :math:`i` with its planned output
+:math:`\tilde o_i`, a bound that a preemption raises to the tokens made until then.
 """
 
 from __future__ import annotations
@@ -56,10 +55,7 @@ def _with_running(
 
 @compiled
 def _urgency(rates: IntArray, request: int, planned: int, upper: int, mean: int) -> int:
-    """Return a + b o + c o^2 at the planned output, or six times its mean from there to the upper.
-
-    In the mean all outputs are equally likely. A bound that was outlived is what was outlived.
-    """
+    """Return a + b o + c o^2 at the planned output, or 6 times its mean from there to the upper."""
     a, b, c = rates[0, request], rates[1, request], rates[2, request]
     upper = max(upper, planned)
     urgency: int = a + b * planned + c * planned * planned

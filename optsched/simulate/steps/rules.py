@@ -1,13 +1,8 @@
-r"""Admission beyond the prefix rule: go on past a request that does not fit, or plan around it.
+"""Admission beyond the prefix rule: go on past a request that does not fit, or plan around it.
 
-**skip, window.** At each step the waiting requests are walked in order, and those that fit start:
-all of them, or those that the window lets pass the first one (`optsched.admission`).
-
-**backfill.** At each step the waiting requests are planned again in order, each at its earliest
-feasible start given what runs and what was planned before; what is planned for this step starts.
-While no request arrives the plan stays the same: what runs by then was part of it, and less room
-makes no start earlier. So a new one is made at arrivals only, and as far as it decides what starts
-before the next one. Offline the plan is made once, which is serial schedule generation.
+While no request arrives, a backfill plan stays the same: what runs by then was part of it, and less
+room makes no start earlier. So a new one is made at arrivals only, and only as far as it decides
+what starts before the next one. Offline the plan is made once (serial schedule generation).
 """
 
 from __future__ import annotations
