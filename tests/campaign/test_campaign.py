@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from all_commands import COMMANDS
+from effort import share
 
 import campaign.__main__
 from campaign import (
@@ -26,8 +27,7 @@ from campaign import (
     regrets,
 )
 
-#: Cases of each part, for some ten seconds of computing each at most. Coverage is not looked at
-#: where other tests reach every line: it makes loops in Python half as slow again.
+#: Cases of each part. Coverage is not looked at where other tests reach every line.
 CASES = [
     pytest.param(readers, 600, marks=pytest.mark.no_cover),
     (command_line, 150),
@@ -43,7 +43,7 @@ CASES = [
 @pytest.mark.parametrize(("part", "cases"), CASES, ids=lambda each: getattr(each, "TITLE", None))
 def test_nothing_is_found(part, cases, tmp_path):
     findings = []
-    for number in range(cases):
+    for number in range(share(cases)):
         folder = tmp_path / str(number)
         folder.mkdir()
         outcome = part.case(number, folder)
@@ -56,6 +56,7 @@ def test_every_list_of_values_is_of_an_option():
     assert set(command_line.VALUES) <= options
 
 
+@pytest.mark.long  # tests of each room kill something once
 @pytest.mark.parametrize(
     "kind", ["_solver_child", "_exact_solve", "_sweep_worker", "_sweep_main", "_named_file"]
 )

@@ -6,6 +6,7 @@ import numpy as np
 import pyomo.environ as pyo
 import pytest
 from brute_force import OBJECTIVES, joint_optima, optimum
+from effort import share
 from strategies import tiny_joint
 
 from optsched import EventProgram, HindsightProgram, Instance, Schedule, Workers, family, solve
@@ -88,7 +89,7 @@ def drawn(rng, objective=None):
     return HindsightProgram(instance, horizon, objective, aggregate=False, workers=workers)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(share(60)))
 def test_lowering_equals_the_printed_formulas_looped(seed):
     program = drawn(np.random.default_rng(seed))
     model = program.to_linear()
@@ -110,7 +111,7 @@ def test_lowering_equals_the_printed_formulas_looped(seed):
     assert program.size_at(program.horizon) == (columns, model.matrix.nnz, rows)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(share(30)))
 def test_an_independent_solver_finds_the_optimum_of_brute_force(seed):
     rng = np.random.default_rng(1000 + seed)
     instance, workers = tiny_joint(rng)
@@ -119,7 +120,7 @@ def test_an_independent_solver_finds_the_optimum_of_brute_force(seed):
         assert optimum(program.to_linear()) == pytest.approx(least)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(share(40)))
 def test_points_and_schedules_of_several_are_two_ways_to_say_the_same(seed):
     rng = np.random.default_rng(2000 + seed)
     program = drawn(rng)

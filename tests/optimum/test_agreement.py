@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from brute_force import OBJECTIVES, optima
+from effort import share
 
 from optsched import (
     EventProgram,
@@ -27,7 +28,7 @@ from optsched.models.running import safe_horizon
 from optsched.policies import BASIC
 from optsched.solvers.bounds.lagrangian import certify
 
-BATCHES, EACH = 20, 25
+BATCHES, EACH = 10, share(50)
 
 
 def draw(seed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from brute_force import OBJECTIVES, joint_optima
+from effort import share
 from strategies import drawn_instance, tiny_joint
 
 from optsched import (
@@ -78,7 +79,7 @@ def test_intervals_hold_the_joint_optimum_and_certificates_prove_them():
 @pytest.mark.parametrize("batch", range(10))
 def test_program_events_and_search_prove_the_optimum_of_brute_force(batch):
     rng = np.random.default_rng(100 + batch)
-    for number in range(50):
+    for number in range(share(50)):
         instance, workers = tiny_joint(rng)
         objective = OBJECTIVES[number % 3] if number % 5 == 0 else "total-latency"
         least, where = joint_optima(instance, workers)[objective], (batch, number)

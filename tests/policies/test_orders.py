@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from effort import examples
+from effort import examples, share
 from hypothesis import given
 from literal import Served, SortedF, simulate
 from literal_orders import (
@@ -83,9 +83,9 @@ def test_the_fast_swap_gives_the_batches_of_algorithm_4(instance):
 
 @pytest.mark.no_cover  # the tests above reach every line that runs here
 @pytest.mark.parametrize("name", KNOW_OUTPUTS)
-def test_feasible_and_deterministic_on_1000_random_instances(name):
+def test_feasible_and_deterministic_on_random_instances(name):
     rng = np.random.default_rng(5)
-    for _ in range(1000):
+    for _ in range(share(1000)):
         memory = int(rng.integers(4, 16))
         count = int(rng.integers(1, 4 if name in BY_SOLVER else 8))
         outputs = rng.integers(1, min(memory, 6) + 1, count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import share
 
 from optsched import (
     Instance,
@@ -37,14 +38,14 @@ def serve(instance, queues, times, clock=CLOCK):
     return serve_waiting(requests, clock, queues)
 
 
-def test_nested_memory_stays_within_its_bound_in_100_runs():
+def test_nested_memory_stays_within_its_bound():
     program = NestedWaitThresholds(TYPES, CLOCK)
     best = program.best_margin(delta=0.01, iterations=2000)
     policy = NestedWaitPolicy(
         borders=tuple(program.borders.tolist()), thresholds=tuple(best.thresholds.tolist())
     )
     peaks = []
-    for seed in range(100):
+    for seed in range(share(100)):
         instance, _, times = poisson(TYPES, 3000, seed)
         served, log = serve(instance, policy.queues(instance, CLOCK, times), times)
         assert len(log.usage) <= 2000

@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+# The first shows that notebooks run; the others call what tests of their rooms call as well.
+LONG = [pytest.param(path, marks=pytest.mark.long) for path in NOTEBOOKS[1:]]
 HELPERS = [str(ROOT / each) for each in ("tests", "papers", "papers/tests")]
 BEGIN = """import os, sys
 os.chdir({folder!r})
@@ -35,7 +37,7 @@ def kernel():
     manager.shutdown_kernel(now=True)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [NOTEBOOKS[0], *LONG], ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore")
 def test_notebook_runs(path, tmp_path, kernel):
     notebook = nbformat.read(path, as_version=4)

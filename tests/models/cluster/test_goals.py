@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from effort import examples
+from effort import examples, share
 from hypothesis import given
 from hypothesis import strategies as st
 from literal_balance import allowed, draw_state, imbalance
@@ -104,10 +104,10 @@ def test_both_forms_and_solvers_find_the_optimum_of_the_enumeration(profiles):
     assert changed >= 3
 
 
-def test_solvers_agree_on_hundreds_of_steps_and_searches_are_never_below():
+def test_solvers_agree_on_random_steps_and_searches_are_never_below():
     generator = np.random.default_rng(5)
     shown = 0
-    for _ in range(200):
+    for _ in range(share(200)):
         workers, count = int(generator.integers(1, 5)), int(generator.integers(1, 11))
         state = BalanceState(
             generator.integers(0, 60, (workers, int(generator.integers(1, 4)))),
@@ -125,7 +125,7 @@ def test_solvers_agree_on_hundreds_of_steps_and_searches_are_never_below():
             assert allowed(state, chosen, program.admissions)
             assert program.goals.admits(chosen, state.lookahead)
         shown += quick.objective == one.objective
-    assert shown > 100
+    assert shown > share(200) / 2
 
 
 def test_a_shorter_window_forgets_later_deadlines():

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from effort import examples
+from effort import examples, share
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
@@ -62,7 +62,7 @@ def literal_rates(program):
 def test_the_integer_program_is_the_least_fixed_point():
     rng = np.random.default_rng(0)
     solved = 0
-    for _ in range(150):
+    for _ in range(share(150)):
         program = random_program(rng)
         try:
             fixed = program.least_fixed_point()
@@ -83,7 +83,7 @@ def test_the_integer_program_is_the_least_fixed_point():
         assert plan.iteration_time < fixed[0] / rates[0]
         for i in range(1, len(fixed)):
             assert fixed[i] > fixed[i - 1] * rates[i] / rates[i - 1]
-    assert solved > 100
+    assert solved > share(150) * 2 / 3
 
 
 @given(st.integers(2, 3000), st.floats(0.001, 0.999), st.floats(0.001, 0.999))

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from effort import examples
+from effort import examples, share
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,9 +78,9 @@ def test_the_rows_are_literally_those_of_the_paper(seed, objective, data):
 
 
 @pytest.mark.parametrize("objective", ["memory", "slack"])
-def test_both_solvers_agree_on_150_programs_each(objective):
+def test_both_solvers_agree_on_random_programs(objective):
     infeasible = 0
-    for seed in range(150):
+    for seed in range(share(150)):
         program = drawn(seed, objective)
         by_highs, by_cp_sat = (solve(program, method=name) for name in ("highs", "cp-sat"))
         assert by_cp_sat.status == by_highs.status
@@ -95,14 +95,14 @@ def test_both_solvers_agree_on_150_programs_each(objective):
         assert (by_cp_sat.values == program.write_point(by_cp_sat.answer)).all()
         better = by_cp_sat.bound - by_cp_sat.objective
         assert better >= 0 if objective == "slack" else better <= 0
-    assert 5 < infeasible < 75
+    assert share(150) / 30 < infeasible < share(150) / 2
 
 
 @pytest.mark.parametrize("objective", ["memory", "slack"])
 def test_no_threshold_within_reach_is_better(objective):
     """Brute force, beyond the bounds of the columns as well."""
     compared = 0
-    for seed in range(200):
+    for seed in range(share(200)):
         program = drawn(seed, objective, most=2, longest=6)
         tops = [range(1, min(int(top), 25) + 4) for top in WholeThresholds(program).most]
         if max(WholeThresholds(program).most) > 25:
@@ -117,7 +117,7 @@ def test_no_threshold_within_reach_is_better(objective):
             continue
         assert best.objective == float(min(values) if objective == "memory" else max(values))
         compared += 1
-    assert compared > 40
+    assert compared > share(200) / 5
 
 
 def test_a_start_is_taken():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import share
 from literal_cluster import LiteralCluster, fcfs, lpt, profile, replay, round_robin
 
 from optsched import Cluster, Instance, family, run
@@ -124,7 +125,7 @@ def test_every_policy_keeps_the_rules_of_the_cluster(policy):
 @pytest.mark.parametrize("policy", ["fcfs", "round-robin", "lpt"])
 def test_rules_equal_their_literal_twins(policy):
     rng = np.random.default_rng(2)
-    for _ in range(200):
+    for _ in range(share(200)):
         instance, cluster, options = small_case(rng)
         twins = {
             "fcfs": fcfs,
@@ -138,7 +139,7 @@ def test_rules_equal_their_literal_twins(policy):
 @pytest.mark.parametrize("policy", ["jsq", RoutingRule("power-of-d", choices=9)])
 def test_jsq_takes_a_worker_with_fewest_requests_and_so_does_power_of_all(policy):
     rng = np.random.default_rng(3)
-    for _ in range(100):
+    for _ in range(share(100)):
         instance, cluster, options = small_case(rng)
         result = run(instance, policy, cluster=cluster, record_loads=True, **options)
 

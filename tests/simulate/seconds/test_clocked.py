@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import share
 from literal_clocked import admission, engine, requests_of, run, thresholds
 
 import optsched
@@ -63,7 +64,7 @@ def assert_same_times(log, first, last, outcome):
 @pytest.mark.parametrize("limits", [(1, 1), (np.inf, 99), (1.6, 128), (1.4, 3), (2.5, 2)])
 def test_admission_agrees_with_the_literal_simulator(limits):
     rng = np.random.default_rng(1)
-    for case in range(150):
+    for case in range(share(150)):
         prompts, outputs, arrivals, memory = draw(rng)
         clock = CLOCKS[case % len(CLOCKS)]
         priority = rng.permutation(len(prompts))
@@ -88,7 +89,7 @@ def test_admission_agrees_with_the_literal_simulator(limits):
     ["fcfs", "mc-sf", "area", "sorted-f", "area+skip", "area+window", "mc-sf+window:1.2,9"],
 )
 def test_the_unit_clock_gives_the_schedule_in_steps(policy):
-    for seed in range(25):
+    for seed in range(share(25)):
         instance = optsched.family("mixed", n=30, seed=seed, memory=100, rate=0.3)
         chosen = get_policy(policy)
         arrivals = instance.arrivals * 1.0
@@ -105,7 +106,7 @@ def test_the_unit_clock_gives_the_schedule_in_steps(policy):
 def test_engines_agree_with_the_literal_simulator(how, name):
     rng = np.random.default_rng(2)
     returned = 0
-    for case in range(150):
+    for case in range(share(150)):
         prompts, outputs, arrivals, memory = draw(rng)
         clock = CLOCKS[case % len(CLOCKS)]
         most = int(rng.integers(1, 6))
@@ -122,7 +123,7 @@ def test_engines_agree_with_the_literal_simulator(how, name):
         assert log.usage.max() <= memory
         assert (state.last >= 0).all()
         returned += int(state.preempted.sum())
-    assert returned > 20
+    assert returned > share(150) / 8
 
 
 def draw_segments(rng, count, longest):
@@ -141,7 +142,7 @@ def draw_segments(rng, count, longest):
 def test_thresholds_agree_with_the_literal_simulator():
     rng = np.random.default_rng(3)
     returned = 0
-    for case in range(300):
+    for case in range(share(300)):
         prompts, outputs, arrivals, memory = draw(rng)
         clock = CLOCKS[case % len(CLOCKS)]
         before, length, entrance = draw_segments(rng, len(prompts), int(outputs.max()))
@@ -166,7 +167,7 @@ def test_thresholds_agree_with_the_literal_simulator():
         assert state.lost.tolist() == [r.lost for r in requests]
         assert (state.last >= 0).all()
         returned += int(state.preempted.sum())
-    assert returned > 20
+    assert returned > share(300) / 15
 
 
 def test_the_example_of_nested_wait():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from effort import examples
+from effort import examples, share
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from literal_attempts import TieError, attempts_of
@@ -59,7 +59,7 @@ def test_a_run_equals_the_literal_simulator(
 @pytest.mark.parametrize("policy", ["area-chance", "work-chance"])
 def test_every_run_is_feasible_and_repeats_itself(policy):
     rng = np.random.default_rng(5)
-    for number in range(300):
+    for number in range(share(300)):
         instance = drawn_instance(rng)
         low, wide = rng.integers(1, 60, len(instance)), rng.integers(0, 9, len(instance))
         instance = instance.replace(output_lower=low, output_upper=low + wide)

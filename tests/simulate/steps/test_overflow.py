@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from effort import examples
+from effort import examples, share
 from hypothesis import given
 from hypothesis import strategies as st
 from literal_attempts import attempts_of, threshold_run
@@ -74,10 +74,10 @@ def test_clearing_equals_the_literal_simulator(instance, alpha, beta, seed):
 
 
 @pytest.mark.no_cover  # the tests above reach every line that runs here
-def test_every_overflow_policy_is_feasible_on_1000_random_instances():
+def test_every_overflow_policy_is_feasible_on_random_instances():
     rng = np.random.default_rng(6)
     loops = 0
-    for _ in range(1000):
+    for _ in range(share(1000)):
         instance = drawn_instance(rng)
         for name in ("alpha-greedy", "alpha-greedy:0.05", "alpha-beta-clearing"):
             execution = run(instance, name, seed=3)
@@ -85,7 +85,7 @@ def test_every_overflow_policy_is_feasible_on_1000_random_instances():
             assert execution.peak_memory <= instance.memory
             assert attempts_of(execution) == attempts_of(run(instance, name, seed=3))
             loops += execution.loop is not None
-    assert 0 < loops < 3000
+    assert 0 < loops < 3 * share(1000)
 
 
 def test_a_loop_by_hand():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from effort import examples
+from effort import examples, share
 from hypothesis import given
 from hypothesis import strategies as st
 from literal_attempts import attempts_of, planned_run, random_rank
@@ -46,9 +46,9 @@ def test_every_policy_equals_the_literal_simulator(policy, instance, intervals, 
 
 
 @pytest.mark.no_cover  # the tests above reach every line that runs here
-def test_every_policy_is_feasible_on_1000_random_instances_and_repeats_itself():
+def test_every_policy_is_feasible_on_random_instances_and_repeats_itself():
     rng = np.random.default_rng(5)
-    for number in range(1000):
+    for number in range(share(1000)):
         instance = drawn_instance(rng)
         low, wide = rng.integers(1, 60, len(instance)), rng.integers(0, 9, len(instance))
         instance = instance.replace(output_lower=low, output_upper=low + wide)

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from effort import share
 
 from optsched.solvers.balance.kernels import UNLIMITED, assign
 
@@ -68,8 +69,8 @@ def check_admissions(chosen, free, sizes):
 
 def test_both_searches_admit_what_there_is_room_for_and_swap_is_never_worse():
     generator = np.random.default_rng(7)
-    optimal = 0
-    for _ in range(300):
+    optimal, steps = 0, share(300)
+    for _ in range(steps):
         step = draw(generator)
         swap, greedy = assign_by_swap(*step), assign_by_swap(*step, rounds=0)
         for chosen in (swap, greedy):
@@ -78,7 +79,7 @@ def test_both_searches_admit_what_there_is_room_for_and_swap_is_never_worse():
         value, least = cost(alive, sizes, *rest, swap), cheapest(*step)
         assert least <= value <= cost(alive, sizes, *rest, greedy)
         optimal += value == least
-    assert optimal >= 270
+    assert optimal >= 0.9 * steps
 
 
 @pytest.mark.parametrize("workers", [16, 64])

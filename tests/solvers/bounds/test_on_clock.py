@@ -14,6 +14,7 @@ from brute_force_clocked import (
     least_latency,
     least_latency_of_pool,
 )
+from effort import share
 
 from optsched import Instance, bound, compare, family, get_clock, read_certificate, run, verify
 from optsched.certificates.on_clock import verify_on_clock
@@ -36,7 +37,7 @@ def searched(instance, clock, weights, **options):
     return price_on_clock(instance, clock, given, weights, effort=0.1)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(share(40)))
 def test_no_bound_is_above_the_best_sequence_of_batches(seed):
     rng = np.random.default_rng(seed)
     instance, clock = drawn(rng, most=2 + seed % 2)
@@ -66,7 +67,7 @@ def test_a_pool_is_bounded_by_one_fast_machine(seed):
     assert priced.value <= verify_on_clock(priced, instance) <= best + EXACT
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(share(30)))
 def test_no_bound_is_above_the_best_batches_of_limited_size(seed):
     rng = np.random.default_rng(seed)
     instance, clock = drawn(rng)
@@ -126,7 +127,7 @@ def test_the_verifier_agrees_on_a_larger_instance():
     assert claim == pytest.approx(float(proven), rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(share(40)))
 def test_whatever_the_prices_are_they_prove_no_more_than_the_best(seed):
     rng = np.random.default_rng(seed)
     instance, clock = drawn(rng, most=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from brute_force import joint_optima, optima
+from effort import share
 
 from optsched import Instance, OptschedError, Schedule, Workers, family, solve
 from optsched.solvers.bounds.configurations import configuration_bound
@@ -43,7 +44,7 @@ def few_of(instance):
 
 def test_parts_find_and_prove_the_joint_optimum_of_brute_force():
     rng = np.random.default_rng(7)
-    for _ in range(150):
+    for _ in range(share(150)):
         instance = tiny(rng, int(rng.integers(2, 6)))
         workers = Workers([instance.memory] * int(rng.integers(1, 4)))
         least = joint_optima(instance, workers)["total-latency"]
