@@ -16,9 +16,11 @@ from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.bound import bound
 from optsched.solvers.bounds.configurations import configuration_bound
 from optsched.solvers.bounds.lagrangian import PricedStarts, cheapest_by_kind
+from optsched.solvers.exact.parts import solve_parts
 from optsched.solvers.exact.search import solve_exact
 from optsched.solvers.search.beam import start_by_beam
 from optsched.solvers.search.delays import delay_large
+from optsched.solvers.search.joint_list import list_jointly
 from optsched.solvers.search.search import search
 
 if TYPE_CHECKING:
@@ -89,10 +91,15 @@ def _build_program(tiny: _Tiny) -> None:
     HindsightProgram(tiny.instance).to_linear()
 
 
-def _move(tiny: _Tiny) -> None:
+def _choose_parts(tiny: _Tiny) -> None:
+    placed = _placed(tiny)
+    sizes = configuration_bound(tiny.instance, workers=placed.workers, phases=1, iterations=1)
+    solve_parts(placed, sizes.certificate)
+
+
+def _placed(tiny: _Tiny) -> Schedule:
     starts, memory = tiny.late.starts, tiny.instance.memory
-    placed = Schedule(tiny.instance, starts, workers=[memory, memory], placement=[0] * 4)
-    search(placed, tiny.weights, work=_LITTLE)
+    return Schedule(tiny.instance, starts, workers=[memory, memory], placement=[0] * 4)
 
 
 _CALLS: dict[str, Callable[[_Tiny], object]] = {
@@ -101,7 +108,11 @@ _CALLS: dict[str, Callable[[_Tiny], object]] = {
     "delays": lambda tiny: delay_large(tiny.instance, tiny.weights, tiny.prices, work=_LITTLE),
     "beam": lambda tiny: start_by_beam(tiny.late, tiny.prices, work=3e6),
     "search": lambda tiny: search(tiny.late, tiny.weights, work=_LITTLE),
-    "moves": _move,
+    "lists": lambda tiny: list_jointly(
+        tiny.instance, _placed(tiny).workers, tiny.instance.areas, 1.4, 4
+    ),
+    "moves": lambda tiny: search(_placed(tiny), tiny.weights, work=_LITTLE),
+    "parts": _choose_parts,
     "configurations": lambda tiny: configuration_bound(tiny.instance, phases=1, iterations=1),
     "branch and bound": _search_in_time,
     "program": _build_program,

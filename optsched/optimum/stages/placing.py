@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optsched._internal.numbers import proven
-from optsched.instance import Instance
 from optsched.optimum.stages.improve import raise_prices
-from optsched.solvers.bounds.bound import Bound, bound, round_down
+from optsched.solvers.bounds.bound import Bound, round_down
 from optsched.solvers.bounds.lagrangian import PricedStarts
 from optsched.solvers.bounds.pools import Pools, price_pools
 from optsched.solvers.search.annealing import WORK_PER_SECOND
 from optsched.solvers.search.joint_list import list_jointly
-from optsched.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,30 +28,6 @@ _SHARES, _RATIOS = (
     (0.25, 0.5, 0.75, 1.0),
     (1.4, 2.0, 3.0, 5.0),
 )  # of the wait for the cheapest start
-
-
-@cache
-def _tiny() -> Instance:
-    return Instance([4] * 4, [1, 1, 6, 6], memory=10, arrivals=[0, 1, 1, 2])
-
-
-def load_lists(state: State) -> None:
-    """Load what the first stage calls."""
-    _load_lists(state.objective)
-
-
-@cache
-def _load_lists(objective: str) -> None:
-    instance = _tiny()
-    bound(instance, objective="makespan" if objective == "makespan" else "total-latency")
-    list_jointly(instance, Workers([10, 10]), instance.areas, 1.4, 4)
-
-
-@cache
-def _load_releases(_: str) -> None:
-    certificate = bound(_tiny(), "lagrangian").certificate
-    assert certificate is not None
-    assert len(PricedStarts(_tiny(), certificate).cheapest)
 
 
 def list_placed(state: State) -> Iterator[Schedule]:
@@ -111,7 +84,6 @@ def wait_for_cheap_starts(state: State) -> None:
         return
     if state.left <= 0 or state.finished:
         return
-    state.load(_load_releases, "releases")
     before, began = state.cost, state.elapsed
     priced = PricedStarts(state.pool, state.prices, state.best.starts)
     wait = priced.cheapest - instance.arrivals

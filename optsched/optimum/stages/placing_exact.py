@@ -8,24 +8,23 @@ and where it has no answer, the best schedule is optimal.
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optsched._internal.numbers import proven
 from optsched.errors import OptschedError
-from optsched.instance import Instance
-from optsched.schedule import Schedule
+from optsched.optimum.stages.kernels import load
 from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.configurations import charges_of_starts, configuration_bound
 from optsched.solvers.exact.parts import MOST, solve_parts
-from optsched.workers import Workers
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
     from optsched.certificates.configurations import ConfigurationCertificate
+    from optsched.instance import Instance
     from optsched.optimum.state import State
+    from optsched.workers import Workers
 
 _SHARE = 0.1  # of the time left, for sizes from one beginning
 _BEGINNINGS = (1.0, 0.4, 0.2)  # shares of the prices of scarce memory
@@ -33,26 +32,11 @@ _PHASES, _ITERATIONS = 8, 800
 _PARTS = 0.8  # of the time left
 
 
-@cache
-def _load_sizes(_: str) -> None:
-    instance = Instance([4] * 4, [1, 1, 6, 6], memory=10, arrivals=[0, 1, 1, 2])
-    found = configuration_bound(instance, workers=Workers([10, 10]), phases=1, iterations=1)
-    _kept_by_sizes(instance, Workers([10, 10]), found.certificate, 40.0)
-
-
-@cache
-def _load_parts(_: str) -> None:
-    instance, workers = Instance([4] * 4, [1, 1, 6, 6], memory=10), Workers([10, 10])
-    start = Schedule(instance, [0, 6, 1, 12], workers=workers, placement=[0] * 4)
-    found = configuration_bound(instance, workers=workers, phases=1, iterations=1)
-    solve_parts(start, found.certificate)
-
-
 def price_sizes(state: State) -> None:
     """Raise the bound where large requests leave memory of equal workers empty."""
     if state.finished or state.left <= 0:
         return
-    state.load(_load_sizes, "sizes")
+    state.load(load, "configurations")
     before, best = state.lowest, None
     for begin in _BEGINNINGS:
         try:
@@ -84,7 +68,7 @@ def choose_parts(state: State) -> None:
     # What it needs grows with the number of subsets; where time runs out the program comes next.
     if state.finished or state.left <= 0 or state.sizes is None or state.best is None:
         return
-    state.load(_load_parts, "parts")
+    state.load(load, "parts")
     end = state.elapsed + _PARTS * state.left
     found = solve_parts(
         state.best,

@@ -26,10 +26,9 @@ from optsched.optimum.stages.improve import (
     search_schedules,
     start_large,
 )
-from optsched.optimum.stages.kernels import First, load_first
+from optsched.optimum.stages.kernels import First, load, load_first
 from optsched.optimum.stages.placing import (
     list_placed,
-    load_lists,
     raise_pool_prices,
     wait_for_cheap_starts,
 )
@@ -77,7 +76,7 @@ def go_through(state: State) -> None:
     patience = _FIRST
     several = len(state.workers) > 1
     try:
-        state.load(load_lists if several else _load_policies, state)
+        state.load(_load_first, state)
     except KeyboardInterrupt:
         state.stop.set()
         patience = math.inf  # those of the policies may still have to be compiled
@@ -95,10 +94,13 @@ def go_through(state: State) -> None:
         working.give_up()
 
 
-def _load_policies(state: State) -> None:
+def _load_first(state: State) -> None:
     """Load what the first stage calls."""
-    arrivals, names = state.instance.arrivals, tuple(policy.name for policy in _known(state))
+    arrivals, several = state.instance.arrivals, len(state.workers) > 1
+    names = () if several else tuple(policy.name for policy in _known(state))
     load_first(First(state.objective, names, bool(np.ptp(arrivals)), len(arrivals) >= FEWEST))
+    if several:
+        load("lists")
 
 
 def _work(stages: Sequence[Stage], state: State) -> None:
