@@ -38,6 +38,8 @@ nb_merge_streams = True
 
 smartquotes_action = "qe"  # two dashes are those of an option
 
+suppress_warnings = ["ref.python"]  # fields of one name, such as `memories`, in several classes
+
 autosummary_generate = True
 autodoc_typehints = "none"  # signatures carry them
 autodoc_member_order = "bysource"
