@@ -24,7 +24,7 @@ MAX_STACKED = 60  # of more requests the bars are drawn one below the other
 
 
 def tokens_held(schedule: Schedule, steps: Sequence[int] | IntArray) -> IntArray:
-    """Return the tokens held at some steps, without going through all of them."""
+    """Return the tokens held at the given steps without walking over all steps."""
     at = np.asarray(steps, dtype=np.int64)
     # An active request holds offset + t tokens at step t: sum over started less over completed.
     offsets = schedule.instance.prompts - schedule.starts
@@ -38,7 +38,7 @@ def tokens_held(schedule: Schedule, steps: Sequence[int] | IntArray) -> IntArray
 
 
 def memory_curve(schedule: Schedule, bins: int = 2000) -> tuple[IntArray, IntArray]:
-    """Return edges of at most so many bins of steps, and the most tokens held within each."""
+    """Return the edges of up to `bins` bins of steps, and the most tokens held in each."""
     first, span = int(schedule.starts.min()), schedule.makespan - int(schedule.starts.min())
     bins = min(bins, span)
     edges = first + np.arange(bins + 1) * span // bins
@@ -61,7 +61,7 @@ def latency_cdf(schedule: Schedule, points: int = 500) -> tuple[IntArray, FloatA
 
 
 def sample_by_start(schedule: Schedule, count: int) -> tuple[IntArray, IntArray]:
-    """Return requests at even distances in the order of their starts, and their ranks in it."""
+    """Sample requests evenly in the order of their starts; return them and their ranks in it."""
     requests = len(schedule.starts)
     ranks = np.unique(np.linspace(0, requests - 1, min(count, requests)).round().astype(np.int64))
     return np.argsort(schedule.starts, kind="stable")[ranks], ranks
@@ -160,7 +160,7 @@ def _area(steps: IntArray, lower: IntArray, upper: IntArray) -> FloatArray:
 def gap_curves(
     explanation: GapExplanation, points: int
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return steps from 0 to the makespan, and waste and order regret of all up to each of them."""
+    """Return steps from 0 to the makespan, and the waste and order regret summed up to each."""
     schedule = explanation.schedule
     last = max(schedule.makespan, len(explanation.waste))
     steps = np.unique(np.linspace(0, last, points).round().astype(np.int64))
@@ -172,7 +172,7 @@ def gap_curves(
 
 
 def mean_per_bin(values: IntArray | FloatArray, bins: int) -> tuple[IntArray, FloatArray]:
-    """Average columns over at most so many bins of steps; return the first step of each too."""
+    """Return the first step of each of up to `bins` bins, and the mean of each column in it."""
     width = -(-len(values) // bins)
     edges = np.arange(0, len(values), width)
     counts = np.diff(np.append(edges, len(values)))
@@ -181,7 +181,7 @@ def mean_per_bin(values: IntArray | FloatArray, bins: int) -> tuple[IntArray, Fl
 
 
 def most_per_bin(times: FloatArray, values: IntArray, bins: int) -> tuple[FloatArray, IntArray]:
-    """Return the largest value of each of so many intervals of equally many batches."""
+    """Split batches evenly into intervals; return the end and the largest value of each."""
     if len(times) <= bins:
         return times, values
     begins = np.linspace(0, len(times), bins, endpoint=False).astype(np.int64)
@@ -190,7 +190,7 @@ def most_per_bin(times: FloatArray, values: IntArray, bins: int) -> tuple[FloatA
 
 
 def lookahead_curve(comparison: ClusterComparison) -> FloatArray:
-    """Return rows of lookahead and mean, low and high imbalance in ms, by ascending lookahead."""
+    """Return rows of lookahead, mean imbalance in ms and its interval, by ascending lookahead."""
     rows = sorted(
         (runs[0].lookahead, *comparison.mean("imbalance_ms", policy))
         for policy, runs in comparison.runs.items()

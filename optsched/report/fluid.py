@@ -82,7 +82,7 @@ def plot_slacks(plan: WaitPlan, ax: Axes | None = None) -> Axes:
 
 
 def plot_nested_memory(plan: NestedWaitPlan, ax: Axes | None = None) -> Axes:
-    """Plot the memory that Nested WAIT needs, by segment and by what it is for."""
+    """Plot the memory that Nested WAIT needs, by segment and purpose."""
     ax = prepare(ax)
     program, count = plan.program, len(plan.thresholds)
     stages = [

@@ -121,7 +121,7 @@ def _line(line: Line2D, ax: Axes) -> Figure:
 
 
 def _in_data(line: Line2D, ax: Axes) -> tuple[FloatArray, FloatArray, bool]:
-    """Return the points of a line, and whether it goes across the whole plot, where it ends."""
+    """Return the points of a line, and whether it spans the whole plot."""
     x = np.asarray(line.get_xdata(orig=False), dtype=np.float64)
     y = np.asarray(line.get_ydata(orig=False), dtype=np.float64)
     of_x, of_y = line.get_transform().contains_branch_seperately(ax.transData)
@@ -220,7 +220,7 @@ def _errors(errors: Any, heights: FloatArray) -> Figure:
 
 
 def _annotations(ax: Axes) -> list[Figure]:
-    """Place texts; of the coordinates of matplotlib, those of data and axes are known."""
+    """Place texts that are given in coordinates of the data or of the axes."""
     from matplotlib.text import Annotation
 
     found = []
@@ -284,7 +284,7 @@ def _ticks(axis: Axis) -> tuple[list[float], list[str]]:
 
 
 def _points(x: FloatArray, y: FloatArray, ax: Axes) -> Figure:
-    """Return coordinates; on an axis that plotly.js does not have, with their true values."""
+    """Return coordinates, with their true values where plotly.js lacks the scale of an axis."""
     found: Figure = {"x": _numbers(_place(x, ax.xaxis)), "y": _numbers(_place(y, ax.yaxis))}
     if "symlog" in (ax.xaxis.get_scale(), ax.yaxis.get_scale()):
         found["customdata"] = list(zip(_numbers(x), _numbers(y), strict=True))
@@ -300,7 +300,7 @@ def _place(values: FloatArray, axis: Axis) -> FloatArray:
 
 
 def _join_by_colour(traces: Sequence[Figure]) -> None:
-    """Let bands and lines without a name belong to the named line of their colour."""
+    """Group bands and lines that have no name with the named line of their colour."""
     groups = {each["line"]["color"]: each["name"] for each in traces if each.get("name")}
     for trace in traces:
         group = trace.get("name") or groups.get(trace["line"]["color"])
@@ -333,12 +333,12 @@ def short(name: str) -> str:
 
 
 def _text(text: object) -> str:
-    """Return plain text as plotly.js takes it, which would read it as markup."""
+    """Escape plain text, which plotly.js would read as markup."""
     return html.escape(_unmarked(text)).replace("\n", "<br>")
 
 
 def _unmarked(text: object) -> str:
-    """Return text without the marks of mathematics; of its signs Greek letters are known."""
+    """Return text without its marks of mathematics."""
     marks = {r"$\delta$": "δ", r"\$": "$", "\N{MINUS SIGN}": "-"}
     plain = str(text)
     for mark, sign in marks.items():
@@ -359,5 +359,5 @@ def _numbers(values: npt.ArrayLike) -> list[float | None]:
 
 
 def _short(value: float) -> float:
-    """Return a whole number as it is, and another with as many digits as a screen can show."""
+    """Round a number that is not whole to the digits that a screen can show."""
     return int(value) if value.is_integer() else float(f"{value:.{_DIGITS}g}")

@@ -77,7 +77,7 @@ def clock_page(comparison: Comparison) -> str:
 
 
 def cluster_page(comparison: ClusterComparison, lookaheads: ClusterComparison | None = None) -> str:
-    """Return the page of runs on a cluster; loads are drawn of those that recorded them."""
+    """Return the page of runs on a cluster, with the loads of the runs that recorded them."""
     recorded = [run for run in comparison if run.loads is not None]
     top = 1.03 * max((int(run.loads.max()) for run in recorded if run.loads is not None), default=0)
     figures = {}
@@ -200,7 +200,7 @@ def _of_schedule(schedule: Schedule) -> dict[str, Figure]:
 
 
 def make_figures(comparison: Comparison) -> dict[str, Figure]:
-    """Draw the plots of a comparison; of the schedules only the best one is visible."""
+    """Draw the plots of a comparison, in which only the best schedule is visible at first."""
     names, drawn, best = comparison.policies, comparison.schedules, comparison.best
     latency = _bars(schedules.plot_comparison, comparison)
     for note in latency["layout"]["annotations"]:
@@ -217,7 +217,7 @@ def make_figures(comparison: Comparison) -> dict[str, Figure]:
 
 
 def _schedules(drawn: Iterable[Schedule], best: str) -> Figure:
-    """Draw schedules into one plot, of which one is visible at a time."""
+    """Draw schedules into one plot that shows one of them at a time."""
     found: Figure = {}
     for schedule in drawn:
         figure = _drawn([], schedules.plot_schedule, schedule, sample=_ROWS, link="time")
@@ -236,7 +236,7 @@ def _schedules(drawn: Iterable[Schedule], best: str) -> Figure:
 
 
 def _details(schedule: Schedule) -> Figure:
-    """Return points that are not seen, at which the page describes each request."""
+    """Return invisible points at which the page describes each request."""
     instance, bars = schedule.instance, growing_bars(schedule, _ROWS)
     columns = (instance.prompts, instance.outputs, instance.arrivals, schedule.starts)
     labels = [short(instance.label(request)) for request in bars.requests.tolist()]
@@ -258,7 +258,7 @@ def _details(schedule: Schedule) -> Figure:
 def _drawn(
     policies: Iterable[str], plot: Callable[..., Any], *content: Any, link: str = "", **look: Any
 ) -> Figure:
-    """Draw a plot for the page; what belongs to none of the policies is never faded."""
+    """Draw a plot for the page; traces that belong to no policy are never faded."""
     from matplotlib.figure import Figure as Drawing
 
     figure = plot_of(plot(*content, ax=Drawing().subplots(), **look))
@@ -272,7 +272,7 @@ def _drawn(
 
 
 def _owned(figure: Figure, policy: str) -> Figure:
-    """Let all of a plot belong to one policy."""
+    """Assign all traces of a plot to one policy."""
     for trace in figure["data"]:
         trace["meta"] = policy
     return figure

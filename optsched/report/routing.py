@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def plot_losses(result: RoutingLoss, ax: Axes | None = None) -> Axes:
-    """Plot what each router and policy lose for certain, by its part, and what may come on top."""
+    """Plot what each router and policy provably lose, by part, and what they may lose on top."""
     losses = sorted(result.losses, key=lambda each: each.loss.high)
     ax = prepare(ax, height=1.2 + 0.36 * len(losses))
     name_bars(ax, [f"{each.run.router}, {each.run.policy}" for each in losses])

@@ -96,7 +96,7 @@ _MARKERS = "PX<>*ph"
 
 
 def line_styles(policies: Iterable[str]) -> list[LineStyle]:
-    """Choose the looks of policies that appear together; none takes the colour of a known one."""
+    """Choose looks for policies that appear together; new ones avoid the colours of known ones."""
     names = list(policies)
     others = list(dict.fromkeys(name for name in names if name not in _KNOWN))
     taken = {_KNOWN[name].colour for name in names if name in _KNOWN}
@@ -188,7 +188,7 @@ def _count(axis: Axis, value: float, _: int) -> str:
 
 
 def hover(artist: Artist | Container, shown: str | Sequence[str]) -> None:
-    """Set what a page shows at the pointer: a template of plotly.js, or a text for each point."""
+    """Set what a page shows on hover: a template of plotly.js, or a text for each point."""
     vars(artist)["hover"] = shown
 
 
@@ -199,7 +199,7 @@ def step_unit(instance: Instance) -> str:
 
 
 def clock_unit(run: ClockedRun) -> str:
-    """Say what the times of a run are counted in, for the label of an axis."""
+    """Return the unit of a run's times, for the label of an axis."""
     return "seconds" if run.clock.unit == "s" else run.clock.unit
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 REFERENCE = "reference"
-_BLAMED = 100  # requests
+_MOST_BLAMED = 100  # requests
 
 
 class Row(NamedTuple):
@@ -88,13 +88,8 @@ _STEPS: _Columns = (
 )
 
 
-_BACKLOG = {"running", "waiting", "tokens_waiting"}
-_WHERE_ANY = {
-    "preemptions",
-    "unfinished",
-    "hinge_time",
-    *_BACKLOG,
-}  # shown where some policy has some
+# Shown where some policy has some.
+_WHERE_ANY = {"preemptions", "unfinished", "hinge_time", "running", "waiting", "tokens_waiting"}
 _PARTS = ("prefill_time", "decode_time", "constant_time", "hinge_time")
 _CLOCK: _Columns = (
     ("mean", "mean_latency", "{:,.4g}".format),
@@ -127,12 +122,31 @@ _CLUSTER: _Columns = (
     ("missed", "missed", "{:,.0f}".format),
     ("Jain", "jain", "{:.3f}".format),
 )
+_BLAMED: _Columns = (
+    *((number, number, "{:,}".format) for number in ("prompt", "output", "arrival", "start")),
+    ("order regret", "regret", "{:,.1f}".format),
+    ("share of the gap", "share", "{:.1%}".format),
+)
+
+
+def _cells(entry: Mapping[str, Any], columns: _Columns) -> list[tuple[Any, str]]:
+    """Return value and text of each column of an entry; a dash where there is no value."""
+    return [
+        (entry[key], "-" if entry[key] is None else write(entry[key])) for _, key, write in columns
+    ]
 
 
 def _policies(
-    comparison: Comparison, columns: _Columns, hidden: Iterable[str] = (), best: str = "best"
-) -> tuple[list[str], list[str], list[Row]]:
-    """Return titles and keys of the columns that are shown, and a row per policy, the best first.
+    comparison: Comparison | ClusterComparison,
+    columns: _Columns,
+    caption: str,
+    *,
+    hidden: Iterable[str] = (),
+    footer: Mapping[str, str] | None = None,
+    best: str = "best",
+    width: int = 160,
+) -> Table:
+    """Return a row per policy, the best first, and the bound of each column that `footer` names.
 
     On a cluster the best is that of least imbalance.
     """
@@ -146,23 +160,19 @@ def _policies(
     elif len(marked) > 1:
         best = "tied"
     empty = {key for key in _WHERE_ANY if not any(entry.get(key) for entry in entries.values())}
-    shown = [
-        column
-        for column in columns
-        if column[1] in entries[names[0]] and column[1] not in {*hidden, *empty}
-    ]
+    left_out = {*hidden, *empty}
+    shown = [each for each in columns if each[1] in entries[names[0]] and each[1] not in left_out]
     rows = []
     for name in names:
-        values = [entries[name][key] for _, key, _ in shown]
-        texts = ("-" if v is None else w(v) for v, (_, _, w) in zip(values, shown, strict=True))
         mark = REFERENCE if name in references else best if name in marked else ""
         note = POLICIES[name].description if name in POLICIES else ""
-        rows.append(Row(name, list(zip(values, texts, strict=True)), mark, note))
-    return ["policy", *(title for title, *_ in shown)], [key for _, key, _ in shown], rows
+        rows.append(Row(name, _cells(entries[name], shown), mark, note))
+    bounds = ["proven bound", *(footer.get(key, "") for _, key, _ in shown)] if footer else ()
+    return Table(["policy", *(title for title, *_ in shown)], rows, caption, bounds, width)
 
 
 def _remarks(comparison: Comparison) -> str:
-    """Say what is known of the outputs, and what the columns and marks of a table need said."""
+    """Say what is known of the outputs, and explain columns and marks that need it."""
     intervals = comparison.intervals
     known = f"; outputs known as {described(comparison.instance, intervals)}" if intervals else ""
     reference = "; a reference knows the outputs" if comparison.references else ""
@@ -175,19 +185,17 @@ def _remarks(comparison: Comparison) -> str:
 def comparison_table(comparison: Comparison, *, page: bool = False) -> Table:
     """Return a row per policy, and the bound; a page has room for more columns."""
     bound = comparison.bound
-    hidden = () if page else ("p90_latency", "mean_ttft", "waited", "utilisation")
-    titles, keys, rows = _policies(comparison, _STEPS, hidden)
-    footer = {
-        "total_latency": at_least(bound.value),
-        "mean_latency": at_least(Fraction(bound.value) / len(comparison.instance)),
-        "seconds": f"{bound.seconds:.3f}",
-    }
-    return Table(
-        titles,
-        rows,
-        f"latency in steps; gap = (total - bound) / total; bound: {bound.method}"
-        + _remarks(comparison),
-        ["proven bound", *(footer.get(key, "") for key in keys)],
+    caption = f"latency in steps; gap = (total - bound) / total; bound: {bound.method}"
+    return _policies(
+        comparison,
+        _STEPS,
+        caption + _remarks(comparison),
+        hidden=() if page else ("p90_latency", "mean_ttft", "waited", "utilisation"),
+        footer={
+            "total_latency": at_least(bound.value),
+            "mean_latency": at_least(Fraction(bound.value) / len(comparison.instance)),
+            "seconds": f"{bound.seconds:.3f}",
+        },
         width=150,
     )
 
@@ -195,37 +203,32 @@ def comparison_table(comparison: Comparison, *, page: bool = False) -> Table:
 def clock_table(comparison: Comparison) -> Table:
     """Return a row per policy on a clock."""
     clock, bound = comparison.clock, comparison.bound
-    hidden = () if bound else ("gap",)
-    if clock.coefficients is None:
-        hidden = (*hidden, *_PARTS)
-    titles, keys, rows = _policies(comparison, _CLOCK, hidden)
-    footer: list[str] = []
-    proof = ""
+    hidden = [*(() if bound else ("gap",)), *(_PARTS if clock.coefficients is None else ())]
+    footer, proof = {}, ""
     if clock.coefficients is None:
         proof = (
             "; no bound, as the clock is a function: a LinearClock never above it would have one"
         )
     if bound is not None:
-        mean = Fraction(bound.value) / len(comparison.instance)
-        footer = ["proven bound", *(proven(mean) if key == "mean_latency" else "" for key in keys)]
+        footer = {"mean_latency": proven(Fraction(bound.value) / len(comparison.instance))}
         proof = f"; gap = (mean - bound) / mean, of latency alone; bound: {bound.method}"
-    return Table(
-        [title.format(unit=clock.unit.removesuffix("s") or "s") for title in titles],
-        rows,
+    unit = clock.unit.removesuffix("s") or "s"
+    return _policies(
+        comparison,
+        [(title.format(unit=unit), key, write) for title, key, write in _CLOCK],
         f"latency, TTFT and TPOT in {clock.unit} on the clock {clock.name}{proof}; TTFT and TPOT "
         f"are measured and have no bound; prefill, decode, constant: {clock.unit} of all batches; "
         f"run time: to simulate{_remarks(comparison)}",
-        footer,
-        width=160,
+        hidden=hidden,
+        footer=footer,
     )
 
 
 def cluster_table(comparison: ClusterComparison) -> Table:
     """Return a row per policy on a cluster, that of least imbalance first."""
-    titles, _, rows = _policies(comparison, _CLUSTER, best="imbalance_tokens")
     count = len(next(iter(comparison.runs.values())))
     traces = "" if count == 1 else f"; means over {count} traces, largest wait and stuck"
-    return Table(titles, rows, f"{comparison.cluster}{traces}", width=160)
+    return _policies(comparison, _CLUSTER, f"{comparison.cluster}{traces}", best="imbalance_tokens")
 
 
 def regret_table(result: Regret) -> Table:
@@ -271,12 +274,12 @@ def routing_table(result: RoutingLoss) -> Table:
 
 
 def short(value: float | None) -> str:
-    """Write a number with four digits; nothing where there is none."""
+    """Write a number with four digits; a dash where there is none."""
     return "-" if value is None else f"{value:,.4g}"
 
 
 def regret_cells(band: Band) -> dict[str, tuple[float, str]]:
-    """Return value and text of the numbers of a band by the title of their column."""
+    """Return the value and text of each number of a band, by column title."""
     return {
         "load": (band.load, f"{band.load:g}"),
         "horizon": (band.horizon, f"{band.horizon:,}"),
@@ -291,16 +294,8 @@ def regret_cells(band: Band) -> dict[str, tuple[float, str]]:
 
 def blame_table(explanation: GapExplanation) -> Table:
     """Return the requests whose starts carry most of a gap."""
-    numbers = ("prompt", "output", "arrival", "start")
-    rows = [
-        Row(
-            row["request"],
-            [(row[name], f"{row[name]:,}") for name in numbers]
-            + [(row["regret"], f"{row['regret']:,.1f}"), (row["share"], f"{row['share']:.1%}")],
-        )
-        for row in explanation.rows(_BLAMED)
-    ]
-    return Table(("request", *numbers, "order regret", "share of the gap"), rows)
+    rows = [Row(row["request"], _cells(row, _BLAMED)) for row in explanation.rows(_MOST_BLAMED)]
+    return Table(("request", *(title for title, *_ in _BLAMED)), rows)
 
 
 def claims_table(result: dict[str, Any]) -> Table:

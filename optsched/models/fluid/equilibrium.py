@@ -86,7 +86,7 @@ class Equilibrium:
 
     @property
     def overload(self) -> str:
-        """Say by how much the load is too high and which type contributes most; empty if not."""
+        """By how much the load is too high, and the type that contributes most; else empty."""
         if self.stable:
             return ""
         heaviest = int(np.argmax(self.loads))

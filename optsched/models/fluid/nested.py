@@ -362,7 +362,7 @@ def best_plan(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NestedWaitPlan:
-    r"""Thresholds of Nested WAIT that hold (10), and the memory they need (12).
+    r"""Thresholds of Nested WAIT that satisfy (10), and the memory they need (12).
 
     Attributes
     ----------

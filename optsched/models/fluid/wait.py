@@ -235,7 +235,7 @@ class WaitThresholds(Program):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WaitPlan:
-    """Thresholds of WAIT that hold (9), and what they lead to.
+    """Thresholds of WAIT that satisfy (9), and what they lead to.
 
     Attributes
     ----------
@@ -342,7 +342,7 @@ def least_counts(
     work: Sequence[Fraction],
     tokens: IntArray,
 ) -> IntArray:
-    """Find the least counts from 1 on that arrive while a batch of them lasts.
+    """Find the least positive counts that cover what arrives while a batch of them lasts.
 
     `time` is below that of any solution; a batch takes `start` and `work` for each of the counts,
     and holds `tokens` for each.
@@ -355,7 +355,7 @@ def least_counts(
 
 
 def checked_thresholds(thresholds: npt.ArrayLike, tokens: IntArray, each: str) -> IntArray:
-    """Turn thresholds into an array, refusing all but one from 1 on for each type or segment."""
+    """Turn thresholds into an array; there must be a positive one for each type or segment."""
     chosen = as_integers("thresholds", thresholds)
     if chosen.shape != tokens.shape or (chosen < 1).any():
         raise ModelError(

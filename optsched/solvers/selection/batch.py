@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optsched._internal.compiled import compiled
-from optsched.errors import SolverError, nearest
+from optsched.errors import SolverError, require_known
 from optsched.models.solution import Stopped
 from optsched.solvers.selection.swap import LocalSwap
 
@@ -87,10 +87,8 @@ def select_batch(
     "dp" (Alg. 2, exact), "scaled-dp" (within a factor of 1 + epsilon), "swap" (Alg. 4), "quantile"
     (Alg. 5, of a random sample), or "mip" (`BatchSelection` by a solver, exact if time allows).
     """
-    if method not in BATCH_METHODS:
-        raise SolverError(f"unknown method {method!r}: {nearest(str(method), BATCH_METHODS)}")
-    if fit not in FITS:
-        raise SolverError(f"unknown fit {fit!r}: {nearest(str(fit), FITS)}")
+    require_known("method", method, BATCH_METHODS, SolverError)
+    require_known("fit", fit, FITS, SolverError)
     if fit != "peak" and method != "mip":
         raise SolverError(f"method {method!r} knows only fit='peak'; use method='mip' for {fit!r}")
     factor: float | None = None
@@ -118,7 +116,7 @@ def _largest(instance: Instance) -> int:
 
 
 def _table(requests: int, sizes: int, width: int, remedy: str) -> Bits:
-    """Make room for one bit per request, batch size and column of a table."""
+    """Allocate one bit per request, batch size and column of a table."""
     shape = (requests, sizes + 1, width // 8 + 1)
     if (size := shape[0] * shape[1] * shape[2]) > _TABLE_BYTES:
         raise SolverError(
@@ -258,7 +256,7 @@ def _trace(weights: IntArray, taken: Bits, size: int, width: int) -> IntArray:
 
 @compiled
 def _fill(peaks: IntArray, order: IntArray, spare: int, taken: BoolArray) -> int:
-    """Take what fits, in order; give the tokens that are left."""
+    """Take the requests that fit, in order, and return the tokens left."""
     for request in order:
         if peaks[request] <= spare:
             taken[request] = True

@@ -40,7 +40,7 @@ _DECIMALS = 6  # what is nearer than this is a rounding error of the solver
 
 
 def expected_starts(instance: Instance) -> FloatArray:
-    """Compute when Relax-LP starts each request on average, all of them there from step 0."""
+    """Compute when Relax-LP starts each request on average if all arrive at step 0."""
     from optsched.models.relaxation import LatencyRelaxation
     from optsched.solvers.backends.driver import solve_linear
 
