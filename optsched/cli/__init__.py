@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 import optsched
-from optsched.cli import cluster, experiments, installation, models, optima, policies, routing
+from optsched.cli import (
+    cluster,
+    experiments,
+    fluid,
+    installation,
+    models,
+    optima,
+    policies,
+    routing,
+)
 from optsched.cli.common import BAD_INPUT, DONE, INTERRUPTED, NO
 from optsched.cli.options import Examples, examples
 from optsched.errors import InfeasibleError, OptschedError, is_interrupt
@@ -26,14 +35,22 @@ _SECTIONS = {
         experiments.regret,
         experiments.sweep,
     ),
-    "Optima and proofs": (optima.solve, optima.bound, optima.check, optima.check_certificate),
-    "Models": (models.select, models.export, models.thresholds, models.throughput),
+    "Optima and proofs": (optima.solve, optima.bound, optima.check),
+    "Models": (models.select, models.export, fluid.thresholds, fluid.throughput),
     "Several workers": (routing.route, cluster.cluster),
     "What there is": (installation.policies, installation.families),
     "This installation": (installation.doctor,),
 }
 _ADDED = "optsched.commands"  # entry points with commands of other distributions
-_PAPERS = ("reproduce", "competitive-ratio")
+_PAPERS = (
+    "comes with the folder papers/ of the repository; install it from a checkout with python -m "
+    "pip install ./papers"
+)
+_ELSEWHERE = {
+    "reproduce": _PAPERS,
+    "competitive-ratio": _PAPERS,
+    "check-certificate": "is part of check now: optsched check TRACE FILE",
+}
 
 
 def _added() -> EntryPoints:
@@ -56,11 +73,8 @@ class _Group(Examples, click.Group):
         for each in _added().select(name=name):
             command: click.Command = each.load()
             return command
-        if name in _PAPERS:
-            raise OptschedError(
-                f"{name} comes with the folder papers/ of the repository; install it from a "
-                "checkout with python -m pip install ./papers"
-            )
+        if name in _ELSEWHERE:
+            raise OptschedError(f"{name} {_ELSEWHERE[name]}")
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

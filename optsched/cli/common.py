@@ -26,10 +26,8 @@ LISTED = 10  # rows left out or violations that are printed; JSON has all violat
 class Output:
     """Where results go: JSON to a file or to standard output, sentences to the terminal."""
 
-    def __init__(self, json_path: str | None, quiet: bool) -> None:
-        self._json = json_path
-        self._quiet = quiet
-        check_writable(None if json_path == "-" else json_path)
+    def __init__(self, json_path: str | None, quiet: bool, html: str | None = None) -> None:
+        self._json, self._quiet, self.html = json_path, quiet, html
 
     def say(self, text: str) -> None:
         """Print for a person, unless standard output belongs to JSON or quiet was asked for."""
@@ -47,6 +45,13 @@ class Output:
             click.echo(json.dumps(content))
         elif self._json is not None:
             write_whole(self._json, json.dumps(content) + "\n")
+
+    def show(self, result: Any, content: dict[str, Any] | None = None) -> None:
+        """Write a result in all ways that were asked for."""
+        if self.html is not None:
+            result.to_html(self.html)
+        self.say(str(result))
+        self.result(result.to_dict() if content is None else content)
 
     @contextmanager
     def progress(self, text: str = "loading kernels") -> Iterator[Callable[[Any], None]]:
@@ -91,9 +96,9 @@ class Finished:
         return self.code == INTERRUPTED and bool(self.results)
 
 
-def check_writable(path: str | Path | None) -> None:
+def check_writable(path: str | Path) -> None:
     """Refuse a path that cannot be written before any work is done for it."""
-    if path is not None and (wrong := _why_not(Path(path))) is not None:
+    if (wrong := _why_not(Path(path))) is not None:
         raise OptschedError(f"cannot write {path}: {wrong}")
 
 

@@ -10,11 +10,8 @@ from typing import Any
 import click
 
 import optsched
-from optsched.cli.common import DONE, INTERRUPTED, Output, check_writable
-from optsched.cli.given import only_for
-from optsched.cli.options import HTML, JOBS, MEMORY, Numbers, command, flag, option, path
-
-RESUME = flag("--resume", "Resume with what is in the folder.")
+from optsched.cli.common import DONE, INTERRUPTED, Output
+from optsched.cli.options import CLOCK, HTML, JOBS, MEMORY, SEED, Numbers, command, flag, option
 
 
 @command(
@@ -24,32 +21,21 @@ RESUME = flag("--resume", "Resume with what is in the folder.")
     option(
         "--loads L,..",
         Numbers(float),
-        "Loads: memory-time that arrives per step, as a share of the memory.",
+        "Memory-time that arrives per step and token of memory.",
         default="0.8,1.2",
     ),
     option(
-        "--horizons T,..",
-        Numbers(int),
-        "Steps in which requests arrive (default: 100,1000,10000, or more if requests are rare).",
+        "--horizons T,..", Numbers(int), "Steps in which requests arrive (default: 100,1000,10000)."
     ),
     option("--seeds K", 5, "Seeds per load and horizon."),
-    option(
-        "--clock C",
-        str,
-        "Measure horizons, regret and load (the work that arrives) on this clock, in seconds.",
-    ),
-    option(
-        "--time-limit S", 0.0, "Seconds of hindsight search per instance of up to 20,000 requests."
-    ),
-    option(
-        "--tolerance X",
-        float,
-        "Growth per tenfold horizon that still passes as bounded (default: 5 % of mean output).",
-    ),
-    flag("--threshold", "Find the load at which each policy becomes overloaded."),
+    CLOCK[0],
+    option("--time-limit S", 0.0, "Seconds of hindsight search per instance.", needs="no --clock"),
+    option("--tolerance X", float, "Growth per tenfold horizon that still counts as bounded."),
+    flag("--threshold", "Find the load that overloads each policy.", needs="no --clock"),
     JOBS,
-    RESUME,
-    path("--out", "Keep each instance in this folder."),
+    option("--keep-instances DIR", click.Path(), "Keep the result of each instance in a folder."),
+    flag("--resume", "Resume with what is in the folder.", needs="--keep-instances"),
+    SEED,
     HTML,
     runs=(
         "regret family:equal-prompts --horizons 100,1000 --seeds 2",
@@ -64,26 +50,22 @@ def regret(
     seeds: int,
     seed: int,
     threshold: bool,
-    out: str | None,
+    keep_instances: str | None,
     resume: bool,
-    html: str | None,
     **options: Any,
 ) -> int:
     """Compare online policies with the optimum in hindsight."""
     from optsched.experiments.regrets import overload_threshold, regret_into
     from optsched.policies import split_names
 
-    check_writable(html)
-    only_for("resume", out is not None, "results that are kept in a folder", "name it with --out")
-    in_steps = options["clock"] is None
-    only_for("threshold time_limit", in_steps, "regret in steps, which --clock does not count")
     names = split_names(policies)
     options["seeds"] = range(seed, seed + seeds) if seeds > 0 else seeds
     with output.progress() as update:
-        if out is None:
+        if keep_instances is None:
             result = optsched.regret(source, names, on_progress=update, **options)
         else:
-            result = regret_into(out, source, names, resume=resume, on_progress=update, **options)
+            options |= {"resume": resume, "on_progress": update}
+            result = regret_into(keep_instances, source, names, **options)
         code = DONE if result.status == "complete" else INTERRUPTED
         try:
             for name in names if threshold and code == DONE else ():
@@ -93,31 +75,22 @@ def regret(
                 result = replace(result, thresholds=(*result.thresholds, found))
         except KeyboardInterrupt:
             code = INTERRUPTED
-    if html is not None:
-        result.to_html(html)
-    output.say(str(result))
-    output.result(result.to_dict())
+    output.show(result)
     if code == INTERRUPTED:
-        rest = "" if out is None else "; --resume does the others"
+        rest = "" if keep_instances is None else "; --resume does the others"
         output.note(f"interrupted; {len(result.cells)} instances were finished{rest}")
     return code
 
 
 @command(
     click.Argument(["config"]),
-    path("--out", "Folder of the results (Parquet).", required=True),
-    option(
-        "--executor E",
-        "local",
-        "Where it runs: local (processes of this machine) or dask (a cluster).",
-    ),
+    option("--out DIR", click.Path(), "Folder of the results (Parquet).", required=True),
+    option("--executor", ["local", "dask"], "Processes of this machine, or a cluster."),
     option("--address TCP", str, "Dask scheduler, such as tcp://10.0.0.1:8786."),
     JOBS,
-    RESUME,
-    runs=(
-        "sweep sweep.toml --out results",
-        "sweep sweep.toml --out results --resume",
-    ),
+    flag("--resume", "Resume with what is in the folder."),
+    SEED,
+    runs=("sweep sweep.toml --out results", "sweep sweep.toml --out results --resume"),
 )
 def sweep(config: str, output: Output, out: str, executor: Any, **options: Any) -> int:
     """Run the instances, policies and seeds of a TOML file."""
@@ -129,8 +102,7 @@ def sweep(config: str, output: Output, out: str, executor: Any, **options: Any) 
             logging.getLogger(name).setLevel(logging.CRITICAL)
     with output.progress("reading the sweep") as update:
         result = optsched.sweep(config, out, executor, on_progress=update, **options)
-    output.say(str(result))
-    output.result(result.to_dict())
+    output.show(result)
     if result.status == "interrupted":
         output.note(f"interrupted; --resume does the other {result.runs - result.done:,} runs")
         return INTERRUPTED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -16,33 +16,82 @@ if TYPE_CHECKING:
 _NOTES = "optsched.notes"  # under which a context keeps them
 
 
+class Option(click.Option):
+    """An option that may count only beside another one: "--nested", "--method a b", "no --clock".
+
+    Without what it `needs` it is refused, without what it counts `beside` that is noted: a script
+    may go through policies or models with the same options.
+    """
+
+    def __init__(self, *given: Any, needs: str = "", beside: str = "", **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.needs, self.beside = needs, beside
+
+    def shown(self, value: Any = None) -> str:
+        """Return the option as it was typed, with its value; without one, its name."""
+        name = next(name for name in reversed(self.opts) if name.startswith("--"))
+        if value is None:
+            return name
+        if isinstance(value, bool):
+            return self.opts[-1] if value else self.secondary_opts[-1]
+        values = value if isinstance(value, list) else [value]
+        shown = (f"{each:g}" if isinstance(each, float) else str(each) for each in values)
+        return f"{name} {','.join(shown)}"
+
+
+def check_conditions(values: dict[str, Any]) -> None:
+    """Refuse or note options whose conditions are not met by what was typed, and what follows."""
+    context = click.get_current_context()
+    values = context.params | values
+    unmet: dict[tuple[bool, str], list[str]] = {}
+    for option in context.command.params:
+        if isinstance(option, Option):
+            for condition in filter(None, f"{option.needs},{option.beside}".split(",")):
+                if not _is_met(condition, values):
+                    refused = condition in option.needs
+                    unmet.setdefault((refused, condition), []).append(str(option.name))
+    for (refused, condition), names in unmet.items():
+        without = condition.startswith("no ")
+        name, *choices = condition.removeprefix("no ").split()
+        purpose = f"with{'out' if without else ''} {name} {' or '.join(choices)}".rstrip()
+        if refused:
+            only_for(" ".join(names), False, purpose, "" if without else "pass that")
+        else:
+            note_unless(False, " ".join(names), purpose)
+
+
+def _is_met(condition: str, values: dict[str, Any]) -> bool:
+    name, *wanted = condition.removeprefix("no ").split()
+    value = values[name.removeprefix("--").replace("-", "_")]
+    if wanted:
+        return not set(wanted).isdisjoint(str(value).replace(" ", "").split(","))
+    return (value not in (None, False)) != condition.startswith("no ")
+
+
 def only_for(names: str, used: bool, purpose: str, remedy: str = "") -> None:
     """Refuse those of some options that were typed, unless they are used.
 
-    For lines that contradict themselves. Where a script may go through policies, methods or traces
-    with the same options, `note_unless` says that one does not count.
-    `purpose` completes "--name VALUE is for ..."; `remedy` says how to come to use them.
+    `purpose` completes "--name VALUE counts only ..."; `remedy` says how to come to use them.
     """
-    if used or not (typed := [each for each in map(_typed, names.split()) if each]):
+    if used or not (typed := _typed(names)):
         return
     flags = " and ".join(each.partition(" ")[0] for each in typed)
     remedy = remedy and f"{remedy}, or "
-    raise OptschedError(f"{_named(typed)} for {purpose}; {remedy}leave {flags} out")
+    raise OptschedError(f"{_listed(typed)} only {purpose}; {remedy}leave {flags} out")
 
 
 def note_unless(used: bool, names: str, purpose: str) -> None:
     """Note those of some options that were typed, unless they are used."""
-    if not used and (typed := [each for each in map(_typed, names.split()) if each]):
+    if not used and (typed := _typed(names)):
         effect = "has" if len(typed) == 1 else "have"
-        _notes().append(f"{_named(typed)} for {purpose}, and {effect} no effect here")
+        _notes().append(f"{_listed(typed)} only {purpose}, and {effect} no effect here")
 
 
 def note_twice(order: Sequence[click.Parameter]) -> None:
     """Note the options with a value, or with an opposite, that were typed more than once."""
     for each, count in Counter(order).items():
-        switch = isinstance(each, click.Option) and each.is_flag and not each.secondary_opts
-        if count > 1 and isinstance(each, click.Option) and not switch:
-            _notes().append(f"{_flag(each)} was given twice; the last one counts")
+        if count > 1 and isinstance(each, Option) and (each.secondary_opts or not each.is_flag):
+            _notes().append(f"{each.shown()} was given twice; the last one counts")
 
 
 def taken_notes() -> list[str]:
@@ -58,23 +107,17 @@ def _notes() -> list[str]:
     return notes
 
 
-def _named(typed: Sequence[str]) -> str:
-    return f"{' and '.join(typed)} {'is' if len(typed) == 1 else 'are'}"
+def _listed(typed: Sequence[str]) -> str:
+    return f"{' and '.join(typed)} {'counts' if len(typed) == 1 else 'count'}"
 
 
-def _typed(name: str) -> str:
-    """Return an option as it was typed, with its value; nothing if it was not."""
-    context = click.get_current_context()
-    option = next((each for each in context.command.params if each.name == name), None)
-    if option is None or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-        return ""
-    value = context.params[name]
-    if isinstance(value, bool):
-        return option.opts[-1] if value else option.secondary_opts[-1]
-    values = value if isinstance(value, list) else [value]
-    shown = (f"{each:g}" if isinstance(each, float) else str(each) for each in values)
-    return f"{_flag(option)} {','.join(shown)}"
-
-
-def _flag(option: click.Parameter) -> str:
-    return next(name for name in reversed(option.opts) if name.startswith("--"))
+def _typed(names: str) -> list[str]:
+    """Return those of some options that were typed, each with its value."""
+    context, wanted = click.get_current_context(), names.split()
+    return [
+        each.shown(context.params[each.name])
+        for each in context.command.params
+        if isinstance(each, Option)
+        and each.name in wanted
+        and context.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
+    ]

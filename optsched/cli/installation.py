@@ -25,7 +25,7 @@ OPTIMUM = 25
 
 
 @command(runs=("policies", "policies --json -"))
-def policies(output: Output, seed: int) -> int:
+def policies(output: Output) -> int:
     """List all policies, with their sources."""
     from optsched.policies import POLICIES
 
@@ -33,7 +33,7 @@ def policies(output: Output, seed: int) -> int:
 
 
 @command(runs=("families", "families --json -"))
-def families(output: Output, seed: int) -> int:
+def families(output: Output) -> int:
     """List all families of workloads, with their sources."""
     from optsched.workloads import FAMILIES
 
@@ -52,7 +52,7 @@ def _listed(output: Output, known: Mapping[str, Any]) -> int:
 
 
 @command(runs=("doctor --quiet --json -",))
-def doctor(output: Output, seed: int) -> int:
+def doctor(output: Output) -> int:
     """Check versions, solvers and speed on this machine."""
     found = []
     with output.progress("looking"):

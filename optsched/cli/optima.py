@@ -11,34 +11,27 @@ import click
 
 import optsched
 from optsched._internal.numbers import at_least, proven
-from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable
+from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output
 from optsched.cli.given import only_for
-from optsched.cli.options import HTML, TRACE, WORKERS, command, option, path
+from optsched.cli.options import CLOCK, HTML, OBJECTIVE, TRACE, WORKERS, command, option, path
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.optimum.result import Optimum
-    from optsched.solvers.bounds.bound import Bound, ClockBound
-
-OBJECTIVES = "total-latency, weighted-latency or makespan."
 
 
 @command(
     TRACE,
-    option("--objective O", "total-latency", f"What to minimise: {OBJECTIVES}"),
+    OBJECTIVE,
     option("--method M", "auto", "How to solve: auto, highs, cp-sat, exact or search."),
     option("--time-limit S", 60.0, "Seconds after which the best result so far is returned."),
     option("--threads K", 1, "Number of threads."),
-    option("--horizon T", int, "Consider only schedules that complete by step T."),
-    option(
-        "--lateness L",
-        "forbidden",
-        "Missed deadlines: forbidden, or a penalty per-step or per-request.",
-    ),
+    option("--last-step horizon T", int, "Consider only schedules that complete by step T."),
+    option("--lateness L", "forbidden", "Missed deadlines: forbidden, per-step or per-request."),
     option("--penalty P", 0.0, "Penalty of a missed deadline."),
     WORKERS,
-    path("--certificate", "Write the proof of the bound."),
+    path("--certificate FILE", "Write the proof of the bound."),
     HTML,
     runs=(
         "solve family:uniform,n=6",
@@ -55,7 +48,6 @@ def solve(
     method: str,
     workers: str | None,
     certificate: str | None,
-    html: str | None,
     **params: Any,
 ) -> int:
     """Find the best schedule and prove how good it is.
@@ -63,10 +55,9 @@ def solve(
     What remains of the gap is explained by the requests that cause most of it. A time-out or Ctrl-C
     returns the best schedule and the best bound found so far.
     """
-    check_writable(certificate)
-    check_writable(html)
     due = instance.deadlines is not None
-    only_for("lateness penalty", due, "requests with deadlines, which TRACE has not")
+    only_for("lateness penalty", due, "for requests with deadlines, which TRACE has not")
+    result: Any
     with output.progress("solving") as update:
         try:
             result = optsched.solve(
@@ -75,7 +66,7 @@ def solve(
                 objective=objective,
                 method=method,
                 params=optsched.SolveParams(on_progress=update, **params),
-                **_several(workers),
+                workers=workers,  # type: ignore[arg-type]  # or none
             )
         except InfeasibleError as error:
             update("looking for requests in conflict")
@@ -85,16 +76,15 @@ def solve(
                 content |= _conflict(instance, output, params["horizon"], time_limit)
             output.result(content)
             return NO
-    output.say(str(result))
-    if certificate is not None:
-        _write_certificate(result, certificate, output)
-    if html is not None:
-        result.to_html(html)
     answer, plan = result.to_dict(), result.schedule
     if workers is not None:
-        answer["workers"] = list(plan.workers.memories)
-        answer["placement"] = plan.placement.tolist()
-    output.result({**answer, "explanation": _explanation(result, output)})
+        answer |= {"workers": list(plan.workers.memories), "placement": plan.placement.tolist()}
+    explanation = _explanation(result, output)
+    output.show(result, {**answer, "explanation": explanation})
+    if explanation is not None and not result.proven_optimal:  # else there is no gap to speak of
+        output.say(explanation["sentence"])
+    if certificate is not None:
+        _write_certificate(result, certificate, output)
     return INTERRUPTED if result.status == "interrupted" else DONE
 
 
@@ -119,8 +109,6 @@ def _explanation(result: Optimum, output: Output) -> dict[str, Any] | None:
     except OptschedError as error:
         output.note(str(error))
         return None
-    if not result.proven_optimal:  # else there is no gap to speak of
-        output.say(str(explanation))
     return {
         "gap": explanation.gap,
         "order_regret": explanation.order_regret,
@@ -153,20 +141,12 @@ def _conflict(
 
 @command(
     TRACE,
-    option(
-        "--method M",
-        ["auto", "closed-form", "lagrangian"],
-        "How to find it: closed-form, lagrangian, or the better of both (auto).",
-    ),
-    option("--clock C", str, "Bound in seconds on this clock, for all ways to form batches."),
+    option("--method", ["auto", "closed-form", "lagrangian"], "How to find it (auto: the best)."),
+    CLOCK[0],
     option("--max-num-seqs B", int, "On a clock: maximum number of requests in a batch."),
-    option(
-        "--storage S",
-        ["at-once", "next-batch"],
-        "On a clock: a token takes memory in the batch that makes it (papers) or the next (vLLM).",
-    ),
+    option("--storage", ["at-once", "next-batch"], "On a clock: when a token takes memory."),
     WORKERS,
-    path("--certificate", "Write the proof, in exact integers."),
+    path("--certificate FILE", "Write the proof, in exact integers."),
     runs=(
         "bound trace.csv --memory 16492 --certificate proof.json",
         "bound trace.csv --memory 16492 --clock llama-2-70b-2xa100",
@@ -178,74 +158,78 @@ def bound(
     output: Output,
     method: Any,
     clock: str | None,
-    max_num_seqs: int | None,
-    storage: Any,
     workers: str | None,
     certificate: str | None,
     seed: int,
+    **limits: Any,
 ) -> int:
     """Prove a lower bound on the total latency of any schedule."""
-    from optsched.clock import LinearClock, get_clock
+    from optsched.clock import get_clock
     from optsched.clock.work import load_on_clock
     from optsched.solvers.bounds.bound import round_down
     from optsched.solvers.bounds.on_clock import caveats
     from optsched.workers import as_workers
 
-    check_writable(certificate)
     if certificate is not None and clock is None:
         if method == "closed-form":
             raise OptschedError("the closed form has no certificate; use --method lagrangian")
         method = "lagrangian"
-    timed = clock is not None
-    only_for("max_num_seqs storage", timed, "bounds on a clock", "add --clock, such as unit")
-    found: Bound | ClockBound
-    how: dict[str, Any] = _several(workers)
-    if clock is not None:
-        how |= {"clock": clock, "max_num_seqs": max_num_seqs, "storage": storage}
+    found: Any
     with output.progress("finding a lower bound"):
-        found = optsched.bound(instance, method, **how)
+        found = optsched.bound(instance, method, clock=clock, workers=workers, **limits)  # type: ignore[arg-type]
     if certificate is not None and found.certificate is not None:
         found.certificate.to_json(certificate)
-    where, unit, content, shown = f"of {instance.name}", "steps", {}, at_least
+    where, unit, shown = f"of {instance.name}", "steps", at_least
+    content = {name: getattr(found, name) for name in ("value", "method", "seconds")}
+    mean = Fraction(found.value) / len(instance)
     if workers is not None:
         where = f"{where} on workers {as_workers(workers, instance)}"
     if clock is not None:
-        shown = proven  # seconds are few
-        linear = get_clock(clock)
-        where, unit = f"{where} on the clock {clock}", linear.unit
-        load = load_on_clock(instance, linear)
-        assert load is not None
-        assert isinstance(linear, LinearClock)  # which the bound has asked for
+        linear: Any = get_clock(clock)
+        where, unit, shown = f"{where} on the clock {clock}", linear.unit, proven
+        load: Any = load_on_clock(instance, linear)  # there is one, since the clock is a sum
         output.say(f"load {load}")
         for caveat in caveats(instance, linear):
             output.note(caveat)
-        mean = round_down(Fraction(found.value) / len(instance))
-        content = {"mean_latency": mean, "load": load.load if load.span else None}
+        content |= {"mean_latency": round_down(mean), "load": load.load if load.span else None}
     output.say(
         f"no schedule {where} has a total latency below {shown(found.value)} {unit} "
-        f"({shown(Fraction(found.value) / len(instance))} per request; {found.method}, "
-        f"{found.seconds:.3f} s)"
+        f"({shown(mean)} per request; {found.method}, {found.seconds:.3f} s)"
     )
-    names = ("value", "method", "seconds")
-    premises = found.premises.to_dict()
-    output.result(
-        {**{name: getattr(found, name) for name in names}, **content, "premises": premises}
-    )
+    output.result(content | {"premises": found.premises.to_dict()})
     return DONE
 
 
 @command(
     TRACE,
+    click.Argument(["file"]),
     WORKERS,
-    click.Argument(["schedule"]),
+    CLOCK[0],
     runs=(
         "compare trace.csv --memory 16492 --schedules plans",
         "check trace.csv plans/area.json --memory 16492",
+        "bound trace.csv --memory 16492 --certificate proof.json",
+        "check trace.csv proof.json --memory 16492",
     ),
 )
-def check(instance: Instance, output: Output, schedule: str, workers: str | None, seed: int) -> int:
-    """Check a schedule of TRACE, on one worker or on several."""
-    plan = optsched.Schedule.from_json(Path(schedule), instance, workers)
+def check(
+    instance: Instance,
+    output: Output,
+    file: str,
+    workers: str | None,
+    clock: str | None,
+    seed: int,
+) -> int:
+    """Check a schedule, or the certificate of a bound."""
+    from optsched._internal.json import read_object
+
+    content, _ = read_object(Path(file), OptschedError, "a schedule or a certificate")
+    if "starts" not in content:
+        if not {"prices", "format"} & set(content):
+            raise OptschedError(f"{file} has no key 'starts', as schedules have, and no 'prices'")
+        return _check_certificate(instance, output, file, workers, clock)
+    only_for("clock", False, "for certificates, and FILE is a schedule")
+    plan = optsched.Schedule.from_json(Path(file), instance, workers)
     violations = plan.check()
     output.say(str(plan))
     for violation in violations[:LISTED]:
@@ -257,60 +241,34 @@ def check(instance: Instance, output: Output, schedule: str, workers: str | None
     return NO if violations else DONE
 
 
-@command(
-    TRACE,
-    WORKERS,
-    click.Argument(["certificate"]),
-    option("--clock C", str, "The clock that the bound is for; its times are in seconds."),
-    runs=(
-        "bound trace.csv --memory 16492 --certificate proof.json",
-        "check-certificate trace.csv proof.json --memory 16492",
-    ),
-)
-def check_certificate(
-    instance: Instance,
-    output: Output,
-    certificate: str,
-    clock: str | None,
-    workers: str | None,
-    seed: int,
+def _check_certificate(
+    instance: Instance, output: Output, file: str, workers: str | None, clock: str | None
 ) -> int:
-    """Check the certificate of a bound in exact integers."""
     from optsched.certificates.on_clock import ClockCertificate
+    from optsched.clock import get_clock
 
-    claimed = optsched.read_certificate(Path(certificate))
-    timed = isinstance(claimed, ClockCertificate)
-    if timed and clock is None:
-        raise OptschedError(f"{certificate} proves a bound on a clock; name it with --clock")
-    if not timed and clock is not None:
-        raise OptschedError(f"{certificate} proves a bound in steps; leave --clock out")
-    if isinstance(claimed, ClockCertificate) and claimed.clock != _coefficients(str(clock)):
-        raise OptschedError(f"{certificate} is for another clock than {clock}")
+    claimed, unit = optsched.read_certificate(Path(file)), "steps"
+    if isinstance(claimed, ClockCertificate):
+        if clock is None:
+            raise OptschedError(f"{file} proves a bound on a clock; name it with --clock")
+        coefficients = get_clock(clock).coefficients
+        if coefficients is None or claimed.clock != tuple(coefficients.tolist()):
+            raise OptschedError(f"{file} is for another clock than {clock}")
+        unit = claimed.unit
+    elif clock is not None:
+        raise OptschedError(f"{file} proves a bound in steps; leave --clock out")
     with output.progress("verifying the certificate"):
         value = optsched.verify(claimed, instance, workers)
-    valid = value >= claimed.value
-    shown = proven(value, decimals=3)
-    unit = claimed.unit if isinstance(claimed, ClockCertificate) else "steps"
-    premises = claimed.premises
+    valid, premises = value >= claimed.value, claimed.premises
     batches = f" with at most {premises.max_num_seqs} requests in a batch"
     batches *= premises.max_num_seqs is not None
     if premises.storage != "at-once":
         batches += " whose tokens take memory one batch later"
     output.say(
-        f"the certificate proves that no schedule{batches} has a total latency below {shown} {unit}"
+        f"the certificate proves that no schedule{batches} has a total latency below "
+        f"{proven(value, decimals=3)} {unit}"
     )
     if not valid:
         output.say(f"but the certificate claims {proven(claimed.value, up=True, decimals=3)}")
     output.result({"valid": valid, "value": float(value), "claimed": float(claimed.value)})
     return DONE if valid else NO
-
-
-def _several(workers: str | None) -> dict[str, Any]:
-    return {} if workers is None else {"workers": workers}
-
-
-def _coefficients(clock: str) -> tuple[float, ...]:
-    from optsched.clock import get_clock
-
-    coefficients = get_clock(clock).coefficients
-    return () if coefficients is None else tuple(coefficients.tolist())

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from optsched.cli.common import LISTED, Output, take
-from optsched.cli.given import note_twice, note_unless, only_for, taken_notes
+from optsched.cli.common import LISTED, Output, check_writable, take
+from optsched.cli.given import (
+    Option,
+    check_conditions,
+    note_twice,
+    note_unless,
+    only_for,
+    taken_notes,
+)
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
@@ -22,6 +29,12 @@ TICK = 1e-6  # seconds of a step where arrivals must stay precise
 IDLE = 100_000  # steps before the first arrival that are nothing unusual
 DEFAULT_BLOCK = 16  # tokens of a block where vLLM is not told
 UNLOADED = 0.01  # load below which the unit of arrivals is doubtful
+#: Names that options had in version 0.1, and those that they have now.
+_RENAMED = {
+    "--model": ("--llm", "--planner"),
+    "--horizon": ("--last-step",),
+    "--out": ("--export", "--keep-instances"),
+}
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -45,108 +58,149 @@ class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return numbers[0] if len(numbers) == 1 else numbers
 
 
-def option(usage: str, kind: Any, text: str, **more: Any) -> click.Option:
+def option(usage: str, kind: Any, text: str, **more: Any) -> Option:
     """Declare an option by its names and, last, what stands for its value.
 
-    `kind` is its type, its default, or its choices, the default first.
+    `kind` is its type, its default, or its choices, the default first, which need no such word.
     """
+    names: list[str]
+    metavar: str | None
     *names, metavar = usage.split()
-    if isinstance(kind, list):
+    if isinstance(kind, list):  # help shows all of them
+        names, metavar = [usage], None
         more["default"], kind = kind[0], click.Choice(kind)
     elif not isinstance(kind, type | click.ParamType):
         more["default"], kind = kind, type(kind)
     shown = "default" in more
-    return click.Option(names, type=kind, metavar=metavar, help=text, show_default=shown, **more)
+    return Option(names, type=kind, metavar=metavar, help=text, show_default=shown, **more)
 
 
-def flag(names: str, text: str, **more: Any) -> click.Option:
+def flag(names: str, text: str, **more: Any) -> Option:
     """Declare an option that is there or not."""
-    return click.Option(names.split(), is_flag=True, help=text, **more)
+    return Option(names.split(), is_flag=True, help=text, **more)
 
 
-def switch(name: str, text: str) -> click.Option:
+def switch(name: str, text: str) -> Option:
     """Declare an option that is on, off with --no-..., or not given."""
-    return click.Option([f"--{name}/--no-{name}"], default=None, help=text)
+    return Option([f"--{name}/--no-{name}"], default=None, help=text)
 
 
-def path(name: str, text: str, *, required: bool = False) -> click.Option:
-    """Declare an option that names a file or folder."""
-    return option(f"{name} PATH", click.Path(), text, required=required)
+class _Written(click.Path):
+    """A file or folder that is checked before any work is done for it."""
+
+    def __init__(self, check: Callable[[str], object]) -> None:
+        super().__init__()
+        self._check = check
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Refuse what cannot be written."""
+        self._check(value)
+        return value
 
 
-HTML = path("--html", "Write a report that needs no network.")
-LOG = path("--log", "Write all attempts to a .csv, .csv.gz or .parquet.")
-JOBS = option("--jobs K", int, "Processes of this machine (default: all cores).")
-MEMORY = option("--memory M", int, "Tokens that the KV cache of the worker holds.")
+def path(
+    usage: str, text: str, check: Callable[[str], object] = check_writable, **more: Any
+) -> Option:
+    """Declare an option that names what is written."""
+    return option(usage, _Written(check), text, **more)
+
+
+def _check_json(name: str) -> None:
+    if name != "-":
+        check_writable(name)
+
+
+def check_log(name: str) -> None:
+    """Refuse a log that cannot be written."""
+    from optsched.execution import check_log_name
+
+    check_log_name(name)
+    check_writable(name)
+
+
+def _check_model(name: str) -> None:
+    from optsched.solvers.backends.files import ending_of
+
+    check_writable(name)
+    ending_of(name)
+
+
+HTML = path("--html FILE", "Write a report that needs no network.")
+LOG = path("--log FILE", "Write all attempts to a .csv, .csv.gz or .parquet file.", check_log)
+EXPORT = path("--export FILE", "Also write the program to a .mps or .lp file.", _check_model)
+PROGRAM = path("--out FILE", "The .mps or .lp file to write.", _check_model, required=True)
+JOBS = option("--jobs K", int, "Processes on this machine (default: one per core).")
+MEMORY = option("--memory M", int, "Tokens that the KV cache of a worker holds.")
 INTERVALS = option(
     "--intervals I",
     str,
-    "What policies may know of outputs: exact, common:L,U, classes:W, relative:X or column "
-    "(output_lower, output_upper of TRACE). Default: the outputs.",
+    "What policies know of outputs: exact, common:L,U, classes:W, relative:X or column.",
 )
-_RULE = option(
-    "--rule R",
-    ["prefix", "skip", "backfill", "window", "delay"],
-    "When a request does not fit: prefix (none passes it), skip, backfill or window; delay: on a "
-    "clock, wait rather than hold up those about to finish.",
+#: Settings of a run (`RunSettings`), by the names of its fields.
+KNOWLEDGE = (
+    INTERVALS,
+    option(
+        "--history TRACE",
+        str,
+        "Completed requests, from which likely outputs are learned.",
+        needs="no --log-error",
+    ),
+    option(
+        "--log-error E",
+        float,
+        "Or the error of the column output_estimate: standard deviation of its logarithm.",
+    ),
+    option(
+        "--rule R", "prefix", "If a request does not fit: prefix, skip, backfill, window or delay."
+    ),
 )
-_HISTORY = option(
-    "--history TRACE",
-    str,
-    "Completed requests, from which policies under intervals learn which outputs are likely: "
-    "area-chance, work-chance and vllm with an order or a plan.",
-)
-_LOG_ERROR = option(
-    "--log-error E",
-    float,
-    "Instead of --history: error of the column output_estimate of TRACE, as the standard deviation "
-    "of its logarithm.",
-)
-KNOWLEDGE = (INTERVALS, _HISTORY, _LOG_ERROR, _RULE)
 CLOCK = (
     option(
         "--clock C",
         str,
-        "How long batches take: unit, affine:D0,D1, a profiled model such as llama-2-70b-2xa100, "
-        "or FILE.json. Default: steps.",
+        "How long batches take: unit, affine:D0,D1, a model such as llama-2-7b-a100, or FILE.json.",
     ),
-    option("--until T", float, "On a clock: form no batch at or after time T."),
-    option("--warm-up T", 0.0, "On a clock: exclude what happens before time T from the metrics."),
+    option("--until T", float, "Form no batch at or after time T.", needs="--clock"),
+    option(
+        "--warm-up T", float, "Leave what happens before T out of the metrics.", needs="--clock"
+    ),
 )
+OBJECTIVE = option(
+    "--objective O", "total-latency", "Minimise total-latency, weighted-latency or makespan."
+)
+SEED = option("--seed N", 0, "Seed of all randomness, and of a family without a seed of its own.")
 SKIP_INVALID = flag("--skip-invalid", "Skip bad rows, and list them.")
-READING = (
-    option("--limit N", int, "Take only the first N requests."),
-    option("--seconds-per-step S", 0.05, "In steps: their length, where arrivals are in seconds."),
-    SKIP_INVALID,
-)
-HARDWARE = (
-    option("--model M", str, "Instead of --memory: a model, such as llama-2-70b, ..."),
+READING = (option("--limit N", int, "Take only the first N requests."), SKIP_INVALID, SEED)
+TRACE = (
+    click.Argument(["trace"]),
+    MEMORY,
+    option("--llm L", str, "Instead of --memory: an LLM, such as llama-2-70b, ...", needs="--gpu"),
     option(
-        "--gpu G", str, "... and the GPU it runs on, such as a100-80gb; sets a known clock too."
+        "--gpu G", str, "... and its GPU, such as a100-80gb; also sets the clock.", needs="--llm"
     ),
-    option("--gpus N", 1, "GPUs that share the model."),
+    option("--gpus N", 1, "Number of GPUs that share the LLM.", needs="--llm"),
+    option("--seconds-per-step S", 0.05, "Length of a step where arrivals are in seconds."),
+    *READING,
 )
-TRACE = (click.Argument(["trace"]), MEMORY, *READING)
 ALL = (
-    option(
+    path(
         "--json json_path OUT",
-        str,
-        "Write the result as JSON ('-': to standard output, and nothing else).",
+        "Write the result as JSON (-: only that to standard output).",
+        _check_json,
     ),
-    option("--seed N", 0, "Seed of all randomness, and of a family without a seed of its own."),
     flag("--quiet", "Print no table and no notes."),
 )
-
 WORKERS = option(
-    "--workers G",
-    str,
-    "Independent workers: their number, or memories such as 16492x2,4096x8 (without --memory).",
+    "--workers G", str, "Independent workers: their number, or memories such as 16492x2,4096x8."
 )
 _SECTIONS = {
     "Trace (a CSV file, or family:NAME,n=..; see optsched --help)": (
-        *("memory", "model", "gpu", "gpus", "limit", "seconds_per_step", "skip_invalid"),
+        *("memory", "llm", "gpu", "gpus", "limit", "seconds_per_step", "skip_invalid"),
     ),
-    "Results": ("html", "schedules", "log", "batches", "certificate", "out", "json_path", "quiet"),
+    "Results": (
+        *("html", "schedules", "log", "batches", "certificate", "out", "export"),
+        *("keep_instances", "json_path", "quiet"),
+    ),
 }
 _SECTION = {name: section for section, names in _SECTIONS.items() for name in names}
 
@@ -184,10 +238,16 @@ class _Command(Examples):
                 formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; note which options are typed twice."""
-        with ctx:
-            note_twice(self.make_parser(ctx).parse_args(list(args))[2])
-        return super().parse_args(ctx, args)
+        """Read the arguments; note which options are typed twice, and say what has a new name."""
+        try:
+            with ctx:
+                note_twice(self.make_parser(ctx).parse_args(list(args))[2])
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            own = {name for each in self.params for name in each.opts}
+            if new := sorted(own.intersection(_RENAMED.get(error.option_name, ()))):
+                raise click.NoSuchOption(error.option_name, possibilities=new, ctx=ctx) from None
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error names options, where Python has arguments of these names."""
@@ -219,17 +279,18 @@ def command(
     listed: list[click.Parameter] = [*ALL]
     for each in parameters:
         listed.extend([each] if isinstance(each, click.Parameter) else each)
-    if TRACE in parameters and all(each.name != "model" for each in listed):
-        listed.extend(HARDWARE)
 
     def decorate(function: Callable[..., int]) -> click.Command:
         @functools.wraps(function)
         def call(json_path: str | None, quiet: bool, **options: Any) -> int:
-            output = Output(json_path, quiet)
+            output = Output(json_path, quiet, options.pop("html", None))
             skip_invalid = options.get("skip_invalid", False)
             if TRACE in parameters:
+                _take_hardware(options)
+            check_conditions(options)
+            if TRACE in parameters:
                 options["instance"] = _instance(output, options)
-            if _HISTORY in listed:
+            if KNOWLEDGE in parameters:
                 options["beliefs"] = _beliefs(output, options, skip_invalid)
             code = function(output=output, **options)
             for note in taken_notes():
@@ -242,14 +303,27 @@ def command(
     return decorate
 
 
+def _take_hardware(options: dict[str, Any]) -> None:
+    """Take the LLM and its GPUs out of the options; they say the memory and perhaps the clock."""
+    llm, gpu, gpus = take(options, "llm", "gpu", "gpus").values()
+    if llm is None or gpu is None:
+        return
+    from optsched.clock import clock_of
+    from optsched.hardware import memory_tokens
+
+    unset = [each for each in ("memory", "clock") if options.get(each, "") is None]
+    for name, known in (("memory", memory_tokens), ("clock", clock_of)):
+        if name in unset:
+            options[name] = known(llm, gpu, gpus)
+    used = any(options[name] is not None for name in unset)
+    only_for("llm gpu gpus", used, "where no memory, or no known clock, is set")
+
+
 def _instance(output: Output, options: dict[str, Any]) -> Instance:
     """Take TRACE and how to read it out of the options, and read it."""
     trace = options.pop("trace")
     how = take(options, "memory", "limit", "seconds_per_step", "skip_invalid")
-    if "gpus" in options:
-        _take_hardware(options, how)
     on_clock = options.get("clock") not in (None, "unit")
-    note_unless(not on_clock, "seconds_per_step", "runs in steps")
     if how["memory"] is None and options.get("num_gpu_blocks") is not None:
         size = options["block_size"] or DEFAULT_BLOCK
         how["memory"] = (options["num_gpu_blocks"] - 1) * size  # one block is not used
@@ -259,18 +333,16 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
         how["memory"] = max(Workers.parse(options["workers"], how["memory"]).memories)
     if on_clock:
         how["seconds_per_step"] = TICK
-    if not trace.startswith("family:"):
-        instance = read_instance(output, trace, **how)
-        converted = on_clock or instance.seconds_per_step == how["seconds_per_step"]
-        unless = f"arrivals in seconds, which {trace} has not"
-        note_unless(converted, "seconds_per_step", unless)
+    if family := trace.startswith("family:"):
+        trace = seeded(trace, options["seed"])
+        if on_clock and "seconds_per_step=" not in trace:
+            trace += f",seconds_per_step={TICK!r}"  # so that a rate is per second
+    instance = read_instance(output, trace, **how)
+    converted = not (family or on_clock) and instance.seconds_per_step == how["seconds_per_step"]
+    note_unless(converted, "seconds_per_step", "in steps, for files with arrivals in seconds")
+    if not family:
         _note_odd_arrivals(output, instance)
-        return instance
-    note_unless(on_clock, "seconds_per_step", "files with arrivals in seconds")
-    trace = seeded(trace, options["seed"])
-    if on_clock and "seconds_per_step=" not in trace:
-        trace += f",seconds_per_step={TICK!r}"  # so that a rate is per second
-    return read_instance(output, trace, **how)
+    return instance
 
 
 def seeded(trace: str, seed: int) -> str:
@@ -278,33 +350,11 @@ def seeded(trace: str, seed: int) -> str:
     return trace if "seed=" in trace else f"{trace},seed={seed}"
 
 
-def _take_hardware(options: dict[str, Any], how: dict[str, Any]) -> None:
-    """Take the model and its GPUs out of the options; they say the memory and perhaps the clock."""
-    from optsched.clock import clock_of
-    from optsched.hardware import memory_tokens
-
-    model, gpu, gpus = take(options, "model", "gpu", "gpus").values()
-    if model is None and gpu is None:
-        only_for("gpus", False, "a model on GPUs", "add --model and --gpu")
-        return
-    if model is None or gpu is None:
-        raise OptschedError("--model and --gpu belong together; pass both, or --memory")
-    before = how["memory"], options.get("clock")
-    if how["memory"] is None:
-        how["memory"] = memory_tokens(model, gpu, gpus)
-    if "clock" in options and options["clock"] is None:
-        options["clock"] = clock_of(model, gpu, gpus)
-    used = before != (how["memory"], options.get("clock"))
-    only_for("model gpu gpus", used, "a memory or a known clock where none is set")
-
-
 def _beliefs(
     output: Output, options: dict[str, Any], skip_invalid: bool
 ) -> Beliefs | Instance | None:
     """Take out of the options which outputs are likely: by completed requests, or by a column."""
     history, log_error = take(options, "history", "log_error").values()
-    if history is not None and log_error is not None:
-        raise OptschedError("--history and --log-error both say what is likely; pass one of them")
     if log_error is not None:
         return _around_estimates(options["instance"], log_error)
     if history is None:

@@ -214,6 +214,10 @@ def _warm_up(warm_up: float | None, settings: RunSettings) -> Any:
             raise PolicyError(
                 f"warm_up is {warm_up:g}, but is for runs on a clock or a cluster; leave it out"
             )
+        if not 0 <= (warm_up or 0.0) < settings.until:
+            raise PolicyError(
+                f"warm_up is {warm_up:g}, but must be a time from 0 to the end of the run"
+            )
         return warm_up or 0.0
     longest = inf if settings.steps is None or settings.drain else settings.steps
     if warm_up is not None and not 0 <= warm_up < longest:

@@ -9,7 +9,7 @@ import click
 
 from optsched.cli.common import DONE, INTERRUPTED, Output
 from optsched.cli.given import only_for
-from optsched.cli.options import JOBS, command, flag, option, path
+from optsched.cli.options import JOBS, command, flag, option
 from optsched.errors import OptschedError
 
 
@@ -33,9 +33,10 @@ def _list_targets(output: Output) -> None:
 @command(
     click.Argument(["names"], nargs=-1, metavar="NAME..."),
     flag("--list listing", "List all targets, with the last verdicts."),
-    path("--out", "Folder of the results."),
+    option("--out DIR", click.Path(), "Folder of the results."),
     flag("--quick", "Seconds instead of minutes: fewer, smaller runs."),
     JOBS,
+    option("--seed N", 0, "Seed of all randomness."),
     flag("--overwrite", "Replace results that are in the folder."),
     runs=(
         "reproduce --list",
@@ -52,7 +53,7 @@ def reproduce(
     if listing:
         if names:
             raise OptschedError(f"--list names all targets; leave {' '.join(names)} or --list out")
-        only_for("out quick jobs overwrite", False, "runs of targets, and --list runs none")
+        only_for("out quick jobs seed overwrite", False, "where targets run, and --list runs none")
         _list_targets(output)
         return DONE
     if not names:
@@ -87,7 +88,7 @@ def reproduce(
     option("--prompt S", 0, "Prompt of all requests, in tokens."),
     runs=("competitive-ratio 1000", "competitive-ratio 1000 --lower 10 --prompt 41"),
 )
-def competitive_ratio(output: Output, upper: int, lower: int, prompt: int, seed: int) -> int:
+def competitive_ratio(output: Output, upper: int, lower: int, prompt: int) -> int:
     """Prove how much A_min can cost relative to H-SF."""
     from optsched_papers import CompetitiveRatio
 

@@ -41,7 +41,7 @@ def test_a_column_of_estimates_and_its_error_say_what_is_likely(optsched_command
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--log-error", 0.3, "--history", "t.csv"), "pass one of them"),
+        (("--log-error", 0.3, "--history", "t.csv"), "counts only without --log-error"),
         (("--log-error", 0), "--log-error is 0.0, but must be above 0"),
         (("--log-error", "nan"), "--log-error is nan, but must be above 0"),
     ],

@@ -78,17 +78,17 @@ def test_bound_and_its_certificate(optsched_command, trace, tmp_path):
     assert (content["value"], content["method"]) == (43, "lagrangian")
     proof = json.loads(certificate.read_text(encoding="utf-8"))
     assert all(type(price) is int for price in [proof["denominator"], *proof["prices"]])
-    code, out, _ = optsched_command("check-certificate", trace, certificate, "--memory", 64)
+    code, out, _ = optsched_command("check", trace, certificate, "--memory", 64)
     assert (code, "below 43.000" in out) == (0, True)
     proof["value"] = [46, 1]
     certificate.write_text(json.dumps(proof))
     code, out, _ = optsched_command(
-        *("check-certificate", trace, certificate, "--memory", 64, "--json", "-")
+        *("check", trace, certificate, "--memory", 64, "--json", "-")
     )
     assert (code, json.loads(out)) == (1, {"valid": False, "value": 43.0, "claimed": 46.0})
-    code, out, _ = optsched_command("check-certificate", trace, certificate, "--memory", 64)
+    code, out, _ = optsched_command("check", trace, certificate, "--memory", 64)
     assert (code, "claims 46.000" in out) == (1, True)
-    code, _, err = optsched_command("check-certificate", trace, certificate, "--memory", 65)
+    code, _, err = optsched_command("check", trace, certificate, "--memory", 65)
     assert (code, "belongs to another instance" in err) == (2, True)
 
 
@@ -393,7 +393,7 @@ def test_solve_explains_the_gap_or_says_why_not(optsched_command, tmp_path):
     parts = explained["order_regret"] + explained["waste"]
     assert parts == pytest.approx(explained["gap"])
     assert content["history"][-1][1] == content["objective"]
-    assert optsched_command("check-certificate", "family:uniform,n=8", proof)[0] == 0
+    assert optsched_command("check", "family:uniform,n=8", proof)[0] == 0
     path = tmp_path / "far.csv"
     path.write_text("prompt_tokens,output_tokens,arrival\n4,6,0\n4,6,0\n4,6,1000000000\n")
     code, out, err = optsched_command(
@@ -413,15 +413,15 @@ def test_solve_writes_the_proof_of_its_bound_or_says_that_there_is_none(optsched
     assert (code, err) == (0, "")
     # Prices are there at once; whether configurations come in time depends on the machine.
     assert content["proof"] in ("lagrangian", "configuration")
-    _, out, _ = optsched_command("check-certificate", trace, proof, "--json", "-")
+    _, out, _ = optsched_command("check", trace, proof, "--json", "-")
     assert content["bound"] - 1 < json.loads(out)["value"] <= content["bound"]
-    code, _, err = optsched_command("check-certificate", "family:uniform,n=31", proof)
+    code, _, err = optsched_command("check", "family:uniform,n=31", proof)
     assert (code, "belongs to another instance" in err) == (2, True)
     code, out, err = optsched_command(
         *("solve", "family:uniform,n=7", "--time-limit", 9, "--certificate", proof)
     )
     assert ("by configuration" in out) or "leaves no certificate" in err
-    assert optsched_command("check-certificate", "family:uniform,n=7", proof)[0] == 0
+    assert optsched_command("check", "family:uniform,n=7", proof)[0] == 0
 
 
 def test_without_arguments_the_command_explains_itself(optsched_command):
@@ -432,7 +432,7 @@ def test_without_arguments_the_command_explains_itself(optsched_command):
 
 
 def test_running_out_of_memory_is_one_sentence(optsched_command, monkeypatch):
-    def fail(*arguments):
+    def fail(*arguments, **options):
         raise MemoryError
 
     monkeypatch.setattr(optsched, "bound", fail)
@@ -476,6 +476,8 @@ def test_commands_of_the_papers_say_where_they_are_while_they_are_not_installed(
     optsched_command, monkeypatch
 ):
     monkeypatch.setattr(optsched.cli, "_added", lambda: EntryPoints(()))
+    moved = "is part of check now: optsched check TRACE FILE"
+    assert optsched_command("check-certificate")[2] == f"optsched: check-certificate {moved}\n"
     for name in ("reproduce", "competitive-ratio"):
         sentence = f"{name} comes with the folder papers/ of the repository; install it from a"
         sentence += " checkout with python -m pip install ./papers"

@@ -88,7 +88,7 @@ def test_a_loop_on_a_clock_is_answered_no(optsched_command, tmp_path):
     [
         (["--policy", "fcfs", "--clock", "afine:1,1"], "unknown clock 'afine:1,1'"),
         (["--policy", "vllm"], "pass a clock"),
-        (["--policy", "fcfs", "--until", 3], "add --clock"),
+        (["--policy", "fcfs", "--until", 3], "counts only with --clock"),
         (
             ["--policy", "vllm", "--clock", "unit", "--max-num-batched-tokens", 9],
             "below max_num_seqs",
@@ -114,7 +114,7 @@ def test_steps_without_a_length_are_refused(optsched_command, tmp_path):
 
 def test_model_and_gpu_say_memory_and_clock(optsched_command):
     family = "family:exponential,n=20,rate=5"
-    hardware = ["--model", "llama-2-70b", "--gpu", "a100-80gb", "--gpus", 2]
+    hardware = ["--llm", "llama-2-70b", "--gpu", "a100-80gb", "--gpus", 2]
     code, out, _ = optsched_command(
         "simulate", family, "--policy", "fcfs", *hardware, "--json", "-"
     )
@@ -125,7 +125,7 @@ def test_model_and_gpu_say_memory_and_clock(optsched_command):
     assert (code, json.loads(out)["instance"]["memory"]) == (0, 103_287)
     code, out, err = optsched_command("simulate", family, "--policy", "fcfs", *hardware[:2])
     assert (code, out) == (2, "")
-    assert "--model and --gpu belong together" in err
+    assert "--llm llama-2-70b counts only with --gpu" in err
 
 
 def test_a_clock_may_be_a_file_and_batches_may_be_written(optsched_command, tmp_path):
@@ -171,14 +171,14 @@ def test_what_weakens_a_bound_on_a_clock_is_said(optsched_command):
 def test_a_limit_of_requests_needs_a_clock_and_is_in_the_proof(optsched_command, tmp_path):
     code, _, err = optsched_command("bound", TRACE, "--max-num-seqs", 4)
     assert code == 2
-    assert "--max-num-seqs 4 is for bounds on a clock" in err
+    assert "--max-num-seqs is 4, but bounds in steps know no limit of a batch" in err
     proof = tmp_path / "proof.json"
     clock = ("--clock", "llama-2-7b-a100")
     code, _, _ = optsched_command(
         "bound", TRACE, *clock, "--max-num-seqs", 4, "--certificate", proof
     )
     assert code == 0
-    code, out, _ = optsched_command("check-certificate", TRACE, proof, *clock)
+    code, out, _ = optsched_command("check", TRACE, proof, *clock)
     assert code == 0
     assert "no schedule with at most 4 requests in a batch has a total latency" in out
 

@@ -48,14 +48,14 @@ compare F --until 1
 compare F --html nowhere/x.html
 simulate F --policy a-min --intervals relative:-1
 simulate F --policy vllm --clock unit --watermark 2
-simulate F --policy alpha-greedy --alpha 2
+simulate F --policy alpha-greedy:2
 simulate F --policy area --log x.txt
 rolling F --intervals relative:-1
 rolling F --policies a-min
 rolling F --window 0
 solve F --objective nonsense
 solve F --time-limit -1
-solve F --horizon 0
+solve F --last-step 0
 solve F --workers 0
 bound F --clock unit --max-num-seqs 0
 bound F --clock affine:0,0.001 --method lagrangian
@@ -65,7 +65,7 @@ select F --method scaled-dp --epsilon 0
 export F --out x.txt
 export F --out x.lp --model balance
 export F --out x.lp --objective nonsense
-throughput F --clock affine:0.01,0.001 --rate 1 --out x.txt
+throughput F --clock affine:0.01,0.001 --rate 1 --export x.txt
 route F --workers 2 --time-limit -1
 route F --workers 2 --policies a-min
 route F --workers 2 --intervals relative:-1

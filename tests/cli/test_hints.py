@@ -132,7 +132,7 @@ MISTAKES = [
     (f"simulate {FAMILY} --policy vllm", r"pass a clock, such as (\S+)", added("--clock")),
     (
         f"simulate {FAMILY} --policy fcfs --until 9",
-        "add (--clock)",
+        "(--clock); pass that",
         with_value("unit"),
     ),
     (

@@ -104,7 +104,7 @@ def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, mo
         return original(task)
 
     out = tmp_path / "kept"
-    line = ("regret", "family:equal-prompts", *SMALL, "--out", out, "--json", "-")
+    line = ("regret", "family:equal-prompts", *SMALL, "--keep-instances", out, "--json", "-")
     _, whole, _ = optsched_command(*line[:-4], "--json", "-")
     with monkeypatch.context() as patch:
         patch.setattr(driver, "perform", counted)
@@ -131,13 +131,13 @@ def test_a_stopped_regret_is_resumed_and_extended(optsched_command, tmp_path, mo
 
 def test_a_folder_of_another_regret_is_refused(optsched_command, tmp_path):
     line = ("regret", "family:equal-prompts", "--horizons", 60, "--seeds", 1, "--jobs", 1)
-    out = ("--out", tmp_path / "kept")
+    out = ("--keep-instances", tmp_path / "kept")
     assert optsched_command(*line, *out)[0] == 0
     for options, sentence in (
         (("--policies", "area", *out, "--resume"), "another regret, which differs in policies"),
         (("--memory", 300, *out, "--resume"), "another regret, which differs in memory"),
-        (("--out", tmp_path), "holds other files, but no regret; take an empty folder"),
-        (("--resume",), "--resume is for results that are kept in a folder; name it with --out"),
+        (("--keep-instances", tmp_path), "holds other files, but no regret; take an empty folder"),
+        (("--resume",), "--resume counts only with --keep-instances; pass that"),
     ):
         code, _, err = optsched_command(*line, *options)
         assert (code, err.count("\n")) == (2, 1)

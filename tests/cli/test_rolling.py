@@ -65,13 +65,13 @@ def test_it_runs_with_intervals(command):
 
 BAD = {
     "unknown model 'hindsite' of a rolling horizon: did you mean 'hindsight'?": (
-        "--model",
+        "--planner",
         "hindsite",
     ),
     "a window of 3 steps is shorter than one output: request ": ("--horizon", 3),
     "the budget of a decision is -1.0 seconds, but must be a number": ("--budget", -1),
     "unknown fallback 'aera': did you mean 'area'?": ("--fallback", "aera"),
-    "unknown length estimate 'middle'": ("--length-estimate", "middle"),
+    "unknown length estimate 'middle'": ("--intervals", "exact", "--length-estimate", "middle"),
     "unknown policy 'best'": ("--policies", "best"),
 }
 
@@ -101,7 +101,9 @@ def test_the_command_writes_everything_and_ends_with_130(command, tmp_path, monk
         *("--json", json_path, "--html", html, "--log", log),
     )
     assert code == 130
-    assert err == "optsched: interrupted after 4 planned decisions and 1 of 3 policies\n"
+    assert err == (
+        "optsched: interrupted after 1 of 3 policies; the bound is that in closed form\n"
+    )
     assert "4 planned by hindsight" in out
     content = json.loads(json_path.read_text(encoding="utf-8"))
     assert content["rolling"]["interrupted"] is True

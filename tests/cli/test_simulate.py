@@ -42,7 +42,7 @@ def test_a_loop_is_the_answer_no(optsched_command, tmp_path):
     path = tmp_path / "two.csv"
     path.write_text("prompt_tokens,output_tokens\n0,6\n0,6\n")
     code, out, _ = optsched_command(
-        *("simulate", path, "--memory", 10, "--policy", "alpha-greedy", "--alpha", 0.2),
+        *("simulate", path, "--memory", 10, "--policy", "alpha-greedy:0.2"),
         *("--json", "-"),
     )
     assert code == 1
@@ -94,8 +94,8 @@ def test_compare_takes_rules_parameters_and_loops(optsched_command, tmp_path):
         (("simulate", "--policy", "area", "--intervals", "common:1,90"), "needs the outputs"),
         (("simulate", "--policy", "a-min", "--intervals", "common:9,2"), "1 <= L <= U"),
         (("simulate", "--policy", "a-min", "--intervals", "common:1,2"), "outside its interval"),
-        (("simulate", "--policy", "alpha-greedy", "--alpha", "1.5"), "must lie between 0 and 1"),
-        (("simulate", "--policy", "alpha-greedy", "--beta", "0.5"), "has no beta"),
+        (("simulate", "--policy", "alpha-greedy:1.5"), "must lie between 0 and 1"),
+        (("simulate", "--policy", "alpha-greedy:0.2,0.5"), "should read alpha-greedy:ALPHA"),
         (("simulate", "--policy", "area", "--log", "x.txt"), "a log ends in"),
         (("compare", "--policies", "a-min"), "plans with intervals of the outputs"),
         (("compare", "--policies", "area", "--intervals", "classes:9"), "needs the outputs"),

@@ -150,7 +150,7 @@ def test_types_of_a_trace(capsys, monkeypatch, tmp_path):
             "--thresholds is 'a', but must be a whole number, or",
         ),
         (LOW_DEMAND, ("--objective", "slack"), 2, "the slack grows without end unless"),
-        (LOW_DEMAND, ("--classes", 3), 2, "--classes 3 is for traces, and a TOML file has"),
+        (LOW_DEMAND, ("--classes", 3), 2, "--classes 3 counts only for traces, and a TOML file has"),
         (SYNTHETIC, ("--nested", "--thresholds", "60,56,48,32"), 1, "(10) holds with equality"),
         (SYNTHETIC, ("--nested", "--thresholds", "60,40,48,32"), 1, "(10) is broken for segment 2"),
         (SYNTHETIC, ("--nested", "--memory", 9000), 1, "but the memory is 9,000"),
@@ -188,7 +188,7 @@ def test_the_program_is_exported_and_another_solver_finds_the_same(thresholds, t
 
     text = SYNTHETIC if nested else LOW_DEMAND
     out = tmp_path / "wait.mps"
-    code, content, _ = thresholds(text, "--out", out, *["--nested"] * nested)
+    code, content, _ = thresholds(text, "--export", out, *["--nested"] * nested)
     assert code == 0
     found = solve_linear(read_model(out), "highs")
     assert found.status == "optimal"
@@ -197,7 +197,7 @@ def test_the_program_is_exported_and_another_solver_finds_the_same(thresholds, t
         for cost, count in zip(read_model(out).cost, content["thresholds"], strict=True)
     )
     assert found.objective == pytest.approx(own)
-    code, _, err = thresholds(text, "--out", tmp_path / "wait.txt")
+    code, _, err = thresholds(text, "--export", tmp_path / "wait.txt")
     assert code == 2
     assert ".mps" in err
 
@@ -225,7 +225,7 @@ def test_the_program_of_the_throughput_is_exported(optsched_command, tmp_path):
 
     path, out = tmp_path / "types.toml", tmp_path / "rates.lp"
     path.write_text(LOW_DEMAND)
-    command = ("throughput", path, "--max-latency", 0.15, "--json", "-", "--out")
+    command = ("throughput", path, "--max-latency", 0.15, "--json", "-", "--export")
     code, text, _ = optsched_command(*command, out)
     assert code == 0
     assert solve_linear(read_model(out), "highs").objective == pytest.approx(

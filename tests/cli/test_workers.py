@@ -1,4 +1,4 @@
-"""--workers on solve, bound, check, check-certificate and export."""
+"""--workers on solve, bound, check and export."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 SMALL = "family:uniform,n=6"
 
 
-def test_solve_writes_what_check_and_check_certificate_read(optsched_command, tmp_path):
+def test_solve_writes_what_check_reads(optsched_command, tmp_path):
     plan, proof = tmp_path / "plan.json", tmp_path / "proof.json"
     code, _, _ = optsched_command(
         *("solve", SMALL, "--workers", 2, "--json", plan, "--certificate", proof)
@@ -26,7 +26,7 @@ def test_solve_writes_what_check_and_check_certificate_read(optsched_command, tm
     assert checked["total_latency"] == content["objective"]
     if proof.exists():
         code, out, _ = optsched_command(
-            *("check-certificate", SMALL, proof, "--workers", 2, "--json", "-")
+            *("check", SMALL, proof, "--workers", 2, "--json", "-")
         )
         assert code == 0
         assert json.loads(out)["value"] <= content["objective"]
