@@ -66,7 +66,7 @@ def solve(
                 objective=objective,
                 method=method,
                 params=optsched.SolveParams(on_progress=update, **params),
-                workers=workers,  # type: ignore[arg-type]  # or none
+                workers=workers,
             )
         except InfeasibleError as error:
             update("looking for requests in conflict")

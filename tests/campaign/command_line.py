@@ -111,6 +111,8 @@ VALUES = {
     "jobs": ["1", "1", "1", "0", "-1", "x"],
     "horizons": ["20", "20,40", "0", "x", "-5"],
     "loads": ["0.9", "0.5,1.1", "0", "-1", "nan", "x", "1e309"],
+    "model": ["hindsight", "beam", "relaxation", "balance", "batch", "x"],
+    "rule": ["prefix", "skip", "backfill", "window", "delay", "window:1.4,64", "x"],
     "horizon": ["20", "60", "1", "0", "-3", "x", "400"],
     "lookahead": ["0", "2", "5", "auto", "-1", "x", "adaptive"],
     "drift": ["0", "1", "-1", "0.5", "x", "nan"],
@@ -313,8 +315,8 @@ def _argument(command, parameter, rng, folder, wild):
         return "family:" + _early(FAMILIES, rng, wild)
     if name == "names":
         return _early(VALUES["names"], rng, wild)
-    kinds = {"types": "types", "config": "sweep", "certificate": "certificate"}
-    kind = kinds.get(name, "schedule" if name == "schedule" else "trace")
+    kinds = {"types": "types", "config": "sweep", "file": rng.choice(["schedule", "certificate"])}
+    kind = kinds.get(name, "trace")
     if wild and rng.random() < 0.1:
         return rng.choice([*TEXTS, str(folder), "/dev/null", "/proc/self/mem"])
     (_, which), text = rng.choice([file for file in files() if file[0][0] == kind])
@@ -331,8 +333,8 @@ def _value(command, parameter, rng, folder, wild):
     name = parameter.name
     if name == "json_path":
         return _early(["-", "-", f"{folder}/o.json", str(folder), "/none/o.json"], rng, wild)
-    if name in ("html", "log", "certificate", "out", "schedules"):
-        ending = {"html": ".html", "out": ".lp"}.get(name, ".json") if command != "sweep" else ""
+    if name in ("html", "log", "certificate", "out", "export", "schedules", "keep_instances"):
+        ending = {"html": ".html", "out": ".lp", "export": ".lp"}.get(name, ".json") if command != "sweep" else ""
         places = 3 * [folder / f"{name}{ending}"] + [folder, "/none/x", ""]
         return str(_early(places, rng, wild))
     if name == "policy":

@@ -82,9 +82,7 @@ def test_bound_and_its_certificate(optsched_command, trace, tmp_path):
     assert (code, "below 43.000" in out) == (0, True)
     proof["value"] = [46, 1]
     certificate.write_text(json.dumps(proof))
-    code, out, _ = optsched_command(
-        *("check", trace, certificate, "--memory", 64, "--json", "-")
-    )
+    code, out, _ = optsched_command(*("check", trace, certificate, "--memory", 64, "--json", "-"))
     assert (code, json.loads(out)) == (1, {"valid": False, "value": 43.0, "claimed": 46.0})
     code, out, _ = optsched_command("check", trace, certificate, "--memory", 64)
     assert (code, "claims 46.000" in out) == (1, True)

@@ -150,7 +150,12 @@ def test_types_of_a_trace(capsys, monkeypatch, tmp_path):
             "--thresholds is 'a', but must be a whole number, or",
         ),
         (LOW_DEMAND, ("--objective", "slack"), 2, "the slack grows without end unless"),
-        (LOW_DEMAND, ("--classes", 3), 2, "--classes 3 counts only for traces, and a TOML file has"),
+        (
+            LOW_DEMAND,
+            ("--classes", 3),
+            2,
+            "--classes 3 counts only for traces, and a TOML file has",
+        ),
         (SYNTHETIC, ("--nested", "--thresholds", "60,56,48,32"), 1, "(10) holds with equality"),
         (SYNTHETIC, ("--nested", "--thresholds", "60,40,48,32"), 1, "(10) is broken for segment 2"),
         (SYNTHETIC, ("--nested", "--memory", 9000), 1, "but the memory is 9,000"),

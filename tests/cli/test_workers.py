@@ -25,9 +25,7 @@ def test_solve_writes_what_check_reads(optsched_command, tmp_path):
     assert checked["feasible"]
     assert checked["total_latency"] == content["objective"]
     if proof.exists():
-        code, out, _ = optsched_command(
-            *("check", SMALL, proof, "--workers", 2, "--json", "-")
-        )
+        code, out, _ = optsched_command(*("check", SMALL, proof, "--workers", 2, "--json", "-"))
         assert code == 0
         assert json.loads(out)["value"] <= content["objective"]
     content["placement"] = [0] * 6
