@@ -334,7 +334,8 @@ def _value(command, parameter, rng, folder, wild):
     if name == "json_path":
         return _early(["-", "-", f"{folder}/o.json", str(folder), "/none/o.json"], rng, wild)
     if name in ("html", "log", "certificate", "out", "export", "schedules", "keep_instances"):
-        ending = {"html": ".html", "out": ".lp", "export": ".lp"}.get(name, ".json") if command != "sweep" else ""
+        endings = {"html": ".html", "out": ".lp", "export": ".lp"}
+        ending = "" if command == "sweep" else endings.get(name, ".json")
         places = 3 * [folder / f"{name}{ending}"] + [folder, "/none/x", ""]
         return str(_early(places, rng, wild))
     if name == "policy":
