@@ -3,7 +3,7 @@
     python benchmarks/record.py before.json              # with the code before the change
     python benchmarks/record.py after.json before.json   # with the code after it
 
-Some 440 command lines on 210 instances and seeds: schedules of all policies, bounds with their
+Some 530 command lines on 210 instances and seeds: schedules of all policies, bounds with their
 certificates, intervals, clocks, clusters, exported models, selections, thresholds, regret and quick
 reproductions. Times are left out; of an optimum, its value and whether it is proven. All else must
 be equal.
@@ -46,6 +46,7 @@ def commands(folder):
             yield ("bound", source, "--certificate", proof), proof
             known = ("--intervals", KNOWN[seed % 3])
             yield ("compare", source, "--policies", FORECASTS, *known), None
+            yield ("check", source, f"{plans}/area.json"), None
         for seed in range(6):
             size, rate = (40, 200, 300)[seed % 3], (1, 3, 20)[seed % 3]
             source = f"family:{family},n={size},seed={seed},rate={rate}"
@@ -61,6 +62,13 @@ def commands(folder):
             model = ("--model", ("hindsight", "relaxation")[seed % 2])
             source = f"family:{family},n={3 + seed},seed={seed}"
             yield ("export", source, "--out", program, *model), program
+            several = ("--workers", ("2", "150,100x2", "3")[seed % 3])
+            source = f"family:{family},n={4 + seed},seed={seed}"
+            proof = f"{folder}/shared-{family}-{seed}.json"
+            yield ("bound", source, *several, "--certificate", proof), proof
+            program = f"{folder}/shared-{family}-{seed}.{('mps', 'lp')[seed % 2]}"
+            yield ("export", source, *several, "--out", program), program
+            yield ("solve", source, *several), "optimum"
             for method in ("dp", "scaled-dp", "swap", "quantile", "mip"):
                 source = f"family:{family},n={6 + seed},seed={seed}"
                 yield ("select", source, "--method", method), None
