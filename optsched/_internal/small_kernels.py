@@ -1,8 +1,6 @@
 """Small routines for kernels: numba's own take seconds to compile.
 
-`copy` stands for assigning a slice to a slice, which can fail and therefore brings in all that puts
-a message together; `push` and `pop` stand for `heapq`. The heaps `..._by_key` hold entries that are
-ordered by their keys, and those of equal keys by their ranks.
+The heaps `..._by_key` order entries by their keys, and those of equal keys by their ranks.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
 r"""What a start costs where every token held at step t has a price :math:`p_t`.
 
-A request with :math:`s` prompt and :math:`o` output tokens that starts at :math:`k` holds
-:math:`s + u` tokens at step :math:`k + u`, so that it pays
-
-.. math::
-
-    \sum_{u=1}^{o} (s + u) \, p_{k+u} = (s - k) (P_{k+o} - P_k) + Q_{k+o} - Q_k
-
-with the sums :math:`P_t = \sum_{j \le t} p_j` and :math:`Q_t = \sum_{j \le t} j \, p_j`.
+Started at :math:`k`, :math:`\sum_{u=1}^{o} (s + u) \, p_{k+u} = (s - k) (P_{k+o} - P_k) +
+Q_{k+o} - Q_k` with :math:`P_t = \sum_{j \le t} p_j` and :math:`Q_t = \sum_{j \le t} j \, p_j`.
 """
 
 from __future__ import annotations

@@ -11,16 +11,14 @@ together in phase :math:`p`. Then no schedule has a total latency below
     L = \sum_i \min_{k \ge a_i} \Bigl[ k + o_i - a_i + \sum_{u=1}^{o_i} \pi_{k+u}\,
         \varphi_{p(k+u)}(s_i + u, o_i - u) \Bigr] - \sum_t \pi_t F_{p(t)} ,
 
-because what a feasible schedule pays at step :math:`t` is at most :math:`\pi_t F_{p(t)}`.
+because what a feasible schedule pays at step :math:`t` is at most :math:`\pi_t F_{p(t)}`; on
+:math:`G` equal workers it is at most :math:`G` times that.
 
 **Which items can run together.** If nothing new starts, an item with :math:`r' \ge r` steps left
 holds :math:`m' + r` tokens after :math:`r` more steps and all others are done. Requests that start
-later only add to that. So a set of items that run together in a feasible schedule satisfies
-
-.. math:: \sum_{r' \ge r} (m' + r) \le M \quad \text{for every } r \ge 0 .
-
-Between completions usage grows, so it is enough to ask this at the :math:`r` of the set's own
-items; steps of the past add nothing, because there each of the items held fewer tokens.
+later only add to that. So a set of items that run together satisfies
+:math:`\sum_{r' \ge r} (m' + r) \le M` for every :math:`r \ge 0`. Between completions usage grows,
+so it is enough to ask this at the :math:`r` of the set's own items.
 
 **How F is found.** Items are taken by decreasing :math:`r`; among :math:`c` items taken with
 :math:`S` tokens in total the next one fits iff :math:`S + m + (c + 1) r \le M`. A dynamic program
@@ -28,13 +26,7 @@ over :math:`(c, S)` maximises the total size. An item is taken at most as often 
 requests that can be in that state by the end of the phase, those with :math:`s_i + o_i = m + r`,
 :math:`o_i > r` and :math:`a_i + o_i - r` not after it, and no more items are taken than requests
 fit by their prompts and first tokens. That one request might be taken in several states only makes
-:math:`F` larger, which keeps the bound valid.
-
-**Several equal workers** of :math:`M` tokens each, :math:`G` of them, sell :math:`G F_p` at each
-step: what runs on each is at most :math:`F_p`.
-
-The verifier evaluates all this in exact integers, :math:`F` included, and shares no code with the
-module that makes certificates.
+:math:`F` larger. The verifier shares no code with the module that makes certificates.
 """
 
 from __future__ import annotations

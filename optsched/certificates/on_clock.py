@@ -8,12 +8,10 @@ charges and each completion.
 \ge 0`, and taking part in a batch has a price :math:`\mu_i \ge 0` for each request; :math:`\pi =
 \nu + \sum_i \mu_i`. A batch over some time pays the mean of :math:`\pi` times what it lasts: for
 the seconds :math:`w` of each request in it, and for the constant :math:`c_0`, which is at least
-
-.. math:: c_0 \sum_i \bigl( \bar\mu_i + \bar\nu\, h_i / M \bigr)
-
-over the requests that take part, since they hold :math:`\sum_i h_i \le M`. So no schedule has a
-total latency below :math:`\sum_i \varphi_i - G \int \pi`, where :math:`G` is the number of workers
-and :math:`\varphi_i` the least latency plus payments of request :math:`i` alone.
+:math:`c_0 \sum_i ( \bar\mu_i + \bar\nu\, h_i / M )` over the requests that take part, since they
+hold :math:`\sum_i h_i \le M`. So no schedule has a total latency below :math:`\sum_i \varphi_i - G
+\int \pi`, where :math:`G` is the number of workers and :math:`\varphi_i` the least latency plus
+payments of request :math:`i` alone.
 
 :math:`\varphi_i` is taken from below. Each of its :math:`o_i` batches lasts at least :math:`c_0 +
 v` with :math:`v` its least own seconds, so that at least :math:`o_i (c_0 + v)` seconds between
@@ -23,14 +21,12 @@ the time that its decoding needs, what later tokens add at the least :math:`\pi`
 all. A completion counts as at the beginning of its bin, or when the request alone could complete.
 
 **With a limit** of :math:`B` requests per batch the constant is also at least :math:`c_0 / B` times
-their number. `by_requests` sixteenths of it are shared so, and the others by memory: in all of the
-above :math:`h_i / M` becomes :math:`(1 - \theta) h_i / M + \theta / B`.
+their number; with `by_requests` sixteenths of it shared so, :math:`h_i / M` becomes
+:math:`(1 - \theta) h_i / M + \theta / B`. Where an engine **stores** a token one batch later,
+:math:`h_i` is one less in each batch.
 
-The verifier evaluates both in exact integers, request by request rounded down to 2**-80 of the
-clock's unit. It shares no code with the modules that make certificates.
-
-**Storage.** Where an engine stores a token one batch later, a request holds one token less in each
-of its batches, and so does all that depends on :math:`h_i`.
+Integers round down to 2**-80 of the clock's unit for each request. The verifier shares no code with
+the modules that make certificates.
 """
 
 from __future__ import annotations

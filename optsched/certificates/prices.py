@@ -2,26 +2,15 @@ r"""Certificates of lower bounds, and the verifier that trusts nothing but integ
 
 A certificate is a price :math:`\pi_t = p_t / d \ge 0` for a token-step of memory at each step
 :math:`t = 1, \dots, T` (free afterwards), with integers :math:`p_t` and :math:`d`. Whatever the
-prices are, no schedule of the instance has a total latency below
-
-.. math::
-
-    L(\pi) = \sum_i \min_{k \ge a_i} \Bigl[ k + o_i - a_i
-             + \sum_{u=1}^{o_i} (s_i + u)\, \pi_{k+u} \Bigr] - M \sum_t \pi_t ,
-
-because a feasible schedule pays at most :math:`M \pi_t` for the tokens it holds at step :math:`t`
-(Lagrangian relaxation of the memory rows, Sorted-F Eq. 6).
+prices are, :math:`L(\pi)` of docs/bounds.md is below the total latency of every schedule.
 
 On several workers there are prices :math:`\pi^S_t` of *pools*: sets :math:`S` of workers that hold
 :math:`M_S = \sum_{g \in S} M_g` tokens. A request that may run on workers :math:`E_i \subseteq S`
-only, because it does not fit elsewhere or is not eligible there, holds its tokens in the pool
-whatever its placement: it pays :math:`\sum_{S \supseteq E_i} \pi^S_t`, and
-:math:`\sum_S M_S \sum_t \pi^S_t` is subtracted. One worker is one pool. Where every request fits
-everywhere, the pool of all workers proves as much as any prices: those of single workers can be
-averaged.
+only holds its tokens in the pool whatever its placement: it pays :math:`\sum_{S \supseteq E_i}
+\pi^S_t`, and :math:`\sum_S M_S \sum_t \pi^S_t` is subtracted. One worker is one pool. Where every
+request fits everywhere, the pool of all workers proves as much as any prices.
 
-The verifier evaluates this in exact integers. It shares no code with the modules that make
-certificates.
+The verifier shares no code with the modules that make certificates.
 """
 
 from __future__ import annotations
@@ -76,12 +65,6 @@ class Certificate:
     pools
         The workers of each pool; none for the memory of one worker.
 
-    Raises
-    ------
-    CertificateError
-        If the denominator is not positive, a price is negative, the objective is unknown, or pools
-        have prices for different steps.
-
     Examples
     --------
     >>> from optsched import Instance, bound, verify
@@ -127,18 +110,7 @@ class Certificate:
         return World(self.fingerprint, count, preemption=kept, objective=self.objective)
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Write the certificate as JSON.
-
-        Parameters
-        ----------
-        path
-            Where to write it; None only returns the text.
-
-        Returns
-        -------
-        str
-            The JSON text, from which `from_json` makes an equal certificate.
-        """
+        """Return the certificate as JSON, and write it to `path` if one is given."""
         value = [self.value.numerator, self.value.denominator]
         content = vars(self) | {"value": value}
         if not self.pools:
@@ -151,23 +123,7 @@ class Certificate:
 
     @classmethod
     def from_json(cls, source: str | Path) -> Certificate:
-        """Read a certificate from a JSON file or from JSON text.
-
-        Parameters
-        ----------
-        source
-            A path, or the text itself (it starts with a brace).
-
-        Returns
-        -------
-        Certificate
-            What was written by `to_json`; the value is a claim until it is verified.
-
-        Raises
-        ------
-        CertificateError
-            If a key is missing or a number is not a whole number.
-        """
+        """Read a certificate from a JSON file or JSON text; its value is a claim until verified."""
         content, where = read_object(source, CertificateError, "denominator and prices")
         objective = content.get("objective", "total-latency")
         if content.get("format") != _SEVERAL:
@@ -186,22 +142,10 @@ class Certificate:
 def read_certificate(
     source: str | Path,
 ) -> Certificate | ConfigurationCertificate | ClockCertificate:
-    """Read a certificate of any kind; the file says which it is.
+    """Read a certificate of any kind from a JSON file or from JSON text.
 
-    Parameters
-    ----------
-    source
-        A path, or the JSON text itself (it starts with a brace).
-
-    Returns
-    -------
-    Certificate, ConfigurationCertificate or ClockCertificate
-        What was written by `to_json`; the value is a claim until it is verified.
-
-    Raises
-    ------
-    CertificateError
-        If the file is not a certificate.
+    Its value is a claim until it is verified. A `CertificateError` says what is wrong with the
+    file.
 
     Examples
     --------
@@ -228,13 +172,11 @@ def verify(
 ) -> Fraction:
     """Find the bound on the total or weighted latency that a certificate proves.
 
-    The value that the certificate claims is not looked at.
-
     Parameters
     ----------
     certificate
         The prices, prices and sizes (`optsched.certificates.configurations`), or what proves a
-        bound on a clock (`optsched.certificates.on_clock`).
+        bound on a clock (`optsched.certificates.on_clock`); what it claims is not looked at.
     instance
         The instance it was made for.
     workers

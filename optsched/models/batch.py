@@ -52,16 +52,13 @@ class BatchSelection(Program):
     :math:`M(X, p_i + o_i) \le M` for all members; "peak" is the stricter one of Alg. 2-5.
 
     (4) stands for every output :math:`u` of any request, member or not, and still excludes no batch
-    that fits: let :math:`u'` be the least output of a member that is at least :math:`u`. No member
-    ends from :math:`u` to :math:`u' - 1`, so the sum runs over the same members for both, and
-    :math:`\sum (s_j + u) \le \sum (s_j + u') \le M`. Without such a member the sum is empty.
+    that fits: with :math:`u'` the least output of a member that is at least :math:`u`, the sum runs
+    over the same members for both, and :math:`\sum (s_j + u) \le \sum (s_j + u') \le M`.
 
     Parameters
     ----------
-    prompts
-        Prompt tokens :math:`s_i \ge 0`, shape (n,).
-    outputs
-        Output tokens :math:`o_i \ge 1`, shape (n,).
+    prompts, outputs
+        Tokens :math:`s_i \ge 0` and :math:`o_i \ge 1`, shape (n,).
     memory
         Tokens :math:`M` that the batch may hold.
     fit
@@ -72,10 +69,8 @@ class BatchSelection(Program):
 
     Raises
     ------
-    InstanceError
-        If a number is out of range or a request does not fit alone.
-    ModelError
-        If the fit is unknown.
+    InstanceError, ModelError
+        If a number is out of range, a request does not fit alone, or the fit is unknown.
 
     Examples
     --------
@@ -112,7 +107,7 @@ class BatchSelection(Program):
         return f"<BatchSelection of {len(self)} requests, memory {self.memory}, {self.fit} fit>"
 
     def to_linear(self) -> LinearModel:
-        """Write the program for its batch size, without which it is not linear, as arrays.
+        """Return the program of its size as arrays.
 
         Columns are ``take[request]``; rows ``size`` and ``memory``, for the profile
         ``memory[output]``.
@@ -168,20 +163,8 @@ class BatchSelection(Program):
         """Find the batch of least F, the largest among equals (Alg. 1 line 4), by ascending output.
 
         `solve` returns an optimal point of a linear model, or None if it is infeasible. Sizes are
-        tried by ascending bound: no batch of k has an F below that of the k smallest outputs. Once
-        nothing fits at one size, larger sizes are skipped: a batch that fits still fits without one
-        of its members.
-
-        Examples
-        --------
-        >>> from scipy.optimize import Bounds, LinearConstraint, milp
-        >>> def solve(model):
-        ...     rows = LinearConstraint(model.matrix, model.row_lower, model.row_upper)
-        ...     columns = Bounds(model.col_lower, model.col_upper)
-        ...     return milp(model.cost, constraints=rows, bounds=columns,
-        ...                 integrality=model.integer).x
-        >>> BatchSelection([1, 1, 5], [2, 4, 2], memory=8, fit="peak").best(solve)
-        array([0, 1])
+        tried by ascending bound, that of the smallest outputs, and none above one at which nothing
+        fits: a batch that fits still fits without one of its members.
         """
         # A batch of k holds at least this at its first completion.
         at_first = self.prompts + (self.outputs if self.fit == "peak" else int(self.outputs.min()))

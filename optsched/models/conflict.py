@@ -12,13 +12,10 @@ irreducible, that is, vanish without any one of their requests:
   :math:`p_j - p_i` with which :math:`i` may complete first (Eq. 6 at :math:`c_i`).
 - *Memory-time.* Requests whose windows lie within the steps :math:`b + 1, \dots, f` conflict if
   :math:`\sum A_i > M (f - b)`.
-- *No part in any conflict* have requests that can be added to whatever the others do: those whose
-  last start :math:`f_i - o_i` is at least that of `latest_starts`. Its proof holds here as well:
-  it bounds the first step at which request :math:`i` fits in, and leaves the others where they are
-  or moves them to earlier steps.
+- *No part in any conflict* have requests whose last start :math:`f_i - o_i` is at least that of
+  `latest_starts`: they can be added to whatever the others do.
 
-A request that is running already is one whose window holds one start only; it can be part of a
-conflict of others, and is never late itself.
+A running request is one whose window holds one start only.
 """
 
 from __future__ import annotations
@@ -54,10 +51,8 @@ class Conflict:
 
     Attributes
     ----------
-    requests
-        Their labels.
-    indices
-        Their indices in the instance, ascending.
+    requests, indices
+        Their labels, and their indices in the instance, ascending.
     running
         Indices of the running requests that leave them too little memory, ascending.
     steps
@@ -83,9 +78,6 @@ class Conflict:
     >>> conflict = explain_infeasibility(instance)
     >>> conflict.requests, conflict.steps
     (('a', 'b'), (range(2, 3),))
-    >>> print(conflict)
-    requests a and b cannot both complete in time: whatever their starts, they hold more than the
-    memory of 9 tokens at step 2; no smaller set of requests conflicts
     """
 
     requests: tuple[str, ...]

@@ -1,8 +1,4 @@
-r"""The event form of the hindsight program: memory is checked at completions only.
-
-Its size depends on the number of requests alone, not on the horizon. It is not linear: a constraint
-solver takes it as it stands.
-"""
+"""The event form of the hindsight program, whose size does not depend on the horizon."""
 
 from __future__ import annotations
 
@@ -46,9 +42,9 @@ class EventProgram:
             && \forall i && \text{(2)} \\
         & p_i \le p_j && \text{for equal } i \text{ before } j && \text{(3)}
 
-    (2) suffices because the tokens held only grow from one completion to the next, so the most
-    between two of them is held at the later one; the sum includes :math:`j = i`. (3) orders
-    requests that agree in everything that counts, which loses no schedule up to renaming.
+    (2) suffices because the tokens held only grow from one completion to the next; the sum includes
+    :math:`j = i`. (3) orders requests that agree in everything that counts, which loses no schedule
+    up to renaming. It is not linear: a constraint solver takes it as it stands.
 
     In (2) a request that is running already, with :math:`h` tokens and :math:`r` steps to go, is
     one of :math:`h` prompt and :math:`r` output tokens that starts at `now`; it has no part in (1).
@@ -79,8 +75,8 @@ class EventProgram:
     Raises
     ------
     ModelError
-        If the objective is unknown, `now` is not a step, running requests do not fit, or a request
-        would have to start before it can.
+        If an argument is out of range, running requests do not fit, or a request would have to
+        start before it can.
 
     Examples
     --------
@@ -178,36 +174,14 @@ class EventProgram:
         return schedule_cost(schedule, self.objective)
 
     def violations(self, schedule: Schedule) -> list[Violation]:
-        """List what makes a schedule infeasible beside the running requests.
-
-        Parameters
-        ----------
-        schedule
-            A schedule of the instance.
-
-        Returns
-        -------
-        list of Violation
-            As `Schedule.check` gives them; running requests come before those of the instance.
-        """
+        """List what makes a schedule infeasible beside the running requests, which come first."""
         if self.now == 0 and not len(self.running.tokens):
             return schedule.check()
         starts = np.concatenate([np.full(len(self.running.tokens), self.now), schedule.starts])
         return Schedule(self.running.join(self.instance, self.now), starts).check()
 
     def read(self, point: npt.ArrayLike) -> Schedule:
-        """Turn start steps, and workers where there are several, into a schedule.
-
-        Parameters
-        ----------
-        point
-            Whole numbers, shape (n,), or (2 n,) on several workers.
-
-        Returns
-        -------
-        Schedule
-            The schedule.
-        """
+        """Turn start steps, and then workers where there are several, into a schedule."""
         several = len(self.workers) > 1
         rows = np.asarray(point).reshape(2 if several else 1, -1)
         return Schedule(
@@ -219,23 +193,7 @@ class EventProgram:
         )
 
     def write_point(self, schedule: Schedule) -> IntArray:
-        """Turn a schedule into a point that obeys the order (3), for instance to hint it.
-
-        Parameters
-        ----------
-        schedule
-            A schedule of the instance; its starts may lie beyond `latest`.
-
-        Returns
-        -------
-        IntArray
-            Starts, swapped among equal requests, and on several workers the placement.
-
-        Raises
-        ------
-        ModelError
-            If the schedule belongs to another instance or other workers.
-        """
+        """Turn a schedule of the instance into a point that obeys the order (3)."""
         check_owner(schedule, self.instance, self.workers)
         starts, placement = schedule.starts.copy(), schedule.placement.copy()
         for group in self.equals:

@@ -80,13 +80,13 @@ class HindsightProgram(Program):
 
     For the makespan, binary :math:`y_t` says that some request completes at step :math:`t` or
     later. The objective is :math:`now + \sum_t y_t`, the right-hand side of (6) becomes
-    :math:`(M - m_t) \, y_t`, and :math:`y_t \ge y_{t+1}` (order). The textbook form
-    :math:`z \ge \sum_k (k + o_i) x_{i,k}` has a relaxation that lets every request be late in half
-    and early in half; this one is at least the total memory-time over :math:`M`.
+    :math:`(M - m_t) \, y_t`, and :math:`y_t \ge y_{t+1}` (order). Its relaxation is at least the
+    total memory-time over :math:`M`, which the textbook form
+    :math:`z \ge \sum_k (k + o_i) x_{i,k}` is not.
 
-    **Horizon.** The optimum is that over schedules that complete by step :math:`T`. It is the
-    optimum over all schedules if `horizon_is_safe`; a solver may prove it for a shorter horizon,
-    and must otherwise say "optimal within horizon T".
+    **Horizon.** The optimum is that over schedules that complete by step :math:`T`, and over all
+    schedules if `horizon_is_safe`; otherwise a solver says "optimal within horizon T", unless it
+    proves more.
 
     Parameters
     ----------
@@ -132,15 +132,11 @@ class HindsightProgram(Program):
       column  start[request,step]        7  integer, 0..2
       row     once[request]              2  7 nonzeros
       row     memory[step]               4  10 nonzeros
-    >>> model.column_names()
-    ['start[0,0]', 'start[0,1]', 'start[0,2]', 'start[0,3]', 'start[1,0]', 'start[1,1]',
-    'start[1,2]']
     >>> point = program.write_point(Schedule(instance, [2, 0, 0]))
     >>> model.violations(point), model.objective(point), program.read(point).starts
     ([], 7.0, array([2, 0, 0]))
-    >>> HindsightProgram(instance, horizon=3, workers=2).to_linear().column_names()
-    ['start[0,0,0]', 'start[0,0,1]', 'start[0,0,2]', 'start[1,0,0]', 'start[1,0,1]',
-    'start[1,1,0]', 'start[1,1,1]', 'start[2,0,0]', 'start[2,0,1]', 'start[2,1,0]', 'start[2,1,1]']
+    >>> print(program.to_pyomo().memory[1].expr)
+    64.0*start[0,0] + 2.0*start[1,0]  <=  64.0
     """
 
     instance: Instance
@@ -205,10 +201,7 @@ class HindsightProgram(Program):
 
     @property
     def horizon_is_safe(self) -> bool:
-        """Whether some schedule that completes by the horizon is optimal among all.
-
-        With prices that is not known: memory may be so much cheaper later that waiting pays.
-        """
+        """Whether some schedule that completes by the horizon is optimal; unknown with prices."""
         return self.memory_prices is None and self.horizon >= self._safe_horizon
 
     @property
@@ -303,20 +296,12 @@ class HindsightProgram(Program):
         return Family.of("start", request=request, worker=worker[pair], step=step)
 
     def to_linear(self) -> LinearModel:
-        """Write the program as arrays.
+        """Return the program as arrays.
 
-        Returns
-        -------
-        LinearModel
-            Columns ``start[request,step]``, where a group bears the number of its first request,
-            and for the makespan ``busy[step]``; rows ``once[request]``, ``memory[step]`` and for
-            the makespan ``order[step]``. On several workers ``start[request,worker,step]`` and
-            ``memory[worker,step]``.
-
-        Raises
-        ------
-        ModelError
-            If there is no room for its nonzeros; it says for which horizon there is.
+        Columns are ``start[request,step]``, where a group bears the number of its first request,
+        and for the makespan ``busy[step]``; rows ``once[request]``, ``memory[step]`` and for the
+        makespan ``order[step]``. On several workers ``start[request,worker,step]`` and
+        ``memory[worker,step]``.
         """
         least = int((self._earliest + self.instance.outputs).max())
         require_size(self.size_at, least, self.horizon)
@@ -410,23 +395,7 @@ class HindsightProgram(Program):
         return cost
 
     def read(self, values: npt.ArrayLike, /) -> Schedule:
-        """Turn a point of the linear model into a schedule.
-
-        Parameters
-        ----------
-        values
-            One value per column, whole up to rounding.
-
-        Returns
-        -------
-        Schedule
-            Requests of a group start in the order of the instance.
-
-        Raises
-        ------
-        ModelError
-            If the point has another length, is fractional, or does not start each request once.
-        """
+        """Turn a point, whole up to rounding, into a schedule; equal requests start in order."""
         first, members = self._groups
         _, worker = self._pairs
         pair, step, _ = self._columns
@@ -449,21 +418,7 @@ class HindsightProgram(Program):
     def write_point(self, schedule: Schedule, /) -> FloatArray:
         """Turn a schedule into a point of the linear model, for instance to start a solver from.
 
-        Parameters
-        ----------
-        schedule
-            A schedule of the instance, which may overfill the memory; workers that can be exchanged
-            are renumbered.
-
-        Returns
-        -------
-        FloatArray
-            One value per column of `to_linear`.
-
-        Raises
-        ------
-        ModelError
-            If it belongs to another instance or starts a request at a step without a column.
+        It may overfill the memory; workers that can be exchanged are renumbered.
         """
         check_owner(schedule, self.instance, self.workers)
         starts, several = schedule.starts, len(self.workers) > 1

@@ -1,9 +1,4 @@
-"""Workers that can be exchanged, numbered by use.
-
-The largest request goes to the first worker of its class, and another one of the class is used only
-after those before it. So models keep one schedule of each set that differ only in the names of such
-workers.
-"""
+"""Workers that can be exchanged, numbered by use: the largest request is on the first of them."""
 
 from __future__ import annotations
 

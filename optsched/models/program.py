@@ -59,18 +59,5 @@ class Program(ABC):
         """Turn an answer into a point of the linear model, for instance as a start."""
 
     def to_pyomo(self) -> Any:
-        """Write the program as a Pyomo model with the names of `to_linear`.
-
-        Returns
-        -------
-        pyomo.environ.ConcreteModel
-            With one indexed component per family of columns or rows, and `objective`.
-
-        Examples
-        --------
-        >>> from optsched import HindsightProgram, Instance
-        >>> m = HindsightProgram(Instance([63, 1, 1], [1, 2, 2], memory=64), horizon=4).to_pyomo()
-        >>> print(m.memory[1].expr)
-        64.0*start[0,0] + 2.0*start[1,0]  <=  64.0
-        """
+        """Return the program as a Pyomo model with the names of `to_linear`."""
         return self.to_linear().to_pyomo()

@@ -21,17 +21,9 @@ if TYPE_CHECKING:
 @checked()
 @dataclass(frozen=True, eq=False, repr=False)
 class LatencyRelaxation(HindsightProgram):
-    r"""Relax-LP: the hindsight program with fractional starts.
+    r"""Relax-LP (8)-(11): the `HindsightProgram` with :math:`x_{g,k} \ge 0` in place of (7).
 
-    .. math::
-
-        \min \quad & \sum_g \sum_k w_g (k + o_g - a_g) \, x_{g,k} && \text{(8)} \\
-        \text{s.t.} \quad & \sum_k x_{g,k} = n_g && \forall g \quad \text{(9)} \\
-        & \sum_g \sum_k (s_g + t - k) \, x_{g,k} \le M - m_t && \forall t \quad \text{(10)} \\
-        & x_{g,k} \ge 0 && \text{(11)}
-
-    with the ranges and parameters of `HindsightProgram`. Its optimum bounds the cost of every
-    schedule that completes by the horizon from below.
+    Its optimum bounds the cost of every schedule that completes by the horizon from below.
 
     Examples
     --------
@@ -48,32 +40,16 @@ class LatencyRelaxation(HindsightProgram):
     """
 
     def to_linear(self) -> LinearModel:
-        """Write the relaxation as arrays.
-
-        Returns
-        -------
-        LinearModel
-            The families of `HindsightProgram.to_linear`.
-        """
+        """Return the relaxation as arrays, with the families of `HindsightProgram.to_linear`."""
         model = super().to_linear()
         upper = model.col_upper.copy()
         upper[model.columns_of("start")] = np.inf  # implied by (9)
         return dataclasses.replace(model.relax(), col_upper=upper, name=f"{model.name} relaxed")
 
     def read(self, values: npt.ArrayLike, /) -> FloatArray:  # type: ignore[override]  # no schedule
-        r"""Average the starts of a fractional point, :math:`\sum_k k \, x_{g,k} / n_g`.
+        r"""Return the mean start of each request, :math:`\sum_k k \, x_{g,k} / n_g`, shape (n,).
 
         Sorted-LP (Alg. 6) admits requests in ascending order of these.
-
-        Parameters
-        ----------
-        values
-            One value per column.
-
-        Returns
-        -------
-        FloatArray
-            Mean start of each request, shape (n,).
         """
         _, members = self._groups
         _, step, begin = self._columns
@@ -81,20 +57,9 @@ class LatencyRelaxation(HindsightProgram):
         return np.asarray((sums / np.bincount(members))[members])
 
     def prices(self, row_duals: npt.ArrayLike) -> FloatArray:
-        r"""Turn the duals of the rows into prices of memory.
+        """Turn the duals of the rows into prices of memory at steps 1 to `horizon`, not negative.
 
-        Any non-negative prices, however rough the duals, give a proven bound through the Lagrangian
-        of `optsched.certificates.prices`.
-
-        Parameters
-        ----------
-        row_duals
-            One dual per row: the change of the optimum per unit of its right-hand side.
-
-        Returns
-        -------
-        FloatArray
-            Price of a token at steps 1 to `horizon`, not negative.
+        However rough the duals, they give a proven bound (`optsched.certificates.prices`).
         """
         first, _ = self._groups
         duals = np.asarray(row_duals, dtype=np.float64)[len(first) :][: self.horizon - self.now]

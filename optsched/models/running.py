@@ -33,11 +33,6 @@ class Running:
     remaining
         Steps :math:`r \ge 1` that each has to go.
 
-    Raises
-    ------
-    ModelError
-        If the two differ in length or a value is out of range.
-
     Examples
     --------
     >>> Running(tokens=[5, 1], remaining=[1, 3]).load(4)
@@ -87,11 +82,7 @@ class Running:
             )
 
     def join(self, instance: Instance, now: int) -> Instance:
-        """Write running requests as requests that start now, before those of an instance.
-
-        One that holds :math:`h` tokens and has :math:`r` steps to go holds in each step what a
-        request of :math:`h` prompt and :math:`r` output tokens holds that starts now.
-        """
+        """Return an instance with running requests, as ones that start now, before its own."""
         count, due = len(self.tokens), instance.deadlines
         return Instance(
             np.concatenate([self.tokens, instance.prompts]),

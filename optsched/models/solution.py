@@ -44,7 +44,7 @@ _ALL_STOPPED = frozenset(Stopped)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution:
-    r"""An answer and a bound, each of which may be missing; what is missing is None.
+    """An answer and a bound, each of which may be missing; what is missing is None.
 
     Parameters
     ----------
@@ -76,14 +76,17 @@ class Solution:
 
     Examples
     --------
-    >>> solution = Solution(Stopped.TIME_LIMIT, "HiGHS 1.14.0", 60.0, objective=23.0, bound=21.4)
-    >>> solution.has_answer, solution.proven_optimal, solution.gap
-    (False, False, None)
     >>> solution = Solution(Stopped.OPTIMAL, "HiGHS 1.14.0", 0.2, np.ones(2), 22.0, 22.0, step=1)
     >>> print(solution)
     model: optimal after 0.20 s (HiGHS 1.14.0)
       objective 22
       bound     22, proven optimal
+    >>> Solution(Stopped.INFEASIBLE, "HiGHS 1.14.0", 0.1).require()
+    Traceback (most recent call last):
+        ...
+    optsched.errors.InfeasibleError: model: infeasible after 0.10 s (HiGHS 1.14.0)
+      objective none: there is no answer
+      bound     none
     """
 
     status: str
@@ -166,11 +169,10 @@ class Solution:
 
     @property
     def proven_optimal(self) -> bool:
-        """Whether the bound leaves no room for a better answer.
+        """Whether the bound leaves no room for a better answer, whatever the solver claims.
 
-        It leaves none if it reaches the objective, rounded to the next value the objective can
-        take, or if the gap is at most the tolerance where such steps are not known. The
-        solver's own claim does not count.
+        It leaves none if, rounded to the next value the objective can take, it reaches the
+        objective, or if the gap is at most the tolerance where such steps are not known.
         """
         if (room := self._room) is None or self.objective is None:
             return False
@@ -190,33 +192,10 @@ class Solution:
         return (self.objective - self.bound) * (1 if self.sense == "min" else -1)
 
     def require(self, *, optimal: bool = False) -> Self:
-        """Insist on an answer: the one call to write after every solve.
+        """Return the solution itself if it has an answer, or a proven one if that is asked.
 
-        Parameters
-        ----------
-        optimal
-            Whether it must be proven optimal, too.
-
-        Returns
-        -------
-        Solution
-            Itself.
-
-        Raises
-        ------
-        InfeasibleError
-            If the solver found that there is none.
-        SolverError
-            If there is none for another reason, or the proof is missing; with the whole summary.
-
-        Examples
-        --------
-        >>> Solution(Stopped.INFEASIBLE, "HiGHS 1.14.0", 0.1).require()
-        Traceback (most recent call last):
-            ...
-        optsched.errors.InfeasibleError: model: infeasible after 0.10 s (HiGHS 1.14.0)
-          objective none: there is no answer
-          bound     none
+        Otherwise an `InfeasibleError` says that there is none, a `SolverError` that none was found
+        or that the proof is missing.
         """
         if not self.has_answer:
             infeasible = self.status is Stopped.INFEASIBLE

@@ -1,8 +1,7 @@
 """Irreducible conflicts: which requests, at which steps, make hard deadlines impossible.
 
-What arithmetic shows at once comes first (`optsched.models.conflict`). A *deletion filter* then
-takes requests out, in chunks, as long as the rest conflicts; what remains is irreducible. Last, the
-filter takes out steps, that is, rows of memory.
+After arithmetic (`optsched.models.conflict`) a *deletion filter* takes requests out, in chunks, as
+long as the rest conflicts, and then steps, that is, rows of memory.
 """
 
 from __future__ import annotations
@@ -73,22 +72,18 @@ def explain_infeasibility(
     SolverError
         If the time was too short to tell whether they can.
     ModelError
-        If the horizon is not a whole number of at least 1, `now` is not a step, or the running
-        requests do not fit.
+        If `horizon` or `now` is not a step, or the running requests do not fit.
 
     Examples
     --------
     >>> from optsched import Instance, explain_infeasibility
+    >>> from optsched.models import Running
     >>> instance = Instance([3, 3, 3, 9], [3, 3, 3, 1], memory=12, labels=["a", "b", "c", "d"])
     >>> print(explain_infeasibility(instance, horizon=5))
     requests a, b and c cannot all complete in time: whatever their starts, they hold more than the
     memory of 12 tokens at one of the steps 3, 5; no smaller set of requests conflicts
     >>> explain_infeasibility(instance, horizon=9) is None
     True
-
-    Requests that run already hold memory, too:
-
-    >>> from optsched.models import Running
     >>> print(explain_infeasibility(instance, 9, running=Running(tokens=[2, 1], remaining=[9, 4])))
     request d cannot complete in time beside running request 0: whatever its start, they hold more
     than the memory of 12 tokens at one of the steps 1..9; no smaller set of requests conflicts

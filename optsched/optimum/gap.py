@@ -1,15 +1,13 @@
 r"""Where the gap between a schedule and a bound comes from.
 
-At the prices of a certificate it is a sum that names the requests and the steps to blame:
+At the prices of a certificate it is the sum of the *order regret* of starts that are not the
+cheapest and the *waste* of memory that lies idle while it is worth something,
 
 .. math::
 
     \sum_i (c_i - a_i) - L(\pi) =
     \sum_i \bigl[ \mathrm{cost}_i(p_i) - \min_k \mathrm{cost}_i(k) \bigr]
-    + \sum_t \pi_t (M - m_t),
-
-the *order regret* of starts that are not the cheapest, and the *waste* of memory that lies idle
-while it is worth something. Not all of it can be saved: the bound itself may be too low.
+    + \sum_t \pi_t (M - m_t).
 """
 
 from __future__ import annotations
@@ -42,10 +40,8 @@ class GapExplanation:
 
     Attributes
     ----------
-    schedule
-        The schedule.
     gap
-        Its total or weighted latency minus the certified bound, in steps.
+        Total or weighted latency of the schedule minus the certified bound, in steps.
     regrets
         Contribution of each request's start to the gap, shape (n,).
     waste
@@ -121,20 +117,14 @@ class GapExplanation:
 
 @checked(OptschedError)
 def explain_gap(schedule: Schedule | Execution, certificate: Certificate) -> GapExplanation:
-    """Take the gap between a schedule and a certified bound apart.
+    """Take the gap between a schedule and a certified bound apart; `GapExplanation` has an example.
 
     Parameters
     ----------
     schedule
-        A feasible schedule, or a run in steps, of which it is the one that completes all requests;
-        on several workers it is taken as one of their pool.
+        A feasible schedule, or a complete run in steps; several workers count as their pool.
     certificate
         A certificate of a bound on the total or weighted latency of its instance.
-
-    Returns
-    -------
-    GapExplanation
-        Regrets and waste, which sum to the gap.
 
     Raises
     ------

@@ -117,11 +117,6 @@ class SolveParams:
     tuning
         Thresholds of the stages for an instance.
 
-    Raises
-    ------
-    OptschedError
-        If a value is out of range.
-
     Examples
     --------
     >>> SolveParams(threads=0)

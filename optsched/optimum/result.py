@@ -104,18 +104,9 @@ class Optimum(Solution):
         return np.array(certificate.prices, dtype=np.float64) / certificate.denominator
 
     def explain(self) -> GapExplanation:
-        """Take the gap to the best bound by prices of memory apart, by request and by step.
+        """Take the gap to the best bound by prices of memory apart; several workers are pooled.
 
-        Returns
-        -------
-        GapExplanation
-            Of the part of the bound that prices prove, which something else may have exceeded; on
-            several workers that of one worker with all memory.
-
-        Raises
-        ------
-        OptschedError
-            If there are no prices: for the makespan, and where there are too many steps.
+        There are no prices for the makespan, and where there are too many steps: an error.
         """
         if self.price_certificate is None:
             raise OptschedError(
@@ -125,28 +116,11 @@ class Optimum(Solution):
         return explain_gap(self.schedule, self.price_certificate)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot how the interval between bound and best schedule closed over time.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn on.
-        """
+        """Plot how the interval between bound and best schedule closed over time."""
         return draw("plot_history", self, ax)
 
     def to_html(self, path: str | Path) -> None:
-        """Write both ends of the interval over time, and where the gap comes from, as an HTML file.
-
-        Parameters
-        ----------
-        path
-            Where to write it; the file needs no network, and is whole or not there.
-        """
+        """Write the interval over time, and where the gap comes from, as one HTML file."""
         write("optimum_page", path, self)
 
     def to_dict(self) -> dict[str, Any]:

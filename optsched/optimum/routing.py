@@ -1,18 +1,4 @@
-r"""What a router and the policies of its workers lose, as proven intervals.
-
-A run on several workers costs :math:`C`. With the placement that its router made, worker
-:math:`g` could have cost :math:`\mathrm{OPT}_g`, and with the best placement all of them
-:math:`\mathrm{OPT}`. So the loss is a sum of two parts that are never negative:
-
-.. math::
-
-    C - \mathrm{OPT} = \underbrace{C - \textstyle\sum_g \mathrm{OPT}_g}_{\text{order}}
-    + \underbrace{\textstyle\sum_g \mathrm{OPT}_g - \mathrm{OPT}}_{\text{placement}}
-
-Optima are known as intervals, and so are the parts. The split takes the placement first: what the
-best orders would still lose is the router's, and what another order could save given its placement
-is the policy's, also where a better placement would have spared the policy its mistakes.
-"""
+"""What a router and the policies of its workers lose, as proven intervals."""
 
 from __future__ import annotations
 
@@ -77,8 +63,8 @@ class RouterLoss:
     run
         What they did.
     best
-        Between what the best schedule of all workers costs; in the world of the run, where engines
-        store tokens one batch later.
+        Between what the best schedule of all workers costs; for engines that store tokens one
+        batch later, with that storage.
     given_placement
         Between what the best schedules of the workers cost together, given where requests went;
         None on a clock, and where the run did not complete.
@@ -137,10 +123,6 @@ class RoutingLoss:
 
     Attributes
     ----------
-    instance
-        The requests.
-    workers
-        The workers.
     losses
         One entry per router and policy, in the order in which they were asked for.
     best
@@ -185,11 +167,7 @@ class RoutingLoss:
 
     @property
     def alone(self) -> dict[str, float]:
-        """Share of the first router and policy's cost that others save.
-
-        "router": by the router of `take` with the first policy; "policy": by its policy with the
-        first router; "both". A negative share is a cost.
-        """
+        """Share of the first cost saved by the "router" of `take`, its "policy", or "both"."""
         first, best = self.losses[0], self.take.run
         pairs = {
             "router": (best.router, first.run.policy),
@@ -244,28 +222,11 @@ class RoutingLoss:
         }
 
     def to_html(self, path: str | Path) -> None:
-        """Write table and plot as an HTML file that needs no network.
-
-        Parameters
-        ----------
-        path
-            Where to write it; the file is whole or not there.
-        """
+        """Write table and plot as one HTML file that needs no network."""
         write("routing_page", path, self)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot what is lost: placement and order on top of each other, with their intervals.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn on.
-        """
+        """Plot what is lost: placement and order on top of each other, with their intervals."""
         return draw("plot_losses", self, ax)
 
     def _repr_html_(self) -> str:
@@ -299,11 +260,12 @@ def routing_loss(
 ) -> RoutingLoss:
     r"""Prove how much routers and policies lose against the best placement and order together.
 
-    With cost :math:`C`, the interval :math:`[L, U]` of the best joint schedule, and
-    :math:`[\sum_g L_g, \sum_g U_g]` of the best schedules of the workers given the placement, the
-    loss lies in :math:`[C - U, C - L]`; what the order loses in
-    :math:`[C - \sum_g U_g, C - \sum_g L_g]`, and what the placement loses in
-    :math:`[\max(0, \sum_g L_g - U), \sum_g U_g - L]`. The split takes the placement first.
+    A run that costs :math:`C` loses :math:`C - \sum_g \mathrm{OPT}_g` by the order on the workers,
+    and :math:`\sum_g \mathrm{OPT}_g - \mathrm{OPT}` by the placement, which the split takes first.
+    With the interval :math:`[L, U]` of the best joint schedule, and :math:`[\sum_g L_g, \sum_g
+    U_g]` of the best schedules of the workers given the placement, the loss lies in :math:`[C - U,
+    C - L]`, that of the order in :math:`[C - \sum_g U_g, C - \sum_g L_g]`, and that of the
+    placement in :math:`[\max(0, \sum_g L_g - U), \sum_g U_g - L]`.
 
     Parameters
     ----------
@@ -325,11 +287,6 @@ def routing_loss(
         Of all randomness.
     on_result
         Called after each run.
-
-    Returns
-    -------
-    RoutingLoss
-        The intervals, as shares of the cost of each.
 
     Raises
     ------

@@ -108,10 +108,7 @@ def plot_clock_comparison(comparison: Comparison, ax: Axes | None = None) -> Axe
 
 
 def plot_over_bound(comparisons: Iterable[Comparison], ax: Axes | None = None) -> Axes:
-    """Plot mean latency over the proven bound against the load, from comparisons at several loads.
-
-    What lies between a line and 1 is what no proof excludes; no policy can be below 1.
-    """
+    """Plot mean latency over the proven bound, which is 1, from comparisons at several loads."""
     from matplotlib.ticker import FuncFormatter
 
     listed = sorted(comparisons, key=_load)

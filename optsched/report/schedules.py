@@ -1,8 +1,4 @@
-"""Plots of schedules: compared by total latency, memory and latency of requests, where gaps arise.
-
-Each plot draws on the axes it is passed, or on a new figure, and returns them: ready for a paper,
-and for a page (`interactive`). matplotlib loads with the first plot; nothing is shown or saved.
-"""
+"""Plots of schedules: by total latency, memory and latency of requests, and where gaps arise."""
 
 from __future__ import annotations
 

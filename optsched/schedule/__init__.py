@@ -55,18 +55,19 @@ class Schedule(Started):
 
     Raises
     ------
-    ScheduleError
-        If there are not exactly one whole start and one worker for each request.
-    InstanceError
-        If there is no worker, or a request may run on none.
+    ScheduleError, InstanceError
+        If there are not exactly one whole start and one worker for each request, or a request may
+        run on no worker.
 
     Examples
     --------
     >>> from optsched import Instance, Schedule
     >>> instance = Instance(prompts=[63, 1, 1], outputs=[1, 2, 2], memory=64)
     >>> schedule = Schedule(instance, starts=[2, 0, 0])
-    >>> schedule.completions, schedule.total_latency
-    (array([3, 2, 2]), 7)
+    >>> schedule.completions, schedule.total_latency, schedule.memory_profile()
+    (array([3, 2, 2]), 7, array([ 0,  4,  6, 64]))
+    >>> Schedule.from_json(schedule.to_json(), instance) == schedule
+    True
     >>> Schedule(instance, starts=[0, 0, 1]).check()[0].usage
     66
     >>> several = Schedule(instance, starts=[0, 0, 0], workers=2, placement=[0, 1, 1])
@@ -167,40 +168,11 @@ class Schedule(Started):
         return f" on {len(self.workers):,} workers" if len(self.workers) > 1 else ""
 
     def requests_on(self, worker: int) -> IntArray:
-        """Return the requests that a worker serves.
-
-        Parameters
-        ----------
-        worker
-            Its number, counted from 0.
-
-        Returns
-        -------
-        IntArray
-            Their indices, ascending; none where it is idle.
-        """
+        """Return the requests of a worker, counted from 0, ascending."""
         return np.flatnonzero(self.placement == worker)
 
     def on(self, worker: int) -> Schedule:
-        """Return the schedule of one worker.
-
-        Parameters
-        ----------
-        worker
-            Its number, counted from 0.
-
-        Returns
-        -------
-        Schedule
-            Its requests, with their labels, and its memory.
-
-        Raises
-        ------
-        ScheduleError
-            If it serves no request.
-        InstanceError
-            If a request does not fit on it.
-        """
+        """Return the schedule of one worker, counted from 0; an error if it serves no request."""
         requests = self.requests_on(worker)
         if not len(requests):
             raise ScheduleError(f"worker {worker} of {len(self.workers)} serves no request")
@@ -208,13 +180,7 @@ class Schedule(Started):
         return Schedule(own, self.starts[requests], self.policy)
 
     def pooled(self) -> Schedule:
-        """Return the starts as a schedule of one worker with the memory of all.
-
-        Returns
-        -------
-        Schedule
-            Feasible if this one is; bounds and gaps of the pool apply to it.
-        """
+        """Return the starts on one worker with the memory of all; its bounds apply here, too."""
         if len(self.workers) == 1 and self.workers.total == self.instance.memory:
             return self
         everything = self.instance.replace(memory=self.workers.total)
@@ -226,19 +192,7 @@ class Schedule(Started):
         return Usage(self.starts, self.instance.prompts, self.instance.outputs)
 
     def memory_profile(self) -> IntArray:
-        """Return the tokens held at every step from 0 to the makespan, on all workers together.
-
-        Returns
-        -------
-        IntArray
-            Shape (makespan + 1,); entry t is the usage at step t, entry 0 is always 0.
-
-        Examples
-        --------
-        >>> from optsched import Instance
-        >>> Schedule(Instance([3, 1], [2, 2], memory=9), [0, 1]).memory_profile()
-        array([0, 4, 7, 3])
-        """
+        """Return the tokens held at every step from 0 to the makespan, on all workers together."""
         return self._usage.profile()
 
     @property
@@ -270,24 +224,10 @@ class Schedule(Started):
         return shares
 
     def check(self) -> list[Violation]:
-        """List everything that makes the schedule infeasible.
+        """List everything that makes the schedule infeasible, by starts and placement alone.
 
-        Uses nothing of the code that makes schedules: usage is rebuilt from starts and placement.
-
-        Returns
-        -------
-        list of Violation
-            Empty exactly if the schedule is feasible; early starts first, then missed deadlines,
-            placements where a request may not run, and runs of overfull steps, worker by worker.
-
-        Examples
-        --------
-        >>> from optsched import Instance
-        >>> instance = Instance([4, 4], [2, 2], memory=9, arrivals=[0, 1])
-        >>> for violation in Schedule(instance, [0, 0]).check():
-        ...     print(violation)
-        request 1 starts at step 0 but arrives at 1
-        steps 1..2: 10 tokens at the first of them where 9 fit, request 1 being the last one started
+        Early starts come first, then missed deadlines, placements where a request may not run, and
+        runs of overfull steps, worker by worker.
         """
         instance, found = self.instance, []
         early = self.starts < instance.arrivals
@@ -334,18 +274,9 @@ class Schedule(Started):
     def metrics(self) -> dict[str, Any]:
         """Return all metrics in one dictionary, for a table or for JSON.
 
-        Returns
-        -------
-        dict
-            Latencies in steps, memory in tokens, utilisation as a share; weighted latency and
-            missed deadlines where the instance has weights and deadlines. On several workers
-            "requests" and "utilisation" are lists with a number for each.
-
-        Examples
-        --------
-        >>> from optsched import Instance
-        >>> Schedule(Instance([1], [2], memory=9), [0]).metrics()["makespan"]
-        2
+        Latencies are in steps, memory in tokens, utilisation is a share; with weighted latency and
+        missed deadlines where the instance has weights and deadlines. On several workers "requests"
+        and "utilisation" are lists with a number for each.
         """
         metrics: dict[str, Any] = {
             "total_latency": self.total_latency,
@@ -367,55 +298,15 @@ class Schedule(Started):
         return metrics
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the requests as growing bars; of several workers, the memory each uses over time.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn on.
-        """
+        """Plot the requests as growing bars; of several workers, the memory each uses over time."""
         return draw("plot_schedule" if len(self.workers) == 1 else "plot_workers", self, ax)
 
     def plot_placement(self, ax: Axes | None = None) -> Axes:
-        """Plot which worker serves which request: a bar for each while it runs.
-
-        Parameters
-        ----------
-        ax
-            Where to draw; None makes a new figure.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn on.
-        """
+        """Plot which worker serves which request: a bar for each while it runs."""
         return draw("plot_placement", self, ax)
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Write the schedule as JSON, without the instance.
-
-        Parameters
-        ----------
-        path
-            Where to write it; None only returns the text.
-
-        Returns
-        -------
-        str
-            The JSON text, from which `from_json` makes an equal schedule.
-
-        Examples
-        --------
-        >>> from optsched import Instance
-        >>> schedule = Schedule(Instance([1], [2], memory=8), [0], policy="by hand")
-        >>> Schedule.from_json(schedule.to_json(), schedule.instance) == schedule
-        True
-        """
+        """Return the schedule as JSON, without the instance, and write it to `path` if given."""
         content: dict[str, Any] = {
             "format": "optsched-schedule",
             "policy": self.policy,
@@ -441,31 +332,7 @@ class Schedule(Started):
     ) -> Schedule:
         """Read a schedule of an instance from a JSON file or from JSON text.
 
-        Parameters
-        ----------
-        source
-            A path, or the text itself (it starts with a brace). Only the key "starts" is needed;
-            on several workers "placement", too.
-        instance
-            The requests that are scheduled.
-        workers
-            The workers; None takes those of the file, and one where it has none.
-
-        Returns
-        -------
-        Schedule
-            The schedule, which may be infeasible.
-
-        Raises
-        ------
-        ScheduleError
-            If starts, placement or workers are missing or no whole numbers.
-
-        Examples
-        --------
-        >>> from optsched import Instance
-        >>> Schedule.from_json('{"starts": [4]}', Instance([1], [2], memory=8)).makespan
-        6
+        Only "starts" is needed, and "placement" on several workers, which may be those of the file.
         """
         content, where = read_object(source, ScheduleError, "the key 'starts'")
         known, placement = content.get("workers"), content.get("placement")

@@ -54,18 +54,6 @@ class Started:
         return int(self.completions.max())
 
     def latency_percentiles(self) -> dict[str, float]:
-        """Return the median, the 90th and the 99th percentile of the latency in steps.
-
-        Returns
-        -------
-        dict
-            Keys "p50", "p90", "p99"; linear interpolation between order statistics.
-
-        Examples
-        --------
-        >>> from optsched import Instance, Schedule
-        >>> Schedule(Instance([1, 1], [2, 2], memory=9), [0, 2]).latency_percentiles()["p50"]
-        3.0
-        """
+        """Return the percentiles "p50", "p90" and "p99" of the latency in steps, interpolated."""
         values = np.percentile(self.latencies, [50, 90, 99])
         return dict(zip(("p50", "p90", "p99"), values.tolist(), strict=True))

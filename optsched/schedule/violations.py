@@ -27,24 +27,18 @@ class Violation:
     kind
         "memory": more tokens are held than fit. "arrival": a request starts before it is there.
         "deadline": a request completes too late. "placement": it runs on a worker where it may
-        not. Of runs also "output": an attempt makes more
-        tokens than the output has; "overlap": attempts of a request, or batches, overlap;
-        "completion": a request is completed more than once, or never; "duration": a batch lasts
-        longer or shorter than the clock says; "slots": a worker runs too many requests.
-    request
-        Index of the request at fault, -1 if it is a batch or a worker; for "memory" the one
-        started last among those that hold tokens at `step`.
-    label
-        The user's name of that request.
-    step
-        For "memory" the first of consecutive overfull steps, else the start or the completion; on
-        a clock the batch.
-    usage
-        Tokens held at `step`; for the other kinds the offending number itself.
-    limit
-        Limit of `usage`.
-    last_step
-        For "memory" the last of the consecutive overfull steps, else `step`.
+        not. Of runs also "output": an attempt makes more tokens than the output has; "overlap":
+        attempts of a request, or batches, overlap; "completion": a request is completed more than
+        once, or never; "duration": a batch lasts longer or shorter than the clock says; "slots": a
+        worker runs too many requests.
+    request, label
+        Index and label of the request at fault, -1 if it is a batch or a worker; for "memory" the
+        one started last among those that hold tokens at `step`.
+    step, last_step
+        For "memory" the first and last of consecutive overfull steps, else the start or the
+        completion; on a clock the batch.
+    usage, limit
+        Tokens held at `step`, or the offending number itself, and its limit.
     message
         What a run, or a schedule of several workers, says of it; else empty.
     """

@@ -54,8 +54,8 @@ class BalanceProgram(Program):
     slowness :math:`a_g`, and the symbols of `BalanceState`. The paper has :math:`a_g = 1`,
     :math:`b_i = 0` and no memory.
 
-    **Reduced form.** Workers without free slots are constants: they give each :math:`z_h` a lower
-    bound and have no other rows or columns. Where all requests drift alike,
+    **Reduced form.** Workers without free slots give each :math:`z_h` a lower bound and have no
+    other rows or columns. Where all requests drift alike,
     :math:`\sum_i w_i(h) x_{ig} = S_g + n_g \gamma_h` with the tokens
     :math:`S_g = \sum_i s_i x_{ig}`, the count :math:`n_g = \sum_i x_{ig}` and the growth
     :math:`\gamma_h`, so that the reach rows have three entries instead of one per request. Both
@@ -77,10 +77,8 @@ class BalanceProgram(Program):
 
     Raises
     ------
-    InstanceError
-        If the prediction is shorter than the lookahead, or the goals are those of another step.
-    ModelError
-        If that many admissions do not fit.
+    InstanceError, ModelError
+        If prediction or goals do not suit the step, or that many admissions do not fit.
 
     Examples
     --------
@@ -274,7 +272,7 @@ class BalanceProgram(Program):
     def cost(self, worker: npt.ArrayLike) -> int:
         """Return imbalance less bonus plus the price of the largest shortfall, exactly.
 
-        An assignment is the worker of each waiting request, -1 for those that stay, shape (R,).
+        The argument is the worker of each waiting request, -1 for those that stay, shape (R,).
         """
         chosen, loads = self._chosen(worker), self.loads(worker)
         bonus = self.state.bonus[chosen != WAITING].sum()

@@ -28,11 +28,8 @@ class BalanceState:
 
     Worker :math:`g` holds :math:`P_g(h)` tokens of requests admitted before that are still alive at
     step :math:`k + h`, and has free slots. A waiting request that is admitted now holds
-
-    .. math:: w_i(h) = s_i + \sum_{j=1}^{h} \delta_{ij}
-
-    tokens at step :math:`k + h`. Drifts are the same for all requests, unless they are given for
-    each; a request that is known to end inside the window falls to 0 by a negative drift.
+    :math:`w_i(h) = s_i + \sum_{j=1}^{h} \delta_{ij}` tokens at step :math:`k + h`; one that is
+    known to end inside the window falls to 0 by a negative drift.
 
     Parameters
     ----------
@@ -56,8 +53,8 @@ class BalanceState:
     Raises
     ------
     InstanceError
-        If there are no workers, shapes disagree, a number is not whole or too small, a load would
-        fall below zero, or a worker or request does not fit into memory; it names the first.
+        If shapes disagree, a number is not whole or too small, a load would fall below zero, or a
+        worker or request does not fit into memory; it names the first.
 
     Examples
     --------
@@ -68,11 +65,6 @@ class BalanceState:
     >>> state.tokens
     array([[3, 4],
            [7, 8]])
-    >>> BalanceState(alive=[[9, 10]], free=[1], waiting=[3], drift=-5)
-    Traceback (most recent call last):
-        ...
-    optsched.errors.InstanceError: request 0: its drift leaves -2 tokens 1 step ahead, but no load
-    can be below 0; let it drift by less
     """
 
     alive: IntArray

@@ -39,9 +39,7 @@ class StepGoals:
 
     **Tenants.** A tenant that is :math:`q_t` slots short of its share may be served now; the
     objective has the largest shortfall that remains, at a price :math:`\beta` per slot:
-
-    .. math:: \beta \, \max \bigl( 0, \max_t \,
-        ( q_t - \textstyle\sum_{i \in t} \sum_g x_{ig} ) \bigr)
+    :math:`\beta \, \max ( 0, \max_t \, ( q_t - \sum_{i \in t} \sum_g x_{ig} ) )`.
 
     Parameters
     ----------
@@ -58,11 +56,6 @@ class StepGoals:
         has requests waiting; shape (T,).
     price
         :math:`\beta`, in tokens of imbalance.
-
-    Raises
-    ------
-    InstanceError
-        If a number is not whole or out of range, or tenants come without shortfalls.
 
     Examples
     --------

@@ -1,8 +1,7 @@
 """Stages that prove an optimum: sizes on equal workers, and programs of the starts they keep.
 
-A start whose regret at a bound exceeds the distance from the bound to the best schedule, less one,
-is in no better schedule. What is left of few requests is a small program: it is solved by events,
-and where it has no answer, the best schedule is optimal.
+A start whose regret exceeds the distance from the bound to the best schedule, less one, is in no
+better schedule. If the program of what is left has no answer, the best schedule is optimal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Solving in a child process, which can be killed at any time.
 
 HiGHS' presolve hears neither its time limit nor an interrupt, and a solver may crash or run out of
-memory. In a child none of that is lost on the user: answers and bounds come back as they are
-found, and how the child ended is part of the `Solution`.
+memory; answers and bounds come back as they are found.
 """
 
 from __future__ import annotations

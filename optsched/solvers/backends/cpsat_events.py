@@ -1,21 +1,15 @@
 r"""Event programs on CP-SAT: the memory is checked at completions only.
 
 For each pair of requests one literal says which completes first (of two at the same step the one
-that stands first). While :math:`i` completes first, :math:`j` is there at :math:`c_i` or starts at
-:math:`c_i` or later. If it is there it holds :math:`s_j + c_i - p_j` tokens beside the
-:math:`s_i + o_i` of :math:`i`, so in either case
+that stands first). While :math:`i` completes first, :math:`j` holds :math:`s_j + c_i - p_j` tokens
+at :math:`c_i` beside the :math:`s_i + o_i` of :math:`i`, or starts later, so in either case
 
 .. math:: p_j - p_i \ge \max\{\, o_i - o_j,\; o_i - (M - s_i - o_i - s_j)^+ \,\},
 
 which puts all that two requests alone forbid each other into one difference. The memory row of
 :math:`c_i` then sums variables :math:`u_{ij}` that are at least the tokens of :math:`j` where it is
-there. With equal completions all requests are counted at the one that stands first.
-
-On several workers a literal for each request and worker where it may run says whether it does. Two
-requests forbid each other something only where they share a worker, which one literal per pair
-says: it is true wherever both are on some worker, and false at no cost elsewhere. Workers that can
-be exchanged are numbered by use: a request is on one of them only if a larger one is on the one
-before.
+there. On several workers a literal for each request and worker says whether it runs there, and one
+per pair whether they share a worker.
 """
 
 from __future__ import annotations

@@ -62,24 +62,13 @@ def write_model(model: LinearModel, path: str | Path) -> None:
     >>> import tempfile
     >>> from optsched.models.linear.model import Family, LinearModel, Rows, Variables
     >>> take = Variables(Family.of("take", item=[0, 1]), [1 / 3, 4], upper=1, integer=True)
-    >>> weight = Rows(Family.of("weight"), {"take": [[4, 3]]}, lower=1, upper=5)
+    >>> weight = Rows(Family.of("weight"), {"take": [[4, 3]]}, upper=5)
     >>> model = LinearModel.build("knapsack", [take], [weight], sense="max")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_model(model, f"{folder}/knapsack.lp")
-    ...     print(Path(folder, "knapsack.lp").read_text())
+    ...     print(Path(folder, "knapsack.lp").read_text().splitlines()[1])
     ...     read_model(f"{folder}/knapsack.lp").same_as(model)
-    maximize
      objective: 0.3333333333333333 take(0) + 4 take(1)
-    subject to
-     weight_lower: 4 take(0) + 3 take(1) >= 1
-     weight_upper: 4 take(0) + 3 take(1) <= 5
-    bounds
-     0 <= take(0) <= 1
-     0 <= take(1) <= 1
-    general
-     take(0) take(1)
-    end
-    <BLANKLINE>
     True
     """
     require_nonzeros(model.matrix.nnz, "in a file", SolverError)
@@ -91,16 +80,8 @@ def write_model(model: LinearModel, path: str | Path) -> None:
 def read_model(path: str | Path) -> LinearModel:
     """Read a model from an MPS or LP file of any origin.
 
-    Parameters
-    ----------
-    path
-        Ends in ".mps" or ".lp".
-
-    Returns
-    -------
-    LinearModel
-        What `write_model` wrote, but for names of indices. Where the names in the file are no
-        families of ours, columns and rows are numbered instead.
+    What `write_model` wrote comes back but for names of indices. Where the names in the file are
+    no families of ours, columns and rows are numbered instead.
 
     Raises
     ------

@@ -1,11 +1,9 @@
 r"""BF-IO's step program solved, by search or by a solver.
 
-**Bound.** A search proves nothing. Two bounds hold for every assignment. At step :math:`k + h` no
-peak is below the largest load :math:`m_h` of the workers without free slots and of the loads
-already there, and worker :math:`g` can at most be filled to :math:`u_g(h)` with the largest
-requests, so that the imbalance is at least :math:`\sum_g \max(0, m_h - u_g(h))`. The linear
-relaxation of the reduced form gives another; it is evaluated from the prices of its rows alone
-(`dual_bound`) and rounded to whole tokens.
+Two bounds hold for every assignment. At step :math:`k + h` no peak is below the largest load
+:math:`m_h` of the full workers and of the loads already there, and worker :math:`g` can at most be
+filled to :math:`u_g(h)` with the largest requests, so that the imbalance is at least
+:math:`\sum_g \max(0, m_h - u_g(h))`. The linear relaxation of the reduced form gives another.
 """
 
 from __future__ import annotations
@@ -39,11 +37,7 @@ _WORTHWHILE = 0.02  # seconds below which no solver is started
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Assignment:
-    """Which waiting request goes to which worker, and what found it.
-
-    `worker` is the worker of each waiting request, -1 for those that stay waiting, shape (R,);
-    `value` the imbalance accumulated over the window, less the bonus of those admitted, exact.
-    """
+    """The worker of each waiting request (-1: none), its imbalance less bonus, and the method."""
 
     worker: IntArray
     value: int
@@ -94,10 +88,9 @@ def assign_balanced(
 ) -> Solution:
     """Assign waiting requests to workers with the least imbalance over a window (BF-IO, IO).
 
-    "swap" (local search) and "greedy" take microseconds, and bound by linear programming if there
-    is time. "highs" and "cp-sat" solve the reduced program, starting from swap; "auto" takes
-    HiGHS without lookahead and CP-SAT with one. Where memory is limited, as many of the smallest
-    requests are admitted as find room.
+    "swap" (local search) and "greedy" take microseconds; "highs" and "cp-sat" solve the reduced
+    program, starting from swap; "auto" takes HiGHS without lookahead and CP-SAT with one. Where
+    memory is limited, as many of the smallest requests are admitted as fit.
     """
     began = time.perf_counter()
     if method not in BALANCE_METHODS:

@@ -1,16 +1,10 @@
 r"""Kernels that keep the loads of workers over a window, and fill free slots one after the other.
 
-A worker that is full cannot be changed: all full workers together are one floor per step. The three
-largest loads of every step are kept, so that the largest without any two workers is known at once.
-
-But for its growth, which is no other than that of the rest, a request of size :math:`s` weighs the
-same at every step. So the cost of a size in a slot is convex and piecewise linear,
-
-.. math:: G \sum_h \max(0, a_g s - c_h) - (H + 1) \, a_g s
-
-with :math:`c_h` the load that fits below the heaviest other worker at step :math:`k + h`. The best
-request for a slot is therefore one of the two free ones next to the minimum of that function, found
-by bisection among the sizes in ascending order.
+All full workers together are one floor per step. The three largest loads of every step are kept, so
+that the largest without any two workers is known at once. The cost of a size :math:`s` in a slot is
+convex and piecewise linear, :math:`G \sum_h \max(0, a_g s - c_h) - (H + 1) \, a_g s` with
+:math:`c_h` the load that fits below the heaviest other worker at step :math:`k + h`: the best
+request is one of the two free ones next to its minimum, which bisection finds.
 """
 
 from __future__ import annotations

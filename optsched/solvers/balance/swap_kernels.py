@@ -1,8 +1,7 @@
-r"""Kernels of the step program: greedy assignment and local search over whole windows.
+"""Kernels of the step program: greedy assignment and local search over whole windows.
 
 The search replaces the request of a slot by one that waits, exchanges those of two slots, and moves
-requests to other free slots, as long as that lowers the objective. Where every waiting request has
-a profile of its own, the cost of a slot is no longer convex in anything, so that each is tried.
+requests to other free slots, as long as that lowers the objective.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-r"""Better prices of memory by ascent on the Lagrangian.
-
-Offline the prices of the relaxation are nearly the best there are. With arrivals they are not: the
-relaxation interrupts requests when smaller ones arrive (docs/research.md has figures).
-"""
+"""Better prices of memory by ascent on the Lagrangian."""
 
 from __future__ import annotations
 

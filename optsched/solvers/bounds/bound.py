@@ -1,8 +1,4 @@
-"""Lower bounds on the cost of any schedule: the relaxation in closed form, or with a certificate.
-
-The closed form is that of `relaxation`. Its dual prices, put into the Lagrangian
-of the true problem, give a bound that is at least as good up to rounding, and a certificate.
-"""
+"""Lower bounds on the cost of any schedule, in closed form or with a certificate."""
 
 from __future__ import annotations
 
@@ -129,7 +125,7 @@ def bound(
     max_num_seqs: int | None = None,
     storage: Storage = "at-once",
 ) -> Bound | ClockBound:
-    r"""Bound the total latency of every feasible schedule from below, or another objective.
+    """Bound the total latency of every feasible schedule from below, or another objective.
 
     In steps every batch takes one step. On a clock the bound holds for all ways to form batches:
     requests that sit out, prompts in chunks, preemption with recomputing.
@@ -169,9 +165,8 @@ def bound(
     Raises
     ------
     OptschedError
-        If the method or the objective is unknown, or "lagrangian" is asked for the makespan or
-        would need more prices than fit; on a clock also for the makespan, and if the clock is a
-        function, or has no constant for "lagrangian".
+        If an argument is unknown, the clock is a function or has no constant for "lagrangian", or
+        the makespan has no such bound or the prices no room.
 
     Examples
     --------

@@ -1,10 +1,8 @@
 """Bounds on a clock by prices over time: what a batch costs those who stand still meanwhile.
 
-Prices are found by projected supergradient ascent: a price rises where requests would take part in
-more than fits into its bin, and falls elsewhere. Below saturation taking part has the larger
-prices, above it memory. Steps are those of Adam (Kingma and Ba, 2015): the direction is a mean of
-the last slopes, and each price has a step of its own. Most rounds are made with wide bins, which
-are cut in halves again and again.
+Prices are found by projected supergradient ascent with the steps of Adam (Kingma and Ba, 2015): a
+price rises where requests would take part in more than fits into its bin, and falls elsewhere. Most
+rounds are made with wide bins, which are cut in halves again and again.
 """
 
 from __future__ import annotations

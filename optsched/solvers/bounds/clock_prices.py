@@ -1,7 +1,4 @@
-"""What all requests pay at least at prices over time on a clock, and what other prices would bring.
-
-`optsched.certificates.on_clock` has the argument and what is charged; `clock_ascent` finds prices.
-"""
+"""What all requests pay at least at prices over time, and what other prices would bring."""
 
 from __future__ import annotations
 
@@ -84,10 +81,7 @@ def sweep(
     constant: float,
     width: float,
 ) -> tuple[float, int]:
-    """Return what all requests pay at least and the bins looked at; add to the slopes.
-
-    `every` is the price of memory and of all that take part, by bins.
-    """
+    """Return what all requests pay at least and the bins looked at; add to the slopes."""
     (arrivals, weights, alone, least, share, batches, decoding, prefill, tokens, ahead) = requests
     memory, begins, rows, taking = prices
     by_memory, by_taking, by_work = slopes

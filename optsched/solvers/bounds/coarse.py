@@ -1,10 +1,7 @@
-r"""Prices of memory for large requests, found on a coarse grid of time.
+"""Prices of memory for large requests on a coarse grid of time, which prove nothing themselves.
 
-An ascent on prices takes as long as it has steps, and with arrivals it needs many rounds. Where
-outputs are long, cells of several steps say nearly as much: with cells of :math:`g` steps, memory
-in units of :math:`g` tokens and a price for each cell, a request of :math:`s` prompt and :math:`o`
-output tokens is one of :math:`s / g` and :math:`o / g`, and all routines apply as they are. The
-result guides a search, or is where the ascent on single steps begins; it proves nothing itself.
+With cells of :math:`g` steps, memory in units of :math:`g` tokens and a price for each cell, a
+request of :math:`s` prompt and :math:`o` output tokens is one of :math:`s / g` and :math:`o / g`.
 """
 
 from __future__ import annotations

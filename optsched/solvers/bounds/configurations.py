@@ -1,14 +1,8 @@
-r"""The configuration-size bound: what running requests are worth instead of how much they hold.
+"""The configuration-size bound: what running requests are worth instead of how much they hold.
 
-The Lagrangian bound charges for tokens. Where requests are large, few of them can run together and
-much memory stays empty whatever one does; charging for tokens does not see that. Here every state
-of a running request (tokens held, steps left) has a size of its own, in each phase of the
-schedule, and the largest total size that can run together is computed by a dynamic program. Any
-prices and sizes prove a bound: `optsched.certificates.configurations` has the argument.
-
-Prices and sizes are improved together by projected subgradient ascent. With the cheapest starts
-and the largest sets of items at hand, a derivative is what the requests pay minus what is for
-sale. Adam's steps (Kingma and Ba, 2015), scaled by the history of each coordinate, are what makes
+Prices and sizes (docs/bounds.md) are improved together by projected subgradient ascent: with the
+cheapest starts and the largest sets of items at hand, a derivative is what the requests pay minus
+what is for sale. Adam's steps (Kingma and Ba, 2015), scaled by the history of each coordinate, make
 it fast: prices change at every iteration, the size of a rare item hardly ever. The best point met
 is kept; at the end it is rounded to integers and evaluated exactly.
 """

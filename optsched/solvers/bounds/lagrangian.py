@@ -1,16 +1,11 @@
-r"""The Lagrangian at given prices of memory: bounds, slopes, regrets, and starts priced out.
+"""The Lagrangian at given prices of memory: bounds, slopes, regrets, and starts priced out.
 
-Whatever the prices, :math:`L(\pi)` of a certificate is a bound. Here it is evaluated in 64-bit
-integers at prices rounded to a common denominator, which makes a certificate that can be verified
-independently. A supergradient is the memory that the cheapest starts would hold at each step,
-beyond what there is.
-
-What a start costs at the prices beyond the cheapest one is its regret. A schedule costs the bound
-plus the regrets of its starts plus what the memory it leaves idle is worth. So no schedule that
-costs at most as much as a known one has a start whose regret exceeds their distance.
-
-Requests of equal prompt and output differ in their arrivals only. Where many are alike, the
-cheapest start from each step on is found once for each kind, backwards, in place of a search.
+It is evaluated in 64-bit integers at prices rounded to a common denominator. A supergradient is the
+memory that the cheapest starts would hold at each step, beyond what there is. What a start costs
+beyond the cheapest one is its regret: a schedule costs the bound plus the regrets of its starts
+plus what the memory it leaves idle is worth, so that none as good as a known one has a start whose
+regret exceeds their distance. Where many requests are alike but for arrivals, the cheapest start
+from each step on is found once for each kind, backwards.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 r"""A bound where all prompts are equal: the worker as so many machines.
 
 A running request holds at least :math:`s + 1` tokens, so no more than
-:math:`K = \lfloor M / (s + 1) \rfloor` run at any step. Let one machine make the tokens of a step
-one after the other, K per step, and interrupt requests as it likes: it can follow any schedule of
-the worker and completes no request later. On such a machine the shortest remaining output first
-minimises the sum of completions (Schrage, 1968), which is therefore a lower bound.
-
-It is strong where age makes no difference, :math:`\lfloor M / (s + \max_i o_i) \rfloor = K`, which
-is where Jaillet's theorems on equal prompts hold.
+:math:`K = \lfloor M / (s + 1) \rfloor` run at any step. One machine that makes K tokens per step,
+one after the other, and may interrupt requests completes none later; on it the shortest remaining
+output first minimises the sum of completions (Schrage, 1968). The bound is strong where age makes
+no difference, :math:`\lfloor M / (s + \max_i o_i) \rfloor = K`.
 """
 
 from __future__ import annotations

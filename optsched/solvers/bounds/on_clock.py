@@ -1,15 +1,10 @@
 r"""Lower bounds on latency in seconds: all batches run one after another on one engine.
 
-On a clock that is a weighted sum, request :math:`i` adds :math:`w_{ik}` seconds of its own to the
-batch that makes its token :math:`k`. Batches hold at most :math:`M` tokens, so that the constant is
-at least :math:`c_0` times the share of :math:`M` that is held. Charge each request
-
-.. math:: q_{ik} = w_{ik} + c_0 h_{ik} / M
-
-with the tokens :math:`h_{ik}` that it holds: what a batch charges is at most what it lasts. Spread
-each charge evenly over its batch; the engine then works on all requests at a rate of at most one.
-With :math:`W_i = \sum_k q_{ik}` and the mean :math:`m_i` of the times of its work, request
-:math:`i` completes no earlier than
+Charge each request :math:`q_{ik} = w_{ik} + c_0 h_{ik} / M` for its token :math:`k`, with the
+seconds :math:`w_{ik}` that it adds and the tokens :math:`h_{ik}` that it holds: what a batch
+charges is at most what it lasts. Spread each charge evenly over its batch; the engine then works on
+all requests at a rate of at most one. With :math:`W_i = \sum_k q_{ik}` and the mean :math:`m_i` of
+the times of its work, request :math:`i` completes no earlier than
 
 .. math:: m_i + \sum_k \frac{q_{ik}}{W_i} \Bigl(\frac{t_{ik}}{2} + \sum_{k' > k} t_{ik'}\Bigr),
 
@@ -19,13 +14,9 @@ those that have arrived (Goemans, 1997), by weight where latencies have weights.
 workers are one machine of their speed together. What arrives in one busy period of that machine is
 bounded by itself, and never by less than its latencies would be alone.
 
-Where a batch may have at most :math:`B` requests, the constant is also at least :math:`c_0 / B`
-times their number, and any mixture of the two may be charged: the one that proves most is.
-
-All this holds for batches of any kind: requests that sit out, prompts in chunks, preemption. A
-preempted request prefills its prompt and tokens again, and the batch that makes its next token
-then has this prefill in place of a decoding; where that could be cheaper, the decoding is charged
-no more. The squares of chunks add up to the square of the prompt, as the simulators count them.
+Where a batch may have at most :math:`B` requests, any mixture of :math:`c_0 / B` times their number
+and the above may be charged. A preempted request prefills its prompt and tokens again in place of a
+decoding; where that could be cheaper, the decoding is charged no more.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Projected subgradient ascent on prices of memory, with steps of Polyak's length (Polyak, 1969).
 
 A step leads towards a target a little above the best value met; the target comes closer after
-rounds without a gain. The work is counted in the unit of the searches. Only the integers in the end
-are a certificate, so nothing here has to be exact.
+rounds without a gain. Work is counted in the unit of the searches.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-r"""Bounds for several workers: prices of the memory of all, and of those on which requests fit.
+"""Bounds for several workers: prices of the memory of all, and of those on which requests fit.
 
-One worker with the memory of all can do whatever several can, so that every bound for it holds for
-them: the pool. Where some requests run on few workers only, prices of the memory of these add to
-it (`optsched.certificates.prices` has the argument). They are found together by an
-ascent, as in `ascent`, from the pool's prices and from those of each set of workers
-with the requests that run there only.
+An ascent begins at the prices of the pool, and of each set of workers with the requests that run
+there only (`optsched.certificates.prices` has the argument).
 """
 
 from __future__ import annotations

@@ -1,15 +1,6 @@
-r"""The memory-time relaxation: its value in closed form, and its prices.
+"""The memory-time relaxation: its value in closed form, and its prices (docs/bounds.md).
 
-A request holds its tokens over a memory-time area
-:math:`A_i = s_i o_i + o_i (o_i + 1) / 2`. Started at :math:`k`, the mean step of these token-steps
-is :math:`k + \beta_i` with :math:`\beta_i = \sum_{u=1}^{o_i} u (s_i + u) / A_i`. So the completion
-is the mean busy step :math:`B_i` plus :math:`o_i - \beta_i`, and a lower bound on
-:math:`\sum_i B_i` is one on the total latency. Ask only that no step holds more than :math:`M`
-token-steps and that none lies before the arrival: spending each step on the smallest areas that
-have arrived is then optimal (an exchange argument: a token-step of request :math:`i` at step
-:math:`t` costs :math:`t / A_i`). See docs/bounds.md.
-
-Request :math:`i` is then indifferent between the steps that serve it, so the dual prices fall by
+Request :math:`i` is indifferent between the steps that serve it, so the dual prices fall by
 :math:`1 / A_i` per step while it is served, to zero where the worker runs empty.
 """
 

@@ -1,9 +1,8 @@
-"""Nodes that another one makes needless: kernels of the exact search.
+"""Dominated nodes: kernels of the exact search.
 
-Nodes of one clock that have started the same requests can be completed in the same ways, as far as
-memory lets them. A makes B needless if for some D >= 0 A, with all that B still starts started D
-steps later than there, holds no more at any step than B did D steps before, and costs no more.
-Nothing starts before its arrival thereby.
+Of nodes of one clock that have started the same requests, A dominates B if for some D >= 0 A, with
+all that B still starts started D steps later, holds no more at any step than B did D steps before,
+and costs no more.
 """
 
 from __future__ import annotations

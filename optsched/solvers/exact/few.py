@@ -1,15 +1,14 @@
-r"""Exact search for a few requests, in arrays: nothing has to be compiled for it.
+"""Exact search for a few requests, in arrays: nothing has to be compiled for it.
 
 Step by step every partial schedule is kept that may become an optimum: which requests have
-started, what they will hold, and the sum of their starts. At each step any that have arrived and
-fit may start. A partial schedule is dropped
+started, what they will hold, and the sum of their starts. One is dropped
 
 - if its bound is no better than the best schedule: of the waiting requests, k complete only once
   the k smallest areas, and no request before its output, found room beside what runs;
 - if another one has started the same requests, costs no more and holds no more at any step;
-- if one of its requests could have started a step earlier, all else as it is, which would be
-  better. At a start :math:`k` after the arrival the first token had no room at step :math:`k`, or
-  memory becomes full, to the last token, while the request runs.
+- if one of its requests could have started a step earlier, all else as it is. At a start
+  :math:`k` after the arrival the first token had no room at step :math:`k`, or memory becomes
+  full, to the last token, while the request runs.
 
 The first two rules leave one optimum, and no optimum breaks the third.
 """

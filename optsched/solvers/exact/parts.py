@@ -1,18 +1,14 @@
 r"""Exact search on equal workers: which requests form the part of each, and the order of each part.
 
-The least cost of a joint schedule is the least sum :math:`\sum_g \mathrm{OPT}(S_g)` over partitions
-of the requests into at most :math:`G` parts. Every subset has a lower bound of its optimum, and the
-search raises it only where it matters:
+The least cost is the least :math:`\sum_g \mathrm{OPT}(S_g)` over partitions of the requests into at
+most :math:`G` parts. Every subset has a lower bound, raised only where it matters, all in integers:
 
 - optima of small parts come first, and bound larger ones: a request costs at least its output more;
 - prices and sizes of the configuration bound charge each request :math:`c_i`, and a worker is worth
   :math:`v`, so that :math:`\mathrm{OPT}(S) \ge \sum_{i \in S} c_i - v`. A part whose bound
   exceeds this by as much as the best schedule exceeds the bound of all, is in no better schedule;
-- parts are chosen in depth: the next one holds the largest request that is left. What the rest
-  costs at least is known from prices, and from where the search has been before. A part is put in
+- parts are chosen in depth: the next one holds the largest request that is left. A part is put in
   its best order only as far as is asked: is its optimum below what the best schedule leaves it?
-
-All in integers: sums of starts, and charges in the unit of the certificate.
 """
 
 from __future__ import annotations

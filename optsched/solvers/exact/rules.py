@@ -4,11 +4,9 @@ r"""What a node has decided that no optimum has: kernels of the exact search.
 earlier, all others where they are, without more than M tokens at any step, then no completion of it
 is optimal, and the node may be dropped.
 
-Every request counts alike, so that an earlier start is strictly cheaper. (With weights of zero it
-would not be: moved requests of weight zero cost the same, and a rule could drop every optimum, each
-for another one. The search takes no weights.) The rules cut no node that leads to an optimum, so
-they combine with whatever keeps at least one of these, such as dominance: if B leads to an optimum
-and A makes B needless, then A leads to one as well, and no rule cuts A.
+Every request counts alike, so that an earlier start is strictly cheaper; with weights of zero a
+rule could drop every optimum, each for another one. The rules cut no node that leads to an optimum,
+so they combine with dominance.
 
 Request j starts at :math:`p_j \ge a_j`, holds :math:`s_j + t - p_j` tokens at steps
 :math:`p_j + 1, \dots, c_j = p_j + o_j`, and mem(t) is what all hold. A node with the clock k has

@@ -1,7 +1,8 @@
 r"""Exact search in time order: branch and bound with the configuration-size bound.
 
 A node fixes all starts before its clock. It may start any set of requests that fits at the clock;
-then the clock moves on. The cost of a schedule is, in exact integers,
+then the clock moves on until something else can start. The cost of a schedule is, in exact
+integers,
 
 .. math::
 
@@ -12,20 +13,13 @@ where the total size :math:`\varphi_t` of what runs is less than could be. So L,
 has started, the least regret from the clock on of what has not, and waste are a bound of a node.
 Waste is counted up to the clock, and ahead of it as far as the running requests leave too little
 room: what starts later is young then, and the largest total size of young requests in so many
-tokens is tabulated. After the last price starts only cost more, so that the search ends by itself:
-no horizon is assumed.
+tokens is tabulated. After the last price starts only cost more: no horizon is assumed.
 
-After the start of what a node starts, the clock moves on until something else can start. Nodes
-that have decided what no optimum has are dropped on the way: `rules` has the arguments.
-
-All nodes of one clock are a layer. Of nodes that have started the same requests those are dropped
-that another one makes needless (`dominance`). A layer that is too wide loses its worst nodes, and
-the least bound of those lost still bounds the optimum from below. The search is repeated with wider
-layers until none is lost, so it improves both sides all the time: narrow passes find schedules.
-
-Where time or nodes are limited, the last pass loses what it would not come to: the pass before
-says how nodes spread over the layers, and once nodes are lost of some bound, no other one of that
-bound is worth a look.
+All nodes of one clock are a layer. Nodes that no optimum needs are dropped (`rules`, `dominance`).
+A layer that is too wide loses its worst nodes, and the least bound of those lost still bounds the
+optimum from below. The search is repeated with wider layers until none is lost: narrow passes find
+schedules. Where time or nodes are limited, the last pass loses what it would not come to, by how
+the nodes of the pass before are spread over the layers.
 """
 
 from __future__ import annotations

@@ -1,21 +1,17 @@
-r"""A beam over time that starts large requests where memory is worth it.
+"""A beam over time that starts large requests where memory is worth it.
 
 At prices of memory a schedule costs the bound plus the regrets of its starts plus what the memory
 it leaves idle is worth (`optsched.solvers.bounds.lagrangian`). So a node that has decided what
 starts before a step is judged by the latencies of what has started, the price of the memory that
-it will still hold, and the least cost of every other request from that step on. That pays for
-memory which a giant uses thousands of steps later, and which local moves do not see.
+it will still hold, and the least cost of every other request from that step on.
 
-Schedules never fill the memory, so the prices are those of a share of it: about what the memory a
-known schedule holds is worth, of all there is. They only guide, for every start is checked, and
-nothing is claimed. With arrivals they come from an ascent on a coarse grid, offline from the
-relaxation, which is as good and takes no time.
+Schedules never fill the memory, so the prices are those of a share of it. They only guide. With
+arrivals they come from an ascent on a coarse grid, offline from the relaxation.
 
 Small requests are background: they hold memory from their arrival on, or where the known schedule
-starts them. Time goes by in slices. In each, a node adds sets of the requests that gain most, and
-the cheapest children are kept, one for each set that has started: else the beam would fill with
-"the same, one slice later". Single runs scatter, so there are many narrow ones with settings of
-their own; the better ones are repeated with more width (docs/research.md).
+starts them. In each slice of time a node adds sets of the requests that gain most, and the cheapest
+children are kept, one for each set that has started. Single runs scatter, so there are many narrow
+ones with settings of their own; the better ones are repeated with more width (docs/research.md).
 """
 
 from __future__ import annotations

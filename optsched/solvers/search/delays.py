@@ -1,15 +1,11 @@
 r"""Schedules that let large requests wait although they would fit, for arrivals.
 
-A policy that serves whatever fits starts a large request when it is alone, and holds up the many
-small ones that arrive soon after. In hindsight it should have waited. At what prices of memory say
-(`certificates.prices`), a request is cheapest to start at some step :math:`k_i`. So the requests
-of the largest areas are released only at :math:`a_i + \lambda (k_i - a_i)` and the rest as they
-arrive, for a few shares :math:`\lambda` and of requests; `area` then serves them. After that single
-releases are annealed, most often those of requests whose starts cost most beyond the cheapest ones.
-A change is decoded only from the step that it affects until the known schedule is met again.
-
-Where a few of the largest requests go decides most, and one anneal rarely changes it once it has
-cooled. So there are some short ones, and a longer one goes on from the best of them.
+At prices of memory (`certificates.prices`) a request is cheapest to start at some step :math:`k_i`.
+So the requests of the largest areas are released only at :math:`a_i + \lambda (k_i - a_i)` and the
+rest as they arrive, for a few shares :math:`\lambda` and of requests; `area` then serves them.
+After that single releases are annealed, most often those of requests whose starts cost most beyond
+the cheapest ones: some short anneals, and a longer one from the best of them. A change is decoded
+only from the step that it affects until the known schedule is met again.
 """
 
 from __future__ import annotations

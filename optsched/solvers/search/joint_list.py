@@ -1,9 +1,7 @@
-r"""Lists for several workers: the window rule of `optsched.admission`, with a choice of worker.
+"""Lists for several workers: the window rule of `optsched.admission`, with a choice of worker.
 
-The requests that wait stand in order of urgency. Each in turn starts on the worker where it leaves
-the least room (best fit), of those where it fits. The first that waits for a worker, its head, is
-passed by those only that ask for at most a ratio times its memory-time, among the first so many of
-each kind of request; requests are of one kind if they may run on the same workers.
+Each request in turn starts on the worker where it leaves the least room (best fit). The head is the
+first that waits for a worker, among those that may run on the same workers.
 """
 
 from __future__ import annotations

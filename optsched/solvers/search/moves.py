@@ -1,9 +1,8 @@
-r"""Moves on starts: a few requests are taken out of one worker or two, and put back.
+"""Moves on starts: a few requests are taken out of one worker or two, and put back.
 
-On one worker those are taken that start near each other; where a few large requests hold most of
-the memory, many moves begin with them. On several workers a move picks a request, its worker and
-another one, takes the request out with some that start near it on either, and puts each back where
-it can start sooner. Starts cost their weight a step, and what their memory takes at given prices.
+They start near each other; where a few large requests hold most of the memory, many moves begin
+with those. On several workers each is put back where it can start sooner. Starts cost their weight
+a step, and what their memory takes at given prices.
 """
 
 from __future__ import annotations

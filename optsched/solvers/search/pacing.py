@@ -1,13 +1,10 @@
-r"""Schedules that start requests at an even pace, for hindsight.
+"""Schedules that start requests at an even pace, for hindsight.
 
-A request grows while it runs, and requests that start together grow together: they fill the memory
-only at their end. Of outputs :math:`o` without prompts, :math:`M / o` fit at once, but
-:math:`2 M / (o + 1)` can be on the way if their starts are spread evenly. A policy that admits
-whatever fits starts its requests in waves once it has a backlog of similar ones.
-
-Two ways to spread starts are tried. Either each start takes its memory-time :math:`A_i` out of a
-budget that grows by a share of :math:`M` per step and cannot be saved up, and all but the smallest
-requests wait for the budget. Or no request starts before the memory-time relaxation
+Requests that start together grow together, and fill the memory only at their end. Of outputs
+:math:`o` without prompts, :math:`M / o` fit at once, but :math:`2 M / (o + 1)` can be on the way if
+their starts are spread evenly. Either each start takes its memory-time :math:`A_i` out of a budget
+that grows by a share of :math:`M` per step and cannot be saved up, for which all but the smallest
+requests wait; or no request starts before the memory-time relaxation
 (`optsched.solvers.bounds.relaxation`), on a share of the memory, would be half done with it.
 """
 

@@ -1,20 +1,16 @@
-r"""Search for better schedules: annealing on orders, then large-neighbourhood search on starts.
+"""Search for better schedules: annealing on orders, then large-neighbourhood search on starts.
 
 **Orders.** Decode an order with the prefix rule, or each request at its earliest feasible start
 (backfill), and anneal on swaps and moves of single requests. By the prefix rule only a window is
 decoded again: it begins at the first changed position and ends where the old schedule is met again,
-at most shifted in time, or where the cost is sure to be too high. Good where few requests fit
-together, and with arrivals, where an order makes large requests wait (docs/research.md).
+at most shifted in time, or where the cost is sure to be too high.
 
 **Starts.** Take a few requests out that start near each other, and put them back in random order,
-each at the earliest step that is feasible, not before the first of them had started, now and then
-with a delay: an optimal schedule may need one that no order decodes to. Accept by Metropolis.
-Where a fifth of the requests holds most of the memory, half of the moves are about those: near
-each other, or one that waits pushes away what runs; small requests in the way are put back too.
-On several workers every search moves starts, and workers with them (`moves`).
+each at the earliest step that is feasible, now and then with a delay: an optimal schedule may need
+one that no order decodes to. Accept by Metropolis (`moves`).
 
-Work is counted in token-steps touched, so a run depends on the seed and on the work allowed, not
-on the clock, unless the machine is too slow for the work by the deadline: then some is left out.
+Work is counted in token-steps touched, so a run depends on the seed and on the work allowed, unless
+the machine is too slow for the work by the deadline: then some is left out.
 """
 
 from __future__ import annotations

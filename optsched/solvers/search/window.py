@@ -1,12 +1,8 @@
-r"""Search for the starts of a window of waiting requests, beside those that run.
+"""Search for the starts of a window of waiting requests, beside those that run.
 
-It minimises the sum of the starts and of the memory that they take at given prices, from the best
-of three plans: the fallback's order by the prefix rule, the same order with every gap filled, and
-the order of the last plan. Then a few requests at a time are taken out and put back, as in
-`optsched.solvers.search.search`, which may let requests wait although they would fit.
-
-Work is counted in token-steps touched, so that the plan depends on the seed alone, unless the time
-is up before.
+It minimises the sum of the starts and of the memory that they take at given prices, by moves on the
+best of three plans: the fallback's order by the prefix rule, the same order with every gap filled,
+and the order of the last plan. Work is counted as in `search`.
 """
 
 from __future__ import annotations

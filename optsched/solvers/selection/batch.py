@@ -1,9 +1,8 @@
 r"""Batch selection: the requests with the least :math:`F(X) = \sum_{i \in X} o_i / |X|^2` that fit.
 
 Sorted-F, Section 5 and Alg. 2-5. All but "mip" let a batch fit if :math:`\sum_{i \in X} P_i \le M`
-with the peaks :math:`P_i = s_i + o_i`.
-
-**Exact.** Alg. 2 tabulates the least sum of outputs of :math:`k` requests in :math:`m` tokens.
+with the peaks :math:`P_i = s_i + o_i`. Alg. 2 tabulates the least sum of outputs of :math:`k`
+requests in :math:`m` tokens.
 
 **Scaled.** Alg. 3 rounds the peaks down, so that its batches may not fit, and rounding them up
 would lose batches that do: neither has the factor :math:`1 + \varepsilon` that the paper states.
@@ -18,8 +17,7 @@ holds the least sum of peaks, which stays exact. Let :math:`X^*` be best, of :ma
     \le (1 + \varepsilon) \sum_{i \in X^*} o_i
 
 if :math:`\delta \le \varepsilon L_k / k` for a lower bound :math:`L_k` on the sum of outputs of
-:math:`k` requests that fit. Only sizes :math:`k` with :math:`L_k / k^2` below the F of a batch that
-is known count, and of their sums only those below that F, too.
+:math:`k` requests that fit.
 """
 
 from __future__ import annotations
@@ -55,12 +53,7 @@ _SAMPLE, _QUANTILE = 0.5, 0.3  # of Alg. 5
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A batch and what is known of it.
-
-    `requests` are the members by ascending output, the order of Alg. 1, and `ratio` is their F,
-    exactly. No batch that fits has an F below `ratio` divided by `factor`: 1 where it is proven
-    best, None where nothing is proven.
-    """
+    """Requests by ascending output, their F, and the factor by which a better one is ruled out."""
 
     requests: IntArray
     ratio: Fraction

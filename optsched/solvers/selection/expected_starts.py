@@ -1,19 +1,13 @@
 r"""Expected starts: when the relaxation of the hindsight program starts each request on average.
 
-Sorted-LP (Sorted-F, Alg. 6) orders requests by :math:`y_i = \sum_k k \, x_{i,k}` of an optimal
-point :math:`x` of Relax-LP (`LatencyRelaxation`).
+**Horizon.** Relax-LP over :math:`W + \max_i o_i` steps with :math:`W = \lceil \sum_i A_i / M
+\rceil` is feasible: with :math:`x_{i,k} = 1 / W` at the first :math:`W` steps no step holds more
+than :math:`\sum_i A_i / W \le M`. Its optimum can still be above that over more steps, so
+:math:`2 W + \max_i o_i` are taken; an order needs no proof.
 
-**Horizon.** Relax-LP over :math:`W + \max_i o_i` steps with
-:math:`W = \lceil \sum_i A_i / M \rceil` is feasible: with :math:`x_{i,k} = 1 / W` at the first
-:math:`W` steps no step holds more than :math:`\sum_i A_i / W \le M`. Its optimum can still be above
-that over more steps, so :math:`2 W + \max_i o_i` are taken, for which that was not seen in
-3,000 small instances; an order needs no proof.
-
-**Lagrangian.** The program grows with the square of the horizon and soon cannot be built. At given
-prices of memory its Lagrangian starts each request where it is cheapest, which is all or nothing;
-but the starts averaged over the steps of a subgradient method, weighted by step length, tend to
-optimal fractional ones. The method begins at the prices of the memory-time relaxation, which are
-within 0.2 % of the best where both were computed, and so few steps suffice.
+**Lagrangian.** Where the program is too large, starts at given prices of memory are averaged over
+the steps of a subgradient method, weighted by step length: they tend to optimal fractional ones.
+The method begins at the prices of the memory-time relaxation, and so few steps suffice.
 """
 
 from __future__ import annotations

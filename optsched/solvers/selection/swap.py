@@ -1,18 +1,12 @@
 r"""Batches by local swap (Wang et al., Alg. 4).
 
-A batch :math:`X` should have a small :math:`F(X) = \sum_{i \in X} o_i / |X|^2` and fit:
-:math:`\sum_{i \in X} (s_i + o_i) \le M`. Alg. 4 fills a batch by ascending peak :math:`s_i + o_i`
-and then swaps a member for a waiting request with a smaller output as long as the peaks still fit,
-always taking the first such pair. The papers leave the order within the two sets open; here both
-are walked by ascending (peak, index), so that the result is determined.
-
-The first pair is found without walking over all of them. A tree over the requests by peak holds
-the smallest output of the waiting ones: for a member its leftmost leaf below the member's output is
-the candidate with the smallest peak, so it decides. And members before the last swap need no second
-look unless the swap freed memory: suppose `out` was swapped for `in` and the earlier member
-:math:`e` had found nothing. `out` could serve :math:`e` only if
-:math:`P_{out} - P_e \le slack - P_{in} + P_{out}`, that is if `in` itself was in reach of
-:math:`e`; then :math:`o_{in} \ge o_e`, and :math:`o_{out} > o_{in}` is no improvement.
+Alg. 4 fills a batch by ascending peak :math:`P_i = s_i + o_i` and then swaps a member for a waiting
+request with a smaller output as long as the peaks still fit, always the first such pair by (peak,
+index). A tree over the requests by peak holds the smallest output of the waiting ones: for a member
+its leftmost leaf below the member's output is the candidate. Members before the last swap need no
+second look unless the swap freed memory: if `out` was swapped for `in` and could serve an earlier
+member :math:`e` that had found nothing, then :math:`P_{out} - P_e \le slack - P_{in} + P_{out}`,
+so that `in` was in reach of :math:`e`; then :math:`o_{in} \ge o_e`, and :math:`o_{out} > o_{in}`.
 """
 
 from __future__ import annotations
