@@ -30,7 +30,7 @@ class Equilibrium:
     Attributes
     ----------
     types, clock
-        What was asked.
+        The arguments of `equilibrium`.
     loads
         Share of the time that each type needs, :math:`\lambda_j a_j`, shape (m,), where
         :math:`a_j` is its `RequestTypes.work`.
@@ -144,19 +144,14 @@ def equilibrium(types: RequestTypes, clock: str | Clock) -> Equilibrium:
     Parameters
     ----------
     types
-        The requests.
+        The types that arrive.
     clock
-        A weighted sum, or its name.
+        A weighted sum, or its name; a function is refused with a `ClockError`.
 
     Returns
     -------
     Equilibrium
-        Also if there is none: `stable` is false then.
-
-    Raises
-    ------
-    ClockError
-        If the clock is a function.
+        Its `stable` is false where there is no balance.
 
     Examples
     --------

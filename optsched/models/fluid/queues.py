@@ -18,16 +18,11 @@ if TYPE_CHECKING:
 def queue_decay(
     previous: npt.ArrayLike, threshold: npt.ArrayLike, share: npt.ArrayLike
 ) -> FloatArray:
-    r"""Compute how fast long queues in front of a segment become unlikely (Lemma 8).
-
-    Each batch of the segment before sends :math:`Y \sim \text{Binomial}(n', p)` requests on, and
-    :math:`n` leave the queue once as many wait. The probability that after a given batch at least
-    :math:`n + c` wait is at most :math:`e^{-\theta c}`, where :math:`\theta > 0` is the root of
-
-    .. math:: e^{-\theta n} (1 - p + p e^\theta)^{n'} = 1 \quad \text{(16)}
-
-    which exists if :math:`p n' < n < n'`.
-    """
+    r"""Compute :math:`\theta` of the queue in front of a segment, at which (16) holds (Lemma 8)."""
+    # Each batch of the segment before sends Binomial(n', p) requests on, and n leave the queue
+    # once as many wait. At least n + c wait after a given batch with probability exp(-theta c) at
+    # most, where theta > 0 is the root of exp(-theta n) (1 - p + p exp(theta))^n' = 1 (16), which
+    # exists if p n' < n < n'.
     before, here, going = np.broadcast_arrays(
         *(np.asarray(values, dtype=np.float64) for values in (previous, threshold, share))
     )

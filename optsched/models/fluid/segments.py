@@ -66,11 +66,6 @@ class SegmentDesign:
     delta, iterations
         The bound holds for this number of iterations with probability 1 - delta.
 
-    Raises
-    ------
-    ModelError
-        If prompts differ or a number is out of range.
-
     Examples
     --------
     >>> from optsched import RequestTypes

@@ -62,11 +62,6 @@ class ThroughputProgram(Program):
         With it, a relaxation for all iteration times from `iteration_s` to this one: the time is
         that of the longest, the limits are those of the shortest.
 
-    Raises
-    ------
-    ModelError
-        If a limit is not positive, or the times do not ascend.
-
     Examples
     --------
     >>> from optsched import RequestTypes, solve

@@ -37,17 +37,7 @@ class WholeThresholds(Program):
     :math:`\min_j n_j / \lambda_j - T(n)` at whole :math:`n`. Where the slack is given, each row
     has a denominator of its own. A threshold is at most what the limits leave beside one request of
     each other type; without limits, what the memory of the least fixed point leaves, which no
-    optimum exceeds.
-
-    Parameters
-    ----------
-    program
-        What to write in whole numbers.
-
-    Raises
-    ------
-    ModelError
-        If the whole numbers are too large, when the model is written.
+    optimum exceeds. Where the whole numbers are too large, `to_linear` raises a `ModelError`.
 
     Examples
     --------
