@@ -20,6 +20,7 @@ pytestmark = [
 
 PHONE, DESKTOP = (390, 844), (1280, 900)
 KINDS = ["compare", "clock", "cluster", "regret", "reproduce"]
+OTHERS = ["hostile", "optimum", "run"]
 HOSTILE = "<script>document.title = 'taken over'</script>" + 4 * " and a name that goes on"
 
 # Give what `look` says of every plot as soon as all are drawn.
@@ -97,7 +98,9 @@ def pick(browser, policy):
     Select(browser.find_element("id", "picker")).select_by_value(policy)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "hostile", "optimum", "run"])
+@pytest.mark.parametrize(
+    "kind", [*KINDS, *(pytest.param(kind, marks=pytest.mark.long) for kind in OTHERS)]
+)
 def test_a_page_opens_on_a_phone_without_network_or_errors(browser, pages, kind):
     open_page(browser, pages / f"{kind}.html", PHONE)
     check_opened(browser)
@@ -105,7 +108,7 @@ def test_a_page_opens_on_a_phone_without_network_or_errors(browser, pages, kind)
         check_names(browser)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "hostile", "optimum", "run"])
+@pytest.mark.parametrize("kind", [*KINDS, *OTHERS])
 def test_a_page_opens_on_a_desktop_and_says_and_sorts_what_it_shows(browser, pages, kind):
     open_page(browser, pages / f"{kind}.html", DESKTOP)
     if kind in KINDS:  # what is drawn scrolls the table away
