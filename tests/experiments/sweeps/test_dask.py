@@ -104,6 +104,7 @@ def test_a_cluster_gives_what_this_process_gives(cluster, tmp_path):
     assert frames[0].proven_optimal.all()
 
 
+@pytest.mark.long
 def test_a_worker_killed_in_the_middle_loses_nothing(cluster, tmp_path):
     address, workers = cluster
     config = {
@@ -126,6 +127,7 @@ def test_a_worker_killed_in_the_middle_loses_nothing(cluster, tmp_path):
     assert (len(frame), frame.key.nunique(), result.failed) == (80, 80, 0)
 
 
+@pytest.mark.long
 def test_a_run_that_kills_its_worker_does_not_end_the_others(cluster):
     address, _ = cluster
     runs = list(read_plan(CONFIG | {"seeds": 1}).runs)
@@ -152,6 +154,7 @@ def test_addresses_where_no_scheduler_answers(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_a_scheduler_without_workers(tmp_path):
     address = f"tcp://127.0.0.1:{free_port()}"
     scheduler = start("scheduler", "--host", address)

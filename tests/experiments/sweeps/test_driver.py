@@ -212,34 +212,31 @@ def test_an_interrupt_keeps_what_is_done(serial, tmp_path):
     assert (first.status, first.done) == ("interrupted", 20)
     kept = first.to_pandas().set_index("key").seconds
     assert len(kept) == 20
-    second = sweep(CONFIG, tmp_path, jobs=2, resume=True)
+    second = sweep(CONFIG, tmp_path, jobs=1, resume=True)
     assert (second.status, second.done, second.carried_out) == ("complete", RUNS, RUNS - 20)
     assert_same(second.to_pandas(), serial)
     assert second.to_pandas().set_index("key").seconds[kept.index].equals(kept)
 
 
-def test_a_killed_main_process_is_resumed(tmp_path):
-    config, out = tmp_path / "longer.toml", tmp_path / "out"
+def longer_sweep(folder, seeds, jobs):
+    """Return a command whose every row is written at once, so that there is something to find."""
+    config = folder / "longer.toml"
     config.write_text(
-        'seeds = 40\ninstances = [{family = "chat-and-summaries", n = 3000, load = 0.95}]\n'
+        f'seeds = {seeds}\ninstances = [{{family = "chat-and-summaries", n = 3000, load = 0.95}}]\n'
         'policies = [{name = ["sorted-f", "area"]}]\n'
     )
-    # Every row is written at once, so that there is something to find after the first one.
     code = (
         "import optsched.cli, optsched.experiments.sweeps.folder as f; f.FLUSH_EVERY = 0; "
         "optsched.cli.main()"
     )
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        "sweep",
-        str(config),
-        "--out",
-        str(out),
-        "--jobs",
-        "2",
-    ]
+    words = ["sweep", config, "--out", folder / "out", "--jobs", jobs]
+    return [sys.executable, "-c", code, *map(str, words)]
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_a_killed_main_process_is_resumed(jobs, tmp_path):
+    out = tmp_path / "out"
+    command = longer_sweep(tmp_path, 40, jobs)
     main = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     while main.poll() is None and not list(out.glob("part-*.parquet")):
         time.sleep(0.01)
@@ -257,6 +254,7 @@ def test_a_killed_main_process_is_resumed(tmp_path):
     assert {file.name for file in out.iterdir()} == {"_lock", "_sweep.json", "results.parquet"}
 
 
+@pytest.mark.long
 def test_a_process_killed_in_the_middle_loses_nothing(tmp_path):
     killed = []
 
@@ -297,32 +295,23 @@ def test_a_run_that_kills_its_process_does_not_end_the_others():
     assert_only_the_deadly_one_fails(list(rows.values()), runs, deadly)
 
 
-def test_the_command_line(tmp_path):
+def test_the_command_line(optsched_command, tmp_path):
     config, out = tmp_path / "few.toml", tmp_path / "out"
     config.write_text('instances = [{family = "uniform", n = 9}]\npolicies = [{name = "area"}]\n')
-    command = [sys.executable, "-m", "optsched", "sweep", str(config), "--out", str(out)]
-
-    def run(*options):
-        done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout, done.stderr
-
-    code, text, _ = run("--jobs", "1", "--seed", "5")
+    command = ["sweep", config, "--out", out]
+    code, text, _ = optsched_command(*command, "--jobs", 1, "--seed", 5)
     assert (code, f"1 of 1 runs in {out}, 1 of them carried out now" in text) == (0, True)
     assert read_sweep(out).seed.tolist() == [5]
-    code, text, _ = run("--resume", "--seed", "5", "--json", "-")
+    code, text, _ = optsched_command(*command, "--resume", "--seed", 5, "--json", "-")
     assert (code, json.loads(text)["carried_out"]) == (0, 0)
-    code, _, error = run("--resume")
+    code, _, error = optsched_command(*command, "--resume")
     assert (code, error.count("\n")) == (2, 1)
     assert "holds results of another sweep, which differs in seeds; take another folder" in error
 
 
 def test_ctrl_c_ends_the_command_with_what_it_has(tmp_path):
-    config, out = tmp_path / "longer.toml", tmp_path / "out"
-    config.write_text(
-        'seeds = 500\ninstances = [{family = "chat-and-summaries", n = 3000, load = 0.95}]\n'
-        'policies = [{name = ["sorted-f", "area"]}]\n'
-    )
-    command = [sys.executable, "-m", "optsched", "sweep", config, "--out", out, "--jobs", "2"]
+    out = tmp_path / "out"
+    command = longer_sweep(tmp_path, 500, 2)
     main = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
