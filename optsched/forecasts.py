@@ -287,7 +287,6 @@ class Forecast:
             )
 
     def __len__(self) -> int:
-        """Return the number of requests."""
         return len(self.prompts)
 
     def label(self, request: int) -> str:

@@ -173,7 +173,6 @@ class Instance:
             checked_step(self.seconds_per_step)
 
     def __len__(self) -> int:
-        """Return the number of requests."""
         return len(self.prompts)
 
     def __eq__(self, other: object) -> bool:

@@ -1,7 +1,6 @@
 """What a claim assumes, what a run did, and whether the one covers the other.
 
-Bounds, certificates and optima state premises, runs state facts; both are a `World`. A gap, a loss
-or a regret is shown against the `strongest` bound whose premises cover the run, if there is one.
+Bounds, certificates and optima state premises, runs state facts; both are a `World`.
 """
 
 from __future__ import annotations

@@ -142,10 +142,7 @@ class Certificate:
 def read_certificate(
     source: str | Path,
 ) -> Certificate | ConfigurationCertificate | ClockCertificate:
-    """Read a certificate of any kind from a JSON file or from JSON text.
-
-    Its value is a claim until it is verified. A `CertificateError` says what is wrong with the
-    file.
+    """Read a certificate of any kind, a claim until it is verified, from a JSON file or JSON text.
 
     Examples
     --------

@@ -59,10 +59,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 def option(usage: str, kind: Any, text: str, **more: Any) -> Option:
-    """Declare an option by its names and, last, what stands for its value.
-
-    `kind` is its type, its default, or its choices, the default first, which need no such word.
-    """
+    """Declare an option by its names and metavar, and by its type, its default or its choices."""
     names: list[str]
     metavar: str | None
     *names, metavar = usage.split()
@@ -271,11 +268,7 @@ def examples(lines: Sequence[str]) -> str:
 def command(
     *parameters: click.Parameter | Iterable[click.Parameter], runs: Sequence[str]
 ) -> Callable[[Callable[..., int]], click.Command]:
-    """Make a command of a function, with examples that run.
-
-    The function is called with an `Output`, with what the options say, the seed among them, and
-    where TRACE is among the parameters with the instance.
-    """
+    """Make a command of a function of an `Output`, the options and, with TRACE, an instance."""
     listed: list[click.Parameter] = [*ALL]
     for each in parameters:
         listed.extend([each] if isinstance(each, click.Parameter) else each)

@@ -1,8 +1,4 @@
-"""Which request goes to which worker: rules by name, BF-IO with its options, rules of your own.
-
-A router may know which running requests end inside its window, and when: near its end a request can
-be known to finish within the next H steps (the paper's interface, BF-IO Section 4).
-"""
+"""Which request goes to which worker: rules by name, BF-IO with its options, rules of your own."""
 
 from __future__ import annotations
 

@@ -280,11 +280,9 @@ class Comparison:
         return self.runs_by_policy[policy][0]
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the runs."""
         return iter(self.by_policy().values())
 
     def __len__(self) -> int:
-        """Return the number of policies."""
         return len(self.runs_by_policy)
 
     def __repr__(self) -> str:

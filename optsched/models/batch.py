@@ -100,7 +100,6 @@ class BatchSelection(Program):
             raise ModelError(f"size is {self.size}, but must be from 1 to {len(self)} requests")
 
     def __len__(self) -> int:
-        """Return the number of requests."""
         return len(self.prompts)
 
     def __repr__(self) -> str:
@@ -162,9 +161,7 @@ class BatchSelection(Program):
     def best(self, solve: Callable[[LinearModel], npt.ArrayLike | None]) -> IntArray:
         """Find the batch of least F, the largest among equals (Alg. 1 line 4), by ascending output.
 
-        `solve` returns an optimal point of a linear model, or None if it is infeasible. Sizes are
-        tried by ascending bound, that of the smallest outputs, and none above one at which nothing
-        fits: a batch that fits still fits without one of its members.
+        `solve` returns an optimal point of a linear model, or None if it is infeasible.
         """
         # A batch of k holds at least this at its first completion.
         at_first = self.prompts + (self.outputs if self.fit == "peak" else int(self.outputs.min()))

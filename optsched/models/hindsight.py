@@ -1,8 +1,4 @@
-r"""The hindsight program: the best schedule of requests that are all known (OPT-IP, Relax-LP).
-
-Wang et al. (Sorted-F), Eq. 4-7 and 8-11; Jaillet et al., Appendix B.1, whose bilinear memory
-constraint 3 is Eq. 6 once :math:`y` is substituted; both with arrivals here.
-"""
+"""The hindsight program: the best schedule of requests that are all known (OPT-IP, Relax-LP)."""
 
 from __future__ import annotations
 

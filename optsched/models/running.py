@@ -118,25 +118,19 @@ def latest_starts(
     running: Running = NOTHING_RUNNING,
     workers: Workers | None = None,
 ) -> IntArray:
-    r"""Bound the start of every request in some optimal schedule.
-
-    It holds for every objective that never falls when a completion comes later. Take, among the
-    optimal schedules, one with the least sum of starts. Write :math:`e_i = \max(a_i, now)`.
-
-    - *No idling.* Let :math:`b` be the last arrival, or the end of the running requests if later.
-      Were a step after :math:`b` idle, all later requests could start one step earlier. So another
-      request is active at each step from :math:`b + 1` to :math:`p_i`, and
-      :math:`p_i \le b + \sum_{j \ne i} o_j`.
-    - *No room.* Request :math:`i` could not have started at :math:`k`, :math:`e_i \le k < p_i`: the
-      others hold more than :math:`M - s_i - o_i` tokens at some step of
-      :math:`k + 1, \dots, k + o_i`. Go on from that step in place of :math:`k`: there are at least
-      :math:`(p_i - e_i) / o_i` such steps, which cannot take more memory-time than the others have,
-      so :math:`p_i \le e_i + o_i \lfloor (\sum_{j \ne i} A_j + A_{running}) /
-      (M - s_i - o_i + 1) \rfloor`.
-
-    On several workers both hold for the requests of one, and :math:`M` is the least memory where
-    request :math:`i` may run; that others run elsewhere only helps.
-    """
+    """Bound the start of every request in some optimal schedule."""
+    # It holds for every objective that never falls when a completion comes later. Take, among the
+    # optimal schedules, one with the least sum of starts. Write e_i = max(a_i, now).
+    # No idling: let b be the last arrival, or the end of the running requests if later. Were a step
+    # after b idle, all later requests could start one step earlier. So another request is active at
+    # each step from b + 1 to p_i, and p_i <= b + the sum of the other outputs.
+    # No room: request i could not have started at k, e_i <= k < p_i: the others hold more than
+    # M - s_i - o_i tokens at some step of k + 1 .. k + o_i. Go on from that step in place of k:
+    # there are at least (p_i - e_i) / o_i such steps, which cannot take more memory-time than the
+    # others and the running requests have, so p_i - e_i is at most o_i times that memory-time
+    # divided by M - s_i - o_i + 1, rounded down.
+    # On several workers both hold for the requests of one, and M is the least memory where request
+    # i may run; that others run elsewhere only helps.
     outputs, areas = instance.outputs, instance.areas
     earliest = np.maximum(instance.arrivals, now)
     busy = max(int(earliest.max()), now + running.last_step)

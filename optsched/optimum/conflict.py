@@ -1,8 +1,4 @@
-"""Irreducible conflicts: which requests, at which steps, make hard deadlines impossible.
-
-After arithmetic (`optsched.models.conflict`) a *deletion filter* takes requests out, in chunks, as
-long as the rest conflicts, and then steps, that is, rows of memory.
-"""
+"""Irreducible conflicts: which requests, at which steps, make hard deadlines impossible."""
 
 from __future__ import annotations
 

@@ -197,7 +197,6 @@ class RoutingLoss:
         )
 
     def __iter__(self) -> Any:
-        """Iterate over the losses."""
         return iter(self.losses)
 
     def __getitem__(self, pair: tuple[str, str]) -> RouterLoss:

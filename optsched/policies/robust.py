@@ -1,7 +1,4 @@
-"""Policies that know an interval for each output (Robust), and interval-aware memory-time orders.
-
-Each is a few rules for one loop (`simulate.steps.preemption`).
-"""
+"""Policies that know an interval for each output (Robust), and memory-time orders of intervals."""
 
 from __future__ import annotations
 

@@ -44,7 +44,6 @@ class Window:
     rule: Rule = "prefix"
 
     def __len__(self) -> int:
-        """Return the number of requests in the window."""
         return len(self.prompts)
 
     @cached_property

@@ -1,8 +1,4 @@
-"""Which worker a request goes to when it arrives, for workers that each run on their own.
-
-Most of the known rules are one sum of what a load balancer can see of a worker: the first worker
-with the least sum takes the request. Workers that wait for each other are in `optsched.cluster`.
-"""
+"""Which worker a request goes to when it arrives, for workers that each run on their own."""
 
 from __future__ import annotations
 

@@ -117,7 +117,6 @@ class RequestTypes:
         return (values < least) | (values > _MAX_TOKENS)
 
     def __len__(self) -> int:
-        """Return the number of types."""
         return len(self.prompts)
 
     def __repr__(self) -> str:

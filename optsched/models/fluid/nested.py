@@ -196,10 +196,7 @@ class NestedWaitThresholds(Program):
 
     @property
     def queue_tokens(self) -> IntArray:
-        """Tokens held by a request that waits in front of each segment, shape (L,).
-
-        None in front of the first: its prompt is not yet prefilled.
-        """
+        """Tokens of a request that waits in front of each segment, 0 at the first; shape (L,)."""
         waiting = int(self.types.prompts[0]) + self.last_stages[:-1]
         return np.concatenate((np.zeros(1, dtype=np.int64), waiting))
 
@@ -251,8 +248,7 @@ class NestedWaitThresholds(Program):
         r"""Find the thresholds of least memory for this margin without a solver, shape (L,).
 
         They are the least solution of :math:`n_1 = \lceil \Lambda_1 T(n) \rceil`,
-        :math:`n_{i+1} = \lceil p_i^{1 - \varepsilon} n_i \rceil` in every coordinate. If no
-        thresholds keep this margin, an `InfeasibleError` says so.
+        :math:`n_{i+1} = \lceil p_i^{1 - \varepsilon} n_i \rceil` in every coordinate.
         """
         rate, work = self._exact_rates[0], self._work
         ratios = [Fraction(ratio) for ratio in self.ratios.tolist()]
@@ -279,23 +275,11 @@ class NestedWaitThresholds(Program):
     def plan(
         self, thresholds: npt.ArrayLike, *, delta: float = 0.01, iterations: int = 10_000
     ) -> NestedWaitPlan:
-        r"""Check thresholds and bound the memory they need.
+        """Check one threshold per segment, and bound the memory they need.
 
-        Parameters
-        ----------
-        thresholds
-            One per segment.
-        delta
-            Probability :math:`\delta` that more memory is needed at some time.
-        iterations
-            Number of iterations :math:`S` that the bound covers.
-
-        Raises
-        ------
-        InfeasibleError
-            If (10) is broken or holds with equality, or the memory does not suffice.
-        ModelError
-            If there is not one positive threshold per segment, or a number is out of range.
+        With probability 1 - delta the bound holds for the number of iterations. Thresholds that
+        break (10), hold it with equality, or need more memory than there is raise an
+        `InfeasibleError`.
         """
         tokens = self.held_tokens + self.queue_tokens
         chosen = checked_thresholds(thresholds, tokens, "segment")
@@ -330,11 +314,7 @@ class NestedWaitThresholds(Program):
         return float(constant_of(self.clock) + exact_sum(self._work, counts))
 
     def best_margin(self, *, delta: float = 0.01, iterations: int = 10_000) -> NestedWaitPlan:
-        """Try margins, each with its least thresholds, and keep the least bound on the memory.
-
-        The bound is not convex in the margin: this is the best of 60 margins from 0.002 to 0.6,
-        not a proven optimum. `delta` and `iterations` are those of `plan`.
-        """
+        """Return the plan of least memory bound over 60 margins; it is not proven optimal."""
 
         def plan(margin: float) -> NestedWaitPlan:
             program = replace(self, margin=margin, memory=None)
@@ -362,12 +342,10 @@ def best_plan(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NestedWaitPlan:
-    r"""Thresholds of Nested WAIT that satisfy (10), and the memory they need (12).
+    r"""Thresholds of Nested WAIT that hold (10), and the memory they need (12).
 
     Attributes
     ----------
-    program
-        What they were chosen for.
     thresholds
         Requests per stage and batch in each segment, shape (L,).
     decays

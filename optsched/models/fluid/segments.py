@@ -112,10 +112,7 @@ class SegmentDesign:
 
     @functools.cached_property
     def thresholds(self) -> IntArray:
-        """Threshold of the segment that begins after each node, shape (B,).
-
-        The nodes are the first stage and all candidates but the last.
-        """
+        """Threshold of the segment that begins after each node, shape (B,)."""
         reach = self._rates / self._rates[0]
         exact = self.first_threshold * reach ** (1 - self.margin)
         thresholds: IntArray = np.maximum(np.ceil(exact - 1e-9), 1).astype(np.int64)
@@ -192,10 +189,7 @@ class SegmentDesign:
         return self.cost(borders) - queues - rare, queues, rare
 
     def cost(self, borders: npt.ArrayLike) -> float:
-        """Return the bound in tokens for given borders, chosen from the candidates.
-
-        Infinite if they do not keep (10).
-        """
+        """Return the bound in tokens for given borders; infinite if they do not keep (10)."""
         chosen = as_integers("borders", borders)
         if not np.isin(chosen, self.candidates).all() or (np.diff(chosen) <= 0).any():
             raise ModelError(f"the borders {chosen.tolist()} must ascend and be candidates")

@@ -62,10 +62,6 @@ class WaitThresholds(Program):
     longer than the batch, for the type where that is least. With a slack above 0 the backlog stays
     bounded; without, it grows like the square root of time (Theorem 1).
 
-    Where the memory is to be least, the right sides only grow with :math:`n`, so there is a least
-    solution in every coordinate, the least fixed point of
-    :math:`n_j = \lceil \lambda_j (T(n) + \underline\sigma) \rceil`.
-
     Parameters
     ----------
     types
@@ -73,7 +69,7 @@ class WaitThresholds(Program):
     clock
         How long a batch takes: a weighted sum, or its name.
     memory
-        Tokens :math:`C` that the worker holds; None for no limit.
+        Tokens :math:`C` that the worker can hold; None for no limit.
     batch_limit
         Requests :math:`B` in a batch, at all stages together; None for no limit.
     minimum_slack
@@ -85,10 +81,8 @@ class WaitThresholds(Program):
     ------
     InfeasibleError
         If the load is 1 or more; it names the type that contributes most.
-    InstanceError
-        If the memory is below one request.
-    ModelError
-        If a limit is out of range.
+    InstanceError, ModelError
+        If the memory is below one request, or a limit is out of range.
 
     Examples
     --------
@@ -162,18 +156,12 @@ class WaitThresholds(Program):
         return np.array([*chosen.tolist(), *slack], dtype=np.float64)
 
     def least_fixed_point(self) -> IntArray:
-        """Find the thresholds of least memory without a solver, in exact arithmetic.
+        r"""Find the thresholds of least memory without a solver, in exact arithmetic.
 
-        Rates and coefficients count as the decimals they are written as. No other solution has a
-        smaller threshold for any type, so if these break a limit, all do: an `InfeasibleError` then
-        names the type that takes most.
-
-        Examples
-        --------
-        >>> from optsched import RequestTypes
-        >>> types = RequestTypes([10, 10], [10, 20], [1000, 1000])
-        >>> WaitThresholds(types, "affine:0.0085,1e-6").least_fixed_point()
-        array([21, 21])
+        They are the least solution of :math:`n_j = \lceil \lambda_j (T(n) + \underline\sigma)
+        \rceil` in every coordinate, so if they break a limit, all do: an `InfeasibleError` then
+        names the type that takes most. Rates and coefficients count as the decimals they are
+        written as.
         """
         rates, work, start = exact_terms(self.types, self.clock)
         start += decimal(self.minimum_slack)
@@ -235,12 +223,10 @@ class WaitThresholds(Program):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WaitPlan:
-    """Thresholds of WAIT that satisfy (9), and what they lead to.
+    """Thresholds of WAIT that hold (9), and what they lead to.
 
     Attributes
     ----------
-    program
-        What they were chosen for.
     thresholds
         Requests per stage and batch of each type, shape (m,).
     slacks
@@ -342,11 +328,7 @@ def least_counts(
     work: Sequence[Fraction],
     tokens: IntArray,
 ) -> IntArray:
-    """Find the least positive counts that cover what arrives while a batch of them lasts.
-
-    `time` is below that of any solution; a batch takes `start` and `work` for each of the counts,
-    and holds `tokens` for each.
-    """
+    """Find the least counts from 1 on that arrive while a batch of them lasts."""
     chosen: list[int] = []
     while (larger := [max(1, count) for count in arriving(time)]) != chosen:
         _require_countable(larger, tokens)

@@ -92,7 +92,6 @@ class Family:
         )
 
     def __len__(self) -> int:
-        """Return the number of members."""
         return len(self.keys)
 
     def __eq__(self, other: object) -> bool:

@@ -1,8 +1,4 @@
-"""One queue for all workers: the reference that no router reaches, as it decides last.
-
-Whenever batches can begin, the most urgent waiting request starts on the worker with the fewest
-free tokens among those where it fits; where it fits on none, no other passes it.
-"""
+"""One queue for all workers: the reference that no router reaches, as it decides last."""
 
 from __future__ import annotations
 

@@ -1,14 +1,11 @@
 """Runs that fill the memory to a threshold and clear it when it overflows (Jaillet Section 7).
 
-**Loops.** When the greedy policy overflows, the worker becomes empty, and every request that has
-arrived and is not complete waits in order of arrival. If it was empty before with no completion
-and no arrival since, the two states are equal, and the run from one to the other repeats. Later
-arrivals do not free the requests of the loop: these stand first in the queue, so that each round
-admits all of them at its beginning, and others only make a round end sooner. A request that is
-alone above the threshold is never admitted, nor is any after it: a loop whose period is one step.
-
-**Stalls.** Random clearing repeats a state without repeating itself; such a run is given up after
-`patience` steps without a completion or an arrival.
+When the greedy policy overflows, the worker becomes empty. If it was empty before with no
+completion and no arrival since, the two states are equal, and the run repeats in a loop. Later
+arrivals do not free its requests: these stand first in the queue, so that each round admits all of
+them at its beginning, and others only make a round end sooner. A request that is alone above the
+threshold is never admitted, nor is any after it: a loop whose period is one step. Random clearing
+repeats a state without repeating itself; such a run is given up after `patience` steps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Solving in a child process, which can be killed at any time.
-
-HiGHS' presolve hears neither its time limit nor an interrupt, and a solver may crash or run out of
-memory; answers and bounds come back as they are found.
-"""
+"""Solving in a child process, which can be killed at any time, and whose crash costs no answer."""
 
 from __future__ import annotations
 

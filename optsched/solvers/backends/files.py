@@ -1,8 +1,4 @@
-"""Models as MPS and LP files with readable names, for solvers of any make.
-
-HiGHS' own writers round to 15 digits and split ranged rows in LP files without a way back; these
-write every number so that reading it gives the same one.
-"""
+"""Models as MPS and LP files with readable names, for solvers of any make; no digit is lost."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Pyomo: any solver it knows, and its models on our own fast path.
-
-A Pyomo model that a user has added constraints to comes back as arrays through Pyomo's standard
-form, which takes a fraction of the time of handing it to a solver by Pyomo's own interfaces.
-"""
+"""Pyomo: any solver it knows; its own models become arrays, which are faster to hand over."""
 
 from __future__ import annotations
 

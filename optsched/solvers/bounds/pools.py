@@ -1,8 +1,4 @@
-"""Bounds for several workers: prices of the memory of all, and of those on which requests fit.
-
-An ascent begins at the prices of the pool, and of each set of workers with the requests that run
-there only (`optsched.certificates.prices` has the argument).
-"""
+"""Bounds for several workers: prices of the memory of all, and of those on which requests fit."""
 
 from __future__ import annotations
 

@@ -61,7 +61,6 @@ class Batch:
     factor: float | None = None
 
     def __len__(self) -> int:
-        """Return the number of members."""
         return len(self.requests)
 
 
