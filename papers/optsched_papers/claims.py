@@ -114,6 +114,16 @@ def shape(
     return Claim(label, paper, *_with_interval(ours), at_least, at_most)
 
 
+def at_most(label: str, ours: float | Estimate, limit: float) -> Claim:
+    """Claim that a value does not exceed what the paper states."""
+    return shape(label, ours, at_most=limit, paper=limit)
+
+
+def at_least(label: str, ours: float | Estimate, limit: float) -> Claim:
+    """Claim that a value does not fall below what the paper states."""
+    return shape(label, ours, at_least=limit, paper=limit)
+
+
 def beside(*claims: Claim | Iterable[Claim]) -> list[Claim]:
     """Return claims that do not count: ours, steps of a proof, settings that the paper has not."""
     return _all(claims, counts=False)
@@ -135,10 +145,7 @@ def _all(claims: Sequence[Claim | Iterable[Claim]], **changes: Any) -> list[Clai
 
 
 def verdict(claims: Sequence[Claim], unpublished: str = "") -> Verdict:
-    """Return the verdict on the paper's own claims, of which there is at least one.
-
-    `unpublished` names the data or the setting that decides whether a claim holds.
-    """
+    """Return the verdict on the paper's own claims; `unpublished` names what else may decide it."""
     statements = _statements(claims)
     failing = [each for each in statements if not any(claim.holds for claim in each)]
     refuted = [each for each in failing if all(claim.refutes for claim in each)]
@@ -200,6 +207,11 @@ def estimate(values: Sequence[float] | pd.Series[float]) -> Estimate:
 def ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
     """Estimate the mean of ratios, paired run by run."""
     return estimate([a / b for a, b in zip(above, below, strict=True)])
+
+
+def power(of: Any, values: Any) -> float:
+    """Fit the exponent with which values grow, by least squares of logarithms."""
+    return float(np.polyfit(np.log(of), np.log(values), 1)[0])
 
 
 def means(runs: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:

@@ -37,10 +37,7 @@ class Printed(NamedTuple):
 def distributions(
     study: Study, workload: str, printed: Mapping[str, Printed], **options: Any
 ) -> Outcome:
-    """Compare draws of a family with what is printed of its "prompts" and "outputs".
-
-    `options` are those of the family, and the number of requests n.
-    """
+    """Compare draws of a family with what is printed of its "prompts" and "outputs"."""
     seeds = study.seeds(20, 20)
     draws = [family(workload, seed=seed, **options) for seed in seeds]
     claims: list[Claim] = []

@@ -120,23 +120,19 @@ def render_reproductions(
     from optsched.report.pages import render_page
 
     counts = Counter(result["verdict"] for result in results)
-    figures = {
-        target: {f"{target}-{number}": panel for number, panel in enumerate(panels)}
-        for target, panels in plots.items()
-    }
+    panels: dict[str, list[tuple[str, str]]] = {result["target"]: [] for result in results}
+    figures: dict[str, Figure] = {}
+    for target, drawn in plots.items():
+        named = {f"{target}-{number}": panel for number, panel in enumerate(drawn)}
+        panels[target] = [(name, each["layout"]["meta"]["caption"]) for name, each in named.items()]
+        figures |= named
     return render_page(
         "page.html.j2",
         "optsched_papers",
         results=[result | _count(result["rows"]) for result in results],
         images={name: base64.b64encode(image).decode() for name, image in images.items()},
-        panels={
-            result["target"]: [
-                (name, panel["layout"]["meta"]["caption"])
-                for name, panel in figures.get(result["target"], {}).items()
-            ]
-            for result in results
-        },
-        figures={name: panel for each in figures.values() for name, panel in each.items()},
+        panels=panels,
+        figures=figures,
         policies=_recurring(plots),
         counts={label: counts[label] for label in LABELS if counts[label]},
         ranks={label: rank for rank, label in enumerate(LABELS)},

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from optsched import Instance, Schedule, family, run
 from optsched_papers.jaillet.interruption import (
     Adversary,
+    after_shorts,
     again,
-    anew,
     one_fewer,
     paused,
     restarting,
@@ -144,8 +144,8 @@ def test_printed_arrivals_do_not_hurt_who_starts_anew(inverse):
     instance = family("jaillet-theorem-6-2", n=of.shorts + 1, memory=of.memory)
     offline = short_first(instance)
     assert offline.check() == []
-    assert 1 <= anew(of) / offline.total_latency < 1.01
-    assert anew(of) == restart(of, of.shorts, [of.shorts])[0]
+    assert 1 <= after_shorts(of, of.shorts) / offline.total_latency < 1.01
+    assert after_shorts(of, of.shorts) == restart(of, of.shorts, [of.shorts])[0]
     assert of.beside == 0
     one_by_one = instance.take(range(1, of.shorts + 1)).replace(memory=of.shorts + 1, arrivals=None)
     short_ones = run(one_by_one, "fcfs").total_latency

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import pandas as pd
 
 from optsched.report.series import plot_bars, plot_series
 from optsched.report.style import REFERENCE
-from optsched_papers.bf_io.figures import CLUSTER, SETTINGS, STEPS, WARM_UP, serve
+from optsched_papers.bf_io.figures import CLUSTER, SETTINGS, STEPS, WARM_UP, loads_of
 from optsched_papers.claims import beside, estimate, number, readings, refutable, shape
 from optsched_papers.target import Computations, Outcome, Panels, Study, grid
 
@@ -52,12 +53,12 @@ def joules(cluster: Cluster, loads: IntArray, reading: str) -> FloatArray:
 def root_above(share: Fraction, power: Fraction, digits: int = 6) -> Fraction:
     """Return the least decimal of so many digits that is no less than a power of a share."""
     scale = 10**digits
-    low, high = 0, scale  # a share is 1 at most, and so are its powers
-    while high - low > 1:
-        middle = (low + high) // 2
-        enough = Fraction(middle, scale) ** power.denominator >= share**power.numerator
-        low, high = (low, middle) if enough else (middle, high)
-    return Fraction(high, scale)
+
+    def is_enough(root: int) -> bool:
+        return Fraction(root, scale) ** power.denominator >= share**power.numerator
+
+    # A share is 1 at most, and so are its powers.
+    return Fraction(bisect_left(range(scale), True, lo=1, key=is_enough), scale)
 
 
 def proven_ratio(cluster: Cluster, even: tuple[int, ...], uneven: tuple[int, ...]) -> Fraction:
@@ -97,10 +98,7 @@ def _two_workers(tokens: list[int]) -> list[dict[str, Any]]:
 def _as_served(policy: str, seed: int, steps: int) -> list[dict[str, Any]]:
     """Return the energy of a run of Table 1, and of its steps if their loads were evened out."""
     name = "bf-io H=20" if policy == "bf-io" else policy
-    served = serve(name, seed, steps, record_loads=True)
-    if served.loads is None:
-        raise AssertionError
-    loads = served.loads[WARM_UP:]
+    loads = loads_of(name, seed, steps)[WARM_UP:]
     mean = np.rint(loads.mean(axis=1)).astype(np.int64)
     evened = np.repeat(mean[:, None], loads.shape[1], axis=1)
     rows = []
@@ -127,13 +125,7 @@ def _appendix_d_1(study: Study) -> Outcome:
             shape(label.format(READINGS[name]), largest[name], at_most=1)
             for name in (OVER_TIME, TOKENS)
         ),
-        refutable(
-            shape(
-                f"{READINGS[SHARE]}: 150 + 150 over 100 + 200 tokens",
-                proven,
-                at_most=1,
-            )
-        ),
+        refutable(shape(f"{READINGS[SHARE]}: 150 + 150 over 100 + 200 tokens", proven, at_most=1)),
     )
     fcfs = runs[runs["policy"] == "fcfs"].groupby("reading")["evened"]
     claims += [
@@ -173,11 +165,9 @@ def _bars(runs: pd.DataFrame) -> pd.DataFrame:
 def _draw(table: pd.DataFrame, axes: Panels) -> None:
     """Draw what evening out costs by the length of a step, and Table 1 in each reading."""
     pairs, bars = table[table["ratio"].notna()], table[table["kilojoules"].notna()]
-    labels: dict[str, Any] = {
-        "xlabel": "tokens per worker",
-        "ylabel": "energy, even over a fifth apart",
-    }
-    plot_series(pairs, x="tokens", y="ratio", by="reading", xscale="log", ax=axes[0], **labels)
+    look: dict[str, Any] = {"x": "tokens", "y": "ratio", "by": "reading", "xscale": "log"}
+    look |= {"xlabel": "tokens per worker", "ylabel": "energy, even over a fifth apart"}
+    plot_series(pairs, ax=axes[0], **look)
     axes[0].axhline(1, **REFERENCE)
     plot_bars(bars, x="reading", y="kilojoules", by="policy", ylabel="energy (kJ)", ax=axes[1])
 

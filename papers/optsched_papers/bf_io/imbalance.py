@@ -1,9 +1,8 @@
-r"""What BF-IO Section 5 proves of a cluster's imbalance, and what the proofs ask for.
+"""What BF-IO Section 5 proves of a cluster's imbalance, and what the proofs ask for."""
 
-:math:`G` workers of :math:`B` slots that are all in use. After each step a request ends with
-probability :math:`p`, independently; those that stay gain :math:`\delta` tokens. Prompts have
-standard deviation :math:`\sigma_s` and at most :math:`s_\max` tokens. Logarithms are natural.
-"""
+# All B slots of G workers are in use. After each step a request ends with probability p,
+# independently; those that stay gain delta tokens. Prompts have standard deviation sigma_s and at
+# most s_max tokens. Logarithms are natural.
 
 from __future__ import annotations
 

@@ -57,8 +57,7 @@ def _run_both(workers: int, slots: int, drift: str, seed: int, rounds: bool) -> 
     fcfs, bf_io = (
         run(trace, policy, **options) for policy in ("fcfs", BalanceRouting(lookahead=0))
     )
-    if bf_io.loads is None:
-        raise AssertionError
+    assert bf_io.loads is not None
     gap = (bf_io.loads.max(axis=1) - bf_io.loads.min(axis=1))[warm_up:]
     return {
         "fcfs": float(fcfs.imbalance[warm_up:].mean()),

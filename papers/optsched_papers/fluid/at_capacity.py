@@ -14,14 +14,19 @@ from optsched.report.series import plot_series
 from optsched.report.style import REFERENCE
 from optsched.simulate import run
 from optsched.workloads import poisson_requests
-from optsched_papers.claims import beside, estimate, means, number, readings, shape
-from optsched_papers.fluid.theory import SMALL, SMALL_MEMORY, curves, growth, serve_small
+from optsched_papers.claims import beside, estimate, means, number, power, readings, shape
+from optsched_papers.fluid.theory import (
+    SMALL,
+    SMALL_MEMORY,
+    curves,
+    growth,
+    plot_growth,
+    serve_small,
+)
 from optsched_papers.fluid.unaware import gaps_by_batch, least_gap, safe_batches
-from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, band, grid
+from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, grid
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from optsched._internal.arrays import FloatArray
 
 CLOCK = "affine:1,0"  # the appendix counts in iterations
@@ -42,10 +47,9 @@ def serve_in(policy: str, memory: int, horizon: int, seed: int) -> dict[str, flo
 
 
 def most_in(memory: int) -> float:
-    """Return the share of the throughput that iterations of so many tokens can reach.
-
-    Short requests take three tokens, summed over the stages, and make two; long ones six and three.
-    """
+    """Return the share of the throughput that iterations of so many tokens can reach."""
+    # Summed over the stages, a short request holds three tokens and counts two; a long one six and
+    # three.
     return min(1.0, (2 + 3 * (memory - 3) / 6) / TOKENS)
 
 
@@ -88,13 +92,11 @@ def _draw_proposition_2(table: pd.DataFrame, axes: Panels) -> None:
 
 
 def least_present(horizon: int) -> FloatArray:
-    r"""Return how many requests are present at the start of each iteration, at least, expected.
-
-    By then arrivals have brought at least :math:`V_t` times three tokens, summed over the stages,
-    that no policy can have processed: iterations take nine, so :math:`V_{t+1} = \max(V_t + X_1 + 2
-    X_2 - 3, 0)` with Poisson numbers of arrivals. A request has six at most. The distribution is
-    computed exactly, but for what is very unlikely.
-    """
+    """Bound from below the expected number of requests present at the start of each iteration."""
+    # By then at least V_t times three tokens, summed over the stages, have arrived that no policy
+    # can have processed: iterations take nine, so V_{t+1} = max(V_t + X_1 + 2 X_2 - 3, 0) with
+    # Poisson arrivals X. A request has six at most. The distribution is exact, but for what is very
+    # unlikely.
     counts = np.arange(40)
     poisson = np.exp(-1 - np.cumsum(np.log(np.maximum(counts, 1))))
     double = np.zeros(2 * len(counts) - 1)
@@ -112,10 +114,10 @@ def least_present(horizon: int) -> FloatArray:
     return found
 
 
-def least_latencies(horizons: Sequence[int]) -> FloatArray:
+def least_latencies(horizons: list[int]) -> list[float]:
     """Return the mean latency up to each horizon, per expected arrival, of any policy at least."""
     sums = np.cumsum(least_present(max(horizons)))
-    return np.asarray(sums[np.array(horizons) - 1] / (2 * np.array(horizons)))
+    return [float(sums[horizon - 1] / (2 * horizon)) for horizon in horizons]
 
 
 def _proposition_3(study: Study) -> Outcome:
@@ -125,14 +127,13 @@ def _proposition_3(study: Study) -> Outcome:
     runs = study.table(
         serve_small, grid(policy=policies, clock=[CLOCK], horizon=horizons, seed=seeds)
     )
-    least = np.array(study.map(_least, [{"horizons": list(horizons)}])[0])
+    least = np.array(study.map(least_latencies, [{"horizons": list(horizons)}])[0])
     bound = pd.DataFrame({"policy": "any policy, at least", "horizon": horizons})
     bound = bound.assign(latency=least, ttft=least - STARTED / 2)
     claims = []
     for what in ("latency", "ttft"):
-        slope, _ = np.polyfit(np.log(horizons), np.log(bound[what]), 1)
         label = f"exponent of the least {what} of any policy"
-        claims.append(shape(label, float(slope), at_least=0.45))
+        claims.append(shape(label, power(horizons, bound[what]), at_least=0.45))
     for name, rows in runs.groupby("policy", sort=False):
         for what in ("latency", "ttft"):
             label = f"exponent of {what}, {name}"
@@ -150,10 +151,6 @@ def _proposition_3(study: Study) -> Outcome:
     table = pd.concat([curves(runs, "policy", ("latency", "ttft")), bound], ignore_index=True)
     settings = {"memory": SMALL_MEMORY, "clock": CLOCK, "seeds": len(seeds)}
     return Outcome(table, claims, settings)
-
-
-def _least(horizons: list[int]) -> list[float]:
-    return [float(value) for value in least_latencies(horizons)]
 
 
 def _draw_proposition_3(table: pd.DataFrame, axes: Panels) -> None:
@@ -187,17 +184,8 @@ def _proposition_5(study: Study) -> Outcome:
     runs = study.table(serve_unaware, calls)
     engine = grid(policy=["mixed"], clock=[CLOCK], horizon=horizons, seed=seeds)
     runs = pd.concat([runs, study.table(serve_small, engine)], ignore_index=True)
-    gaps = study.map(
-        gaps_by_batch,
-        [{"memory": SMALL_MEMORY, "horizons": list(horizons), "seed": seed} for seed in seeds],
-    )
-    by_batch = pd.DataFrame(
-        [
-            {"policy": BY_BATCH, "horizon": horizon, "seed": seed, "gap": gap}
-            for seed, row in zip(seeds, gaps, strict=True)
-            for horizon, gap in zip(horizons, row, strict=True)
-        ]
-    )
+    calls = grid(memory=[SMALL_MEMORY], horizons=[list(horizons)], seed=seeds)
+    by_batch = study.table(gaps_by_batch, calls).assign(policy=BY_BATCH)
     runs = pd.concat([runs, by_batch], ignore_index=True)
     least = float(least_gap(SMALL_MEMORY))
 
@@ -218,9 +206,8 @@ def _proposition_5(study: Study) -> Outcome:
     claims += beside(
         (
             shape(f"gap, {name}", estimate(longest.get_group(name)), at_least=least)
-            for name in UNAWARE
+            for name in (*UNAWARE, "mixed")
         ),
-        shape("gap, mixed", estimate(longest.get_group("mixed")), at_least=least),
         # Steps of the proof.
         number("M*", 9, balance.memory, within=1e-9),
         number("requests of type 1", 2, balance.active_requests[0], within=1e-9),
@@ -247,22 +234,14 @@ def _proposition_5(study: Study) -> Outcome:
 
 
 def _draw_proposition_5(table: pd.DataFrame, axes: Panels) -> None:
-    ylabel = "throughput missing (tokens per iteration)"
-    _plot(table, "gap", axes[0], ylabel=ylabel)
+    _plot(table, "gap", axes[0], ylabel="throughput missing (tokens per iteration)")
 
 
 def _plot(table: pd.DataFrame, what: str, ax: Any, **look: Any) -> None:
     bounds = table["policy"].str.contains("at least")
     for name, rows in table[bounds].groupby("policy"):
         ax.plot(rows["horizon"], rows[what], label=name, **REFERENCE)
-    look = {
-        "xlabel": "horizon (iterations)",
-        "xscale": "log",
-        "yscale": "log",
-        **band(what),
-        **look,
-    }
-    plot_series(table[~bounds], x="horizon", by="policy", ax=ax, **look)
+    plot_growth(table[~bounds], "policy", what, xlabel="horizon (iterations)", ax=ax, **look)
 
 
 TARGETS: Computations = {

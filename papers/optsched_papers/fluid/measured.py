@@ -8,18 +8,17 @@ import numpy as np
 import pandas as pd
 
 from optsched.clock import BatchContent, get_clock
-from optsched.report.series import plot_bars, plot_series
+from optsched.report.series import plot_bars
 from optsched.workloads import family
 from optsched.workloads.request_types import RequestTypes
 from optsched_papers.claims import beside, estimate, number, readings, shape
 from optsched_papers.distributions import Printed, distributions, draw_distributions
 from optsched_papers.fluid.memory import BINS, LONGEST, PROMPT, chats, least_plan
 from optsched_papers.fluid.serving import BIN_THRESHOLDS
-from optsched_papers.target import Computations, Outcome, Panels, Study, grid
+from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, grid, panels
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
-    from optsched_papers.claims import Estimate
 
 WORKLOAD = "chat"  # of conversations, with the moments that Robust prints
 
@@ -93,12 +92,6 @@ def _figure_3(study: Study) -> Outcome:
     return Outcome(table, claims, settings)
 
 
-def _draw_figure_3(table: pd.DataFrame, axes: Panels) -> None:
-    for ax, (model, rows) in zip(axes, table.groupby("model", sort=False), strict=True):
-        plot_series(rows, x="tokens", y="ms", by="kind", low="low", high="high", ax=ax)
-        ax.set(xlabel=f"tokens of a batch, {model}", ylabel="time (ms)", ylim=(0, None))
-
-
 # Figures 9, 10 and 15: lengths of conversations
 
 
@@ -136,15 +129,12 @@ def _figure_10(study: Study) -> Outcome:
     agree = int((sums == np.array(BIN_THRESHOLDS)).sum())
     falls = (shares.mean(axis=0)[1:] / shares.mean(axis=0)[:-1]).max()
 
-    def over_seeds(values: Any) -> Estimate:
-        return estimate([float(value) for value in values])
-
-    flat = prompts.mean(axis=0)
+    flat, means = prompts.mean(axis=0), (shares * prompts).sum(axis=1).tolist()
     claims = [
         number("thresholds that are sums of the rates from their bin on", 10, agree, within=0),
         shape("requests of a bin over those of the one before, most", falls, at_most=1),
-        number("share of the first bin", paper[0], over_seeds(shares[:, 0]), within=0.1),
-        number("mean prefill", 60, over_seeds((shares * prompts).sum(axis=1)), within=0.1),
+        number("share of the first bin", paper[0], estimate(shares[:, 0].tolist()), within=0.1),
+        number("mean prefill", 60, estimate(means), within=0.1),
         shape("mean prefill of a bin, most over least", flat.max() / flat.min(), at_most=1.25),
     ]
     width = LONGEST // len(BINS)
@@ -207,17 +197,14 @@ def _figure_15(study: Study) -> Outcome:
     return Outcome(table, claims, {"workload": WORKLOAD, "margins": margins})
 
 
-def _draw_figure_15(table: pd.DataFrame, axes: Panels) -> None:
-    labels: dict[str, Any] = {
-        "xlabel": "output (tokens)",
-        "ylabel": "rate of a length (of 50 per second)",
-    }
-    plot_series(table, x="output", y="rate", by="of", ax=axes[0], **labels)
-
+_LOOK: dict[str, Any] = {"x": "tokens", "y": "ms", "by": "kind", "ylabel": "time (ms)"}
 
 TARGETS: Computations = {
-    "fluid-fig-3": (_figure_3, _draw_figure_3),
+    "fluid-fig-3": (
+        _figure_3,
+        panels("model", "tokens of a batch, {}", from_zero=True, **BAND, **_LOOK),
+    ),
     "fluid-fig-9": (_figure_9, draw_distributions),
     "fluid-fig-10": (_figure_10, _draw_figure_10),
-    "fluid-fig-15": (_figure_15, _draw_figure_15),
+    "fluid-fig-15": _figure_15,
 }

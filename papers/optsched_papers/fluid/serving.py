@@ -235,11 +235,9 @@ def _table(figure: Figure, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _claims(target: str, name: str, row: Row, runs: pd.DataFrame) -> list[Claim]:
-    """Compare what Section 6 says of a figure with one worker's runs of one of our policies.
-
-    Workers and thresholds are readings of what Section 6 leaves open. The rates of the figures'
-    axes are not printed; those below the rate of the text are ours.
-    """
+    """Compare what Section 6 says of a figure with one worker's runs of one of our policies."""
+    # Workers and thresholds are readings of what Section 6 leaves open. The rates of the figures'
+    # axes are not printed; those below the rate of the text are ours.
     where = "" if len(FIGURES[target].rows) == 1 else f" ({row.label})"
     most = runs["rate"].max()
 

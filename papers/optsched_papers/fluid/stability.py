@@ -12,7 +12,7 @@ from optsched.policies import WaitPolicy
 from optsched.report.series import plot_series
 from optsched.report.style import REFERENCE
 from optsched.simulate import run
-from optsched_papers.claims import beside, readings, refutable, shape
+from optsched_papers.claims import beside, power, readings, refutable, shape
 from optsched_papers.fluid.theory import until
 from optsched_papers.target import Computations, Outcome, Panels, Study, grid
 
@@ -54,11 +54,9 @@ def serve_evenly(
 
 
 def least_latency(rate: float, horizon: float) -> float:
-    r"""Return the mean latency by a horizon of any policy at least.
-
-    A batch of at most :math:`C` tokens takes :math:`(d_0 + d_1 C) / C` per token at least. So by
-    :math:`t` no more than :math:`t C / (d_0 + d_1 C)` are processed, and the rest is left.
-    """
+    """Return the least mean latency that any policy can have by a horizon."""
+    # A batch of at most C tokens takes at least (d_0 + d_1 C) / C seconds per token. So no more
+    # than t C / (d_0 + d_1 C) tokens are processed by time t, and the rest is left.
     served = MEMORY / (OVERHEAD + PER_TOKEN * MEMORY) / TOKENS  # requests per second
     arrived = np.arange(1, int(rate * horizon) + 1)
     left = np.maximum(arrived - served * arrived / rate, 0)  # before the next arrival
@@ -116,8 +114,7 @@ def _proposition_1(study: Study) -> Outcome:
 
 
 def _slope(horizons: Iterable[float], latencies: Iterable[float]) -> float:
-    slope, _ = np.polyfit(np.log(list(horizons)), np.log(list(latencies)), 1)
-    return round(float(slope), 9) + 0.0  # no slope is not -1e-14
+    return round(power(list(horizons), list(latencies)), 9) + 0.0  # no slope is not -1e-14
 
 
 def _draw(table: pd.DataFrame, axes: Panels) -> None:

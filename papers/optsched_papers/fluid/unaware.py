@@ -1,9 +1,8 @@
-r"""Fluid Prop. 5: what a policy unaware of types misses at C = M*, as a decision process.
+"""Fluid Prop. 5: what a policy unaware of types misses at C = M*, as a decision process."""
 
-The instance of Appendix A.4, in iterations: a request holds one token in stage 0, two in stage 1,
-and half of them, the long ones, three in stage 2. Which they are shows after stage 1. A request
-that pauses keeps the tokens of its last stage; one that is preempted starts anew.
-"""
+# The instance of Appendix A.4, in iterations: a request holds one token in stage 0, two in stage 1,
+# and half of the requests, the long ones, hold three in stage 2. Which ones are long shows after
+# stage 1. A request that pauses keeps the tokens of its last stage; a preempted one starts anew.
 
 from __future__ import annotations
 
@@ -86,20 +85,14 @@ def _preempted(state: _State) -> Iterator[tuple[_State, int]]:
 
 @functools.cache
 def least_gap(memory: int, per_token: Fraction = Fraction(0)) -> Fraction:
-    r"""Prove what any policy unaware of types misses of the fluid's tokens per second, at least.
-
-    A batch takes :math:`T(b)`, one second where it fills the memory and `per_token` less for each
-    token that is missing. Requests of unknown type wait at all times, which can only help. Then
-    tokens per second are at most any :math:`g` for which there are values :math:`h` of states and a
-    price :math:`\pi \ge 0` of a long request that was preempted, with
-
-    .. math::
-
-        g\, T(b) + h(s) \ge r(b) - \pi\, k(b) + \mathbb{E}[h(s')], \quad h(s) \ge h(s^-) + \pi\, k
-
-    for every batch :math:`b` in state :math:`s`, which takes :math:`k` such requests in, and for
-    every preemption. A linear program finds them; rounded, they are checked in integers.
-    """
+    """Prove how many of the fluid's tokens per second any policy unaware of types must miss."""
+    # A batch takes T(b): one second where it fills the memory, and `per_token` less for each token
+    # that is missing. Requests of unknown type always wait, which can only help. Then tokens per
+    # second are at most any g for which there are values h of states and a price pi >= 0 of a
+    # preempted long request such that
+    #     g T(b) + h(s) >= r(b) - pi k(b) + E[h(s')]  and  h(s) >= h(s-) + pi k
+    # for every batch b in state s, which takes k such requests in, and for every preemption. A
+    # linear program finds them; rounded, they are checked in integers.
     states = _states(memory)
     batches = [batch for state in states for batch in _batches(state, memory)]
     times = [1 - per_token * (memory - batch.held) for batch in batches]
@@ -177,7 +170,7 @@ def serve_batches(arrived: IntArray, longs: IntArray, memory: int, left: IntArra
         left[t] = 5 * (waiting + started) + 6 * long
 
 
-def gaps_by_batch(memory: int, horizons: list[int], seed: int) -> list[float]:
+def gaps_by_batch(memory: int, horizons: list[int], seed: int) -> list[dict[str, float]]:
     """Return the tokens missing per iteration where requests outside the batch hold none."""
     rng = np.random.default_rng(seed)
     arrived = rng.poisson(2, max(horizons))
@@ -186,4 +179,7 @@ def gaps_by_batch(memory: int, horizons: list[int], seed: int) -> list[float]:
     np.cumsum(flips, axis=1, out=longs[:, 1:])
     left = np.empty(len(arrived), dtype=np.int64)
     serve_batches(arrived, longs, memory, left)
-    return [float(left[horizon - 1]) / (2 * horizon) for horizon in horizons]
+    return [
+        {"horizon": horizon, "gap": float(left[horizon - 1]) / (2 * horizon)}
+        for horizon in horizons
+    ]

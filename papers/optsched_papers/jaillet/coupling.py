@@ -12,7 +12,7 @@ from optsched.instance import Instance
 from optsched.report.series import plot_bars
 from optsched.report.style import BLUE, ORANGE, REFERENCE, TEXT_SIZE, legend_above, memory_limit
 from optsched.solvers.exact.search import solve_exact
-from optsched_papers.claims import Claim, beside, number, refutable, shape
+from optsched_papers.claims import Claim, at_most, beside, number, refutable, shape
 from optsched_papers.jaillet.off_couple import (
     NEVER,
     Coupled,
@@ -122,7 +122,7 @@ def _figure_4(study: Study) -> Outcome:
 
 def _none(label: str, ours: float) -> Claim:
     """Claim that there are none of what is counted in whole numbers, exactly."""
-    return refutable(shape(label, ours, at_most=0, paper=0))[0]
+    return refutable(at_most(label, ours, 0))[0]
 
 
 def _draw_figure_4(table: pd.DataFrame, axes: Panels) -> None:
@@ -162,13 +162,10 @@ def _judge(coupled: Coupled) -> dict[str, int]:
     }
 
 
-def _judge_all(state: State) -> list[dict[str, int]]:
-    return [_judge(off_couple(state, starts)) for starts in optimal_schedules(state)]
-
-
 def _least_failure(state: State, condition: str) -> int:
     """Return by how much a condition fails under the optimum that is kindest to it."""
-    return min(found[condition] for found in _judge_all(state))
+    optima = optimal_schedules(state)
+    return min(_judge(off_couple(state, starts))[condition] for starts in optima)
 
 
 def _visited(rng: np.random.Generator, single: bool) -> Iterator[State]:
@@ -209,11 +206,9 @@ def _states(seed: int, count: int, single: bool) -> dict[str, Any]:
 
 
 def _small_prompts(memory: int) -> int:
-    """Return the steps after its time at which Off-Couple completes the second of two requests.
-
-    One fills the memory alone at its end; the other comes a step later, and half as long fits
-    beside it if both start then.
-    """
+    """Return how many steps late Off-Couple completes the second of two requests."""
+    # The first fills the memory alone at its end. The second, half as long, comes a step later and
+    # fits beside it if both start then.
     state = State(1, (memory - 1, memory // 2 - 1), (0, 1), memory, 0, (NEVER,) * 2)
     found = [off_couple(state, starts) for starts in optimal_schedules(state)]
     return min(max(0, each.starts[1] + state.outputs[1] - each.until) for each in found)

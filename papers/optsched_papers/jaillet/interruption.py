@@ -1,9 +1,8 @@
-"""Jaillet Theorem 6.2 for algorithms that interrupt the long request when short ones come.
+"""Jaillet Theorem 6.2 for algorithms that interrupt the long request when short ones come."""
 
-The long request has epsilon M prompt tokens and fills the memory at its end, a short one has as
-many and one output token. Short ones come when the long one has run for (1 - 2 epsilon) M steps;
-from then on none fits beside it.
-"""
+# All prompts have epsilon M tokens. The long request fills the memory at its end; a short one has
+# one output token. Short ones come when the long one has run for (1 - 2 epsilon) M steps; from then
+# on none fits beside it.
 
 from __future__ import annotations
 
@@ -56,61 +55,44 @@ class Adversary(NamedTuple):
 
 
 def short_first(instance: Instance) -> Schedule:
-    """Serve the short requests when they come, and the long one once they are on their way.
-
-    An algorithm that gives up the long one's tokens when they come completes all requests then.
-    """
+    """Serve the short requests when they come, and the long one once they are on their way."""
+    # An algorithm that gives up the long one's tokens when they come completes all requests then.
     together = instance.replace(arrivals=np.full(len(instance), instance.arrivals[-1]))
     return Schedule(instance, run(together, "mc-sf").schedule.starts)
 
 
 def paused(of: Adversary) -> int:
-    """Return the least total latency with the long request's tokens kept, as the proof counts.
-
-    It grants that one short request at a time runs beside them.
-    """
+    """Return the least total latency with the long request's tokens kept, as the proof counts."""
+    # It grants that one short request at a time runs beside them.
     one_by_one = of.shorts * (of.shorts + 1) // 2
     return one_by_one + of.output + of.shorts
 
 
-def anew(of: Adversary) -> int:
-    """Return the total latency with the long request's tokens lost when the printed ones come."""
-    return int(first(of, of.shorts))
-
-
-def first(of: Adversary, count: IntArray | int) -> IntArray:
+def after_shorts(of: Adversary, count: IntArray | int) -> IntArray:
     """Return the total latency where so many short ones are served, and then the long request."""
     alone, steps = of.serve(count)
     return alone + of.gap + steps + of.output
 
 
 def one_fewer(of: Adversary, thresholds: IntArray) -> tuple[IntArray, IntArray]:
-    """Send one short request fewer than it takes, at most as many as are printed.
-
-    Return the total latencies of the algorithms, which let them wait for the long request, and of
-    schedules that know them.
-    """
+    """Send one short request too few, and return total latencies of algorithms and of hindsight."""
+    # The algorithms let the short ones, at most as many as are printed, wait for the long request.
     few = np.minimum(thresholds - 1, of.shorts)
     wait = of.output + few * of.shorts + of.serve(few)[0]
-    return wait, np.minimum(wait, first(of, few))
+    return wait, np.minimum(wait, after_shorts(of, few))
 
 
 def again(of: Adversary, thresholds: IntArray, rounds: int) -> tuple[IntArray, IntArray]:
-    """Send as many short ones as it takes whenever the long request has come to the same age.
-
-    A schedule that knows them runs the long request once. The first ones wait for it; the others
-    find the worker idle.
-    """
+    """Send as many short ones as it takes whenever the long request reaches the same age."""
+    # A schedule that knows them runs the long request once. The first ones wait for it; the others
+    # find the worker idle.
     alone, steps = of.serve(thresholds)
     online = rounds * (alone + of.gap + steps) + of.output
     return online, np.minimum(online, of.output + thresholds * of.shorts + rounds * alone)
 
 
 def restarting(of: Adversary, thresholds: IntArray) -> FloatArray:
-    """Return the ratios of algorithms that start the long request anew for so many short ones.
-
-    Short ones come in the way that is worst for the algorithm: `one_fewer`, or `again`.
-    """
+    """Return the worst ratios of algorithms that start the long request anew for so many others."""
     online, known = one_fewer(of, thresholds)
     ratios: FloatArray = online / known
     for power in range(_ROUNDS.bit_length()):
@@ -120,11 +102,9 @@ def restarting(of: Adversary, thresholds: IntArray) -> FloatArray:
 
 
 def weighing(of: Adversary, counts: IntArray) -> FloatArray:
-    """Return the ratios of an algorithm that weighs lost steps against the wait of short ones.
-
-    It starts the long request anew as long as the steps lost in this way are at most those that the
-    short ones would wait in all. So many come again and again until it goes on.
-    """
+    """Return the ratios of an algorithm that weighs lost steps against the wait of short ones."""
+    # It starts the long request anew as long as it has lost no more steps in this way than the
+    # short ones would wait in all. So many come again and again until it goes on.
     alone, steps = of.serve(counts)
     wait = counts * of.shorts
     restarts = wait // of.gap

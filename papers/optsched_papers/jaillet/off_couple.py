@@ -12,10 +12,9 @@ NEVER = 10**9  # the start of what has not started
 
 @dataclass(frozen=True)
 class State:
-    """Requests of equal prompts, some of which have started before now.
+    """Requests of equal prompts, some of which have started before now."""
 
-    A request that starts at step p holds `prompt + u` tokens at step p + u, u = 1 .. its output.
-    """
+    # A request that starts at step p holds prompt + u tokens at step p + u, u = 1 .. its output.
 
     prompt: int
     outputs: tuple[int, ...]
@@ -83,11 +82,9 @@ def _with(starts: Starts, request: int, step: int) -> Starts:
 
 
 def optimal_schedules(state: State) -> list[Starts]:
-    """Return every schedule of least total latency that goes on from a state.
-
-    All requests together start no more steps late than under Algorithm 2, and every such way is
-    tried: one request after the other, the longest first.
-    """
+    """Return every schedule of least total latency that goes on from a state."""
+    # Their delays sum up to no more steps than under Algorithm 2. Every such way is tried, one
+    # request after the other, the longest first.
     open_ones = [i for i, start in enumerate(state.starts) if start == NEVER]
     order = sorted(open_ones, key=lambda i: (-state.outputs[i], i))
     earliest = [max(arrival, state.now) for arrival in state.arrivals]
@@ -158,12 +155,9 @@ class Coupled:
 
 
 def off_couple(state: State, offline: Starts) -> Coupled:
-    """Start now what Algorithm 2 starts, then what the offline schedule has started, as it fits.
-
-    From the step on by which the offline schedule has completed what ran and what was started now,
-    its decisions are repeated. What it started before that step and Off-Couple did not is never
-    started.
-    """
+    """Start now what Algorithm 2 starts, then what the offline schedule has started, as it fits."""
+    # Once the offline schedule has completed what ran and what was started now, its decisions are
+    # repeated. What it started before, and Off-Couple did not, is never started.
     starts = state.algorithm_2()
     until = max(offline[i] + state.outputs[i] for i, start in enumerate(starts) if start < NEVER)
     for step in range(state.now + 1, until):

@@ -16,6 +16,8 @@ from optsched.workloads import family
 from optsched_papers.claims import (
     Claim,
     Estimate,
+    at_least,
+    at_most,
     beside,
     estimate,
     number,
@@ -204,7 +206,7 @@ def _claims_of_low_demand(fits: dict[tuple[Demand, str], _Fits]) -> list[Claim]:
     return [
         *beside(fitted),
         number(f"{name}: slope of the best benchmark (s)", 1 / 100, other, within=0.25),
-        shape(f"{name}: the second over the first", ratio, at_least=8, paper=8),
+        at_least(f"{name}: the second over the first", ratio, 8),
         # "Best" is read as within a tenth of it.
         shape(
             f"{name}: slope with alpha 0.2, said to be best, over the best benchmark's",
@@ -276,7 +278,7 @@ def _memory(study: Study, demands: Sequence[Demand], *, near_limit: bool) -> Out
     claims = []
     for demand, runs in found.items():
         label = f"{demand.name}: most tokens held over M, all seeds"
-        own = [shape(label, max(run["peak"] for run in runs), at_most=1, paper=1)]
+        own = [at_most(label, max(run["peak"] for run in runs), 1)]
         if near_limit:
             # "Close to the limit for most of the time": above 90 % of it in more than half.
             ours = over_seeds([run["nearly_full"] for run in runs])

@@ -76,11 +76,9 @@ def _section_8_2(study: Study) -> Outcome:
 
 
 def _from_low_demand() -> float:
-    """Return what the paper's own slope at 10 per second says of four pairs at 50 per second.
-
-    In order of arrival at a capacity mu the mean latency of n requests grows by (1 / mu - 1 / rate)
-    / 2 with n. Each pair gets a fourth of both.
-    """
+    """Return what the paper's own slope at 10 per second says of four pairs at 50 per second."""
+    # Served in order of arrival at capacity mu, the mean latency of n requests grows by
+    # (1 / mu - 1 / rate) / 2 per request. Each pair gets a fourth of requests and rate.
     per_request = 2 / 100 + 1 / 10  # 1 / mu
     return 10_000 / 4 * (per_request - 4 / HIGH_SLOWER.rate) / 2
 
@@ -92,8 +90,8 @@ def _fewest(table: pd.DataFrame, of: str) -> float:
 
 
 def _draw_section_8_2(table: pd.DataFrame, axes: Panels) -> None:
-    labels: dict[str, Any] = {"xlabel": "A100 GPUs", "ylabel": "mean latency (s)"}
-    lines(x="gpus", y="mean_latency", by="policy", **labels, **BAND)(table, axes)
+    look = {"xlabel": "A100 GPUs", "ylabel": "mean latency (s)", **BAND}
+    lines(x="gpus", y="mean_latency", by="policy", **look)(table, axes)
     axes[0].set_ylim(0, None)
     axes[0].axhline(_CAP, **REFERENCE)
     axes[0].set_xticks(sorted(table["gpus"].unique()))

@@ -18,10 +18,10 @@ from optsched.solvers.bounds.machines import machines_bound
 from optsched.solvers.exact.search import solve_exact
 from optsched.solvers.search.pacing import start_evenly
 from optsched.workloads import family
-from optsched_papers.claims import beside, number, refutable, shape
+from optsched_papers.claims import at_least, at_most, beside, number, refutable, shape
 from optsched_papers.jaillet.interruption import (
     Adversary,
-    anew,
+    after_shorts,
     paused,
     restarting,
     short_first,
@@ -115,8 +115,8 @@ def _theorem_4_2(study: Study) -> Outcome:
     ratios |= {"small sets: worst MC-SF over the optimum": max(of[_OTHER]), pace: long["ratio"]}
     same = f"{_SAME}: worst MC-SF over the optimum"
     # Optima are proven, and a schedule at an even pace exists.
-    claims = refutable(shape(label, ours, at_most=1, paper=1) for label, ours in ratios.items())
-    claims += beside(shape(same, max(of[_SAME]), at_most=1, paper=1))
+    claims = refutable(at_most(label, ours, 1) for label, ours in ratios.items())
+    claims += beside(at_most(same, max(of[_SAME]), 1))
     settings = {
         "small sets": len(small),
         "of them where as many fit at any age": len(of[_SAME]),
@@ -167,13 +167,14 @@ class _Setting(NamedTuple):
 
 # Outputs 1 .. 10 take 5.5 steps in the mean, and with s = 1 a memory-time of 27.5 tokens; one of 10
 # takes 65. Capacity is one request at a time, or the memory over this.
+_OUTPUT, _MEMORY = 10, 650  # of the last two, whose requests are equal
 _SETTINGS = (
     _Setting("one at a time, load 0.8", 100, (1, 10), 110, 0.8 / 5.5, 500),
     _Setting("one at a time, load 1.2", 100, (1, 10), 110, 1.2 / 5.5, 500),
     _Setting("outputs 1 .. 10, load 0.95", 1, (1, 10), 200, 0.95 * 200 / 27.5, 250),
     _Setting("outputs 1 .. 10, load 1.2", 1, (1, 10), 200, 1.2 * 200 / 27.5, 250),
-    _Setting("outputs 10, load 0.9", 1, (10, 10), 650, 9, 250),
-    _Setting("outputs 10, load 1.2", 1, (10, 10), 650, 12, 250),
+    _Setting("outputs 10, load 0.9", 1, (_OUTPUT, _OUTPUT), _MEMORY, 9, 250),
+    _Setting("outputs 10, load 1.2", 1, (_OUTPUT, _OUTPUT), _MEMORY, 12, 250),
 )
 
 
@@ -198,29 +199,19 @@ def _regret(setting: int, steps: int, seed: int) -> dict[str, float]:
 
 
 def _backlog_pace() -> float:
-    """Return the requests per step that MC-SF serves from a backlog, outputs of 10, M = 650.
-
-    They are equal, so that every wave is like the first. Ten per step always fit, one a step after
-    the other; so hindsight keeps up with nine per step, and what waits under MC-SF grows for ever.
-    """
-    setting = next(each for each in _SETTINGS if each.title == "outputs 10, load 0.9")
-    count = 100 * (setting.memory // (setting.prompt + setting.outputs[1]))
-    backlog = Instance(
-        np.full(count, setting.prompt), np.full(count, setting.outputs[0]), setting.memory
-    )
-    return count / run(backlog, "mc-sf").makespan
+    """Return the requests per step that MC-SF serves from a backlog of equal requests."""
+    # Every wave is like the first. Ten per step always fit if they start one step apart, so that
+    # hindsight keeps up with nine per step, and the queue of MC-SF grows forever.
+    count = 100 * (_MEMORY // (1 + _OUTPUT))
+    return count / run(Instance([1] * count, [_OUTPUT] * count, _MEMORY), "mc-sf").makespan
 
 
 def _overloaded_pace(rate: int, steps: int = 1000) -> float:
-    """Return the requests per step that MC-SF starts from its hundredth start on, M = 650.
-
-    So many come in every step, with outputs of 10. Once more wait than a wave holds, waves repeat
-    for ever; they are taken up to the last arrivals.
-    """
-    setting = next(each for each in _SETTINGS if each.title == "outputs 10, load 1.2")
-    arrivals = np.repeat(np.arange(steps), rate)
-    prompts, outputs = np.full_like(arrivals, setting.prompt), np.full_like(arrivals, 10)
-    served = run(Instance(prompts, outputs, setting.memory, arrivals=arrivals), "mc-sf")
+    """Return the requests per step that MC-SF starts where `rate` equal ones come in every step."""
+    # Once more wait than a wave holds, waves repeat forever: those of the second half are counted.
+    arrivals, count = np.repeat(np.arange(steps), rate), steps * rate
+    requests = Instance([1] * count, [_OUTPUT] * count, _MEMORY, arrivals=arrivals)
+    served = run(requests, "mc-sf")
     begun, counts = np.unique(served.schedule.starts, return_counts=True)
     waves = (begun >= steps // 2) & (begun < steps)
     apart, together = np.diff(begun[waves]), counts[waves]
@@ -303,7 +294,7 @@ def _competitive(inverse: int, memory: int) -> dict[str, Any]:
         "inverse": inverse,
         "memory": memory,
         "ratio": ratio,
-        "anew": anew(adversary) / offline.total_latency,
+        "anew": int(after_shorts(adversary, adversary.shorts)) / offline.total_latency,
         "paused": paused(adversary) / offline.total_latency,
         "beside": adversary.beside,
         **online,
@@ -329,9 +320,9 @@ def _theorem_6_2(study: Study) -> Outcome:
     answered = study.map(_answered, more)
     last, best = ({row["inverse"]: row for row in rows} for rows in (found, answered))
     label = "epsilon = 1/{}: least ratio of all policies"
-    claims = [shape(label.format(i), last[i]["ratio"], at_least=i, paper=i) for i in inverses]
+    claims = [at_least(label.format(i), last[i]["ratio"], i) for i in inverses]
     label = "epsilon = 1/{}: the same if it is started anew after any number of short ones"
-    ours = [shape(label.format(i), best[i]["ratio"], at_least=i, paper=i) for i in inverses]
+    ours = [at_least(label.format(i), best[i]["ratio"], i) for i in inverses]
     least, name = inverses[-1], f"epsilon = 1/{inverses[-1]}"
     ours += [
         shape(f"{name}: started anew for those that come as printed",
@@ -421,13 +412,12 @@ def _theorem_6_4(study: Study) -> Outcome:
         for each in (_PRINTED, _WIDER)
     )
     label = f"{name}: ratio of the best start, as printed"
-    of_proof = {"at_least": proven, "paper": proven}
     probabilities = (_DELAY * inverses[-1] + 1) / (_DELAY * inverses[-1])
     # An algorithm of ratio c starts by step c M, and so costs at least this much.
     above = f"{name}: least ratio of all that start by c M and run on, {_WIDER}"
-    claims = [wider, shape(above, last[_WIDER], at_least=_DELAY, paper=_DELAY)]
+    claims = [wider, at_least(above, last[_WIDER], _DELAY)]
     claims += beside(  # what the proof takes for its arrivals
-        shape(label, last[_PRINTED], **of_proof),
+        at_least(label, last[_PRINTED], proven),
         printed,
         number(f"{name}: sum of the printed probabilities", 1, probabilities, within=1e-9),
     )

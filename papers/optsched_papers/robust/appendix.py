@@ -14,7 +14,7 @@ from optsched.instance import Instance
 from optsched.optimum.solving import solve
 from optsched.schedule import Schedule
 from optsched.simulate import run
-from optsched_papers.claims import Claim, beside, number, refutable, shape
+from optsched_papers.claims import Claim, at_least, at_most, beside, number, refutable, shape
 from optsched_papers.robust.closed_ratios import a_min_two_point
 from optsched_papers.robust.competitive_ratio import CompetitiveRatio
 from optsched_papers.robust.figures import ratios
@@ -47,17 +47,16 @@ def _theorem_4_2(study: Study) -> Outcome:
     rows += [["A_min, proven, many requests", root**2, ratio] for root, ratio in proven.items()]
     rows += [["in rounds, proven, all requests", root**2, MOST_OF_ROUNDS] for root in proven]
     claims = refutable(
-        shape(
+        at_least(
             f"outputs 1 to {root**2:,}: most that restarts in rounds cost, over the least of A_min",
             MOST_OF_ROUNDS / proven[root],
-            at_least=1,
-            paper=1,
+            1,
         )
         for root in (32, 64, 256)
     )
     last, name = found[-1], f"outputs 1 to {roots[-1] ** 2:,}, simulated"
     claims += beside(
-        shape(f"{name}: {policy} over A_min", last[policy] / last["a-min"], at_least=1, paper=1)
+        at_least(f"{name}: {policy} over A_min", last[policy] / last["a-min"], 1)
         for policy in ("in rounds", "a-double")
     )
     table = pd.DataFrame(rows, columns=["curve", "u", "ratio"])
@@ -82,11 +81,10 @@ def _theorem_8_6(study: Study) -> Outcome:
     claims = refutable(map(_against_ends, _WORST))
     claims += bounded(table, "a-random", _a_random_bound, settings["memory"])
     claims += beside(
-        shape(
+        at_most(
             f"A_min, outputs 1 to {u}: worst mix over worst mix of the two ends, by Lemma 4.6",
             ratio / a_min_two_point(1 / u),
-            at_most=1,
-            paper=1,
+            1,
         )
         for u, ratio in mixes.items()
     )
@@ -146,7 +144,7 @@ def _against_ends(case: tuple[str, Tiny]) -> Claim:
     name, ends = policy.replace("a-", "A_"), f"outputs {tiny.least} or {tiny.upper}"
     label = f"{name}, {tiny.name}: ratio over the worst with {ends}"
     worse = tiny.ratio(policy) / tiny.worst_of_ends(policy)
-    return shape(label, float(worse), at_most=1, paper=1)
+    return at_most(label, float(worse), 1)
 
 
 # Lemma 8.8
@@ -166,7 +164,7 @@ def _lemma_8_8(_study: Study) -> Outcome:
         found = {"a-max": tiny.expect("a-max"), "a-random, alpha M": tiny.expect("a-random", share)}
         a_max, a_random = found.values()
         label = f"{tiny.name}: A_max over A_random(alpha M)"
-        claims.append(shape(label, float(a_max / a_random), at_most=1, paper=1))
+        claims.append(at_most(label, float(a_max / a_random), 1))
         words = " ".join(map(str, tiny.outputs))
         rows += [[words, name, float(total)] for name, total in found.items()]
     table = pd.DataFrame(rows, columns=["outputs", "policy", "expected_total"])
@@ -192,11 +190,10 @@ def _prop_8_4(study: Study) -> Outcome:
     sizes = [(3, 2), *((fitting, waves) for fitting in (3, 7, 31, 127, 511))]
     found = {size: _halved(*size) for size in sizes}
     claims = [
-        shape(
+        at_most(
             label.format(10 * fitting, 5 * fitting, fitting * times) + " over that with all",
             ratio,
-            at_most=2,
-            paper=2,
+            2,
         )
         for (fitting, times), ratio in found.items()
     ]
@@ -239,14 +236,9 @@ def _corollary_4_10(study: Study) -> Outcome:
     growth = {parts: ratio[last, parts] / ratio[before, parts] for parts in _PARTS[1:]}
     label = f"{{}} classes: growth of A_min over H-SF from u={before} to {last}"
     claims = [
-        shape(label.format(_FOUR), growth.pop(_FOUR), at_most=most, paper=most),
-        shape(
-            "A_min with classes over A_min with one, the most", max(over_one), at_most=1, paper=1
-        ),
-        *beside(
-            shape(label.format(parts), each, at_most=most, paper=most)
-            for parts, each in growth.items()
-        ),
+        at_most(label.format(_FOUR), growth.pop(_FOUR), most),
+        at_most("A_min with classes over A_min with one, the most", max(over_one), 1),
+        *beside(at_most(label.format(parts), each, most) for parts, each in growth.items()),
     ]
     table["outputs"] = [f"outputs 1 to {upper}" for upper in table["upper"]]
     settings = {"mix": "worst by Lemma 4.6 for one class", "memory": "40 u", "seeds": seeds}

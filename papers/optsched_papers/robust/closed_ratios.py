@@ -1,8 +1,7 @@
-r"""Competitive ratios in closed form (Robust, Sections 3 and 5), as the memory grows.
+"""Competitive ratios in closed form (Robust, Sections 3 and 5), as the memory grows."""
 
-:math:`\alpha = \ell / u` is the ratio of the bounds on outputs; :math:`q` is the probability of
-going on after each token. There are no prompts.
-"""
+# alpha = l / u is the ratio of the bounds on outputs; q is the probability of going on after each
+# token. There are no prompts unless said otherwise.
 
 from __future__ import annotations
 
@@ -27,16 +26,13 @@ def a_max_printed_lower_bound(alpha: float) -> float:
 
 
 def a_max_proven_bound(short: int, long: int) -> float:
-    r"""Bound A_max over all outputs from short to long, at a memory of a multiple of long.
-
-    While a request waits, at least :math:`m = M / u` run, as none is thought to hold more than
-    :math:`u`. So the k-th starts by :math:`\sum_{j < k} o_j / m`, and in random order all
-    of them cost at most :math:`\sum o + (n - 1) \sum o / 2 m`. No schedule costs less than
-    :math:`\sum o`, nor than :math:`n^2 \mathbb{E} \min(w, w') / 2 M` for two requests drawn with
-    memory-times :math:`w = o (o + 1) / 2`. Hence the ratio is at most
-    :math:`1 + u \, \mathbb{E} o / \mathbb{E} \min(w, w')`, which is largest where
-    :math:`P(o \ge k)` is in proportion to :math:`1 / k` for k above short.
-    """
+    """Bound A_max over all outputs from short to long, at a memory of a multiple of long."""
+    # While a request waits, at least m = M / u run, as none is thought to hold more than u. So the
+    # k-th starts by sum_{j < k} o_j / m, and in random order all of them cost at most
+    # sum o + (n - 1) sum o / 2 m. No schedule costs less than sum o, nor less than
+    # n^2 E min(w, w') / 2 M for two requests drawn with memory-times w = o (o + 1) / 2. Hence the
+    # ratio is at most 1 + u E o / E min(w, w'), which is largest where P(o >= k) is in proportion
+    # to 1 / k for k above short.
     if not 1 <= short <= long:
         raise ModelError(f"short is {short} and long {long}, but 1 <= short <= long must hold")
     harmonic = sum(1 / k for k in range(short + 1, long + 1))
@@ -59,12 +55,9 @@ def a_min_two_point(alpha: float) -> float:
 
 
 def a_min_long_prompts(upper: int) -> float:
-    r"""Return the ratio of Lemma 4.6 for outputs of 1 and u as prompts grow, at its worst mix.
-
-    There :math:`a_{ij} / s` tends to :math:`(i + j) / 2` and :math:`b_{ij} / s` to
-    :math:`\min(i, j)`, so that a share :math:`v` of long ones has the ratio
-    :math:`(1 + v (u - 1)) / (1 + v^2 (u - 1))`, which is largest at :math:`v = 1 / (1 + \sqrt u)`.
-    """
+    """Return the ratio of Lemma 4.6 for outputs of 1 and u as prompts grow, at its worst mix."""
+    # There a_ij / s tends to (i + j) / 2 and b_ij / s to min(i, j), so that a share v of long ones
+    # has the ratio (1 + v (u - 1)) / (1 + v^2 (u - 1)), which is largest at v = 1 / (1 + sqrt u).
     if upper < 1:
         raise ModelError(f"upper is {upper}, but must be at least 1")
     return (1 + math.sqrt(upper)) / 2

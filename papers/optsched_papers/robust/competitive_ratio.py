@@ -1,31 +1,21 @@
-r"""How much A_min can cost over H-SF when the memory is large (Robust, Corollary 4.8), proven.
+"""How much A_min can cost over H-SF when the memory is large (Robust, Corollary 4.8), proven."""
 
-With :math:`x_i` requests of output :math:`i = \ell, \dots, u` and prompts of :math:`s` tokens each,
-as the memory grows, the ratio of total latencies tends to :math:`x^\top A x / x^\top B x`. Lemma
-4.6 works out to
-
-.. math:: a_{ij} = i (s + i) + \frac{j (s + i)}{2} - \frac{i (s + i)^2}{2 (s + j)}, \quad
-          b_{ij} = i (s + i) \qquad (i \le j),
-
-which for :math:`s = 0` is Corollary 4.8. The bound :math:`\ell` that A_min knows drops out: it only
-says which outputs occur. In suffix sums :math:`y_k = \sum_{i \ge k} x_i`, which are nonincreasing,
-the quotient is :math:`y^\top G y / y^\top D y` with a diagonal :math:`D` (`SuffixForm`). The
-competitive ratio is its maximum over all mixes. :math:`D^{-1} G` is a positive matrix, hence
-(Collatz and Wielandt)
-
-.. math:: \frac{y^\top G y}{y^\top D y} \le \lambda_{\max}(D^{-1} G)
-          \le \max_k \frac{(G w)_k}{d_k w_k} \quad \text{for every } w > 0.
-
-Written out: with :math:`\lambda` the last number, :math:`\lambda D - G` has no positive entry off
-its diagonal and maps :math:`w` to something nonnegative, so that :math:`y^\top (\lambda D - G) y`
-is a sum of squares :math:`\sum_k \frac{v_k}{w_k} y_k^2 + \sum_{k < l} G_{kl} w_k w_l
-(\frac{y_k}{w_k} - \frac{y_l}{w_l})^2` with :math:`v = (\lambda D - G) w \ge 0`. Bounds are
-evaluated in whole numbers with directed rounding; floating point only proposes :math:`w`.
-
-:math:`B^{-1} A` in counts has no negative entry either, so that the leading eigenvector is a mix.
-So the eigenvalue is the maximum over mixes for every :math:`\ell`, :math:`u` and :math:`s`, and the
-bounds meet but for rounding (docs/uncertainty.md has the argument).
-"""
+# With x_i requests of output i = l, ..., u and prompts of s tokens each, as the memory grows, the
+# ratio of total latencies tends to x'Ax / x'Bx. Lemma 4.6 works out to
+#     a_ij = i (s + i) + j (s + i) / 2 - i (s + i)^2 / (2 (s + j)),  b_ij = i (s + i)  for i <= j,
+# which for s = 0 is Corollary 4.8. The bound l that A_min knows drops out: it only says which
+# outputs occur. In suffix sums y_k = sum_{i >= k} x_i, which are nonincreasing, the quotient is
+# y'Gy / y'Dy with a diagonal D (`SuffixForm`). The competitive ratio is its maximum over all mixes.
+# D^-1 G is a positive matrix, hence (Collatz and Wielandt), for every w > 0,
+#     y'Gy / y'Dy <= lambda_max(D^-1 G) <= max_k (G w)_k / (d_k w_k).
+# Written out: with lambda the last number, lambda D - G has no positive entry off its diagonal and
+# maps w to v >= 0, so that y'(lambda D - G)y is a sum of squares,
+#     sum_k (v_k / w_k) y_k^2 + sum_{k < l} G_kl w_k w_l (y_k / w_k - y_l / w_l)^2.
+# Bounds are evaluated in whole numbers with directed rounding; floating point only proposes w.
+#
+# B^-1 A in counts has no negative entry either, so that the leading eigenvector is a mix, the
+# eigenvalue is the maximum over mixes for all l, u and s, and the bounds meet but for rounding
+# (docs/uncertainty.md has the argument).
 
 from __future__ import annotations
 
@@ -184,11 +174,10 @@ class CompetitiveRatio:
 
 
 class SuffixForm(NamedTuple):
-    r"""The forms :math:`y^\top G y` and :math:`y^\top D y`, with whole numbers throughout.
+    """The forms y'Gy and y'Dy, with whole numbers throughout."""
 
-    G has a structure of rank two off its diagonal, so that a product with it costs as much as
-    reading the vector.
-    """
+    # G has a structure of rank two off its diagonal, so that a product with it costs as much as
+    # reading the vector.
 
     diagonal: IntArray  # d
     divisor: IntArray  # c

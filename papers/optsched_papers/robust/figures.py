@@ -14,7 +14,17 @@ from optsched.report.series import plot_series
 from optsched.report.style import REFERENCE
 from optsched.simulate import run
 from optsched.workloads import family
-from optsched_papers.claims import Claim, Estimate, beside, means, number, ratio, readings, shape
+from optsched_papers.claims import (
+    Claim,
+    Estimate,
+    at_least,
+    beside,
+    means,
+    number,
+    ratio,
+    readings,
+    shape,
+)
 from optsched_papers.distributions import Printed, distributions, draw_distributions
 from optsched_papers.robust.closed_ratios import CROSSOVER
 from optsched_papers.robust.competitive_ratio import CompetitiveRatio
@@ -85,7 +95,7 @@ def _claims_of_fits(table: pd.DataFrame) -> tuple[str, list[Claim]]:
     shifted = _determination(values[1:], _printed_fit(u[1:] - 1))
     shift_of = "read with u - 1, from u = 2"
     return f"{slope:.4f} log(u {shift:+.4f}) + {constant:.4f}", [
-        shape("R2 of our own fit a log(u + b) + c", own, at_least=0.9999, paper=0.9999),
+        at_least("R2 of our own fit a log(u + b) + c", own, 0.9999),
         # Fits over other ranges of u, which the paper does not name, differ by this much.
         number("slope a of the fit", 0.2555, slope, within=0.02),
         number("constant c of the fit", 1.1587, constant, within=0.02),
@@ -219,11 +229,9 @@ class _Runs:
     def claim(
         self, label: str, above: str, below: str, known: str, other: str = "", /, **limits: float
     ) -> None:
-        """Claim a ratio of two policies, the second perhaps with other intervals.
-
-        It may hold for either memory, and for either reading of A_max, `a-max*`, where that is one
-        of them.
-        """
+        """Claim a ratio of two policies, the second perhaps with other intervals."""
+        # It may hold for either memory, and where A_max is one of the two, `a-max*`, for either
+        # reading of that.
         names = _ESTIMATORS if "a-max*" in (above, below) else [""]
         found = {
             memory: [
@@ -303,10 +311,10 @@ def _fig_7(study: Study) -> Outcome:
 def _draw(table: pd.DataFrame, axes: Panels) -> None:
     groups = table.groupby(["memory", "intervals"], sort=False)
     for ax, ((memory, known), rows) in zip(axes, groups, strict=True):
-        labels: dict[str, Any] = {"xlabel": f"requests, {known}, M = {memory:,}"}
-        labels["ylabel"] = "mean latency (s)"
-        plot_series(rows, x="requests", y="mean_latency_s", by="policy", ax=ax, **BAND, **labels)
-        ax.set_ylim(0, 1.05 * table.loc[table["memory"] == memory, "high"].max())
+        look: dict[str, Any] = {"x": "requests", "y": "mean_latency_s", "by": "policy", **BAND}
+        look |= {"xlabel": f"requests, {known}, M = {memory:,}", "ylabel": "mean latency (s)"}
+        look["ylim"] = (0, 1.05 * table.loc[table["memory"] == memory, "high"].max())
+        plot_series(rows, ax=ax, **look)
 
 
 TARGETS: Computations = {

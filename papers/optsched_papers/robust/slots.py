@@ -1,10 +1,9 @@
-"""Robust Theorems 4.2 to 5.2 where prompts are so long that the memory is a number of slots.
+"""Robust Theorems 4.2 to 5.2 where prompts are so long that the memory is a number of slots."""
 
-With m slots, prompts of s = m u tokens and a memory of m (s + u), m requests fit at any age, and
-m + 1 hold at least (m + 1) (s + 1) > m (s + u) tokens and never do. As m grows, so does the memory,
-and the share of it that a prompt takes vanishes. Nothing overflows, so that A_min preempts nothing:
-it serves the requests in random order, one after the other on each slot, whatever they produce.
-"""
+# With prompts of s = m u tokens and a memory of m (s + u), m requests fit at any age, and m + 1
+# never do: they hold at least (m + 1) (s + 1) > m (s + u) tokens. As m grows, so does the memory,
+# and the share of it that a prompt takes vanishes. Nothing overflows, so that A_min preempts
+# nothing: it serves the requests in random order, one after the other on each slot.
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ import numpy as np
 from optsched.instance import Instance
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from optsched._internal.arrays import IntArray
 
@@ -29,11 +28,9 @@ MANY = {"slots": 100, "each": 10_000}  # by then the proven ratio of A_min is ne
 
 @dataclass(frozen=True)
 class Slots:
-    """Outputs of 1 and u = root^2 on slots, each of which runs so many long requests.
+    """Outputs of 1 and u = root^2 on slots, each of which runs so many long requests."""
 
-    There are root short requests for a long one, which is the worst for A_min as their numbers
-    grow.
-    """
+    # With `root` short requests for each long one, which is worst for A_min as both numbers grow.
 
     root: int
     slots: int
@@ -59,12 +56,10 @@ class Slots:
 
     @property
     def a_min_least(self) -> Fraction:
-        """Bound the expected total latency of A_min from below.
-
-        When the k-th request in its order starts, all before it have started, and at most m - 1 of
-        them run, with at most u steps left. So it starts by no less than a share 1 / m of their
-        outputs less (m - 1) u / m, and in random order these are k - 1 times the mean.
-        """
+        """Bound the expected total latency of A_min from below."""
+        # When the k-th request in its order starts, all before it have started, and at most m - 1
+        # of them run, with at most u steps left. So it starts no earlier than at a share 1 / m of
+        # their outputs, less (m - 1) u / m; in random order these are k - 1 times the mean.
         long = self.slots * self.each
         count, total = long * (self.root + 1), long * (self.root + self.upper)
         waits = Fraction((count - 1) * total, 2 * self.slots)
@@ -84,32 +79,33 @@ class Slots:
 
 
 def a_l_ratio(short: int, long: int, shorts: int, longs: int) -> Fraction:
-    """Return what A_l costs over H-SF in expectation, so many requests of either output per slot.
-
-    It runs all requests for `short` steps, in random order, and then the long ones to their end.
-    """
+    """Return what A_l costs over H-SF in expectation, with so many requests per slot."""
+    # It runs all requests for `short` steps, in random order, and then the long ones to their end.
     count = shorts + longs
     after = long * longs * (longs + 1) // 2
     a_l = Fraction(shorts * short * (count + 1), 2) + longs * short * count + after
     return a_l / (short * shorts * (shorts + 1) // 2 + longs * short * shorts + after)
 
 
-def in_rounds(outputs: Sequence[int], slots: int) -> int:
-    r"""Return the total latency of a policy that knows no outputs: each round doubles a limit.
+def one_by_one(outputs: Iterable[int], slots: int, begin: int = 0) -> list[int]:
+    """Serve outputs in order, each on the first free slot; return when they end."""
+    free, ends = [begin] * slots, []
+    for output in outputs:
+        ends.append(free[0] + output)
+        heapq.heapreplace(free, ends[-1])
+    return ends
 
-    In a round of limit 1, 2, 4, ... every open request is started anew and preempted when it has
-    produced so many tokens. With m slots round r takes at most :math:`\sum_i \min(o_i, 2^r) / m +
-    2^r` steps, the sum over the requests that are open then. So request j, with :math:`2^{p - 1} <
-    o_j \le 2^p`, ends by :math:`4 \sum_i \min(o_i, o_j) / m + 4 o_j`, and all of them cost at most
-    12 times the larger of :math:`\sum o` and :math:`\sum_{i, j} \min(o_i, o_j) / 2 m`. No schedule
-    on m slots costs less than either.
-    """
+
+def in_rounds(outputs: Sequence[int], slots: int) -> int:
+    """Return the total latency of a policy that knows no outputs: each round doubles a limit."""
+    # In a round of limit 1, 2, 4, ... every open request is started anew and preempted when it has
+    # produced so many tokens. With m slots round r takes at most sum_i min(o_i, 2^r) / m + 2^r
+    # steps, the sum over the requests that are open then. So request j, 2^(p - 1) < o_j <= 2^p,
+    # ends by 4 sum_i min(o_i, o_j) / m + 4 o_j, and all of them cost at most 12 times the larger of
+    # sum o and sum_ij min(o_i, o_j) / 2 m. No schedule on m slots costs less than either.
     open_ones, begin, limit, total = list(outputs), 0, 1, 0
     while open_ones:
-        free = [begin] * slots
-        for output in open_ones:
-            end = heapq.heappop(free) + min(output, limit)
-            heapq.heappush(free, end)
-            total += end * (output <= limit)
-        begin, limit, open_ones = max(free), 2 * limit, [o for o in open_ones if o > limit]
+        ends = one_by_one((min(output, limit) for output in open_ones), slots, begin)
+        total += sum(end for end, o in zip(ends, open_ones, strict=True) if o <= limit)
+        begin, limit, open_ones = max(ends), 2 * limit, [o for o in open_ones if o > limit]
     return total

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,8 @@ from optsched.workloads import family
 from optsched_papers.claims import (
     Claim,
     Estimate,
+    at_least,
+    at_most,
     beside,
     estimate,
     number,
@@ -35,7 +36,7 @@ from optsched_papers.robust.closed_ratios import (
 )
 from optsched_papers.robust.competitive_ratio import CompetitiveRatio
 from optsched_papers.robust.figures import ratios
-from optsched_papers.robust.slots import MANY, Slots, a_l_ratio
+from optsched_papers.robust.slots import MANY, Slots, a_l_ratio, one_by_one
 from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, grid, lines, panels
 
 if TYPE_CHECKING:
@@ -106,8 +107,15 @@ def two_outputs(
     found["alpha"] = found["short"] / _LONG
     names = {"policy": "curve", "share": "share_of_short"}
     runs = found.rename(columns=names)[["curve", "alpha", "ratio", "share_of_short"]]
-    rows = [["bound", short / _LONG, bound(short / _LONG), math.nan] for short in shorter]
-    return pd.concat([runs, pd.DataFrame(rows, columns=runs.columns)]), settings
+    return with_curve(runs, "bound", [short / _LONG for short in shorter], bound), settings
+
+
+def with_curve(
+    table: pd.DataFrame, name: str, alphas: Sequence[float], ratio: Callable[[float], float]
+) -> pd.DataFrame:
+    """Add a curve that is computed to the ratios of runs."""
+    rows = [[name, alpha, ratio(alpha), math.nan] for alpha in alphas]
+    return pd.concat([table, pd.DataFrame(rows, columns=table.columns)])
 
 
 def bounded(
@@ -134,9 +142,9 @@ def _theorem_3_3(study: Study) -> Outcome:
     claims = bounded(table, "a-max", a_max_bound, settings["memory"])
     alphas = table.loc[table["curve"] == "bound", "alpha"].tolist()
     name = "proven, all outputs"
-    most = [a_max_proven_bound(round(alpha * _LONG), _LONG) for alpha in alphas]
-    rows = [[name, alpha, ratio, math.nan] for alpha, ratio in zip(alphas, most, strict=True)]
-    table = pd.concat([table, pd.DataFrame(rows, columns=table.columns)])
+    table = with_curve(
+        table, name, alphas, lambda alpha: a_max_proven_bound(round(alpha * _LONG), _LONG)
+    )
     # Not of the paper, and smaller than its bound up to alpha = 1/4.
     claims += beside(bounded(table[table["alpha"] <= 1 / 4], name, a_max_bound, settings["memory"]))
     return Outcome(table, claims, settings)
@@ -150,18 +158,17 @@ def _theorem_5_1(study: Study) -> Outcome:
         for pair in zip(*either, strict=True)
         for claim in readings(f"{pair[0].label.partition(':')[0]}, bound {pair[0].paper:.3f}", pair)
     ]
-    prompt = 10 * _LONG
-    rows = [
-        ["Lemma 4.6, prompts of 10 u", alpha, _lemma_of_two(round(alpha * _LONG), prompt), math.nan]
-        for alpha in table.loc[table["curve"] == "bound", "alpha"]
-    ]
-    table = pd.concat([table, pd.DataFrame(rows, columns=table.columns)])
+    prompt, name = 10 * _LONG, "Lemma 4.6, prompts of 10 u"
+    alphas = table.loc[table["curve"] == "bound", "alpha"].tolist()
+    table = with_curve(
+        table, name, alphas, lambda alpha: _lemma_of_two(round(alpha * _LONG), prompt)
+    )
     # The proof sets prompts aside, the theorem does not.
     of = Slots(_ROOTS[0], **MANY)
     label = f"outputs 1 or {of.upper}, {_PROMPTS}: what A_min costs at least over H-SF, proven"
     bound = a_min_two_point(1 / of.upper)
-    claims += refutable(shape(label, float(of.proven), at_most=bound, paper=bound))
-    claims += beside(bounded(table, str(rows[0][0]), a_min_two_point, settings["memory"]))
+    claims += refutable(at_most(label, float(of.proven), bound))
+    claims += beside(bounded(table, name, a_min_two_point, settings["memory"]))
     claims += beside(_excess(study, settings))
     return Outcome(table, claims, settings | {"prompts of the lemma": prompt})
 
@@ -194,7 +201,7 @@ def _theorem_5_2(study: Study) -> Outcome:
         bound = a_l_two_point(short / _LONG)
         label = f"alpha={short / _LONG:g}, {_PROMPTS}: A_l over H-SF, exact"
         ours = float(a_l_ratio(short, _LONG, shorts, 1000))
-        claims += refutable(shape(label, ours, at_most=bound, paper=bound))
+        claims += refutable(at_most(label, ours, bound))
     return Outcome(table, claims, settings)
 
 
@@ -205,14 +212,10 @@ def _instance_3_4(short: int, long: int, mix: float, batches: int, seed: int) ->
     """Run the proof's instance with its l workers, and with A_max as Algorithm 1 defines it."""
     options: dict[str, Any] = {"short": short, "mix": mix, "batches": batches}
     instance = family("robust-theorem-3-4", memory=short * long, **options)
-    free, total = [0] * short, 0
-    for output in np.random.default_rng(seed).permutation(instance.outputs).tolist():
-        end = heapq.heappop(free) + output
-        total += end
-        heapq.heappush(free, end)
-    hindsight = run(instance, "h-sf").total_latency
+    shuffled = np.random.default_rng(seed).permutation(instance.outputs).tolist()
+    total = sum(one_by_one(shuffled, short))
     return {
-        "workers": total / hindsight,
+        "workers": total / run(instance, "h-sf").total_latency,
         "a-max": ratio_to_hindsight(instance, "a-max", long, [seed]),
     }
 
@@ -236,7 +239,7 @@ def _theorem_3_4(study: Study) -> Outcome:
     for short, long in [(1, 4), (1, 16), *outputs]:
         printed, most = a_max_printed_lower_bound(short / long), a_max_proven_bound(short, long)
         label = f"outputs {short} to {long}: proven most of A_max over H-SF"
-        claims += refutable(shape(label, most, at_least=printed, paper=printed))
+        claims += refutable(at_least(label, most, printed))
         rows.append(["proven bound, all outputs", short / long, most, most])
     for (name, call), found in zip(calls, runs, strict=True):
         alpha = call["short"] / call["long"]
@@ -244,7 +247,7 @@ def _theorem_3_4(study: Study) -> Outcome:
         formula = a_max_workers(alpha, call["mix"])
         for what, ratio in (("A_max as the proof runs it", formula), ("a-max", found["a-max"])):
             label = f"alpha=1/{1 / alpha:g}, {name}: {what}"
-            of_proof.append(shape(label, ratio, at_least=printed, paper=printed))
+            of_proof.append(at_least(label, ratio, printed))
         rows += [
             ["printed lower bound", alpha, printed, printed],
             [f"the proof's workers, {name}", alpha, formula, found["workers"]],
@@ -291,15 +294,15 @@ def _theorem_4_3(study: Study) -> Outcome:
     kinds = {"no prompts": 0, "prompts of 10 u": 10}
     cells: list[tuple[str, int]] = [(kind, u) for u in uppers for kind in kinds]
     # Memory for 40 of the longest requests without prompts, and for 200 with them.
-    sizes = [
-        {"memory": 2200 * u, "requests": 40_000}
-        if kinds[kind]
-        else {"memory": 40 * u, "requests": 1600 * u}
-        for kind, u in cells
-    ]
     calls = [
-        {"upper": u, "prompt": kinds[kind] * u, "seeds": seeds, **size}
-        for (kind, u), size in zip(cells, sizes, strict=True)
+        {
+            "upper": u,
+            "prompt": kinds[kind] * u,
+            "seeds": seeds,
+            "memory": (2200 if kinds[kind] else 40) * u,
+            "requests": 40_000 if kinds[kind] else 1600 * u,
+        }
+        for kind, u in cells
     ]
     rows: list[list[Any]] = []
     for (kind, u), found in zip(cells, study.map(_worst_mix, calls), strict=True):
@@ -321,11 +324,11 @@ def _theorem_4_3(study: Study) -> Outcome:
         # c log u grows by this much; a constant beside it only makes that less.
         most = math.log(last) / math.log(before)
         label = f"{name}: growth from u={before} to {last}"
-        growth = shape(label, ratio[last] / ratio[before], at_most=most, paper=most)
+        growth = at_most(label, ratio[last] / ratio[before], most)
         counted = others if "a-double" in key else claims
         counted.append(growth)
         label = f"{name}: ratio over H_u at u={last}"
-        others.append(shape(label, ratio[last] / bound[last], at_most=1.0, paper=1.0))
+        others.append(at_most(label, ratio[last] / bound[last], 1.0))
     proven, by_lemma = _with_prompts()
     claims[:0], others[:0] = refutable(proven), [by_lemma]
     settings = {"mix": "worst by Lemma 4.6", "seeds": seeds}
@@ -343,17 +346,14 @@ def _with_prompts() -> list[Claim]:
         "Lemma 4.6 as prompts grow, (1 + sqrt u) / 2": by_limit,
     }
     return [
-        shape(f"{curve}, {growth}", most / least, at_most=2, paper=2)
-        for curve, (least, most) in curves.items()
+        at_most(f"{curve}, {growth}", most / least, 2) for curve, (least, most) in curves.items()
     ]
 
 
 def _draw_4_3(table: pd.DataFrame, axes: Panels) -> None:
-    log: dict[str, Any] = {"by": "curve", "xscale": "log", "yscale": "log"}
-    label = "largest output u (tokens), {}"
-    panels("prompts", label, x="u", y="ratio", ylabel=_RATIO, **log)(table, axes)
-    for ax in axes:
-        ax.set_ylim(1, 1.2 * table["ratio"].max())
+    look: dict[str, Any] = {"by": "curve", "xscale": "log", "yscale": "log", "ylabel": _RATIO}
+    look["ylim"] = (1, 1.2 * table["ratio"].max())
+    panels("prompts", "largest output u (tokens), {}", x="u", y="ratio", **look)(table, axes)
 
 
 # Fig. 3 and Theorem 5.3: outputs of geometric families
@@ -413,45 +413,30 @@ def _fig_3(study: Study) -> Outcome:
         closed = np.array([_FAMILIES[name](q) for q in lemma["q"]])
         distance = np.abs(closed - lemma["ratio"]).max()
         label = f"{name}: largest distance of the lemma from our closed form"
-        points = _simulated_points(table[table["family"] == name])
-        simulated = pd.Series([ours.mean for _, ours in points])
-        by = {"Lemma 4.6": lemma["ratio"], _SIMULATED: simulated}
+        points = table[(table["family"] == name) & (table["curve"] == _SIMULATED)]
+        by = {"Lemma 4.6": lemma["ratio"], _SIMULATED: points["ratio"]}
         # The figure shows what the lemma says of A_min; either way of finding that counts.
-        for what, limits in (
-            ("largest ratio", {"at_most": most, "paper": most}),
-            ("least rise with q", {"at_least": 0}),
-        ):
-            statement = f"{name}: {what}"
-            claims += readings(
-                statement,
-                [
-                    shape(
-                        f"{statement}, {curve}",
-                        ratio.max() if "paper" in limits else ratio.diff().min(),
-                        **limits,
-                    )
-                    for curve, ratio in by.items()
-                ],
-            )
+        largest, rise = f"{name}: largest ratio", f"{name}: least rise with q"
+        claims += readings(
+            largest,
+            (at_most(f"{largest}, {curve}", ratio.max(), most) for curve, ratio in by.items()),
+        )
+        claims += readings(
+            rise,
+            (
+                shape(f"{rise}, {curve}", ratio.diff().min(), at_least=0)
+                for curve, ratio in by.items()
+            ),
+        )
+        agree = f"{name}, q={{:g}}: {_SIMULATED}, and by the lemma"
         claims += beside(
             shape(label, distance, at_most=1e-9),
             (
-                number(
-                    f"{name}, q={q:g}: {_SIMULATED}, and by the lemma",
-                    _lemma(name, q),
-                    ours,
-                    within=_SPREAD,
-                )
-                for q, ours in points
+                number(agree.format(q), _lemma(name, q), Estimate(*ours), within=_SPREAD)
+                for q, *ours in points[["q", "ratio", "low", "high"]].to_numpy().tolist()
             ),
         )
     return Outcome(table, claims, settings)
-
-
-def _simulated_points(table: pd.DataFrame) -> list[tuple[float, Estimate]]:
-    """Return the simulated ratio by q."""
-    points = table.loc[table["curve"] == _SIMULATED, ["q", "ratio", "low", "high"]]
-    return [(q, Estimate(*ours)) for q, *ours in points.to_numpy().tolist()]
 
 
 def _theorem_5_3(_study: Study) -> Outcome:
@@ -463,7 +448,7 @@ def _theorem_5_3(_study: Study) -> Outcome:
     ]
     claims += [
         number("limit as q tends to 1", 14 / 9, _lemma(name, 0.9999), within=1e-6),
-        shape("largest ratio", table["ratio"].max(), at_most=14 / 9, paper=14 / 9),
+        at_most("largest ratio", table["ratio"].max(), 14 / 9),
     ]
     return Outcome(table, claims, {"summed": "Lemma 4.6, until 1e-17 of the second moment is left"})
 

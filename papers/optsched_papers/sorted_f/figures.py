@@ -133,8 +133,8 @@ def _nearly(runs: pd.DataFrame, count: int) -> Claim:
 
 def _draw(table: pd.DataFrame, axes: Panels) -> None:
     """Draw all policies, and beside them those that the first panel cannot tell apart."""
-    labels: dict[str, Any] = {"xlabel": "requests", "ylabel": "mean latency (s)"}
-    draw = lines(x="requests", y="latency", by="policy", **BAND, **labels)
+    look = {"xlabel": "requests", "ylabel": "mean latency (s)", **BAND}
+    draw = lines(x="requests", y="latency", by="policy", **look)
     for ax, left_out in zip(axes, ([], ["fcfs", "mc-sf"]), strict=False):
         draw(table[~table.policy.isin(left_out)], [ax])
         if left_out:

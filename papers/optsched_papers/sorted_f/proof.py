@@ -1,12 +1,12 @@
-"""Sorted-F Theorems 3 to 8, Lemmas 1 and 2: each inequality on small lists of requests.
+"""Sorted-F Theorems 3 to 8, Lemmas 1 and 2: each inequality on small lists of requests."""
 
-Lists are drawn, and some are then changed at random for as long as that brings the inequality
-closer to its limit. Batches are exact, optima are proven by enumeration, totals are fractions.
-"""
+# Lists are drawn, and some are then changed at random for as long as that brings the inequality
+# closer to its limit. Batches are exact, optima are proven by enumeration, totals are fractions.
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +21,7 @@ from optsched.report.style import REFERENCE
 from optsched.simulate import run
 from optsched.solvers.bounds.bound import bound
 from optsched.workloads import family
-from optsched_papers.claims import Claim, beside, readings, refutable, shape
+from optsched_papers.claims import Claim, at_most, beside, readings, refutable, shape
 from optsched_papers.sorted_f.families_of_proof import (
     least_align,
     long_first,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.random import Generator
+    from numpy.typing import ArrayLike
 
 # Lists of requests, by what their outputs are like
 
@@ -52,27 +53,12 @@ _MAX_MEMORY, _MAX_REQUESTS = 40, 6
 _STARTS = 20  # lists drawn of which the best is climbed from
 
 
-def _any(rng: Generator, n: int, memory: int) -> list[int]:
-    return [int(each) for each in rng.integers(1, min(memory, 12) + 1, n)]
-
-
-def _one_token(_: Generator, n: int, memory: int) -> list[int]:
-    return [1] * n
-
-
-def _far_apart(rng: Generator, n: int, memory: int) -> list[int]:
-    return [min(int(each), memory) for each in rng.choice([1, 2, 3, 5, 9, 14, 40], n)]
-
-
-def _one_long(_: Generator, n: int, memory: int) -> list[int]:
-    return [memory, *[1] * (n - 1)]
-
-
-KINDS = {
-    "outputs 1 to 12": _any,
-    "one token each": _one_token,
-    "far apart": _far_apart,
-    "one long": _one_long,
+#: How to draw n outputs with a generator, for a memory.
+KINDS: dict[str, Callable[[Generator, int, int], ArrayLike]] = {
+    "outputs 1 to 12": lambda rng, n, memory: rng.integers(1, min(memory, 12) + 1, n),
+    "one token each": lambda _rng, n, _memory: [1] * n,
+    "far apart": lambda rng, n, memory: np.minimum(rng.choice([1, 2, 3, 5, 9, 14, 40], n), memory),
+    "one long": lambda _rng, n, memory: [memory, *[1] * (n - 1)],
 }
 
 
@@ -197,21 +183,10 @@ def climb(name: str, kind: str, fit: Fit, steps: int, seed: int) -> dict[str, An
     return {"ratio": float(most), "requests": requests, "memory": best.memory}
 
 
-class _Found(NamedTuple):
-    """What the lists say of an inequality."""
-
-    claims: list[Claim]
-    table: pd.DataFrame
-    settings: dict[str, Any]
-
-    def outcome(self, more: Sequence[Claim] = (), rows: pd.DataFrame | None = None) -> Outcome:
-        """Add claims, which come first, and the rows of a second panel."""
-        table = self.table if rows is None else pd.concat([self.table, rows], ignore_index=True)
-        return Outcome(table, [*more, *self.claims], self.settings)
-
-
-def _look(study: Study, name: str) -> _Found:
-    """Compare the largest ratios of lists that are drawn, and climbed to, with the limit."""
+def _look(
+    study: Study, name: str, more: Sequence[Claim] = (), rows: pd.DataFrame | None = None
+) -> Outcome:
+    """Compare the largest ratios of lists with the limit, after other claims and beside rows."""
     each = INEQUALITIES[name]
     lists, steps = study.choose(each.lists // 10, each.lists), study.choose(40, each.steps)
     seeds = study.seeds(1, each.climbs, apart=each.climbs)
@@ -228,7 +203,7 @@ def _look(study: Study, name: str) -> _Found:
         }
         for how, found in ways.items():
             label = f"{each.what}{by}: {how}"
-            claims.append(shape(label, found.max(), at_most=each.limit, paper=each.limit))
+            claims.append(at_most(label, found.max(), each.limit))
     worst = tops.to_dict("records")[int(tops.ratio.argmax())]
     settings: dict[str, Any] = {
         "requests": f"2 to {_MAX_REQUESTS}",
@@ -237,7 +212,8 @@ def _look(study: Study, name: str) -> _Found:
         "steps of a climb": steps,
         "worst list climbed to": {name: worst[name] for name in ("requests", "memory", "fit")},
     }
-    return _Found(refutable(claims), shares(drawn), settings)
+    table = pd.concat([shares(drawn), rows], ignore_index=True)  # None is left out
+    return Outcome(table, [*more, *refutable(claims)], settings)
 
 
 def shares(drawn: pd.DataFrame) -> pd.DataFrame:
@@ -249,10 +225,6 @@ def shares(drawn: pd.DataFrame) -> pd.DataFrame:
             for ratio in sorted(set(rows.ratio))
         ]
     )
-
-
-def _look_only(study: Study, name: str) -> Outcome:
-    return _look(study, name).outcome()
 
 
 # Theorem 3 on families, with bounds in place of optima
@@ -291,20 +263,20 @@ def _theorem_3(study: Study) -> Outcome:
     sizes = study.choose([1024, 40_000], [1024, 4096, 10_000, 40_000, 102_400])
     traps = study.table(trapped, grid(policy=["sorted-f", "sorted-f-dp"], memory=sizes))
     more = [
-        shape(f"{name} over a proven bound: largest", rows.ratio.max(), at_most=48, paper=48)
+        at_most(f"{name} over a proven bound: largest", rows.ratio.max(), 48)
         for name, rows in served.groupby("workload", sort=False)
     ]
     label = "{} on requests that local swap cannot exchange: largest"
     more += beside(
-        shape(label.format(policy), rows.ratio.max(), at_most=48, paper=48)
+        at_most(label.format(policy), rows.ratio.max(), 48)
         for policy, rows in traps.groupby("policy", sort=False)
     )
     worst = served.groupby("memory", as_index=False).ratio.max()
     worst["family"] = "sorted-f-dp, worst of 7 families"
     traps["family"] = traps.policy.replace("sorted-f-dp", "sorted-f-dp, trap of sorted-f")
     rows = pd.concat([worst, traps])
-    found = _look(study, "theorem-3")
-    return found.outcome(more, rows.rename(columns={"memory": "size", "ratio": "of_family"}))
+    rows = rows.rename(columns={"memory": "size", "ratio": "of_family"})
+    return _look(study, "theorem-3", more, rows)
 
 
 def _theorem_5(study: Study) -> Outcome:
@@ -321,7 +293,7 @@ def _theorem_5(study: Study) -> Outcome:
     own = max(claim.ours for claim in looked.claims)
     more = readings("the last batch of a group nearly saturates", refutable(nearly))
     more += beside(shape("our constant in place of 4", own, at_most=3))
-    return looked.outcome(more)
+    return replace(looked, claims=[*more, *looked.claims])
 
 
 def saturation(kind: str, fit: Fit, lists: int, seed: int) -> dict[str, float]:
@@ -375,12 +347,9 @@ def _exceeded(study: Study, name: str, table: pd.DataFrame, small: dict[str, flo
     table["family"] = table.copies.map(_peaks)
     families = table.groupby("family", sort=False).of_family.max()
     found = {f"{peaks}, worst": ratio for peaks, ratio in families.items()} | small
-    more = [
-        shape(f"{each.what}: {of}", ratio, at_most=each.limit, paper=each.limit)
-        for of, ratio in found.items()
-    ]
+    more = [at_most(f"{each.what}: {of}", ratio, each.limit) for of, ratio in found.items()]
     rows = table.rename(columns={"long": "size"}).drop(columns="copies")
-    return _look(study, name).outcome(refutable(more), rows)
+    return _look(study, name, refutable(more), rows)
 
 
 def against_theorem_8(long: int, copies: int) -> dict[str, float]:
@@ -426,5 +395,5 @@ _SECOND = {
 TARGETS: Computations = {
     f"sorted-f-{name}": (compute, partial(draw_shares, what=each.what, limit=each.limit, size=size))
     for name, each in INEQUALITIES.items()
-    for compute, size in [_SECOND.get(name, (partial(_look_only, name=name), ""))]
+    for compute, size in [_SECOND.get(name, (partial(_look, name=name), ""))]
 }

@@ -1,12 +1,8 @@
-r"""Hard questions about numbers as scheduling instances (Sorted-F, Theorems 2 and EC.2).
+"""Hard questions about numbers as scheduling instances (Sorted-F, Theorems 2 and EC.2)."""
 
-Every number :math:`x` becomes a request that makes one token. In that step it holds
-:math:`s + 1` tokens by Eq. 6, so that its prompt is :math:`s = x - 1`; the proofs print
-:math:`s = x`, with which no batch of the intended sum fits.
-
-Answers need no scheduling: `Reduction.decide` finds them among the numbers alone, so that it can
-be compared with an optimum.
-"""
+# Every number x becomes a request that makes one token. In that step it holds s + 1 tokens by Eq.
+# 6, so that its prompt is s = x - 1; the proofs print s = x, with which no batch of the intended
+# sum fits. `Reduction.decide` answers from the numbers alone, to be compared with an optimum.
 
 from __future__ import annotations
 

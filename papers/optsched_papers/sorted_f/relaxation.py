@@ -61,11 +61,9 @@ def coarse_starts(instance: Instance, step: int) -> FloatArray:
 
 
 def short_first(instance: Instance, starts: FloatArray) -> float:
-    """Return in which share of pairs the shorter output starts first, though it takes more.
-
-    Pairs are those whose shorter output takes more memory-time, because of its prompt; otherwise
-    either preference has the same order.
-    """
+    """Return the share of pairs whose shorter output starts first, though it takes more."""
+    # Only pairs whose shorter output takes more memory-time, because of its prompt, can tell: in
+    # all others both preferences have the same order.
     outputs, areas = instance.outputs, instance.areas
     shorter = outputs[:, None] < outputs
     one, other = np.nonzero(shorter & (areas[:, None] > areas))

@@ -17,7 +17,7 @@ from optsched.report.series import plot_series
 from optsched.report.style import BLUE, LIMIT, TEXT_SIZE, VERMILLION, count_axis, legend_above
 from optsched.simulate import run
 from optsched.workloads import family
-from optsched_papers.claims import beside, number, shape
+from optsched_papers.claims import at_most, beside, number, power, shape
 from optsched_papers.sorted_f.reductions import partition, three_partition
 from optsched_papers.target import Computations, Outcome, Panels, Study
 
@@ -70,32 +70,27 @@ def _rate(study: Study, theorem: str) -> Outcome:
         chosen = (table.requests == REQUESTS[kind]) & (table.policy == policy)
         return table[chosen].set_index("memory").ratio
 
-    balanced, long = curve(BALANCED), curve(LONG)
+    balanced, long, printed = curve(BALANCED), curve(LONG), curve(PRINTED)
     growth = float((balanced.to_numpy()[1:] / balanced.to_numpy()[:-1]).min())
     least = float((long / (factor * np.sqrt(long.index.to_numpy()))).min())
     claims = [
-        shape("long requests: exponent of M", _exponent(long), at_least=0.47, at_most=0.53),
+        shape("long requests: exponent of M", power(long.index, long), at_least=0.47, at_most=0.53),
         shape("long requests: least ratio over the printed rate", least, at_least=1),
         shape("worst numbers: least growth to the next M", growth, at_least=1),
     ]
     # The ratio of worst numbers is 1 more than a multiple of M^(1/4), which lowers the fit by 0.02.
     fourth = {"at_least": 0.22, "at_most": 0.28}
     others = [
-        number("printed numbers: exponent of M", 0.5, _exponent(curve(PRINTED)), within=0.1),
-        shape("worst numbers: exponent of M", _exponent(balanced), **fourth),
+        number("printed numbers: exponent of M", 0.5, power(printed.index, printed), within=0.1),
+        shape("worst numbers: exponent of M", power(balanced.index, balanced), **fourth),
     ]
     # The constant of Theorem 3 for Sorted-F, which chooses its batches exactly, is 48.
     for policy in ("sorted-f-dp", *["sorted-f"] * (theorem == "1")):
         ours = curve(BALANCED, policy).max()
-        others.append(shape(f"{policy}: largest ratio", ours, at_most=48, paper=48))
+        others.append(at_most(f"{policy}: largest ratio", ours, 48))
     claims += beside(others)
     settings = {"memories": memories, "batches": 3, "batches of sorted-f-dp": 2}
     return Outcome(table, claims, settings)
-
-
-def _exponent(curve: pd.Series[float]) -> float:
-    """Fit the exponent of the memory in the ratio."""
-    return float(np.polyfit(np.log(curve.index), np.log(curve), 1)[0])
 
 
 def _draw_rate(table: pd.DataFrame, axes: Panels, failing: str) -> None:
@@ -138,22 +133,20 @@ def _questions(question: Question, size: int, seed: int) -> list[list[int]]:
         family(f"{question}-no", n=size, seed=seed, memory=101),
     ]
     rng = np.random.default_rng([seed, size])
-    draw = _triples if question == "3-partition" else _numbers
-    return [instance.peaks.tolist() for instance in made] + [draw(rng, size) for _ in range(DRAWN)]
+    drawn = [_drawn(question, rng, size) for _ in range(DRAWN)]
+    return [instance.peaks.tolist() for instance in made] + drawn
 
 
-def _triples(rng: np.random.Generator, size: int) -> list[int]:
+def _drawn(question: Question, rng: np.random.Generator, size: int) -> list[int]:
+    """Draw numbers until the question can be asked of them."""
+    triples = question == "3-partition"
+    # Numbers to be halved are few and large, so that often no subset has half of the sum.
+    least, beyond = (TOTAL // 4 + 1, (TOTAL + 1) // 2) if triples else (1000, 4000)
     while True:
-        numbers = rng.integers(TOTAL // 4 + 1, (TOTAL + 1) // 2, size)
-        if numbers.sum() * 3 == TOTAL * size:
-            return [int(x) for x in numbers]
-
-
-def _numbers(rng: np.random.Generator, size: int) -> list[int]:
-    """Draw numbers of 1,000 and more: few enough that often no subset has half of the sum."""
-    while True:
-        numbers = rng.integers(1000, 4000, size)
-        if numbers.sum() % 2 == 0 and 2 * numbers.max() <= numbers.sum():
+        numbers = rng.integers(least, beyond, size)
+        total = int(numbers.sum())
+        halves = total % 2 == 0 and 2 * numbers.max() <= total
+        if 3 * total == TOTAL * size if triples else halves:
             return [int(x) for x in numbers]
 
 

@@ -1,9 +1,8 @@
-"""The schedules between which the proof of Sorted-F Theorem 3 moves, literally, for a few requests.
+"""The schedules between which the proof of Sorted-F Theorem 3 moves, for a few requests."""
 
-Sorted-F's batches one after another ("separate"), in groups ("group"), and with mean outputs
-("align"); and an optimal schedule, cut into batches with mean outputs (Theorem 7). Totals are those
-of the paper's formulas, exactly; only `in_order` is a schedule that respects the memory.
-"""
+# Sorted-F's batches one after another ("separate"), in groups ("group"), and with mean outputs
+# ("align"); and an optimal schedule, cut into batches with mean outputs (Theorem 7). Totals are
+# those of the paper's formulas, exactly; only `in_order` is a schedule that respects the memory.
 
 from __future__ import annotations
 
@@ -46,21 +45,15 @@ READINGS = [
 
 
 def sorted_f_batches(instance: Instance, fit: Fit = "peak") -> Batches:
-    """Return the batches of Alg. 1, phase 1: of least F, the largest of these.
-
-    Those that fit by their profile are enumerated, which takes few requests.
-    """
-    choose = _best_by_profile if fit == "profile" else _best_by_peak
+    """Return the batches of Alg. 1, phase 1: the largest of those with least F."""
     left, found = np.arange(len(instance)), list[list[int]]()
     while len(left):
-        batch = choose(instance.take(left))
+        rest = instance.take(left)
+        profile = fit == "profile"
+        batch = _best_by_profile(rest) if profile else select_batch(rest, "dp").requests
         found.append(left[batch].tolist())
         left = np.delete(left, batch)
     return found
-
-
-def _best_by_peak(instance: Instance) -> IntArray:
-    return select_batch(instance, "dp").requests
 
 
 def _best_by_profile(instance: Instance) -> IntArray:
@@ -84,10 +77,7 @@ def in_order(instance: Instance, batches: Iterable[Sequence[int]]) -> int:
 
 
 def ends_group(outputs: Sequence[int], following: Sequence[int]) -> bool:
-    """Whether the next batch's shortest output would not raise F, so that only memory keeps it out.
-
-    Both batches are given by their outputs, ascending.
-    """
+    """Whether only memory keeps the next batch's shortest output out, as it would not raise F."""
     size = len(outputs)
     return (sum(outputs) + following[0]) * size**2 <= sum(outputs) * (size + 1) ** 2
 
@@ -145,12 +135,9 @@ def optimum(instance: Instance) -> Schedule:
 
 
 def optimal_align(schedule: Schedule, reading: Reading = READINGS[0]) -> Fraction:
-    """Return the total latency of Optimal_align.
-
-    A window begins 3 times as late as the group before would end, after 6 times the groups before
-    that: at t_g - 3 delta_{g-1} with all groups in the sum that is t_g, of which the paper forgets
-    the first.
-    """
+    """Return the total latency of Optimal_align."""
+    # A window begins 3 times as late as the group before would end, after 6 times the groups before
+    # that: at t_g - 3 delta_{g-1}, where t_g sums over all groups; the paper forgets the first.
     outputs = schedule.instance.outputs
     clock, total = Fraction(0), Fraction(int(outputs.sum()))
     for begin, group in _by_completion(schedule):
@@ -164,10 +151,8 @@ def optimal_align(schedule: Schedule, reading: Reading = READINGS[0]) -> Fractio
 
 
 def _by_completion(schedule: Schedule) -> list[tuple[int, IntArray]]:
-    """Return the groups Z_g, which end with what runs when the one before ends, and their windows.
-
-    Cuts are the ends of groups: delta_g is the distance of two.
-    """
+    """Return the groups Z_g with the begin of their windows."""
+    # A group ends with what runs when the one before ends; delta_g is the distance of two ends.
     starts, ends = schedule.starts, schedule.completions
     groups, cut, before = [], 0, 0
     while cut < ends.max():
