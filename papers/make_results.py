@@ -39,8 +39,9 @@ Every target of the five papers as this version last ran it: {counts}.
 get wrong, in order of weight, is in the [errata](errata.md#in-order-of-weight). A target leads to
 its plot and its claims: our values, with the paper's in parentheses; ✗ marks what fails. Of several
 *readings* of a statement one suffices. What stands *beside* the paper's claims, such as the steps
-of a proof, does not count towards the verdict, and only the JSON of `optsched
-reproduce` has the part that holds. `papers/make_results.py` writes these pages from folders of `optsched reproduce all`.
+of a proof, does not count towards the verdict, and only the JSON of `optsched reproduce` has the
+part that holds. `papers/make_results.py` writes these pages from folders of `optsched reproduce
+all`.
 """
 QUICK = """\
 {quick} of {all} are from quick runs (`--quick`: fewer and smaller runs), which may miss what
