@@ -2,6 +2,8 @@
 PYTHON ?= python3
 MINUTES ?= 20
 BIN := .venv/bin
+# Times of all tests are kept in build/tests.xml.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 15 --junit-xml build/tests.xml
 
 .PHONY: demo test test-all check format docs benchmarks campaign reproduce validate clean
 
@@ -10,13 +12,12 @@ demo: .venv/ready  ## compare all policies on a synthetic workload and write an 
 	$(BIN)/optsched compare family:chat-and-summaries,n=2000,seed=1 --html demo/report.html
 	@echo "open demo/report.html in a browser"
 
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 15 --junit-xml build/tests.xml
-
-test: .venv/dev  ## the test suite but for its long tests
+test: .venv/dev  ## the tests, but for long ones, with a fifth of the random cases
 	$(PYTEST) -m "not long"
 
-test-all: .venv/dev  ## the whole test suite, with all random cases and coverage
+test-all: .venv/dev  ## all tests, with all random cases and coverage, and the oldest dependencies
 	$(PYTEST) --hypothesis-profile thorough --cov --cov-report term:skip-covered
+	.ci/oldest
 
 check: .venv/dev  ## lint, format and types
 	$(BIN)/ruff check .

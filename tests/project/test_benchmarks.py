@@ -28,7 +28,11 @@ def benchmark(monkeypatch):
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize(
-    "name", ["admission", "optima", "routing", "selection", "models", "reading"]
+    "name",
+    [
+        *("admission", "routing", "selection", "models", "reading"),
+        pytest.param("optima", marks=pytest.mark.long),
+    ],
 )
 def test_rows_agree_with_their_alternative(benchmark, name):
     assert name in benchmark("run").BENCHMARKS
@@ -41,7 +45,7 @@ def test_rows_agree_with_their_alternative(benchmark, name):
         assert not row.stopped
 
 
-@pytest.mark.no_cover  # other tests reach every line that runs here
+@pytest.mark.long
 def test_growth_is_measured_fitted_and_drawn(benchmark):
     growth = benchmark("growth")
     curves = list(growth.curves(quick=True))

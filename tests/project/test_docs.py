@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if "_build" not in page.parts]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+# Pages whose code takes more than three seconds; tests of the rooms call what it calls.
+LONG = {"docs/fluid.md", "docs/gallery.md", "docs/uncertainty.md", "docs/workers.md"}
 CODE = re.compile(r"```.*?```|`[^`\n]+`", flags=re.DOTALL)
 
 
@@ -46,7 +48,13 @@ def _anchors(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in plain}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_ids(PAGES))
+def _pages_with_code():
+    for name, page in zip(_ids(PAGES), PAGES, strict=True):
+        if "```python" in _text(page):
+            yield pytest.param(page, id=name, marks=[pytest.mark.long] * (name in LONG))
+
+
+@pytest.mark.parametrize("page", _pages_with_code())
 def test_python_blocks_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}

@@ -313,7 +313,10 @@ def test_on_the_unit_clock_arrivals_are_those_in_steps():
 
 def test_what_has_no_regret_on_a_clock_is_refused():
     for options, message in (
-        ({"clock": FunctionClock(lambda _: 1.0)}, "is a function, of which no bound and so no reg"),
+        (
+            {"clock": FunctionClock(lambda _: 1.0)},
+            "is a function, for which no bound is known, and so no reg",
+        ),
         ({"clock": "unit", "time_limit": 1.0}, "time_limit is for the search in steps"),
     ):
         with pytest.raises(OptschedError, match=message):
