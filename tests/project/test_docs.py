@@ -48,13 +48,14 @@ def _anchors(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in plain}
 
 
-def _pages_with_code():
-    for name, page in zip(_ids(PAGES), PAGES, strict=True):
-        if "```python" in _text(page):
-            yield pytest.param(page, id=name, marks=[pytest.mark.long] * (name in LONG))
+WITH_CODE = [
+    pytest.param(page, id=name, marks=[pytest.mark.long] * (name in LONG))
+    for name, page in zip(_ids(PAGES), PAGES, strict=True)
+    if "```python" in _text(page)
+]
 
 
-@pytest.mark.parametrize("page", _pages_with_code())
+@pytest.mark.parametrize("page", WITH_CODE)
 def test_python_blocks_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
