@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 import optsched
-from optsched.cli import (
-    cluster,
-    experiments,
-    fluid,
-    installation,
-    models,
-    optima,
-    policies,
-    routing,
-)
+from optsched.cli import experiments, installation, models, optima, policies, workers
 from optsched.cli.common import BAD_INPUT, DONE, INTERRUPTED, NO
 from optsched.cli.options import Examples, examples
 from optsched.errors import InfeasibleError, OptschedError, is_interrupt
@@ -36,8 +27,8 @@ _SECTIONS = {
         experiments.sweep,
     ),
     "Optima and proofs": (optima.solve, optima.bound, optima.check),
-    "Models": (models.select, models.export, fluid.thresholds, fluid.throughput),
-    "Several workers": (routing.route, cluster.cluster),
+    "Models": (models.select, models.export, models.thresholds, models.throughput),
+    "Several workers": (workers.route, workers.cluster),
     "What there is": (installation.policies, installation.families),
     "This installation": (installation.doctor,),
 }

@@ -43,21 +43,21 @@ def check_conditions(values: dict[str, Any]) -> None:
     """Refuse or note options whose conditions are not met by what was typed, and what follows."""
     context = click.get_current_context()
     values = context.params | values
-    unmet: dict[tuple[bool, str], list[str]] = {}
+    unmet: dict[tuple[str, bool], str] = {}
     for option in context.command.params:
         if isinstance(option, Option):
             for condition in filter(None, f"{option.needs},{option.beside}".split(",")):
                 if not _is_met(condition, values):
-                    refused = condition in option.needs
-                    unmet.setdefault((refused, condition), []).append(str(option.name))
-    for (refused, condition), names in unmet.items():
+                    key = condition, condition in option.needs
+                    unmet[key] = f"{unmet.get(key, '')} {option.name}"
+    for (condition, refused), names in unmet.items():
         without = condition.startswith("no ")
         name, *choices = condition.removeprefix("no ").split()
         purpose = f"with{'out' if without else ''} {name} {' or '.join(choices)}".rstrip()
         if refused:
-            only_for(" ".join(names), False, purpose, "" if without else "pass that")
+            only_for(names, False, purpose, "" if without else "pass that")
         else:
-            note_unless(False, " ".join(names), purpose)
+            note_unless(False, names, purpose)
 
 
 def _is_met(condition: str, values: dict[str, Any]) -> bool:
@@ -84,27 +84,20 @@ def note_unless(used: bool, names: str, purpose: str) -> None:
     """Note those of some options that were typed, unless they are used."""
     if not used and (typed := _typed(names)):
         effect = "has" if len(typed) == 1 else "have"
-        _notes().append(f"{_listed(typed)} only {purpose}, and {effect} no effect here")
+        notes().append(f"{_listed(typed)} only {purpose}, and {effect} no effect here")
 
 
 def note_twice(order: Sequence[click.Parameter]) -> None:
     """Note the options with a value, or with an opposite, that were typed more than once."""
     for each, count in Counter(order).items():
         if count > 1 and isinstance(each, Option) and (each.secondary_opts or not each.is_flag):
-            _notes().append(f"{each.shown()} was given twice; the last one counts")
+            notes().append(f"{each.shown()} was given twice; the last one counts")
 
 
-def taken_notes() -> list[str]:
-    """Return all notes on this command line, and forget them."""
-    notes = _notes()
-    taken = notes.copy()
-    notes.clear()
-    return taken
-
-
-def _notes() -> list[str]:
-    notes: list[str] = click.get_current_context().meta.setdefault(_NOTES, [])
-    return notes
+def notes() -> list[str]:
+    """Return all notes on this command line."""
+    found: list[str] = click.get_current_context().meta.setdefault(_NOTES, [])
+    return found
 
 
 def _listed(typed: Sequence[str]) -> str:

@@ -1,19 +1,40 @@
-"""Commands for models: a batch selected, a program written to a file."""
+"""Commands for models: a batch selected, a program written, thresholds of WAIT, throughput."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
+import click
+
 import optsched
-from optsched.cli.common import DONE, Output
-from optsched.cli.options import PROGRAM, TRACE, command, flag, option
-from optsched.errors import OptschedError
+from optsched.cli.common import DONE, Output, take
+from optsched.cli.given import only_for
+from optsched.cli.options import (
+    CLOCK,
+    MEMORY,
+    MODEL_FILE,
+    SEED,
+    SKIP_INVALID,
+    TICK,
+    TRACE,
+    Numbers,
+    command,
+    flag,
+    option,
+    read_instance,
+)
+from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray
+    from optsched.clock import Clock
     from optsched.instance import Instance
     from optsched.models import BalanceState, StepGoals
+    from optsched.models.fluid.nested import NestedWaitPlan
+    from optsched.models.fluid.wait import WaitPlan
     from optsched.models.program import Program
+    from optsched.workloads.request_types import RequestTypes
 
 
 @command(
@@ -46,41 +67,24 @@ def select(
     return DONE
 
 
-_STEP = "--model balance"
+_MODELS = ["hindsight", "relaxation", "batch", "balance"]
+_HINDSIGHT, _STEP = "--model hindsight", "--model balance"
+_IN_TIME, _ON_WORKERS = f"{_HINDSIGHT} relaxation", f"{_HINDSIGHT} balance"
 
 
 @command(
     TRACE,
-    option(
-        "--model",
-        ["hindsight", "relaxation", "batch", "balance"],
-        "OPT-IP, Relax-LP, the selection of one batch, or the first step of a cluster (IO).",
-    ),
-    option(
-        "--objective O",
-        "total-latency",
-        "What hindsight minimises, as for solve.",
-        beside="--model hindsight",
-    ),
-    option(
-        "--last-step horizon T",
-        int,
-        "Last step (default: one that is proven to suffice).",
-        beside="--model hindsight relaxation",
-    ),
+    option("--model", _MODELS, "OPT-IP, Relax-LP, one batch, or the first step of a cluster (IO)."),
+    option("--objective O", "total-latency", "What hindsight minimises.", beside=_HINDSIGHT),
+    option("--last-step horizon T", int, "Last step (default: a proven one).", beside=_IN_TIME),
     option("--size K", int, "Number of requests in the batch.", beside="--model batch"),
-    option(
-        "--workers G",
-        str,
-        "Number of workers; for hindsight also memories such as 100,50x4.",
-        needs="--model hindsight balance",
-    ),
+    option("--workers G", str, "Number of workers, or memories (hindsight).", needs=_ON_WORKERS),
     option("--slots B", int, "Requests that each worker may run.", beside=_STEP),
     option("--lookahead H", 20, "Steps to look ahead.", beside=_STEP),
     flag("--deadlines", "Keep deadlines (column deadline).", beside=_STEP),
     flag("--tenants", "Share slots among tenants (column label: acme/17).", beside=_STEP),
     option("--energy-price X", 0.0, "Tokens of imbalance that a joule is worth.", beside=_STEP),
-    PROGRAM,
+    option("--out FILE", MODEL_FILE, "The .mps or .lp file to write.", required=True),
     runs=(
         "export family:uniform,n=8 --out program.lp",
         "export family:uniform,n=8 --workers 2 --out joint.mps",
@@ -182,3 +186,224 @@ def _goals(
         short = service.fair_slots(found.weights, demands, int(state.free.sum()))
     price = service.slot_price(state.alive, state.waiting)
     return StepGoals(latest, np.zeros(state.lookahead), tenant, short, price)
+
+
+_TYPES = (
+    click.Argument(["types"], metavar="TYPES"),
+    CLOCK[0],
+    MEMORY,
+    option("--classes K", int, "For a trace: number of types (default: all pairs)."),
+    option("--rate X", float, "For a trace: requests per second (default: its own)."),
+    SKIP_INVALID,
+    SEED,
+    option("--export FILE", MODEL_FILE, "Also write the program to a .mps or .lp file."),
+)
+_NESTED, _WAIT = {"needs": "--nested"}, {"needs": "no --nested"}
+
+
+@command(
+    _TYPES,
+    option("--batch-limit B", int, "Requests in a batch, at all stages.", **_WAIT),
+    option("--minimum-slack S", 0.0, "Seconds that a batch must spare."),
+    option(
+        "--objective", ["memory", "slack"], "Least memory, or largest slack within limits.", **_WAIT
+    ),
+    option(
+        "--method",
+        ["auto", "highs", "cp-sat"],
+        "Solver of WAIT's program (auto: none for least memory, otherwise highs).",
+        needs="no --nested,no --thresholds",
+    ),
+    option("--thresholds N,..", Numbers(int), "Check these thresholds instead of computing some."),
+    flag("--nested", "Nested WAIT: outputs are not known in advance."),
+    option(
+        "--segments S",
+        Numbers(int, "types", "auto"),
+        "One per output length (types), the best (auto), the best L, or those ending at B1,B2,...",
+        default="types",
+        **_NESTED,
+    ),
+    option("--margin X", float, "Distance from equality in (10), 0 to 1.", **_NESTED),
+    option("--delta X", 0.01, "Probability that the memory runs out.", **_NESTED),
+    option("--iterations K", 10_000, "Iterations for which delta holds.", **_NESTED),
+    option("--prompt N", int, "Prompt of all types (default: their mean).", **_NESTED),
+    runs=(
+        "thresholds trace.csv --clock llama-2-7b-a100 --rate 2",
+        "thresholds trace.csv --clock llama-2-7b-a100 --rate 2 --classes 4 --export wait.lp",
+    ),
+)
+def thresholds(
+    output: Output, nested: bool, prompt: int | None, export: str | None, **options: Any
+) -> int:
+    """Compute thresholds of WAIT or Nested WAIT."""
+    from optsched.models.fluid.equilibrium import equilibrium
+
+    _refuse_unused(export is not None, options)
+    types, clock, options["memory"] = _read(output, options)
+    if nested and (prompt is not None or len(set(types.prompts.tolist())) > 1):
+        types = types.with_one_prompt(prompt)
+        if prompt is None:
+            output.note(
+                f"prompts differ; all types are taken to have their mean, {types.prompts[0]} "
+                "tokens (--prompt sets another)"
+            )
+    balance = equilibrium(types, clock)
+    stable = balance.stable
+    shares = zip(types.names, balance.loads.tolist(), balance.memories.tolist(), strict=True)
+    content: dict[str, Any] = {
+        "stable": stable,
+        "load": balance.load,
+        "iteration_time": balance.iteration_time if stable else None,
+        "equilibrium_memory": balance.memory if stable else None,
+        "throughput": balance.throughput if stable else None,
+        "output_throughput": balance.output_throughput if stable else None,
+        "types": [
+            {"name": name, "load": load, "memory": memory if stable else None}
+            for name, load, memory in shares
+        ],
+        **dict.fromkeys(("thresholds", "memory", "safety_stock")),
+    }
+    if stable:
+        output.say(str(balance))
+    try:
+        balance.require_stable()
+        with output.progress("finding thresholds"):
+            plan = (_nested if nested else _wait)(types, clock, options)
+    except InfeasibleError:
+        output.result(content)
+        raise
+    output.say(f"\n{plan}")
+    if export is not None:
+        optsched.write_model(plan.program.to_linear(), export)
+    output.result(content | _content(plan))
+    return DONE
+
+
+@command(
+    _TYPES,
+    option("--max-latency latency_s S", float, "Limit on the mean latency, in seconds."),
+    option("--max-ttft ttft_s S", float, "Limit on the mean time to first token, in seconds."),
+    option("--gap X", 1e-4, "Share by which the throughput may fall short of the best."),
+    runs=(
+        "throughput trace.csv --clock llama-2-7b-a100 --rate 20 --max-latency 2",
+        "throughput trace.csv --clock llama-2-7b-a100 --rate 20 --classes 4 --export rates.lp",
+    ),
+)
+def throughput(output: Output, export: str | None, **options: Any) -> int:
+    """Find the most throughput under limits on latency."""
+    from optsched.optimum.throughput import best_throughput
+
+    types, clock, options["memory"] = _read(output, options)
+    with output.progress("finding the iteration time"):
+        plan = best_throughput(types, clock, **options)
+    output.say(str(plan))
+    if export is not None:
+        optsched.write_model(plan.program.to_linear(), export)
+    names = ("throughput", "bound", "gap", "iteration_s", "latency_s", "ttft_s", "memory")
+    admitted = zip(types.names, types.rates.tolist(), plan.rates.tolist(), strict=True)
+    rows = [{"name": name, "rate": rate, "admitted": part} for name, rate, part in admitted]
+    output.result({name: getattr(plan, name) for name in names} | {"types": rows})
+    return DONE
+
+
+def _read(output: Output, options: dict[str, Any]) -> tuple[RequestTypes, Any, int | None]:
+    """Take TYPES and how to read it out of the options; return types, their clock and memory."""
+    from optsched._internal.arrays import MAX_TOKENS
+    from optsched.clock import get_clock
+    from optsched.workloads.request_types import RequestTypes, read_types
+
+    asked, how = take(options, "classes", "rate"), take(options, "skip_invalid")
+    source, clock, memory, seed = take(options, "types", "clock", "memory", "seed").values()
+    given: Clock | None = None
+    if source.endswith(".toml"):
+        only_for(
+            "classes rate skip_invalid", False, "for traces, and a TOML file has its own types"
+        )
+        types, given, of_file = read_types(source)
+        memory = of_file if memory is None else memory
+    else:
+        instance = read_instance(
+            output, source, memory or MAX_TOKENS, seed=seed, seconds_per_step=TICK, **how
+        )
+        types = RequestTypes.from_instance(instance, **asked)
+    if clock is None and given is None:
+        raise OptschedError(f"{source} names no clock; pass --clock, such as affine:0.0085,2.7e-7")
+    return types, given if clock is None else get_clock(clock), memory
+
+
+def _refuse_unused(written: bool, options: dict[str, Any]) -> None:
+    """Refuse what only serves to find thresholds that are named, or segments that are not."""
+    found, segments = options["thresholds"] is None, options["segments"]
+    named = "where thresholds are found, and --thresholds names them"
+    only_for("objective margin", found or written, named)
+    only_for("segments", found or segments != "auto", named)
+    best = found and (segments == "auto" or isinstance(segments, int))
+    only_for("minimum_slack", not best, "with segments that are named, and not with the best ones")
+
+
+def _wait(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> WaitPlan:
+    from optsched.models.fluid.wait import WaitThresholds
+
+    limits = [options[name] for name in ("memory", "batch_limit", "minimum_slack", "objective")]
+    program = WaitThresholds(types, clock, *limits)
+    if options["thresholds"] is not None:
+        return program.plan(_several(options["thresholds"]))
+    least, method = program.least_fixed_point(), options["method"]
+    if options["objective"] == "memory" and method == "auto":
+        return program.plan(least)
+    params = optsched.SolveParams(start=least)
+    found = optsched.solve(program, time_limit=None, method=method, params=params)
+    return program.plan(least if found.answer is None else found.answer)
+
+
+def _nested(types: RequestTypes, clock: Clock, options: dict[str, Any]) -> NestedWaitPlan:
+    from optsched.models.fluid.nested import NestedWaitThresholds
+    from optsched.models.fluid.segments import design_segments
+
+    risk = {name: options[name] for name in ("delta", "iterations")}
+    segments, margin, asked = (options[name] for name in ("segments", "margin", "thresholds"))
+    if (segments == "auto" or isinstance(segments, int)) and asked is None:
+        number = None if segments == "auto" else segments
+        limits = {"margin": margin, "memory": options["memory"]}
+        return design_segments(types, clock, segments=number, **limits, **risk)
+    program = NestedWaitThresholds(
+        types,
+        clock,
+        None if segments == "types" else _several(segments),  # type: ignore[arg-type]
+        margin=0.05 if margin is None else margin,
+        minimum_slack=options["minimum_slack"],
+        memory=options["memory"],
+    )
+    if asked is not None:
+        return program.plan(_several(asked), **risk)
+    if margin is None:
+        return program.best_margin(**risk)
+    return program.plan(program.least_fixed_point(), **risk)
+
+
+def _several(numbers: int | list[int]) -> list[int]:
+    return numbers if isinstance(numbers, list) else [numbers]
+
+
+def _content(plan: WaitPlan | NestedWaitPlan) -> dict[str, Any]:
+    from optsched.models.fluid.wait import WaitPlan
+
+    content: dict[str, Any] = {
+        "thresholds": plan.thresholds.tolist(),
+        "memory": plan.memory,
+        "safety_stock": 0,
+        "batch_time": plan.iteration_time,
+        "batch_size": plan.batch_size,
+    }
+    if isinstance(plan, WaitPlan):
+        return content | {"slacks": plan.slacks.tolist()}
+    names = ("safety_stock", "memory_bound", "slack", "delta", "iterations")
+    return (
+        content
+        | {name: getattr(plan, name) for name in names}
+        | {
+            "memory_terms": [plan.memory, plan.queue_memory, plan.rare_memory],
+            "borders": plan.program.last_stages.tolist(),
+            "decays": [decay if decay < math.inf else None for decay in plan.decays[1:].tolist()],
+        }
+    )

@@ -11,9 +11,9 @@ import click
 
 import optsched
 from optsched._internal.numbers import at_least, proven
-from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output
+from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable
 from optsched.cli.given import only_for
-from optsched.cli.options import CLOCK, HTML, OBJECTIVE, TRACE, WORKERS, command, option, path
+from optsched.cli.options import CLOCK, HTML, OBJECTIVE, TRACE, WORKERS, Written, command, option
 from optsched.errors import InfeasibleError, OptschedError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     option("--lateness L", "forbidden", "Missed deadlines: forbidden, per-step or per-request."),
     option("--penalty P", 0.0, "Penalty of a missed deadline."),
     WORKERS,
-    path("--certificate FILE", "Write the proof of the bound."),
+    option("--certificate FILE", Written(check_writable), "Write the proof of the bound."),
     HTML,
     runs=(
         "solve family:uniform,n=6",
@@ -146,7 +146,7 @@ def _conflict(
     option("--max-num-seqs B", int, "On a clock: maximum number of requests in a batch."),
     option("--storage", ["at-once", "next-batch"], "On a clock: when a token takes memory."),
     WORKERS,
-    path("--certificate FILE", "Write the proof, in exact integers."),
+    option("--certificate FILE", Written(check_writable), "Write the proof in exact integers."),
     runs=(
         "bound trace.csv --memory 16492 --certificate proof.json",
         "bound trace.csv --memory 16492 --clock llama-2-70b-2xa100",

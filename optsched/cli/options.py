@@ -14,8 +14,8 @@ from optsched.cli.given import (
     check_conditions,
     note_twice,
     note_unless,
+    notes,
     only_for,
-    taken_notes,
 )
 from optsched.errors import OptschedError
 
@@ -82,7 +82,7 @@ def switch(name: str, text: str) -> Option:
     return Option([f"--{name}/--no-{name}"], default=None, help=text)
 
 
-class _Written(click.Path):
+class Written(click.Path):
     """A file or folder that is checked before any work is done for it."""
 
     def __init__(self, check: Callable[[str], object]) -> None:
@@ -93,13 +93,6 @@ class _Written(click.Path):
         """Refuse what cannot be written."""
         self._check(value)
         return value
-
-
-def path(
-    usage: str, text: str, check: Callable[[str], object] = check_writable, **more: Any
-) -> Option:
-    """Declare an option that names what is written."""
-    return option(usage, _Written(check), text, **more)
 
 
 def _check_json(name: str) -> None:
@@ -122,10 +115,9 @@ def _check_model(name: str) -> None:
     ending_of(name)
 
 
-HTML = path("--html FILE", "Write a report that needs no network.")
-LOG = path("--log FILE", "Write all attempts to a .csv, .csv.gz or .parquet file.", check_log)
-EXPORT = path("--export FILE", "Also write the program to a .mps or .lp file.", _check_model)
-PROGRAM = path("--out FILE", "The .mps or .lp file to write.", _check_model, required=True)
+HTML = option("--html FILE", Written(check_writable), "Write a report that needs no network.")
+LOG = option("--log FILE", Written(check_log), "Write all attempts to a .csv, .csv.gz or .parquet.")
+MODEL_FILE = Written(_check_model)
 JOBS = option("--jobs K", int, "Processes on this machine (default: one per core).")
 MEMORY = option("--memory M", int, "Tokens that the KV cache of a worker holds.")
 INTERVALS = option(
@@ -180,10 +172,10 @@ TRACE = (
     *READING,
 )
 ALL = (
-    path(
+    option(
         "--json json_path OUT",
-        "Write the result as JSON (-: only that to standard output).",
-        _check_json,
+        Written(_check_json),
+        "Write the result as JSON ('-': to standard output, and nothing else).",
     ),
     flag("--quiet", "Print no table and no notes."),
 )
@@ -286,7 +278,7 @@ def command(
             if KNOWLEDGE in parameters:
                 options["beliefs"] = _beliefs(output, options, skip_invalid)
             code = function(output=output, **options)
-            for note in taken_notes():
+            for note in notes():
                 output.note(note)
             return code
 
@@ -326,11 +318,10 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
         how["memory"] = max(Workers.parse(options["workers"], how["memory"]).memories)
     if on_clock:
         how["seconds_per_step"] = TICK
-    if family := trace.startswith("family:"):
-        trace = seeded(trace, options["seed"])
-        if on_clock and "seconds_per_step=" not in trace:
-            trace += f",seconds_per_step={TICK!r}"  # so that a rate is per second
-    instance = read_instance(output, trace, **how)
+    family = trace.startswith("family:")
+    if family and on_clock and "seconds_per_step=" not in trace:
+        trace += f",seconds_per_step={TICK!r}"  # so that a rate is per second
+    instance = read_instance(output, trace, seed=options["seed"], **how)
     converted = not (family or on_clock) and instance.seconds_per_step == how["seconds_per_step"]
     note_unless(converted, "seconds_per_step", "in steps, for files with arrivals in seconds")
     if not family:
@@ -338,29 +329,20 @@ def _instance(output: Output, options: dict[str, Any]) -> Instance:
     return instance
 
 
-def seeded(trace: str, seed: int) -> str:
-    """Return a family with the seed of the command, unless it has its own."""
-    return trace if "seed=" in trace else f"{trace},seed={seed}"
-
-
 def _beliefs(
     output: Output, options: dict[str, Any], skip_invalid: bool
 ) -> Beliefs | Instance | None:
     """Take out of the options which outputs are likely: by completed requests, or by a column."""
-    history, log_error = take(options, "history", "log_error").values()
-    if log_error is not None:
-        return _around_estimates(options["instance"], log_error)
-    if history is None:
-        return None
     from optsched._internal.arrays import MAX_TOKENS
-
-    memory = None if history.startswith("family:") else MAX_TOKENS  # they need not fit
-    return read_instance(output, history, memory, skip_invalid=skip_invalid)
-
-
-def _around_estimates(instance: Instance, log_error: float) -> Beliefs:
     from optsched.forecasts import Beliefs
 
+    history, log_error = take(options, "history", "log_error").values()
+    if history is not None:
+        memory = None if history.startswith("family:") else MAX_TOKENS  # they need not fit
+        return read_instance(output, history, memory, skip_invalid=skip_invalid)
+    if log_error is None:
+        return None
+    instance: Instance = options["instance"]
     if instance.output_estimates is None:
         raise OptschedError(
             "--log-error is the error of the column output_estimate, which TRACE does not have; "
@@ -371,11 +353,19 @@ def _around_estimates(instance: Instance, log_error: float) -> Beliefs:
 
 
 def read_instance(
-    output: Output, trace: str, memory: int | None, *, skip_invalid: bool, **how: Any
+    output: Output,
+    trace: str,
+    memory: int | None,
+    *,
+    skip_invalid: bool,
+    seed: int | None = None,
+    **how: Any,
 ) -> Instance:
-    """Read a trace, and note what was left out or converted."""
+    """Read a trace, or a family with a seed unless it has its own; note what was changed."""
     from optsched.workloads import read_trace, read_trace_skipping
 
+    if seed is not None and trace.startswith("family:") and "seed=" not in trace:
+        trace += f",seed={seed}"
     with output.progress(f"reading {trace}"):
         if skip_invalid:
             instance, skipped = read_trace_skipping(trace, memory, **how)

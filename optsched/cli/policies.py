@@ -16,10 +16,10 @@ from optsched.cli.options import (
     KNOWLEDGE,
     LOG,
     TRACE,
+    Written,
     check_log,
     command,
     option,
-    path,
     switch,
 )
 from optsched.errors import OptschedError
@@ -27,7 +27,6 @@ from optsched.errors import OptschedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from optsched.comparison import Comparison
     from optsched.instance import Instance
     from optsched.policies import Policy
     from optsched.simulate import RunSettings
@@ -45,7 +44,7 @@ def _check_folder(name: str) -> None:
     KNOWLEDGE,
     CLOCK,
     HTML,
-    path("--schedules DIR", "Write DIR/POLICY.json for each.", _check_folder, needs="no --clock"),
+    option("--schedules DIR", Written(_check_folder), "Write DIR/POLICY.json.", needs="no --clock"),
     runs=(
         "compare trace.csv --memory 16492 --html report.html",
         "compare family:uniform,n=100 --policies mc-sf,area,rolling",
@@ -71,7 +70,7 @@ def compare(
         folder = Path(schedules)
         folder.mkdir(parents=True, exist_ok=True)
         check_writable(folder / "schedule.json")
-    comparison, code = _compared(instance, chosen, settings, output, warm_up=warm_up)
+    comparison, code = compared_until_interrupted(instance, chosen, settings, output, warm_up)
     if schedules is not None:
         for schedule in comparison.schedules:
             schedule.to_json(folder / f"{schedule.policy}.json")
@@ -89,34 +88,40 @@ def _settings(options: dict[str, Any]) -> RunSettings:
     return RunSettings(**{name: value for name, value in options.items() if value is not None})
 
 
-def _compared(
-    instance: Instance,
-    chosen: Sequence[Policy],
+def compared_until_interrupted(
+    traces: Any,
+    chosen: Sequence[Any],
     settings: RunSettings,
     output: Output,
     warm_up: float | None = None,
-) -> tuple[Comparison, int]:
-    """Compare policies; after Ctrl-C those that are finished, with the bound in closed form."""
-    from optsched.comparison import Comparison
+) -> tuple[Any, int]:
+    """Compare policies, or what is finished of them when Ctrl-C ends the rest."""
+    from optsched.comparison import ClusterComparison, Comparison
 
-    comparison: Comparison | None = None
-    with output.progress() as update, Finished(len(chosen), "policies", update) as done:
-        comparison = optsched.compare(
-            instance,
-            chosen,
-            settings,
-            warm_up=warm_up,
-            on_result=done.add,
-            on_progress=lambda started, count: update(
-                f"rolling horizon: {started:,} of {count:,} requests started "
-                "(Ctrl-C: no more plans)"
-            ),
-        )
+    def report(done: int, requests: int) -> None:
+        plans = "" if clustered else " (Ctrl-C: no more plans)"  # of a rolling horizon
+        update(f"{done:,} of {requests:,} requests{plans}")
+
+    clustered = settings.cluster is not None
+    count, what = (len(chosen) * len(traces), "runs") if clustered else (len(chosen), "policies")
+    comparison: Any = None
+    with output.progress() as update, Finished(count, what, update) as done:
+        how: Any = {"warm_up": warm_up, "on_result": done.add, "on_progress": report}
+        comparison = optsched.compare(traces, chosen, settings, **how)
     if comparison is None:
-        runs = {run.policy: [run] for run in done.results}
-        comparison = Comparison(runs, tuple(done.seconds), settings, warm_up or 0.0)
-        comparison = comparison.bounded(method="closed-form")
-        output.note(f"interrupted after {done}; the bound is that in closed form")
+        # Traces that all policies have run on; of the first one those that are done.
+        whole = len(done.results) // len(chosen) * len(chosen) or None
+        runs: dict[str, list[Any]] = {}
+        for run in done.results[:whole]:
+            runs.setdefault(run.policy, []).append(run)
+        kind = ClusterComparison if clustered else Comparison
+        late = warm_up if clustered else warm_up or 0.0
+        comparison = kind(runs, tuple(done.seconds), settings, late)
+        note = f"interrupted after {done}"
+        if not clustered:
+            comparison = comparison.bounded(method="closed-form")
+            note += "; the bound is that in closed form"
+        output.note(note)
     return comparison, done.code
 
 
@@ -150,7 +155,7 @@ _ENGINE = (
     *_ENGINE,
     HTML,
     LOG,
-    path("--batches FILE", "Write each batch of vllm to a .csv, .csv.gz or .parquet.", check_log),
+    option("--batches FILE", Written(check_log), "Write each batch of vllm, as --log does."),
     runs=(
         "simulate trace.csv --memory 16492 --policy area --log attempts.csv",
         "simulate family:uniform,n=50 --policy a-min --intervals relative:0.5",
@@ -247,7 +252,8 @@ def rolling(
     elif intervals is None:
         names = list(dict.fromkeys([settings["fallback"], "mc-sf", "area"]))
     known = _settings({"intervals": intervals, "seed": seed})
-    comparison, code = _compared(instance, [policy, *get_policies(names)], known, output)
+    chosen = [policy, *get_policies(names)]
+    comparison, code = compared_until_interrupted(instance, chosen, known, output)
     run = next(iter(comparison))
     if log is not None:
         run.to_log(log)

@@ -1,4 +1,4 @@
-"""The command on a cluster whose workers wait for each other."""
+"""The commands on several workers: each on its own, or waiting for each other."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import optsched
-from optsched.cli.common import Finished, Output, take
+from optsched.cli.common import DONE, Output, take
 from optsched.cli.given import note_unless
 from optsched.cli.options import (
+    CLOCK,
     HTML,
+    INTERVALS,
     READING,
     TICK,
+    TRACE,
     Numbers,
     command,
     flag,
     option,
     read_instance,
-    seeded,
 )
+from optsched.cli.policies import compared_until_interrupted, note_unforeseen
 from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
-    from optsched.cluster import ClusterRun
     from optsched.cluster.routing import Routing
     from optsched.comparison import ClusterComparison
     from optsched.instance import Instance
+    from optsched.simulate.replicas.result import RoutedRun
 
 _WHOLE = Numbers(int)
 _OF_BF_IO = (
@@ -66,7 +69,9 @@ _OF_BF_IO = (
     option("--overhead overhead_s S", 5e-3, "Seconds of a step beside those of its tokens."),
     option("--seconds-per-token S", 9.2e-8, "Seconds per token of the fullest worker."),
     option("--seeds N", 1, "Traces drawn from a family; all policies run on the same ones."),
+    CLOCK,
     HTML,
+    INTERVALS,
     READING,
     runs=(
         "cluster trace.csv --workers 2 --slots 4",
@@ -76,7 +81,6 @@ _OF_BF_IO = (
 def cluster(output: Output, warm_up: int | None, **options: Any) -> int:
     """Route requests to workers that wait for the slowest."""
     from optsched.cluster import Cluster
-    from optsched.comparison import ClusterComparison
     from optsched.simulate import RunSettings
 
     facts = Cluster(
@@ -85,23 +89,12 @@ def cluster(output: Output, warm_up: int | None, **options: Any) -> int:
     chosen = _routings(**take(options, "policies", *(str(each.name) for each in _OF_BF_IO)))
     traces = _traces(output, **take(options, "trace", "seed", "seeds", "limit", "skip_invalid"))
     settings = RunSettings(cluster=facts, record_loads=output.html is not None, **options)
-    count = len(chosen) * len(traces)
-    comparison: ClusterComparison | None = None
-    with output.progress() as update, Finished(count, "runs", update) as done:
-        comparison = optsched.compare(traces, chosen, settings, warm_up=warm_up, on_result=done.add)
-    if comparison is None:
-        output.note(f"interrupted after {done}")
-        # Traces that all policies have run on; of the first one those that are done.
-        whole = len(done.results) // len(chosen) * len(chosen) or None
-        runs: dict[str, list[ClusterRun]] = {}
-        for run in done.results[:whole]:
-            runs.setdefault(run.policy, []).append(run)
-        comparison = ClusterComparison(runs, tuple(done.seconds), settings, warm_up)
+    comparison, code = compared_until_interrupted(traces, chosen, settings, output, warm_up)
     if output.html is not None:
         _write_report(output, comparison, output.html, options)
     output.say(str(comparison))
     output.result(comparison.to_dict())
-    return done.code
+    return code
 
 
 def _routings(policies: str, lookahead: Any, **how: Any) -> list[Routing]:
@@ -132,10 +125,9 @@ def _traces(output: Output, trace: str, seed: int, seeds: int, **how: Any) -> li
             f"--seeds is {seeds}, but only a family without a seed of its own has several; leave "
             "it out"
         )
-    names = [seeded(trace, seed + number) for number in range(seeds)] if family else [trace]
     # The memory of an instance is that of one worker alone; here the cluster has its own.
-    how["seconds_per_step"] = TICK
-    return [read_instance(output, name, None if family else MAX_TOKENS, **how) for name in names]
+    how |= {"memory": None if family else MAX_TOKENS, "seconds_per_step": TICK}
+    return [read_instance(output, trace, seed=seed + number, **how) for number in range(seeds)]
 
 
 def _write_report(
@@ -158,3 +150,43 @@ def _write_report(
                 **options,
             )
     write("cluster_page", html, comparison, lookaheads)
+
+
+@command(
+    TRACE,
+    option(
+        "--workers G", str, "Number of workers, or memories such as 16492x2,4096x8.", required=True
+    ),
+    option(
+        "--routers A,B",
+        "round-robin,jsq,least-tokens,central",
+        "Also random, power-of-d, least-kv, least-work, vllm-dp, vllm-dp-tokens.",
+    ),
+    option("--policies P,Q", "fcfs,area", "Policies of the workers; each runs with each router."),
+    CLOCK[0],
+    INTERVALS,
+    option("--time-limit S", 60.0, "Seconds for all optima together.", beside="no --clock"),
+    HTML,
+    runs=(
+        "route trace.csv --memory 16492 --workers 2 --routers jsq --policies fcfs,area",
+        "route family:chat-and-summaries,n=60 --workers 4 --time-limit 2 --html report.html",
+    ),
+)
+def route(
+    instance: Instance, output: Output, workers: str, routers: str, policies: str, **options: Any
+) -> int:
+    """Prove what routers lose by placement and by order."""
+    from optsched.policies import get_policies, split_names
+    from optsched.workers import get_routers
+
+    chosen = get_routers(routers.replace(" ", "").split(","))
+    names = split_names(policies)
+    note_unforeseen(get_policies(names))
+    with output.progress() as update:
+
+        def show(run: RoutedRun) -> None:
+            update(f"finished {run.router} with {run.policy}")
+
+        found = optsched.routing_loss(instance, workers, chosen, names, on_result=show, **options)
+    output.show(found)
+    return DONE
