@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import optsched
-from optsched.cli.common import DONE, INTERRUPTED, Output
+from optsched.cli.common import DONE, INTERRUPTED, Output, take
 from optsched.cli.options import CLOCK, HTML, JOBS, MEMORY, SEED, Numbers, command, flag, option
 
 
@@ -44,28 +44,21 @@ from optsched.cli.options import CLOCK, HTML, JOBS, MEMORY, SEED, Numbers, comma
     ),
 )
 def regret(
-    output: Output,
-    source: str,
-    policies: str,
-    seeds: int,
-    seed: int,
-    threshold: bool,
-    keep_instances: str | None,
-    resume: bool,
-    **options: Any,
+    output: Output, source: str, policies: str, seeds: int, seed: int, **options: Any
 ) -> int:
     """Compare online policies with the optimum in hindsight."""
     from optsched.experiments.regrets import overload_threshold, regret_into
     from optsched.policies import split_names
 
-    names = split_names(policies)
+    names, threshold = split_names(policies), options.pop("threshold")
+    folder, resume = take(options, "keep_instances", "resume").values()
     options["seeds"] = range(seed, seed + seeds) if seeds > 0 else seeds
     with output.progress() as update:
-        if keep_instances is None:
+        if folder is None:
             result = optsched.regret(source, names, on_progress=update, **options)
         else:
             options |= {"resume": resume, "on_progress": update}
-            result = regret_into(keep_instances, source, names, **options)
+            result = regret_into(folder, source, names, **options)
         code = DONE if result.status == "complete" else INTERRUPTED
         try:
             for name in names if threshold and code == DONE else ():
@@ -77,7 +70,7 @@ def regret(
             code = INTERRUPTED
     output.show(result)
     if code == INTERRUPTED:
-        rest = "" if keep_instances is None else "; --resume does the others"
+        rest = "" if folder is None else "; --resume does the others"
         output.note(f"interrupted; {len(result.cells)} instances were finished{rest}")
     return code
 

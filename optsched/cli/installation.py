@@ -78,12 +78,8 @@ def _findings() -> Iterator[Finding]:
     """Look at versions, solvers and speeds, one after the other."""
     yield Finding("machine", True, f"{platform.platform()}, {os.cpu_count()} cores")
     yield Finding("python", sys.version_info >= (3, 11), platform.python_version())
-    for name in _PACKAGES:
+    for name in (*_PACKAGES, *EXTRAS):
         yield package(name)
-    for name, extra in EXTRAS.items():
-        found = package(name)
-        missing = f"not installed; it comes with the extra {extra!r}"
-        yield found if found.ok else Finding(name, True, missing)
     model = optsched.HindsightProgram(small()).to_linear()
     for name, check in (
         ("kernels", _kernels),
@@ -103,7 +99,10 @@ def package(name: str) -> Finding:
     try:
         return Finding(name, True, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, False, f"not installed; pip install {name}")
+        hint = (
+            f"it comes with the extra {EXTRAS[name]!r}" if name in EXTRAS else f"pip install {name}"
+        )
+        return Finding(name, name in EXTRAS, f"not installed; {hint}")
 
 
 def _tried(name: str, check: Callable[[], str]) -> Finding:

@@ -45,20 +45,12 @@ if TYPE_CHECKING:
     option("--time-limit S", float, "Seconds that mip may take.", needs="--method mip"),
     runs=("select trace.csv --memory 16492 --method dp",),
 )
-def select(
-    instance: Instance,
-    output: Output,
-    method: str,
-    fit: Any,
-    time_limit: float | None,
-    **params: Any,
-) -> int:
+def select(instance: Instance, output: Output, fit: Any, **params: Any) -> int:
     """Select the batch of least F that fits into the memory."""
+    how = take(params, "method", "time_limit")
     selection = optsched.BatchSelection(instance.prompts, instance.outputs, instance.memory, fit)
     with output.progress("selecting"):
-        found = optsched.solve(
-            selection, time_limit=time_limit, method=method, params=optsched.SolveParams(**params)
-        )
+        found = optsched.solve(selection, params=optsched.SolveParams(**params), **how)
     batch, seconds = found.require().answer, found.seconds
     requests, ratio = batch.requests.tolist(), float(batch.ratio)
     labels = ", ".join(map(instance.label, requests))

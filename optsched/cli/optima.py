@@ -11,7 +11,7 @@ import click
 
 import optsched
 from optsched._internal.numbers import at_least, proven
-from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable
+from optsched.cli.common import DONE, INTERRUPTED, LISTED, NO, Output, check_writable, take
 from optsched.cli.given import only_for
 from optsched.cli.options import CLOCK, HTML, OBJECTIVE, TRACE, WORKERS, Written, command, option
 from optsched.errors import InfeasibleError, OptschedError
@@ -40,16 +40,7 @@ if TYPE_CHECKING:
         "solve family:uniform,n=12 --workers 3 --time-limit 10",
     ),
 )
-def solve(
-    instance: Instance,
-    output: Output,
-    time_limit: float,
-    objective: Any,
-    method: str,
-    workers: str | None,
-    certificate: str | None,
-    **params: Any,
-) -> int:
+def solve(instance: Instance, output: Output, certificate: str | None, **params: Any) -> int:
     """Find the best schedule and prove how good it is.
 
     What remains of the gap is explained by the requests that cause most of it. A time-out or Ctrl-C
@@ -57,23 +48,18 @@ def solve(
     """
     due = instance.deadlines is not None
     only_for("lateness penalty", due, "for requests with deadlines, which TRACE has not")
-    result: Any
+    how = take(params, "time_limit", "objective", "method", "workers")
+    workers = how["workers"]
     with output.progress("solving") as update:
         try:
-            result = optsched.solve(
-                instance,
-                time_limit=time_limit,
-                objective=objective,
-                method=method,
-                params=optsched.SolveParams(on_progress=update, **params),
-                workers=workers,
-            )
+            wanted = optsched.SolveParams(on_progress=update, **params)
+            result = optsched.solve(instance, params=wanted, **how)
         except InfeasibleError as error:
             update("looking for requests in conflict")
             content = {"status": "infeasible", "message": str(error), "starts": None}
             output.say(str(error))
             if workers is None:
-                content |= _conflict(instance, output, params["horizon"], time_limit)
+                content |= _conflict(instance, output, params["horizon"], how["time_limit"])
             output.result(content)
             return NO
     answer, plan = result.to_dict(), result.schedule
@@ -154,14 +140,7 @@ def _conflict(
     ),
 )
 def bound(
-    instance: Instance,
-    output: Output,
-    method: Any,
-    clock: str | None,
-    workers: str | None,
-    certificate: str | None,
-    seed: int,
-    **limits: Any,
+    instance: Instance, output: Output, certificate: str | None, seed: int, **how: Any
 ) -> int:
     """Prove a lower bound on the total latency of any schedule."""
     from optsched.clock import get_clock
@@ -170,13 +149,13 @@ def bound(
     from optsched.solvers.bounds.on_clock import caveats
     from optsched.workers import as_workers
 
+    clock, workers = how["clock"], how["workers"]
     if certificate is not None and clock is None:
-        if method == "closed-form":
+        if how["method"] == "closed-form":
             raise OptschedError("the closed form has no certificate; use --method lagrangian")
-        method = "lagrangian"
-    found: Any
+        how["method"] = "lagrangian"
     with output.progress("finding a lower bound"):
-        found = optsched.bound(instance, method, clock=clock, workers=workers, **limits)  # type: ignore[arg-type]
+        found: Any = optsched.bound(instance, **how)
     if certificate is not None and found.certificate is not None:
         found.certificate.to_json(certificate)
     where, unit, shown = f"of {instance.name}", "steps", at_least

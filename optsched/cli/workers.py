@@ -69,9 +69,7 @@ _OF_BF_IO = (
     option("--overhead overhead_s S", 5e-3, "Seconds of a step beside those of its tokens."),
     option("--seconds-per-token S", 9.2e-8, "Seconds per token of the fullest worker."),
     option("--seeds N", 1, "Traces drawn from a family; all policies run on the same ones."),
-    CLOCK,
     HTML,
-    INTERVALS,
     READING,
     runs=(
         "cluster trace.csv --workers 2 --slots 4",
