@@ -127,10 +127,10 @@ def _conflict(
 
 @command(
     TRACE,
-    option("--method", ["auto", "closed-form", "lagrangian"], "How to find it (auto: the best)."),
+    option("--method", ["auto", "closed-form", "lagrangian"], "How to find it (auto: the better)."),
     CLOCK[0],
     option("--max-num-seqs B", int, "On a clock: maximum number of requests in a batch."),
-    option("--storage", ["at-once", "next-batch"], "On a clock: when a token takes memory."),
+    option("--storage", ["at-once", "next-batch"], "On a clock: when a new token takes memory."),
     WORKERS,
     option("--certificate FILE", Written(check_writable), "Write the proof in exact integers."),
     runs=(

@@ -73,13 +73,8 @@ def option(usage: str, kind: Any, text: str, **more: Any) -> Option:
 
 
 def flag(names: str, text: str, **more: Any) -> Option:
-    """Declare an option that is there or not."""
+    """Declare an option that is there or not, or that has an opposite, as in "--a/--no-a"."""
     return Option(names.split(), is_flag=True, help=text, **more)
-
-
-def switch(name: str, text: str) -> Option:
-    """Declare an option that is on, off with --no-..., or not given."""
-    return Option([f"--{name}/--no-{name}"], default=None, help=text)
 
 
 class Written(click.Path):
@@ -235,7 +230,8 @@ class _Command(Examples):
         except click.NoSuchOption as error:
             own = {name for each in self.params for name in each.opts}
             if new := sorted(own.intersection(_RENAMED.get(error.option_name, ()))):
-                raise click.NoSuchOption(error.option_name, possibilities=new, ctx=ctx) from None
+                sentence = f"No such option {error.option_name}; it is now {' or '.join(new)}"
+                raise click.UsageError(sentence, ctx) from None
             raise
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -19,8 +19,8 @@ from optsched.cli.options import (
     Written,
     check_log,
     command,
+    flag,
     option,
-    switch,
 )
 from optsched.errors import OptschedError
 
@@ -133,6 +133,8 @@ def note_unforeseen(policies: Sequence[Policy]) -> None:
     only_for("history log_error", asks, "for policies that ask what is likely, such as area-chance")
 
 
+_WHOLE = "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl"
+_ASYNC = "--async-scheduling/--no-async-scheduling"
 _ENGINE = (
     option("--num-gpu-blocks N", int, "Blocks of KV cache of vllm, instead of --memory."),
     option("--block-size T", int, "Tokens per block (default: 16 for vllm, otherwise 1)."),
@@ -140,8 +142,8 @@ _ENGINE = (
     option("--max-num-batched-tokens B", int, "Maximum number of tokens in a batch of an engine."),
     option("--scheduling-policy P", str, "Order of vllm: fcfs, or priority (a column of TRACE)."),
     option("--watermark X", float, "Share of memory that admissions to an engine leave free."),
-    switch("scheduler-reserve-full-isl", "Whether vllm admits only prompts that fit whole."),
-    switch("async-scheduling", "Whether vllm forms a batch while the one before it runs."),
+    flag(_WHOLE, "Whether vllm admits only prompts that fit whole.", default=None),
+    flag(_ASYNC, "Whether vllm forms a batch while the one before it runs.", default=None),
 )
 
 

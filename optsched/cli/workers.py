@@ -36,12 +36,12 @@ _OF_BF_IO = (
     option(
         "--lookahead H",
         Numbers(int, "adaptive"),
-        "Steps: one number, several, or adaptive.",
+        "Steps to look ahead: one number, several, or adaptive.",
         default="20",
     ),
     option("--method", ["swap", "greedy", "highs", "cp-sat"], "How bf-io solves a step."),
     option("--time-limit S", float, "Seconds per step that highs and cp-sat may take."),
-    option("--patience N", int, "Steps for which a request may wait.", needs="--dispatch pool"),
+    option("--patience N", int, "Most steps that a request waits.", needs="--dispatch pool"),
     flag("--deadlines", "Let bf-io meet deadlines (column deadline) where possible."),
     flag("--tenants", "Let bf-io share slots among tenants (column label, such as acme/17)."),
     option("--energy-price X", 0.0, "Tokens of imbalance that a joule is worth to bf-io."),
@@ -51,7 +51,7 @@ _OF_BF_IO = (
 @command(
     click.Argument(["trace"]),
     option("--workers G", int, "Number of workers.", required=True),
-    option("--slots B", _WHOLE, "Requests per worker: one number, or one each.", required=True),
+    option("--slots B", _WHOLE, "Requests per worker: one number, or one for each.", required=True),
     option(
         "--policies A,B", "fcfs,jsq,lpt,bf-io", "Routing policies; also round-robin and power-of-d."
     ),
@@ -61,12 +61,12 @@ _OF_BF_IO = (
     flag("--drain", "After --steps reveal no more requests, but finish those in view."),
     option("--warm-up N", int, "Steps left out of the metrics (default: up to 300)."),
     option("--dispatch", ["pool", "instant"], "Route when a slot is free, or on arrival."),
-    option("--drift D", Numbers(float), "Tokens gained per step; several: by age.", default="1"),
-    option("--memory M", _WHOLE, "Tokens that a worker holds: one number, or one each."),
+    option("--drift D", Numbers(float), "Tokens gained per step (several: by age).", default="1"),
+    option("--memory M", _WHOLE, "Tokens that a worker holds: one number, or one for each."),
     option(
-        "--slowness A", _WHOLE, "Relative time per token: one number, or one each.", default="1"
+        "--slowness A", _WHOLE, "Relative time per token: one number, or one for each.", default="1"
     ),
-    option("--overhead overhead_s S", 5e-3, "Seconds of a step beside those of its tokens."),
+    option("--overhead overhead_s S", 5e-3, "Seconds of a step in addition to its tokens."),
     option("--seconds-per-token S", 9.2e-8, "Seconds per token of the fullest worker."),
     option("--seeds N", 1, "Traces drawn from a family; all policies run on the same ones."),
     HTML,

@@ -102,6 +102,11 @@ def test_check_says_yes_or_no(optsched_command, trace, tmp_path):
     code, out, _ = optsched_command("check", trace, plan, "--memory", 64, "--json", "-")
     content = json.loads(out)
     assert (code, content["feasible"], content["total_latency"]) == (0, True, 45)
+    code, _, err = optsched_command("check", trace, plan, "--memory", 64, "--clock", "unit")
+    assert (code, "--clock unit counts only for certificates" in err) == (2, True)
+    plan.write_text(json.dumps({"begin": [0]}))
+    code, _, err = optsched_command("check", trace, plan, "--memory", 64)
+    assert (code, "no key 'starts', as schedules have, and no 'prices'" in err) == (2, True)
     plan.write_text(json.dumps({"starts": [0] + 21 * [0]}))
     code, out, _ = optsched_command("check", trace, plan, "--memory", 64, "--json", "-")
     violation = json.loads(out)["violations"][0]

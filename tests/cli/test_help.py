@@ -85,9 +85,28 @@ def test_a_wrong_command_line_says_where_its_help_is(optsched_command):
     assert (code, err) == (2, "optsched: Missing argument 'CONFIG'; see optsched sweep --help\n")
 
 
-def test_a_missing_file_is_named(optsched_command, tmp_path):
-    missing = tmp_path / "plan.json"
-    code, _, err = optsched_command("check", "family:uniform,n=5", missing)
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("bound x --model m", "--llm"),
+        ("rolling x --model m", "--llm or --planner"),
+        ("solve x --horizon 9", "--last-step"),
+        ("export x --horizon 9", "--last-step"),
+        ("throughput x --out y.lp", "--export"),
+        ("regret x --out y", "--keep-instances"),
+    ],
+)
+def test_an_old_name_of_an_option_leads_to_the_new_one(optsched_command, line, names):
+    code, out, err = optsched_command(*line.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "No such option" in err
+    assert f"; it is now {names}; see optsched {line.split()[0]} --help" in err
+
+
+@pytest.mark.parametrize("line", ["check family:uniform,n=5", "thresholds"])
+def test_a_missing_file_is_named(optsched_command, tmp_path, line):
+    missing = tmp_path / "none.toml"
+    code, _, err = optsched_command(*line.split(), missing)
     assert (code, err) == (2, f"optsched: there is no {missing}; check its name\n")
 
 

@@ -2,44 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import signal
-import sys
 
 import pandas as pd
 import pytest
 
-from optsched.cli import main
 from optsched.rolling import driver
 
 FAMILY = "family:exponential,n=40,load=0.9"
 
 
 @pytest.fixture
-def command(capsys, monkeypatch):
-    """Run the command line in this process: exit code, standard output, standard error."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["optsched", "rolling", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return call
+def command(optsched_command):
+    """Run the command in this process: exit code, standard output, standard error."""
+    return functools.partial(optsched_command, "rolling")
 
 
-def test_json_is_that_of_compare_and_the_counts(command, capsys, monkeypatch):
+def test_json_is_that_of_compare_and_the_counts(command, optsched_command):
     code, out, _ = command(FAMILY, "--json", "-")
     content = json.loads(out)
     assert code == 0
     assert [entry["policy"] for entry in content["policies"]] == ["rolling", "area", "mc-sf"]
     counts = content["rolling"]
     assert counts["decisions"] == counts["planned"] + counts["fallbacks"] > 0
-    monkeypatch.setattr(sys, "argv", ["optsched", "compare", FAMILY, "--json", "-"])
-    with pytest.raises(SystemExit):
-        main()
-    compared = json.loads(capsys.readouterr().out)
+    compared = json.loads(optsched_command("compare", FAMILY, "--json", "-")[1])
     assert set(compared) == set(content) - {"rolling"}
     assert set(compared["policies"][0]) == set(content["policies"][0])
     assert compared["bound"]["value"] == content["bound"]["value"]
