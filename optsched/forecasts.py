@@ -136,10 +136,7 @@ class Beliefs:
     @classmethod
     @checked()
     def to_learn(cls, prompts: npt.ArrayLike, longest: int) -> Beliefs:
-        """Believe at first that half of the outputs above any length are above twice it, and learn.
-
-        Where longer outputs are thought likelier, too little is admitted until some complete.
-        """
+        """Believe at first that half of the outputs above any length exceed twice it, and learn."""
         given = as_integers("prompts", prompts)
         edges = _edges(given)
         _require_outputs(longest, len(edges) + 1)

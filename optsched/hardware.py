@@ -24,10 +24,8 @@ class ModelFacts:
     ----------
     name
         Name in tables and messages.
-    parameters
-        Number of weights.
-    layers
-        Number of transformer layers.
+    parameters, layers
+        Number of weights, and of transformer layers.
     kv_heads
         Key-value heads per layer; fewer than query heads where queries share them.
     head_size

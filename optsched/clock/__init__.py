@@ -294,10 +294,8 @@ class FunctionClock:
     ----------
     function
         Gives the time of a batch from its `BatchContent`.
-    name
-        Name in tables and messages.
-    unit
-        Unit of the time: "s" or "steps".
+    name, unit
+        As of `LinearClock`.
 
     Examples
     --------

@@ -24,8 +24,8 @@ MAX_WORKERS = 1 << 20
 class PowerLaw:
     r"""Power of one worker by its utilisation (BF-IO Eq. 11, D46).
 
-    :math:`P(u) = P_\text{idle} + (P_\text{max} - P_\text{idle})
-    (u / u_\text{sat})^\gamma`, where the model FLOPs utilisation :math:`u` is either
+    :math:`P(u) = P_\text{idle} + (P_\text{max} - P_\text{idle}) (u / u_\text{sat})^\gamma`, where
+    the model FLOPs utilisation :math:`u` is either
 
     - "load": :math:`u_g = u_\text{sat} L_g / \max_h L_h`, the share of the step that the worker
       computes; :math:`u_\text{sat}` cancels. With it the printed 396, 386 and 383 kJ come out.
@@ -34,10 +34,8 @@ class PowerLaw:
 
     Parameters
     ----------
-    idle_watt, peak_watt
-        :math:`P_\text{idle}` and :math:`P_\text{max}`.
-    exponent, saturation
-        :math:`\gamma` and :math:`u_\text{sat}`.
+    idle_watt, peak_watt, exponent, saturation
+        :math:`P_\text{idle}`, :math:`P_\text{max}`, :math:`\gamma` and :math:`u_\text{sat}`.
     utilisation
         Which of the two forms.
     parameters, peak_flops

@@ -54,8 +54,6 @@ class Comparison:
         The runs of each policy on all traces; in steps and on a clock there is one trace.
     seconds
         Seconds that each run took.
-    settings
-        How they were run.
     warm_up
         Time before which nothing counts in the metrics; on a cluster steps, or None for the usual.
     bounds

@@ -34,10 +34,9 @@ class Loop:
 
     Attributes
     ----------
-    step
-        When it was first in that state.
-    period
-        Time until it was there again; 0 s on a clock where none is admitted any more.
+    step, period
+        When it was first in that state, and the time until it was there again; 0 s on a clock where
+        none is admitted any more.
     requests
         Requests that are processed in vain in each period, ascending; they never complete.
     unit
@@ -99,12 +98,9 @@ class Run(ABC):
 
     Attributes
     ----------
-    instance
-        The requests, with their true outputs.
-    policy
-        Name of the policy, for tables and plots.
-    clock
-        How long batches take; None in steps and on a cluster.
+    instance, policy, clock
+        The requests with their true outputs, the name of the policy, and how long batches take;
+        None in steps and on a cluster.
     intervals
         What the policy knew of the outputs; None: everything it needs.
     loop, stall

@@ -47,10 +47,7 @@ class LatencyRelaxation(HindsightProgram):
         return dataclasses.replace(model.relax(), col_upper=upper, name=f"{model.name} relaxed")
 
     def read(self, values: npt.ArrayLike, /) -> FloatArray:  # type: ignore[override]  # no schedule
-        r"""Return the mean start of each request, :math:`\sum_k k \, x_{g,k} / n_g`, shape (n,).
-
-        Sorted-LP (Alg. 6) admits requests in ascending order of these.
-        """
+        r"""Return the mean start of each request, :math:`\sum_k k \, x_{g,k} / n_g`, shape (n,)."""
         _, members = self._groups
         _, step, begin = self._columns
         sums = np.add.reduceat(self._start_values(values) * step, begin[:-1])

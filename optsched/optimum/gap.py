@@ -125,11 +125,6 @@ def explain_gap(schedule: Schedule | Execution, certificate: Certificate) -> Gap
         A feasible schedule, or a complete run in steps; several workers count as their pool.
     certificate
         A certificate of a bound on the total or weighted latency of its instance.
-
-    Raises
-    ------
-    OptschedError
-        If the certificate is of another instance, or the schedule is infeasible.
     """
     schedule = (schedule if isinstance(schedule, Schedule) else schedule.schedule).pooled()
     instance = schedule.instance

@@ -1,9 +1,4 @@
-r"""Request types: how long the requests of a type are, and how many arrive per second (Fluid).
-
-Requests of type :math:`j` arrive at rate :math:`\lambda_j` and pass through stages, one iteration
-each: stage 0 prefills the prompt of :math:`l_j` tokens, stage :math:`k = 1, \dots, l'_j` makes the
-:math:`k`-th output token, after which the request holds :math:`l_j + k` tokens.
-"""
+"""Request types: how long the requests of a type are, and how many arrive per second (Fluid)."""
 
 from __future__ import annotations
 
@@ -37,12 +32,14 @@ _STEP = 1e-6  # seconds; Poisson arrivals are rounded down to it
 class RequestTypes:
     r"""Types of requests: how long they are, and how many of each arrive per second.
 
+    Requests of type :math:`j` pass through stages, one iteration each: stage 0 prefills the prompt,
+    stage :math:`k = 1, \dots, l'_j` makes the :math:`k`-th output token, after which the request
+    holds :math:`l_j + k` tokens.
+
     Parameters
     ----------
-    prompts
-        Prompt tokens :math:`l_j \ge 0`, shape (m,).
-    outputs
-        Output tokens :math:`l'_j \ge 1`, shape (m,).
+    prompts, outputs
+        Prompt tokens :math:`l_j \ge 0` and output tokens :math:`l'_j \ge 1`, shape (m,).
     rates
         Arrivals per second :math:`\lambda_j > 0`, shape (m,).
     prefill_makes_token

@@ -60,8 +60,6 @@ class Regret:
     ----------
     source, memory
         Where requests came from, and the tokens that the worker can hold.
-    policies
-        Their names.
     cells
         One entry per instance: load, horizon and seed.
     tolerance

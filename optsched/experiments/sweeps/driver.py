@@ -126,7 +126,7 @@ def sweep(
     Examples
     --------
     >>> import tempfile
-    >>> from optsched import sweep
+    >>> from optsched import read_sweep, sweep
     >>> config = {
     ...     "seeds": 2,
     ...     "instances": [{"family": "uniform", "n": [10, 20]}],
@@ -134,7 +134,7 @@ def sweep(
     ... }
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     result = sweep(config, folder, jobs=1)
-    ...     frame = result.to_pandas()
+    ...     frame = read_sweep(folder)
     >>> result.done, result.failed
     (8, 0)
     >>> sorted(set(frame.policy)), sorted(set(frame.n))

@@ -113,25 +113,10 @@ class SweepFolder(Store[dict[str, Any]]):
 
 @checked()
 def read_sweep(folder: str | Path) -> pd.DataFrame:
-    """Read the results of a sweep, one row per run that is done; an error if the folder holds none.
+    """Read the results of a sweep, one row per run that is done, as in the example of `sweep`.
 
     Rows are in the order of the sweep once all are done. Whole numbers that are missing in some
-    make a column of type Int64.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from optsched import read_sweep, sweep
-    >>> config = {
-    ...     "instances": [{"family": "sorted-f-example-1"}],
-    ...     "policies": [{"name": ["mc-sf", "area"]}],
-    ... }
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = sweep(config, folder, jobs=1)
-    ...     print(read_sweep(folder)[["policy", "status", "total_latency"]].to_string())
-      policy status  total_latency
-    0  mc-sf     ok             64
-    1   area     ok             45
+    make a column of type Int64. A folder that holds no sweep raises an `OptschedError`.
     """
     path = Path(folder)
     need("pyarrow", "the table of a sweep")

@@ -395,10 +395,7 @@ class NestedWaitPlan:
 
     @property
     def rare_memory(self) -> int:
-        r"""Tokens of longer queues, :math:`\sum_i q_i \ln((L - 1) S / \delta) / \theta_i`.
-
-        Rounded up; the last term of (12), with the proof's :math:`L - 1` for the printed :math:`m`.
-        """
+        """Tokens of longer queues: the last term of (12), with L - 1 as in the proof, not m."""
         return math.ceil(float(self.parts_by_segment[2].sum()) - 1e-9)
 
     @property

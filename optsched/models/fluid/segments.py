@@ -51,18 +51,15 @@ class SegmentDesign:
         \tfrac{1}{\theta(u, v)} \ln \tfrac{(L - 1) S}{\delta} \bigr)
 
     where nothing waits behind the last, and the best borders of :math:`L` segments are a shortest
-    path of :math:`L` arcs from the first stage to the longest output. A border between two output
-    lengths would cost more than one at the shorter of them, so only output lengths are tried: all
-    of them, or 150 spread over them if there are more.
+    path of :math:`L` arcs from the first stage to the longest output. Only output lengths are tried
+    as borders: all of them, or 150 spread over them if there are more.
 
     Parameters
     ----------
-    types
-        The types that arrive; all of one prompt.
+    types, margin
+        As of `NestedWaitThresholds`.
     first_threshold
         :math:`n_1`.
-    margin
-        :math:`\varepsilon`, above 0 and at most 1.
     delta, iterations
         The bound holds for this number of iterations with probability 1 - delta.
 

@@ -34,8 +34,6 @@ class RoutedRun(TimedRun):
 
     Attributes
     ----------
-    router
-        Name of the router, for tables and plots.
     placement
         Worker of each request, shape (n,).
     runs

@@ -86,12 +86,7 @@ def assign_balanced(
     on_progress: OnProgress | None = None,
     stop: threading.Event | None = None,
 ) -> Solution:
-    """Assign waiting requests to workers with the least imbalance over a window (BF-IO, IO).
-
-    "swap" (local search) and "greedy" take microseconds; "highs" and "cp-sat" solve the reduced
-    program, starting from swap; "auto" takes HiGHS without lookahead and CP-SAT with one. Where
-    memory is limited, as many of the smallest requests are admitted as fit.
-    """
+    """Assign waiting requests to workers with the least imbalance over a window (BF-IO, IO)."""
     began = time.perf_counter()
     if method not in BALANCE_METHODS:
         raise SolverError(f"unknown method {method!r}: {nearest(str(method), BALANCE_METHODS)}")

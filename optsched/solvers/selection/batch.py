@@ -7,17 +7,11 @@ requests in :math:`m` tokens.
 **Scaled.** Alg. 3 rounds the peaks down, so that its batches may not fit, and rounding them up
 would lose batches that do: neither has the factor :math:`1 + \varepsilon` that the paper states.
 Here the outputs are rounded instead, :math:`v_i = \lfloor o_i / \delta \rfloor`, and the table
-holds the least sum of peaks, which stays exact. Let :math:`X^*` be best, of :math:`k` requests, and
-:math:`X` of :math:`k` requests have the least :math:`\sum v_i` that fits. Then
-
-.. math::
-
-    \sum_{i \in X} o_i < \delta \sum_{i \in X} v_i + k \delta
-    \le \delta \sum_{i \in X^*} v_i + k \delta \le \sum_{i \in X^*} o_i + k \delta
-    \le (1 + \varepsilon) \sum_{i \in X^*} o_i
-
-if :math:`\delta \le \varepsilon L_k / k` for a lower bound :math:`L_k` on the sum of outputs of
-:math:`k` requests that fit.
+holds the least sum of peaks, which stays exact. If :math:`X^*` is best, of :math:`k` requests, and
+:math:`X` of :math:`k` requests has the least :math:`\sum v_i` that fits, then :math:`\sum_{i \in X}
+o_i \le \sum_{i \in X^*} o_i + k \delta`, which is within the factor where :math:`\delta \le
+\varepsilon L_k / k` for a lower bound :math:`L_k` on the sum of outputs of :math:`k` requests that
+fit.
 """
 
 from __future__ import annotations
@@ -74,11 +68,7 @@ def select_batch(
     solver: str = "highs",
     time_limit: float | None = None,
 ) -> Batch:
-    """Select the batch of least F, or one that is nearly so; arrivals do not count.
-
-    "dp" (Alg. 2, exact), "scaled-dp" (within a factor of 1 + epsilon), "swap" (Alg. 4), "quantile"
-    (Alg. 5, of a random sample), or "mip" (`BatchSelection` by a solver, exact if time allows).
-    """
+    """Select the batch of least F, or one that is nearly so; arrivals do not count."""
     require_known("method", method, BATCH_METHODS, SolverError)
     require_known("fit", fit, FITS, SolverError)
     if fit != "peak" and method != "mip":
