@@ -89,7 +89,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """Write a value that is refused on one line, and not more of it than tells what it is."""
+    """Write a refused value on one line, cut to what shows what it is."""
     text = " ".join(repr(value).split())
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
@@ -101,7 +101,7 @@ def require(
     wish: str,
     error: type[OptschedError] = OptschedError,
 ) -> None:
-    """Reject what is not of the kind that an argument must be."""
+    """Reject an argument of the wrong kind."""
     if not isinstance(value, kinds):
         raise error(f"{name} is {shown(value)}, but must be {wish}")
 
@@ -109,7 +109,7 @@ def require(
 def require_known(
     what: str, value: object, known: Iterable[str], error: type[OptschedError] = ModelError
 ) -> None:
-    """Reject a choice that there is not."""
+    """Reject an unknown choice."""
     names = tuple(known)
     if not isinstance(value, str) or value not in names:
         raise error(f"unknown {what} {value!r}: {nearest(str(value), names)}")

@@ -51,11 +51,6 @@ class Beliefs:
         Learn while requests complete; the chances given here then count as this many of them. 0:
         never learn.
 
-    Raises
-    ------
-    OptschedError
-        If a chance is negative or not finite, a row has none, or a request has no row.
-
     Examples
     --------
     Half of the requests answer with a token, the others with four:
@@ -172,7 +167,7 @@ def _edges(prompts: IntArray) -> FloatArray:
 
 
 def _require_outputs(longest: int, rows: int) -> None:
-    """Refuse chances of so many outputs in some rows without room."""
+    """Refuse chances of so many outputs in so many rows where memory has no room for them."""
     require_room(longest, _CHANCE * rows, "chances of outputs", "take narrower intervals")
 
 
@@ -371,7 +366,7 @@ def described(instance: Instance, intervals: str) -> str:
 
 
 def check_intervals(intervals: str) -> None:
-    """Refuse the name of a maker that cannot be, before any work is done."""
+    """Refuse invalid intervals before any work is done."""
     _parsed(intervals)
 
 

@@ -200,7 +200,7 @@ class Foresight:
 
     @property
     def patience(self) -> float:
-        """Seconds that a request waits at most before it comes first."""
+        """Seconds after which a waiting request comes first."""
         return self._settings.patience
 
     def fit(self, group: Iterable[tuple[int, int, int, Outlook]], lag: int) -> bool:
@@ -330,7 +330,7 @@ def _scheduler(name: str, base: Any, planned: bool) -> type:
                 self._allocate, manager.allocate_slots = manager.allocate_slots, self._if_it_fits
 
         def limit_of(self, request: Any) -> int:
-            """Return how many tokens a request may make at most."""
+            """Return the maximum number of tokens that a request may make."""
             room = self.max_model_len - request.num_prompt_tokens
             return int(min(request.max_tokens, room))
 

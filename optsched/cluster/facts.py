@@ -100,10 +100,8 @@ class Cluster:
         Number of workers :math:`G`.
     slots
         Maximum number of requests :math:`B` that run on a worker at once.
-    overhead_s
-        :math:`C` in seconds.
-    seconds_per_token
-        :math:`t_\ell` in seconds.
+    overhead_s, seconds_per_token
+        :math:`C` and :math:`t_\ell` in seconds.
     slowness
         Whole numbers :math:`a_g`: slowness 2 takes twice as long per token as slowness 1.
     memory
@@ -112,11 +110,6 @@ class Cluster:
         means that slots are the only limit.
     power
         What a worker draws.
-
-    Raises
-    ------
-    InstanceError
-        If a number is not possible; it names the field and the worker.
 
     Examples
     --------

@@ -129,12 +129,12 @@ class ClusterRun(Run):
 
     @property
     def started_s(self) -> FloatArray:
-        """Second at which each request started, not a number where it did not; shape (n,)."""
+        """Second at which each request started, NaN where it did not; shape (n,)."""
         return np.where(self.starts >= 0, self.times[self.starts], np.nan)
 
     @property
     def finished_s(self) -> FloatArray:
-        """Second at which each request ended, not a number where it did not; shape (n,)."""
+        """Second at which each request ended, NaN where it did not; shape (n,)."""
         return np.where(self.completed, self.times[self.completions], np.nan)
 
     @property
@@ -147,7 +147,7 @@ class ClusterRun(Run):
 
     @property
     def latencies(self) -> FloatArray:
-        """Seconds from arrival to the end; not a number where unfinished."""
+        """Seconds from arrival to the end; NaN where unfinished."""
         return self.finished_s - self.arrived_s
 
     @property
@@ -198,32 +198,26 @@ class ClusterRun(Run):
     def metrics(self, warm_up: int | None = None) -> dict[str, Any]:
         r"""Compute the metrics of BF-IO Section 6.3 and App. D.
 
-        Parameters
-        ----------
-        warm_up
-            Steps at the start that are left out of all averages and sums. None leaves out 300, or
-            a quarter of a shorter run.
+        The warm-up is left out of all averages and sums: so many steps, or where it is None 300,
+        or a quarter of a shorter run.
 
-        Returns
-        -------
-        dict
-            - ``imbalance_tokens``: mean imbalance (Eq. 7), and ``imbalance_ms`` the idle time
-              :math:`t_\ell` times it, summed over workers - what Table 1 prints;
-            - ``idle_share``: that over the time of all workers;
-            - ``throughput``: tokens per second (Eq. 8);
-            - ``tpot``: seconds per token, mean over requests that ended (Eq. 9), None if none did;
-            - ``energy_joule`` (Eq. 10, D47) and ``power_watt``, its mean over time;
-            - ``mean_wait_steps`` and ``max_wait_steps`` from being revealed to being admitted,
-              requests that still wait included, over the whole run;
-            - ``stuck``: requests that wait at the end for more than 20 times as long as first
-              come, first served would let all wait (mean waiting over admissions per step);
-            - ``completed``, ``running``, ``waiting`` (if revealed): requests at the end of the
-              run; ``tokens_completed`` and so on: their prompts and outputs;
-            - ``steps`` and ``seconds`` that were measured;
-            - ``due`` and ``missed``, where there are deadlines: requests whose deadline is after
-              the warm-up and within the run, and those of them not completed by it;
-            - ``jain``, where labels name tenants (``acme/17``): Jain's index of the tokens that
-              each tenant was served by its weight, from 1 / tenants to 1.
+        - ``imbalance_tokens``: mean imbalance (Eq. 7), and ``imbalance_ms`` the idle time
+          :math:`t_\ell` times it, summed over workers - what Table 1 prints;
+        - ``idle_share``: that over the time of all workers;
+        - ``throughput``: tokens per second (Eq. 8);
+        - ``tpot``: seconds per token, mean over requests that ended (Eq. 9), None if none did;
+        - ``energy_joule`` (Eq. 10, D47) and ``power_watt``, its mean over time;
+        - ``mean_wait_steps`` and ``max_wait_steps`` from being revealed to being admitted,
+          requests that still wait included, over the whole run;
+        - ``stuck``: requests that wait at the end for more than 20 times as long as first
+          come, first served would let all wait (mean waiting over admissions per step);
+        - ``completed``, ``running``, ``waiting`` (if revealed): requests at the end of the
+          run; ``tokens_completed`` and so on: their prompts and outputs;
+        - ``steps`` and ``seconds`` that were measured;
+        - ``due`` and ``missed``, where there are deadlines: requests whose deadline is after
+          the warm-up and within the run, and those of them not completed by it;
+        - ``jain``, where labels name tenants (``acme/17``): Jain's index of the tokens that
+          each tenant was served by its weight, from 1 / tenants to 1.
 
         Examples
         --------
@@ -319,7 +313,7 @@ class ClusterRun(Run):
 
     @property
     def stuck(self) -> int:
-        """Requests that wait at the end, and have for 20 times the mean wait of all."""
+        """Requests that wait at the end, and have waited 20 times as long as the mean."""
         admitted = int((self.starts >= 0).sum())
         fair = float(self.waiting.sum()) / max(admitted, 1)
         still = (self.revealed >= 0) & (self.starts < 0)

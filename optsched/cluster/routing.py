@@ -175,8 +175,6 @@ class BalanceRouting:
         forever, None that all may. Not with the dispatch "instant", where none waits.
     information
         What the router knows of running requests.
-    name
-        Short name for tables.
     rounds
         Maximum number of rounds of improvement by "swap", without deadlines, tenants or energy.
     window_scale, longest

@@ -224,7 +224,7 @@ class HindsightProgram(Program):
         return self.size_at(self.horizon).nonzeros
 
     def size_at(self, horizon: int) -> Size:
-        """Count columns and nonzeros up to a horizon, exactly also where 64 bits do not do."""
+        """Count columns and nonzeros up to a horizon, exactly even beyond 64 bits."""
         first, _ = self._groups
         group, _ = self._pairs
         outputs = self.instance.outputs[first[group]].astype(object)

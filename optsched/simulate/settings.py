@@ -161,7 +161,7 @@ class RunSettings:
             )
 
     def _given(self, names: Sequence[str]) -> list[str]:
-        """Return which of these settings are not as they are by default."""
+        """Return the names of the settings that differ from their defaults."""
         found = []
         for each in fields(self):
             value, usual = getattr(self, each.name), each.default

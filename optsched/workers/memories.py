@@ -41,11 +41,6 @@ class Workers:
         Whether each request may run on each worker, shape (n, G), beyond fitting there; None
         allows everything.
 
-    Raises
-    ------
-    InstanceError
-        If there is no worker, or a memory is not a whole number of tokens.
-
     Examples
     --------
     >>> from optsched import Instance, Workers

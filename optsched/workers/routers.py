@@ -65,10 +65,8 @@ class Router:
 
     Parameters
     ----------
-    name
-        Short name for tables and the command line.
-    description
-        What the router does, in a few words.
+    name, description, source
+        For tables and the command line.
     weights
         The score: names of `Load`, each with its weight. A score that looks at tokens is divided by
         the memory of the worker.
@@ -76,8 +74,6 @@ class Router:
         Number of workers that are drawn at random and compared; None compares all.
     function
         Instead of weights: takes a `RouterState` and returns the worker.
-    source
-        Where the router comes from.
 
     Raises
     ------

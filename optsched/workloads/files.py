@@ -140,7 +140,7 @@ def jsonl_rows(
 
 
 def _cells_of(line: bytes, names: Sequence[str]) -> list[str]:
-    """Return the named values of an object; of another line a row too short to be one."""
+    """Return the named values of an object; other lines give a row that is too short."""
     if not line.strip():
         return []
     try:

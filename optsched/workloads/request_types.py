@@ -50,11 +50,6 @@ class RequestTypes:
         Names of the types: numbers from 1 unless given; "prompt+output" where they are estimated
         or merged.
 
-    Raises
-    ------
-    InstanceError
-        If a length or a rate is out of range; it names the type.
-
     Examples
     --------
     >>> types = RequestTypes([10, 10], [10, 20], [1000, 1000])

@@ -34,7 +34,7 @@ _FEWEST = 10  # requests that a horizon brings in the mean, at least
 
 
 def numbers_of(name: str, values: Number | Sequence[Number]) -> list[Number]:
-    """Return numbers as a list that is not empty and has none of them twice."""
+    """Return numbers as a list, refusing an empty one and duplicates."""
     found = list(values) if isinstance(values, Iterable) else [values]
     for value in found:
         as_number(f"one of the {name}", value, lambda _: True, "a number")

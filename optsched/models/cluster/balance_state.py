@@ -50,12 +50,6 @@ class BalanceState:
     bonus
         Value of each request's admission in the objective, shape (R,); None: zero.
 
-    Raises
-    ------
-    InstanceError
-        If shapes disagree, a number is not whole or too small, a load would fall below zero, or a
-        worker or request does not fit into memory; it names the first.
-
     Examples
     --------
     >>> from optsched.models import BalanceState
@@ -235,7 +229,7 @@ class BalanceState:
         return self.waiting[:, None] + self.growth
 
     def window(self, lookahead: int) -> BalanceState:
-        """Look less far ahead."""
+        """Return the state with a shorter prediction."""
         if not 0 <= lookahead <= self.lookahead:
             raise InstanceError(
                 f"lookahead is {lookahead} steps, but the prediction reaches {self.lookahead}; "
@@ -288,5 +282,5 @@ def _drifts(drift: Any, requests: int, steps: int) -> IntArray:
 
 
 def _first(bad: BoolArray) -> list[int]:
-    """Return where the first entry is that is bad."""
+    """Return the position of the first bad entry."""
     return list(np.argwhere(bad)[0].tolist())

@@ -199,7 +199,7 @@ class WaitThresholds(Program):
         return WaitPlan(self, chosen, np.array([float(slack) for slack in slacks]))
 
     def exact_slack(self, thresholds: npt.ArrayLike) -> Fraction:
-        """Return the seconds by which batches are shorter than (9) asks for, at least."""
+        """Return the least number of seconds by which batches are shorter than (9) allows."""
         return min(self._exact_slacks(as_integers("thresholds", thresholds)))
 
     def _exact_slacks(self, thresholds: IntArray) -> list[Fraction]:

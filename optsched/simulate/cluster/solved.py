@@ -70,7 +70,7 @@ class Solved:
 
 
 def still_running(state: State, requests: IntArray) -> IntArray:
-    """Return those of some requests that run at this step; to ask all of a long trace is slow."""
+    """Return those of the given requests that run at this step."""
     begun = state.requests["start"][requests]
     ends = begun + state.requests["output"][requests]
     return np.asarray(requests[(begun >= 0) & (ends > state.now[0].step)])
