@@ -15,7 +15,8 @@ import numpy as np
 from cluster_states import arrays, simulated_states
 from timing import fastest
 
-from optsched import BalanceProgram, SolveParams, solve
+from optsched import SolveParams, solve
+from optsched.models import BalanceProgram
 from optsched.solvers.balance.kernels import assign
 
 

@@ -18,15 +18,8 @@ from .forecasts import Forecast as Forecast
 from .forecasts import forecast as forecast
 from .hardware import memory_tokens as memory_tokens
 from .instance import Instance as Instance
-from .models.batch import BatchSelection as BatchSelection
-from .models.cluster.balance import BalanceProgram as BalanceProgram
-from .models.events import EventProgram as EventProgram
-from .models.fluid.equilibrium import equilibrium as equilibrium
-from .models.fluid.nested import NestedWaitThresholds as NestedWaitThresholds
-from .models.fluid.wait import WaitThresholds as WaitThresholds
 from .models.hindsight import HindsightProgram as HindsightProgram
 from .models.linear.model import LinearModel as LinearModel
-from .models.relaxation import LatencyRelaxation as LatencyRelaxation
 from .models.solution import Solution as Solution
 from .optimum.conflict import explain_infeasibility as explain_infeasibility
 from .optimum.gap import explain_gap as explain_gap
@@ -39,7 +32,6 @@ from .policies import DecisionPolicy as DecisionPolicy
 from .policies import PriorityPolicy as PriorityPolicy
 from .policies import RollingPolicy as RollingPolicy
 from .schedule import Schedule as Schedule
-from .schedule import Violation as Violation
 from .simulate import RunSettings as RunSettings
 from .simulate import run as run
 from .solvers.backends.files import read_model as read_model

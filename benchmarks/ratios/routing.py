@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from cluster_states import simulated_states
 from timing import Row, measure
 
-from optsched import BalanceProgram, solve
+from optsched import solve
+from optsched.models import BalanceProgram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 def select(instance: Instance, output: Output, fit: Any, **params: Any) -> int:
     """Select the batch of least F that fits into the memory."""
     how = take(params, "method", "time_limit")
-    selection = optsched.BatchSelection(instance.prompts, instance.outputs, instance.memory, fit)
+    selection = optsched.models.BatchSelection(
+        instance.prompts, instance.outputs, instance.memory, fit
+    )
     with output.progress("selecting"):
         found = optsched.solve(selection, params=optsched.SolveParams(**params), **how)
     batch, seconds = found.require().answer, found.seconds

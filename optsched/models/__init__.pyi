@@ -5,6 +5,7 @@ from .cluster.goals import StepGoals as StepGoals
 from .conflict import Conflict as Conflict
 from .events import EventProgram as EventProgram
 from .fluid.equilibrium import Equilibrium as Equilibrium
+from .fluid.equilibrium import equilibrium as equilibrium
 from .fluid.nested import NestedWaitPlan as NestedWaitPlan
 from .fluid.nested import NestedWaitThresholds as NestedWaitThresholds
 from .fluid.queues import queue_decay as queue_decay

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from plots_of_targets import drawn
 from quick_targets import quick
 
-from optsched import BalanceProgram, Cluster, Instance, family, run, solve
+from optsched import Cluster, Instance, family, run, solve
 from optsched.cluster import BalanceRouting, PowerLaw
-from optsched.models import BalanceState
+from optsched.models import BalanceProgram, BalanceState
 from optsched.models.linear.model import ModelError
 from optsched_papers.bf_io.imbalance import (
     PROVEN_CONSTANT,

@@ -11,16 +11,8 @@ import pytest
 from quick_targets import quick
 from scipy.optimize import brentq
 
-from optsched import (
-    InfeasibleError,
-    Instance,
-    NestedWaitThresholds,
-    RequestTypes,
-    WaitThresholds,
-    equilibrium,
-    run,
-)
-from optsched.models import queue_decay
+from optsched import InfeasibleError, Instance, RequestTypes, run
+from optsched.models import NestedWaitThresholds, WaitThresholds, equilibrium, queue_decay
 from optsched.policies import NestedWaitPolicy, WaitPolicy
 from optsched.report.series import plot_stack
 from optsched.workloads import poisson_requests

@@ -8,8 +8,9 @@ from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import EventProgram, HindsightProgram, family, solve
+from optsched import HindsightProgram, family, solve
 from optsched.errors import InstanceError
+from optsched.models import EventProgram
 from optsched_papers.sorted_f.reductions import partition, three_partition
 
 

@@ -11,7 +11,8 @@ from effort import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from optsched import EventProgram, HindsightProgram, Instance, Schedule, family, run, solve
+from optsched import HindsightProgram, Instance, Schedule, family, run, solve
+from optsched.models import EventProgram
 
 SOLVERS = ("highs", "cp-sat", "cp-sat events")
 

@@ -81,8 +81,11 @@ WRONG = [
     (lambda: run(INSTANCE, "a-min", intervals=3), "intervals is 3, but must be a text"),
     (lambda: solve(INSTANCE, params={}), "params is {}, but must be a SolveParams"),
     (lambda: optsched.sweep({}, "x", "dask", address=3), "address is 3, but must be a text"),
-    (lambda: optsched.equilibrium(3, "unit"), "types is 3, but must be a RequestTypes"),
-    (lambda: optsched.WaitThresholds(None, "unit"), "types is None, but must be a RequestTypes"),
+    (lambda: optsched.models.equilibrium(3, "unit"), "types is 3, but must be a RequestTypes"),
+    (
+        lambda: optsched.models.WaitThresholds(None, "unit"),
+        "types is None, but must be a RequestTypes",
+    ),
     (lambda: bound(INSTANCE, objective=[1]), r"objective is \[1\], but must be a text"),
     (
         lambda: IntervalPolicy("e", "", outlived="dies"),

@@ -9,17 +9,9 @@ import numpy as np
 import pytest
 
 import optsched
-from optsched import (
-    EventProgram,
-    HindsightProgram,
-    Instance,
-    OptschedError,
-    RollingPolicy,
-    Schedule,
-    family,
-)
+from optsched import HindsightProgram, Instance, OptschedError, RollingPolicy, Schedule, family
 from optsched._internal import room
-from optsched.models import Running
+from optsched.models import EventProgram, Running
 from optsched.models.linear.model import Family, LinearModel, Rows, Variables
 from optsched.solvers.backends.files import write_model
 

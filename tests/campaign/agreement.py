@@ -13,20 +13,24 @@ from campaign import enumeration
 from campaign.case import one_of, within
 from campaign.models import draw
 from optsched import (
-    BalanceProgram,
-    BatchSelection,
-    EventProgram,
     HindsightProgram,
     InfeasibleError,
     LinearModel,
     RequestTypes,
     SolveParams,
-    WaitThresholds,
-    equilibrium,
     solve,
 )
 from optsched.clock import affine
-from optsched.models import Family, Rows, Variables
+from optsched.models import (
+    BalanceProgram,
+    BatchSelection,
+    EventProgram,
+    Family,
+    Rows,
+    Variables,
+    WaitThresholds,
+    equilibrium,
+)
 from optsched.models.objectives import schedule_cost
 from optsched.models.solution import Stopped
 

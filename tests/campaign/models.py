@@ -11,17 +11,9 @@ from priced_instances import loose_certificate, one_by_one
 
 from campaign import enumeration
 from campaign.case import one_of, within
-from optsched import (
-    BalanceProgram,
-    BatchSelection,
-    Instance,
-    RequestTypes,
-    WaitThresholds,
-    equilibrium,
-    run,
-    solve,
-)
+from optsched import Instance, RequestTypes, run, solve
 from optsched.clock import affine
+from optsched.models import BalanceProgram, BatchSelection, WaitThresholds, equilibrium
 from optsched.models.objectives import schedule_cost
 from optsched.optimum.params import SolveParams
 from optsched.policies import BASIC

@@ -211,7 +211,7 @@ def test_the_first_step_of_a_cluster_is_exported_as_the_library_makes_it(
     assert code == 0
     state = BalanceState([[0, 0]] * 3, [2] * 3, optsched.family("uniform", n=9).prompts)
     assert optsched.solve(optsched.read_model(path)).objective == pytest.approx(
-        optsched.solve(optsched.BalanceProgram(state)).objective
+        optsched.solve(optsched.models.BalanceProgram(state)).objective
     )
     code, _, err = optsched_command(
         *("export", "family:uniform,n=9", "--model", "balance", "--out", path)

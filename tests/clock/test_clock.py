@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import Instance, bound, equilibrium, get_clock, run
+from optsched import Instance, bound, get_clock, run
 from optsched.clock import BatchContent, FunctionClock, LinearClock, affine, clock_of
 from optsched.errors import ClockError
+from optsched.models import equilibrium
 from optsched.policies import EnginePolicy
 from optsched.workloads import RequestTypes
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import BatchSelection
 from optsched.errors import InstanceError, ModelError
+from optsched.models import BatchSelection
 from optsched.models.batch import FITS
 
 

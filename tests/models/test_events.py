@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from literal import usage_at
 from strategies import instances
 
-from optsched import EventProgram, Instance, Schedule
+from optsched import Instance, Schedule
 from optsched.errors import ModelError
-from optsched.models import Running
+from optsched.models import EventProgram, Running
 from optsched.models.objectives import SCHEDULE_OBJECTIVES
 
 

@@ -10,17 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import (
-    HindsightProgram,
-    Instance,
-    LatencyRelaxation,
-    LinearModel,
-    Schedule,
-    run,
-    verify,
-)
+from optsched import HindsightProgram, Instance, LinearModel, Schedule, run, verify
 from optsched.errors import ModelError
-from optsched.models import Running, latest_starts, safe_horizon
+from optsched.models import LatencyRelaxation, Running, latest_starts, safe_horizon
 from optsched.models.objectives import LATENESS, SCHEDULE_OBJECTIVES, schedule_cost
 from optsched.solvers.bounds.lagrangian import certify
 

@@ -9,9 +9,9 @@ from brute_force import OBJECTIVES, joint_optima, optimum
 from effort import share
 from strategies import tiny_joint
 
-from optsched import EventProgram, HindsightProgram, Instance, Schedule, Workers, family, solve
+from optsched import HindsightProgram, Instance, Schedule, Workers, family, solve
 from optsched.errors import ModelError
-from optsched.models import Running
+from optsched.models import EventProgram, Running
 from optsched.models.placing import largest_first, renumbered
 from optsched.solvers.backends.files import read_model, write_model
 

@@ -13,16 +13,8 @@ import pytest
 from brute_force import OBJECTIVES, optima
 from effort import share
 
-from optsched import (
-    EventProgram,
-    HindsightProgram,
-    Instance,
-    LatencyRelaxation,
-    bound,
-    run,
-    solve,
-    verify,
-)
+from optsched import HindsightProgram, Instance, bound, run, solve, verify
+from optsched.models import EventProgram, LatencyRelaxation
 from optsched.models.objectives import schedule_cost
 from optsched.models.running import safe_horizon
 from optsched.policies import BASIC

@@ -9,7 +9,6 @@ from effort import share
 from strategies import drawn_instance, tiny_joint
 
 from optsched import (
-    EventProgram,
     HindsightProgram,
     InfeasibleError,
     Instance,
@@ -23,6 +22,7 @@ from optsched import (
 )
 from optsched import verify as verify_certificate
 from optsched.admission import admit_in_window
+from optsched.models import EventProgram
 from optsched.solvers.search.joint_list import list_jointly
 from optsched.solvers.search.search import search
 

@@ -18,7 +18,6 @@ from strategies import instances
 import optsched.optimum.stages.exact
 import optsched.optimum.stages.plan
 from optsched import (
-    BatchSelection,
     HindsightProgram,
     InfeasibleError,
     Instance,
@@ -32,6 +31,7 @@ from optsched import (
     solve,
 )
 from optsched.certificates.configurations import verify_configuration
+from optsched.models import BatchSelection
 from optsched.models.objectives import schedule_cost
 from optsched.optimum.solving import METHODS, proven_horizon
 from optsched.policies import BASIC, PriorityPolicy

@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 from effort import share
 
-from optsched import (
-    Instance,
-    NestedWaitThresholds,
-    RequestTypes,
-    WaitThresholds,
-    equilibrium,
-    get_clock,
-    run,
-)
+from optsched import Instance, RequestTypes, get_clock, run
 from optsched.errors import ClockError, PolicyError
+from optsched.models import NestedWaitThresholds, WaitThresholds, equilibrium
 from optsched.policies import get_policy, split_names
 from optsched.policies.wait import WAITING, NestedWaitPolicy, WaitPolicy
 from optsched.simulate.seconds.batches import Requests

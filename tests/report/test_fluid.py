@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optsched import Instance, NestedWaitThresholds, RequestTypes, WaitThresholds, equilibrium, run
+from optsched import Instance, RequestTypes, run
 from optsched.errors import PolicyError
-from optsched.models import SegmentDesign
+from optsched.models import NestedWaitThresholds, SegmentDesign, WaitThresholds, equilibrium
 from optsched.report import (
     plot_backlogs,
     plot_equilibrium,

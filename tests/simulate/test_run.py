@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import optsched
-from optsched import Cluster, Instance, Violation, family, run
+from optsched import Cluster, Instance, family, run
 from optsched.errors import OptschedError
 from optsched.execution import Run
+from optsched.schedule import Violation
 
 REQUESTS = family("uniform", n=30, seed=1, load=0.9, seconds_per_step=0.1)
 RUNS = {

@@ -59,7 +59,8 @@ class StepGoals:
 
     Examples
     --------
-    >>> from optsched import BalanceProgram, solve
+    >>> from optsched import solve
+    >>> from optsched.models import BalanceProgram
     >>> from optsched.models import BalanceState, StepGoals
     >>> state = BalanceState(alive=[[9], [4]], free=[1, 0], waiting=[3, 7, 1])
     >>> program = BalanceProgram(state, goals=StepGoals(latest=[5, 0, 2]))

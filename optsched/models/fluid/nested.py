@@ -100,7 +100,8 @@ class NestedWaitThresholds(Program):
     --------
     The synthetic setting of the paper's Section 6.2, with strict thresholds:
 
-    >>> from optsched import NestedWaitThresholds, RequestTypes
+    >>> from optsched import RequestTypes
+    >>> from optsched.models import NestedWaitThresholds
     >>> types = RequestTypes([10] * 4, [20, 40, 80, 160], [20, 40, 80, 160])
     >>> program = NestedWaitThresholds(types, "affine:0.0085,2.7e-7")
     >>> print(program.plan([60, 57, 50, 34], delta=0.01, iterations=242))

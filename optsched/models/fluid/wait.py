@@ -88,7 +88,8 @@ class WaitThresholds(Program):
     --------
     The low-demand setting of the paper's Section 6.1:
 
-    >>> from optsched import RequestTypes, WaitThresholds, solve
+    >>> from optsched import RequestTypes, solve
+    >>> from optsched.models import WaitThresholds
     >>> types = RequestTypes([10, 10], [10, 20], [1000, 1000])
     >>> program = WaitThresholds(types, "affine:0.0085,2.7e-7")
     >>> print(program.to_linear())

@@ -41,7 +41,8 @@ class WholeThresholds(Program):
 
     Examples
     --------
-    >>> from optsched import RequestTypes, WaitThresholds
+    >>> from optsched import RequestTypes
+    >>> from optsched.models import WaitThresholds
     >>> types = RequestTypes([10, 10], [10, 20], [1000, 1000])
     >>> program = WaitThresholds(types, "affine:0.0085,2.7e-7", memory=8000, objective="slack")
     >>> print(WholeThresholds(program).to_linear())

@@ -10,9 +10,10 @@ from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import InfeasibleError, Instance, RequestTypes, equilibrium, family, get_clock
+from optsched import InfeasibleError, Instance, RequestTypes, family, get_clock
 from optsched.clock import BatchContent, FunctionClock, LinearClock
 from optsched.errors import ClockError, InstanceError
+from optsched.models import equilibrium
 from optsched.workloads import read_types
 
 LOW_DEMAND = RequestTypes([10, 10], [10, 20], [1000, 1000])

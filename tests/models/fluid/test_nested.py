@@ -11,17 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from optsched import (
-    InfeasibleError,
-    NestedWaitThresholds,
-    RequestTypes,
-    WaitThresholds,
-    equilibrium,
-    solve,
-)
+from optsched import InfeasibleError, RequestTypes, solve
 from optsched.clock import affine
 from optsched.errors import InstanceError, ModelError
-from optsched.models import queue_decay
+from optsched.models import NestedWaitThresholds, WaitThresholds, equilibrium, queue_decay
 
 CLOCK = "affine:0.0085,2.7e-7"
 SYNTHETIC = RequestTypes([10] * 4, [20, 40, 80, 160], [20, 40, 80, 160])

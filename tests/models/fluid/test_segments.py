@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from optsched import InfeasibleError, NestedWaitThresholds, RequestTypes, equilibrium
+from optsched import InfeasibleError, RequestTypes
 from optsched.errors import ModelError
-from optsched.models import SegmentDesign, design_segments
+from optsched.models import NestedWaitThresholds, SegmentDesign, design_segments, equilibrium
 
 #: One request or more of each length from 1 to 500, fewer of the longer ones, as in chats.
 CHAT = RequestTypes(

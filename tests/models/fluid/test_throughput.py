@@ -10,9 +10,9 @@ from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import RequestTypes, equilibrium, solve
+from optsched import RequestTypes, solve
 from optsched.errors import ModelError
-from optsched.models import ThroughputProgram
+from optsched.models import ThroughputProgram, equilibrium
 from optsched.optimum.throughput import best_throughput
 
 LOW_DEMAND = RequestTypes([10, 10], [10, 20], [1000, 1000])

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from effort import share
 
-from optsched import InfeasibleError, RequestTypes, WaitThresholds, equilibrium, solve
+from optsched import InfeasibleError, RequestTypes, solve
 from optsched.clock import LinearClock, affine
 from optsched.errors import InstanceError, ModelError
+from optsched.models import WaitThresholds, equilibrium
 from optsched.models.solution import Stopped
 
 LOW_DEMAND = RequestTypes([10, 10], [10, 20], [1000, 1000])

@@ -11,10 +11,10 @@ from effort import examples, share
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optsched import RequestTypes, SolveParams, WaitThresholds, equilibrium, solve
+from optsched import RequestTypes, SolveParams, solve
 from optsched.clock import affine
 from optsched.errors import ModelError
-from optsched.models import WholeThresholds
+from optsched.models import WaitThresholds, WholeThresholds, equilibrium
 from optsched.models.solution import Stopped
 
 

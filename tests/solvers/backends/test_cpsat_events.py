@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import EventProgram, Instance, Schedule, SolveParams, solve
+from optsched import Instance, Schedule, SolveParams, solve
 from optsched.errors import SolverError
-from optsched.models import HindsightProgram, ModelError, Running
+from optsched.models import EventProgram, HindsightProgram, ModelError, Running
 from optsched.models.solution import Stopped
 
 OBJECTIVES = ["total-latency", "weighted-latency", "makespan"]

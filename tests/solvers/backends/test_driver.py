@@ -15,9 +15,9 @@ from fresh import imports, printed
 from hypothesis import assume, given, reject
 from tiny_models import knapsack, market_split, models
 
-from optsched import EventProgram, Instance, LinearModel, SolveParams, solve
+from optsched import Instance, LinearModel, SolveParams, solve
 from optsched.errors import SolverError
-from optsched.models import Family, Rows, Variables
+from optsched.models import EventProgram, Family, Rows, Variables
 from optsched.models.solution import Stopped
 from optsched.solvers import BACK_ENDS, capabilities
 

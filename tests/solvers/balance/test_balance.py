@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from literal_balance import allowed, draw_state, imbalance, least_imbalance
 
-from optsched import BalanceProgram, SolveParams, solve
+from optsched import SolveParams, solve
 from optsched.errors import OptschedError, SolverError
-from optsched.models import BalanceState
+from optsched.models import BalanceProgram, BalanceState
 from optsched.models.solution import Stopped
 
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import instances
 
-from optsched import BatchSelection, Instance
+from optsched import Instance
 from optsched.errors import SolverError
+from optsched.models import BatchSelection
 from optsched.solvers import BATCH_METHODS, select_batch
 from optsched.solvers.selection.batch import _least_sums
 
