@@ -282,7 +282,7 @@ def _machine(requests: list[_Request], c0: int, whole: int, workers: int, unit: 
 
 
 def _charged(request: _Request, c0: int, whole: int) -> tuple[int, int]:
-    """Return all charges times whole, and twice the lag behind them times them."""
+    """Return the sum of the charges times `whole`, and twice that of charges times their lags."""
     d = request.decodes
     # Charges of further tokens j = 0, 1, ... are a + b j, their batches last c + e j.
     a = whole * request.decode + c0 * (request.share + request.sharing)

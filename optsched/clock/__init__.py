@@ -90,11 +90,6 @@ class LinearClock:
         Pairs of a number of batch tokens (prefill tokens and decoding requests) and the additional
         time that each token beyond it takes.
 
-    Raises
-    ------
-    ClockError
-        If a coefficient is negative or not finite, or a batch could take no time.
-
     Examples
     --------
     >>> clock = LinearClock("mine", constant=0.01, prefill_tokens=0.0001)
@@ -341,11 +336,6 @@ def get_clock(clock: str | Clock | Callable[[BatchContent], float]) -> Clock:
         "unit"; "affine:D0,D1" with seconds per batch and per token held; the name of a profiled
         model and its GPUs; a JSON file that `LinearClock.to_json` wrote; a clock; or a function of
         a `BatchContent`.
-
-    Raises
-    ------
-    ClockError
-        If the clock is unknown, or a batch would take no time or negative time.
 
     Examples
     --------

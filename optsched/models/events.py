@@ -72,12 +72,6 @@ class EventProgram:
         The starts of each request that an optimum may have, ascending; None takes all up to
         `latest`. That others can be left out is for the caller to prove.
 
-    Raises
-    ------
-    ModelError
-        If an argument is out of range, running requests do not fit, or a request would have to
-        start before it can.
-
     Examples
     --------
     >>> from optsched import Instance

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Effort(NamedTuple):
-    """How far the stages go that prove most small instances, in work and not in seconds."""
+    """Limits, in work and not in seconds, of the stages that prove most small instances."""
 
     search: float  # work
     phases: int  # of the configuration bound

@@ -168,9 +168,13 @@ class BatchSelector(Protocol):
 
 @dataclass(frozen=True)
 class BatchPolicy(NamedPolicy):
-    """Choose a batch among the waiting requests, admit it in order, then choose the next."""
+    """Choose a batch among the waiting requests, admit it in order, then choose the next.
 
-    selector: Callable[[Instance], BatchSelector]  # makes what chooses the batches
+    `selector` makes the selector of an instance: its `release` is told of requests that have
+    arrived, and its `next_batch` returns some of them.
+    """
+
+    selector: Callable[[Instance], BatchSelector]
     rule: Rule = "prefix"
     needs: ClassVar[Needs] = Needs("batch", "outputs", rules=True)
 

@@ -18,10 +18,14 @@ from optsched.policies.base import NamedPolicy, Needs
 @checked(PolicyError)
 @dataclass(frozen=True)
 class OverflowPolicy(NamedPolicy):
-    """Admit in order of arrival up to a threshold; when the memory overflows, preempt requests."""
+    """Admit in order of arrival up to a threshold; when the memory overflows, preempt requests.
 
-    alpha: float  # share of the memory that admission protects, in (0, 1)
-    beta: float | None = None  # probability of each running request's preemption; None: all
+    `alpha`, in (0, 1), is the share of the memory that admission leaves free, and `beta` the
+    probability with which each running request is preempted; None preempts all.
+    """
+
+    alpha: float
+    beta: float | None = None
     source: str = field(default="Jaillet Section 7", kw_only=True)
     needs: ClassVar[Needs] = Needs("threshold")
 

@@ -180,5 +180,5 @@ class StepGoals:
 
 
 def _apiece(mask: npt.NDArray[np.bool_], workers: int) -> sparse.csr_array:
-    """Write sums over some requests, wherever they go."""
+    """Write sums over some requests, on whatever worker they run."""
     return sparse.csr_array(np.tile(mask.astype(np.float64), (1, workers)))

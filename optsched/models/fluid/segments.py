@@ -240,7 +240,11 @@ def design_segments(
     iterations: int = 10_000,
     memory: int | None = None,
 ) -> NestedWaitPlan:
-    """Design segments together with a first threshold that keeps up with the arrivals."""
+    """Design segments together with a first threshold that keeps up with the arrivals.
+
+    Arguments are those of `SegmentDesign` and `NestedWaitThresholds`; a number of segments or a
+    margin that is None is chosen for the least bound.
+    """
     found = equilibrium(types, clock)
     found.require_stable()
     return best_plan(

@@ -95,7 +95,7 @@ class EngineWorkers:
         self._requests[index] = np.append(self._requests[index], request)
 
     def spans(self, index: int) -> FloatArray:
-        """Return when the batches of a worker were that began so far."""
+        """Return when the batches of a worker so far began and ended."""
         return self._engines[index].log.finished().spans
 
     def _load(self, index: int, time: float) -> Load:

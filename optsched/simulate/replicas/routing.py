@@ -28,7 +28,7 @@ class Observable(Protocol):
 
 
 class Choices(NamedTuple):
-    """The workers among which a router chooses: lines of them, and which line each request has."""
+    """The workers among which a router chooses, in rows, and the row of each request."""
 
     drawn: IntArray  # ascending, filled up with -1
     which: IntArray

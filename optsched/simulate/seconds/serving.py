@@ -55,7 +55,7 @@ class Engine(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Of memory in whole blocks, of requests admitted at a time, and of tokens of a batch."""
+    """Limits of memory in whole blocks, of requests that run at once, and of tokens in a batch."""
 
     memory: int  # tokens
     max_num_seqs: int

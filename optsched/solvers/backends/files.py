@@ -77,12 +77,8 @@ def read_model(path: str | Path) -> LinearModel:
     """Read a model from an MPS or LP file of any origin.
 
     What `write_model` wrote comes back but for names of indices. Where the names in the file are
-    no families of ours, columns and rows are numbered instead.
-
-    Raises
-    ------
-    SolverError
-        If the file does not exist, has another ending, is cut off or HiGHS cannot read it.
+    no families of ours, columns and rows are numbered instead. A file that HiGHS cannot read
+    raises a `SolverError`.
     """
     ending = ending_of(path)
     if not Path(path).is_file():

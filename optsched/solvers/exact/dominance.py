@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @compiled
 def undominated(layer: Layer, order: IntArray, shifts: bool) -> npt.NDArray[np.bool_]:
-    """Mark the nodes, ordered by key and cost, that no other of the same set makes needless."""
+    """Mark the nodes, ordered by key and cost, that no other of the same set dominates."""
     starts, profiles, keys, costs = layer.starts, layer.profile, layer.key, layer.cost
     count, longest = len(order), layer.profile.shape[1]
     keep = np.ones(count, dtype=np.bool_)

@@ -122,7 +122,7 @@ class _Enumeration:
             )
 
     def complete(self) -> None:
-        """Take out what has started all requests, and keep the best of it."""
+        """Take out the nodes that have started all requests, and keep the best."""
         done = self.waiting[self.nodes.started] == 0
         if done.any():
             found = self.nodes.take(done)

@@ -278,7 +278,7 @@ class _LayeredSearch:
         return layer
 
     def _sift(self, layer: Layer) -> Layer:
-        """Drop hopeless and needless nodes."""
+        """Drop hopeless and dominated nodes."""
         kept = np.flatnonzero(layer.bound <= self._slack())
         # By set, cost and tokens: exact order only saves time.
         cost = layer.cost[kept] - layer.cost[kept].min(initial=0)
