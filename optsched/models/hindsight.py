@@ -131,7 +131,8 @@ class HindsightProgram(Program):
     >>> point = program.write_point(Schedule(instance, [2, 0, 0]))
     >>> model.violations(point), model.objective(point), program.read(point).starts
     ([], 7.0, array([2, 0, 0]))
-    >>> print(program.to_pyomo().memory[1].expr)
+    >>> native = program.to_pyomo()
+    >>> print(native.memory[1].expr)
     64.0*start[0,0] + 2.0*start[1,0]  <=  64.0
     """
 

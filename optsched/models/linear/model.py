@@ -84,7 +84,8 @@ class LinearModel(LinearArrays):
     (9.0, ['weight is 7, but must be at most 5'])
     >>> model.fix(model.columns_of("take", item=1), 0).col_upper
     array([1., 0., 1.])
-    >>> print(model.to_pyomo().objective.expr)
+    >>> native = model.to_pyomo()
+    >>> print(native.objective.expr)
     5.0*take[0] + 4.0*take[1] + 3.0*take[2]
     """
 
