@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, where output goes, and runs that Ctrl-C does not lose."""
+"""What all commands share: exit codes, and where output goes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 from optsched._internal.files import is_replaced, write_whole
 from optsched._internal.loading import COMPILING, shown_by
-from optsched.errors import OptschedError, is_interrupt
+from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,33 +67,6 @@ class Output:
                 yield lambda news: status.update(str(news))
         else:
             yield lambda _: None
-
-
-class Finished:
-    """What is finished when Ctrl-C ends the rest; with nothing finished the command ends."""
-
-    def __init__(self, count: int, what: str, update: Callable[[Any], None]) -> None:
-        self.results: list[Any] = []
-        self.seconds: list[float] = []
-        self.code = DONE
-        self._count, self._what, self._update = count, what, update
-
-    def add(self, result: Any, seconds: float = 0.0) -> None:
-        """Keep a result."""
-        self.results.append(result)
-        self.seconds.append(seconds)
-        self._update(f"finished {self}")
-
-    def __str__(self) -> str:
-        return f"{len(self.results)} of {self._count} {self._what}"
-
-    def __enter__(self) -> Finished:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        if is_interrupt(error):
-            self.code = INTERRUPTED
-        return self.code == INTERRUPTED and bool(self.results)
 
 
 def check_writable(path: str | Path) -> None:

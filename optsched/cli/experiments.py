@@ -38,9 +38,9 @@ from optsched.cli.options import CLOCK, HTML, JOBS, MEMORY, SEED, Numbers, comma
     SEED,
     HTML,
     runs=(
-        "regret family:equal-prompts --horizons 100,1000 --seeds 2",
-        "regret trace.csv --memory 16492 --horizons 300,1000 --seeds 2 --html report.html",
-        "regret trace.csv --memory 16492 --clock llama-2-70b-2xa100 --horizons 100,300 --seeds 2",
+        "regret family:equal-prompts --horizons 100,300 --seeds 2",
+        "regret trace.csv --memory 16492 --horizons 100,300 --seeds 2 --html report.html",
+        "regret trace.csv --memory 16492 --clock llama-2-70b-2xa100 --horizons 10,30 --seeds 2",
     ),
 )
 def regret(

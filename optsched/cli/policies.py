@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import optsched
-from optsched.cli.common import DONE, INTERRUPTED, NO, Finished, Output, check_writable, take
+from optsched.cli.common import DONE, INTERRUPTED, NO, Output, check_writable, take
 from optsched.cli.given import note_unless, only_for
 from optsched.cli.options import (
     CLOCK,
@@ -22,7 +22,7 @@ from optsched.cli.options import (
     flag,
     option,
 )
-from optsched.errors import OptschedError
+from optsched.errors import OptschedError, is_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 
 
 def _check_folder(name: str) -> None:
-    folder = Path(name)
-    if folder.exists() and not folder.is_dir():
-        raise OptschedError(f"cannot write schedules into {folder}: it is not a folder")
+    """Refuse a folder that is none, or that cannot be made."""
+    folder = next(each for each in (Path(name), *Path(name).absolute().parents) if each.exists())
+    if not folder.is_dir():
+        raise OptschedError(f"cannot write schedules into {name}: {folder} is not a folder")
+    check_writable(folder / "schedule.json")
 
 
 @command(
@@ -57,23 +59,17 @@ def compare(
     """Compare policies with each other and with a proven bound."""
     from optsched.comparison.comparing import compared
     from optsched.policies import split_names
-    from optsched.simulate.dispatch import prepared
     from optsched.solvers.bounds.on_clock import caveats
 
     warm_up = known.pop("warm_up")
     settings = _settings(known)
     chosen = compared(None if policies is None else split_names(policies), settings)
     note_unforeseen(chosen)
-    for each in chosen:
-        prepared(instance, each, settings.of(each))
-    if schedules is not None:
-        folder = Path(schedules)
-        folder.mkdir(parents=True, exist_ok=True)
-        check_writable(folder / "schedule.json")
     comparison, code = compared_until_interrupted(instance, chosen, settings, output, warm_up)
     if schedules is not None:
+        Path(schedules).mkdir(parents=True, exist_ok=True)
         for schedule in comparison.schedules:
-            schedule.to_json(folder / f"{schedule.policy}.json")
+            schedule.to_json(Path(schedules, f"{schedule.policy}.json"))
     if settings.clock is not None and comparison.bound is not None:
         for caveat in caveats(instance, comparison.bound.clock):
             output.note(caveat)
@@ -98,31 +94,39 @@ def compared_until_interrupted(
     """Compare policies, or what is finished of them when Ctrl-C ends the rest."""
     from optsched.comparison import ClusterComparison, Comparison
 
+    clustered = settings.cluster is not None
+    count, what = (len(chosen) * len(traces), "runs") if clustered else (len(chosen), "policies")
+    results: list[Any] = []
+    seconds: list[float] = []
+
+    def keep(run: Any, taken: float) -> None:
+        results.append(run)
+        seconds.append(taken)
+        update(f"finished {len(results)} of {count} {what}")
+
     def report(done: int, requests: int) -> None:
         plans = "" if clustered else " (Ctrl-C: no more plans)"  # of a rolling horizon
         update(f"{done:,} of {requests:,} requests{plans}")
 
-    clustered = settings.cluster is not None
-    count, what = (len(chosen) * len(traces), "runs") if clustered else (len(chosen), "policies")
-    comparison: Any = None
-    with output.progress() as update, Finished(count, what, update) as done:
-        how: Any = {"warm_up": warm_up, "on_result": done.add, "on_progress": report}
-        comparison = optsched.compare(traces, chosen, settings, **how)
-    if comparison is None:
-        # Traces that all policies have run on; of the first one those that are done.
-        whole = len(done.results) // len(chosen) * len(chosen) or None
-        runs: dict[str, list[Any]] = {}
-        for run in done.results[:whole]:
-            runs.setdefault(run.policy, []).append(run)
-        kind = ClusterComparison if clustered else Comparison
-        late = warm_up if clustered else warm_up or 0.0
-        comparison = kind(runs, tuple(done.seconds), settings, late)
-        note = f"interrupted after {done}"
-        if not clustered:
-            comparison = comparison.bounded(method="closed-form")
-            note += "; the bound is that in closed form"
+    how: Any = {"warm_up": warm_up, "on_result": keep, "on_progress": report}
+    with output.progress() as update:
+        try:
+            return optsched.compare(traces, chosen, settings, **how), DONE
+        except BaseException as error:
+            if not results or not is_interrupt(error):
+                raise
+    # Traces that all policies have run on; of the first one those that are done.
+    whole = len(results) // len(chosen) * len(chosen) or None
+    runs: dict[str, list[Any]] = {}
+    for run in results[:whole]:
+        runs.setdefault(run.policy, []).append(run)
+    note = f"interrupted after {len(results)} of {count} {what}"
+    if clustered:
         output.note(note)
-    return comparison, done.code
+        return ClusterComparison(runs, tuple(seconds), settings, warm_up), INTERRUPTED
+    output.note(f"{note}; the bound is that in closed form")
+    comparison = Comparison(runs, tuple(seconds), settings, warm_up or 0.0)
+    return comparison.bounded(method="closed-form"), INTERRUPTED
 
 
 def note_unforeseen(policies: Sequence[Policy]) -> None:

@@ -310,7 +310,8 @@ def test_truncated_gzip_is_refused(optsched_command, tmp_path):
         (["compare", "{trace}", "--memory", "64", "--html", "{dir}/no/x.html"], "no folder"),
         (["compare", "{trace}", "--memory", "64", "--html", "{dir}"], "it is a folder"),
         (["compare", "{trace}", "--memory", "64", "--json", "{dir}/no/x.json"], "no folder"),
-        (["compare", "{trace}", "--memory", "64", "--schedules", "{trace}"], "it is not a folder"),
+        (["compare", "{trace}", "--memory", "64", "--schedules", "{trace}"], "is not a folder"),
+        (["compare", "{trace}", "--memory", "64", "--schedules", "{trace}/a/b"], "is not a folder"),
         (
             ["compare", "{trace}", "--memory", "64", "--html", "/proc/x.html"],
             "cannot write /proc/x",

@@ -38,7 +38,8 @@ def test_json_report_and_thresholds(optsched_command, tmp_path):
 def test_a_trace_is_resampled(optsched_command, tmp_path):
     trace = tmp_path / "trace.csv"
     trace.write_text("prompt_tokens,output_tokens\n3,4\n9,2\n2,8\n")
-    arguments = ("regret", trace, "--memory", 60, *SMALL, "--policies", "area", "--seed", 5)
+    small = ("--loads", "1.2", "--horizons", "60", "--seeds", 2, "--jobs", 1)
+    arguments = ("regret", trace, "--memory", 60, *small, "--policies", "area", "--seed", 5)
     code, out, _ = optsched_command(*arguments)
     assert code == 0
     assert "area" in out
