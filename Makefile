@@ -2,6 +2,8 @@
 PYTHON ?= python3
 MINUTES ?= 20
 BIN := .venv/bin
+# Bytecode is kept, whatever the environment says: without it a new interpreter takes seconds to import.
+export PYTHONDONTWRITEBYTECODE :=
 # Times of all tests are kept in build/tests.xml.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 15 --junit-xml build/tests.xml
 

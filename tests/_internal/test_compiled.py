@@ -35,7 +35,7 @@ def test_a_change_of_a_called_kernel_in_another_file_is_seen(tmp_path):
         command = "from calling import outer; from further import furthest; "
         command += "print(outer(1), furthest(1))"
         run = subprocess.run(
-            [sys.executable, "-c", command], cwd=tmp_path, capture_output=True, text=True
+            [sys.executable, "-B", "-c", command], cwd=tmp_path, capture_output=True, text=True
         )
         return run.stdout.split()
 
