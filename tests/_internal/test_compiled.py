@@ -128,7 +128,7 @@ def runs(folder, code, **environment):
     return run.stdout.split()
 
 
-@pytest.mark.parametrize("failing", [FULL, KILLED])
+@pytest.mark.parametrize("failing", [FULL, pytest.param(KILLED, marks=pytest.mark.long)])
 def test_machine_code_of_an_older_source_is_never_taken_for_that_of_a_newer_one(tmp_path, failing):
     """With numba's own files the third process answered 2 where the disk was full."""
     module = tmp_path / "called.py"
@@ -168,7 +168,7 @@ def test_without_a_place_for_machine_code_every_process_compiles(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
-@pytest.mark.parametrize("left", [0, 20])
+@pytest.mark.parametrize("left", [pytest.param(0, marks=pytest.mark.long), 20])
 def test_damaged_machine_code_is_compiled_anew(tmp_path, suffix, left):
     (tmp_path / "called.py").write_text(CALLED.format(1))
     call = "from called import inner; print(inner(1))"

@@ -149,7 +149,8 @@ def test_small_instances_go_by_work_on_a_slow_machine_too(monkeypatch, rate):
     assert [steps(seed) for seed in range(3)] == free
 
 
-def test_no_kernel_is_loaded_while_the_clock_runs():
+@pytest.mark.parametrize("options", [{}, pytest.param({"rate": 2}, marks=pytest.mark.long)])
+def test_no_kernel_is_loaded_while_the_clock_runs(options):
     """Half a minute of compilation counted against the limit of a first solve."""
     code = """
 import gc
@@ -171,18 +172,17 @@ def note(state, *arguments):
     loaded.update(compiled() - before)
 
 State.load = note
-for options in ({}, {"rate": 2}):
-    for n, objective in ((6, "total-latency"), (60, "weighted-latency"), (60, "total-latency")):
-        instance = optsched.family("uniform", n=n, seed=1, **options)
-        instance = instance.replace(weights=np.arange(n) % 3 + 1.0)
-        optsched.solve(instance, time_limit=4, objective=objective)
-        for thread in threading.enumerate():  # a stage that is late may be loading still
-            if thread.name.startswith("optsched"):
-                thread.join()
-        print(n, objective, options, sorted(compiled() - loaded))
+for n, objective in ((6, "total-latency"), (60, "weighted-latency"), (60, "total-latency")):
+    instance = optsched.family("uniform", n=n, seed=1, **OPTIONS)
+    instance = instance.replace(weights=np.arange(n) % 3 + 1.0)
+    optsched.solve(instance, time_limit=4, objective=objective)
+    for thread in threading.enumerate():  # a stage that is late may be loading still
+        if thread.name.startswith("optsched"):
+            thread.join()
+    print(n, objective, sorted(compiled() - loaded))
 """
-    lines = printed(code).splitlines()
-    assert len(lines) == 6
+    lines = printed(f"OPTIONS = {options}\n{code}").splitlines()
+    assert len(lines) == 3
     assert all(line.endswith("[]") for line in lines), lines
 
 

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from effort import share
 
 from optsched import Instance, routing_loss, run
 from optsched.errors import PolicyError
@@ -43,7 +44,7 @@ def optimum(instance, memories):
 def test_intervals_hold_the_true_parts():
     rng = np.random.default_rng(5)
     decided = 0
-    for _ in range(25):
+    for _ in range(share(25)):
         instance = tiny_instance(rng, arrivals=bool(rng.integers(2)), most=5)
         memories = [instance.memory, int(rng.integers(instance.memory // 2, instance.memory + 1))]
         best = optimum(instance, memories)
@@ -64,7 +65,7 @@ def test_intervals_hold_the_true_parts():
             ):
                 assert part.low - 1e-9 <= true / cost <= part.high + 1e-9
             decided += each.loss.high - each.loss.low < 1e-9
-    assert decided > 90
+    assert decided > 3.6 * share(25)
 
 
 @pytest.fixture(scope="module")
