@@ -114,7 +114,7 @@ def test_what_runs_is_what_all_requests_of_the_run_say(monkeypatch):
 def test_deadlines_are_missed_less_often_and_tenants_are_served_more_evenly(method):
     rng = np.random.default_rng(5)
     missed, jain = np.zeros(3), np.zeros(3)
-    for _ in range(4):
+    for _ in range(2):
         instance = instance_of(rng, 60)
         kinds = ({}, {"deadlines": True}, {"tenants": True})
         for place, goals in enumerate(kinds):
