@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import signal
 import time
 import warnings
 from collections import deque
@@ -79,7 +80,9 @@ def _parallel(
 
     # A process that ends idle is replaced; joblib would warn of it in a thread of its own.
     warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
-    with joblib.parallel_config("loky", idle_worker_timeout=_IDLE_SECONDS):
+    with joblib.parallel_config(
+        "loky", idle_worker_timeout=_IDLE_SECONDS, initializer=_leave_interrupts
+    ):
         # Arguments travel with their calls: joblib's memory maps would outlive a killed process.
         pool = joblib.Parallel(jobs, return_as="generator_unordered", max_nbytes=None)
     results = pool(joblib.delayed(_keyed)(function, key, cell) for key, cell in cells.items())
@@ -91,6 +94,12 @@ def _parallel(
         with warnings.catch_warnings():  # ended in the middle, joblib advises its caller
             warnings.simplefilter("ignore", UserWarning)
             results.close()
+
+
+def _leave_interrupts() -> None:
+    """Leave Ctrl-C, which a terminal sends to all processes, to the one that ends the others."""
+    # A handler, for processes that cells start would inherit that a signal is ignored.
+    signal.signal(signal.SIGINT, lambda *_: None)
 
 
 def _keyed(function: Callable[[Cell], Result], key: str, cell: Cell) -> tuple[str, Result]:

@@ -26,6 +26,11 @@ def deadly(x):
     return {"square": x * x}
 
 
+def interrupted(x):
+    os.kill(os.getpid(), signal.SIGINT)
+    return {"square": x * x}
+
+
 def cells(*numbers):
     return {f"cell-{x}": x for x in numbers}
 
@@ -66,6 +71,12 @@ def test_a_cell_that_kills_its_process_is_an_error_and_the_others_are_kept():
         finish(deadly, cells(1, 2, 3, 4), kept, Places(2), title="squares")
     assert "cell-3" not in kept
     assert all(kept[key] == {"square": x * x} for key, x in cells(1, 2, 4).items() if key in kept)
+
+
+def test_ctrl_c_is_left_to_the_process_that_started_the_others():
+    kept = Store()
+    assert finish(interrupted, cells(1, 2, 3), kept, Places(2)) == COMPLETE
+    assert len(kept) == 3
 
 
 @pytest.mark.parametrize("jobs", [0, -1, 1.5, "2", True])
