@@ -12,7 +12,6 @@ from scipy import sparse
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_floats, prefix_sums, ranks_in
-from optsched._internal.compiled import compiled
 from optsched._internal.start_prices import PriceSums, prices_of_starts
 from optsched.errors import InstanceError, require_known
 from optsched.models.linear.model import (
@@ -320,23 +319,25 @@ class HindsightProgram(Program):
     def _memory_rows(self) -> Rows:
         first, _ = self._groups
         group, worker = self._pairs
-        _, step, begin = self._columns
+        pair, start, _ = self._columns
         steps, count = np.arange(self.now + 1, self.horizon + 1), len(self.workers)
-        load, blocks, free = self.running.load(len(steps)), [], []
-        for number, memory in enumerate(self.workers.memories):
-            mine = np.flatnonzero(worker == number)
-            request = first[group[mine]]
-            prompts, outputs = self.instance.prompts[request], self.instance.outputs[request]
-            earliest, latest = self._earliest[request], self._latest[request]
-            usage = usage_rows(prompts, outputs, earliest, latest, begin[mine], steps)
-            blocks.append(sparse.csr_array(usage, shape=(len(steps), len(step))))
-            free.append(memory - load)
-        held = blocks[0] if count == 1 else sparse.vstack(blocks, format="csr")
+        request, height = first[group[pair]], len(steps)
+        # Column by column (Eq. 6): the steps after its start, one token more in each.
+        top = start - self.now
+        lengths = np.minimum(self.instance.outputs[request], height - top)
+        begins = prefix_sums(lengths)
+        row = np.arange(begins[-1]) + np.repeat(top - begins[:-1], lengths)
+        tokens = row + np.repeat(self.instance.prompts[request] + 1 - top, lengths)
+        row += np.repeat(worker[pair] * height, lengths)
+        columns = (tokens.astype(np.float64), row.astype(np.int32), begins)
+        held = sparse.csc_array(columns, shape=(count * height, len(start))).tocsr()
+        memories = np.asarray(self.workers.memories)
+        free = (memories[:, np.newaxis] - self.running.load(height)).ravel()
         family = Family.of("memory", step=steps)
         if count > 1:
-            numbers = np.repeat(np.arange(count), len(steps))
+            numbers = np.repeat(np.arange(count), height)
             family = Family.of("memory", worker=numbers, step=np.tile(steps, count))
-        return Rows(family, {"start": held}, upper=np.concatenate(free))
+        return Rows(family, {"start": held}, upper=free)
 
     def _with_makespan(self, start: Variables, once: Rows, memory: Rows) -> LinearModel:
         steps = np.arange(self.now + 1, self.horizon + 1)
@@ -453,34 +454,3 @@ class HindsightProgram(Program):
                 f"the point has shape {point.shape}, but the program has {total} columns"
             )
         return point[:starts]
-
-
-@compiled
-def usage_rows(
-    prompts: IntArray,
-    outputs: IntArray,
-    earliest: IntArray,
-    latest: IntArray,
-    begin: IntArray,
-    steps: IntArray,
-) -> tuple[FloatArray, npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Write the memory rows (Eq. 6) in compressed form, row by row."""
-    groups = len(prompts)
-    indptr = np.empty(len(steps) + 1, dtype=np.int32)
-    indptr[0] = nonzeros = 0
-    for row in range(len(steps)):
-        for group in range(groups):
-            low = max(earliest[group], steps[row] - outputs[group])
-            nonzeros += max(0, min(latest[group], steps[row] - 1) - low + 1)
-        indptr[row + 1] = nonzeros
-    values = np.empty(nonzeros, dtype=np.float64)
-    indices = np.empty(nonzeros, dtype=np.int32)
-    place = 0
-    for row in range(len(steps)):
-        for group in range(groups):
-            low = max(earliest[group], steps[row] - outputs[group])
-            for step in range(low, min(latest[group], steps[row] - 1) + 1):
-                values[place] = prompts[group] + steps[row] - step
-                indices[place] = begin[group] + step - earliest[group]
-                place += 1
-    return values, indices, indptr

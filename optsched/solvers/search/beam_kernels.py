@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import ONE, ZERO, compiled, compiled_apart
+from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled, compiled_apart
 from optsched._internal.small_kernels import pop_by_key, sink_by_key
 from optsched.solvers.search.annealing import add_usage
 from optsched.solvers.search.beam_costs import begin_of, cost_from, gain_of, least_from
@@ -241,7 +241,7 @@ def _expand(
             if depth >= 0:
                 request = taken[depth]
                 key ^= large.keys[request]
-                _hold(usage, peaks, prompts[request], outputs[request], starts[depth], -1)
+                _hold(usage, peaks, prompts[request], outputs[request], starts[depth], MINUS_ONE)
             continue
         request = candidates[chosen[depth]]
         clock = starts[depth - 1] if depth else begin - base
@@ -261,7 +261,7 @@ def _expand(
         gain = least_from(large, request, row + 1, row // rows) - added
         if gain <= 0:
             continue
-        _hold(usage, peaks, prompts[request], output, start, 1)
+        _hold(usage, peaks, prompts[request], output, start, ONE)
         spent += _CHILD_WORK + output
         key ^= large.keys[request]
         taken[depth], starts[depth] = request, start

@@ -124,7 +124,7 @@ def _draw(
 ) -> int:
     """Draw some distinct requests from positions low to high; return their number."""
     wanted = min(wanted, high - low + 1)
-    number = 0
+    number = ZERO
     while number < wanted:
         request = order[low + int(uniform(random) * (high - low + 1))]
         if _is_new(taken, number, request):
@@ -197,7 +197,7 @@ def _take_large(
         request = large[centre]
         earliest = starts[request]
         earliest -= int(uniform(random) ** 2 * (earliest - arrivals[request]))
-        taken[0], number = request, 1
+        taken[0], number = request, ONE
         wanted = 1 + int(uniform(random) * 4)
         for _ in range(2 * _MAX_TAKEN):
             other = large[max(0, centre - 1 - int(uniform(random) * _BEFORE))]
@@ -261,7 +261,7 @@ def _take_near(
     one = placement[request]
     other = int(uniform(random) * len(counts)) if uniform(random) < _TWO else one
     wanted = 1 + int(uniform(random) * _MAX_TAKEN)
-    taken[0], number = request, 1
+    taken[0], number = request, ONE
     for _ in range(wanted - 1):
         worker = one if uniform(random) < 0.5 else other
         count = counts[worker]
@@ -420,7 +420,7 @@ def move_starts(
             prompt, output, weight = prompts[request], outputs[request], weights[request]
             rest -= weight * begin[rank]
             latest = min(int((budget - after - rest) / weight), steps - 2 - output)
-            start = -1
+            start = MINUS_ONE
             for turn in range(2 if one != other else 1):
                 worker = other if turn else one
                 if allowed[kinds[request], worker]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
+from optsched._internal.compiled import ONE, ZERO, compiled
 from optsched._internal.small_kernels import copy
 from optsched.solvers.search.annealing import (
     MOVE_WORK,
@@ -59,7 +59,7 @@ def anneal_orders(
     spent = 0.0
     while spent < leg.work:
         temperature = temperature_after(leg, spent)
-        first, last = 0, count
+        first, last = ZERO, count
         if costs[0] >= 0:
             first, last = _change(trial, random)
             if first == last:
@@ -67,7 +67,7 @@ def anneal_orders(
                 continue
         # Decode from the first change on. By the prefix rule starts ascend, and only those still
         # running matter from before it.
-        clock = lowest = starts[order[first - 1]] if first > 0 and not backfill else 0
+        clock = lowest = starts[order[first - 1]] if first > 0 and not backfill else ZERO
         end, spent = occupy_before(
             prompts, outputs, order, starts, usage, first, clock, longest, spent
         )
@@ -83,7 +83,7 @@ def anneal_orders(
             prompt, output, weight = prompts[request], outputs[request], weights[request]
             begin = arrivals[request] if backfill else max(clock, arrivals[request])
             start = earliest_fit(usage, memory, prompt, output, begin, len(usage) - 2 - output)
-            add_usage(usage, prompt, output, start, 1)
+            add_usage(usage, prompt, output, start, ONE)
             fresh[request] = start
             total += weight * start
             rest -= weight
