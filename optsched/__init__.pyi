@@ -36,8 +36,8 @@ from .simulate import RunSettings as RunSettings
 from .simulate import run as run
 from .solvers.backends.files import read_model as read_model
 from .solvers.backends.files import write_model as write_model
-from .solvers.bounds.bound import Bound as Bound
 from .solvers.bounds.bound import bound as bound
+from .solvers.bounds.one_worker import Bound as Bound
 from .workers import Router as Router
 from .workers import Workers as Workers
 from .workloads import family as family

@@ -145,8 +145,8 @@ def bound(
     """Prove a lower bound on the total latency of any schedule."""
     from optsched.clock import get_clock
     from optsched.clock.work import load_on_clock
-    from optsched.solvers.bounds.bound import round_down
     from optsched.solvers.bounds.on_clock import caveats
+    from optsched.solvers.bounds.one_worker import round_down
     from optsched.workers import as_workers
 
     clock, workers = how["clock"], how["workers"]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from optsched.execution import Run
     from optsched.policies import Policy
     from optsched.simulate import RunSettings
-    from optsched.solvers.bounds.bound import Bound
+    from optsched.solvers.bounds.one_worker import Bound
 
 #: What is compared where policies may only know intervals and none are named.
 UNDER_INTERVALS = ("h-sf", "a-max", "a-min", "area-lower", "area-posterior", "area-chance")

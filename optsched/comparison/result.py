@@ -21,7 +21,7 @@ from optsched.policies import POLICIES
 from optsched.premises import STORAGES, strongest
 from optsched.schedule import Schedule
 from optsched.solvers.bounds.bound import bound as find_bound
-from optsched.solvers.bounds.bound import round_down
+from optsched.solvers.bounds.one_worker import round_down
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.premises import Claim
     from optsched.simulate import ClockedRun, RunSettings
-    from optsched.solvers.bounds.bound import Bound, BoundMethod, ClockBound
+    from optsched.solvers.bounds.bound import ClockBound
+    from optsched.solvers.bounds.one_worker import Bound, BoundMethod
 
 ROUNDING = 1e-9  # relative, of a mean over sums of batches
 

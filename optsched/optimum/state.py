@@ -19,8 +19,8 @@ from optsched.models.running import latest_starts
 from optsched.optimum.params import SolveParams
 from optsched.optimum.result import Optimum
 from optsched.solvers.backends.base import Options, Progress, whole_multiple
-from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.lagrangian import PricedStarts, weights_of
+from optsched.solvers.bounds.one_worker import Bound
 from optsched.solvers.bounds.pools import of_pool
 from optsched.workers import Workers
 

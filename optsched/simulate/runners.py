@@ -20,7 +20,7 @@ from optsched.forecasts import Beliefs, forecast
 from optsched.policies.base import delay_of, window_of
 from optsched.policies.decision import DecisionPolicy
 from optsched.rolling.decisions import Decisions
-from optsched.simulate import likely
+from optsched.simulate.likely import steps_ahead, tables
 from optsched.simulate.seconds import serving, vllm
 from optsched.simulate.seconds.admission import admit_on_clock
 from optsched.simulate.seconds.batches import new_log, timing
@@ -151,9 +151,9 @@ def run_by_chance(task: Task) -> Attempts:
     rules = chance.Chance(
         fixed, linear, square, policy.margin(clock), policy.passed, beliefs.prior, task.seed
     )
-    requests, believed = requests_of(instance, clock), likely.tables(beliefs, known)
+    requests, believed = requests_of(instance, clock), tables(beliefs, known)
     moments = chance.Moments(np.zeros_like(believed.beyond), np.zeros_like(believed.beyond))
-    ahead, worker = likely.steps_ahead(longest), new_worker(len(instance))
+    ahead, worker = steps_ahead(longest), new_worker(len(instance))
     with timing(clock) as timer:
         attempts, log = interruptible_kernel(chance.run_by_chance, len(instance))(
             requests, believed, moments, rules, ahead, worker, new_log(), timer, task.until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 from pathlib import Path
 
@@ -21,14 +22,12 @@ FLOOR_OF = {
 
 
 def imports(source):
-    """Return the modules of optsched that a source imports, wherever in it the import stands."""
+    """Return what a source imports from optsched, with its module, wherever the import stands."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
             assert not node.level, "imports are absolute"
-            names.add(node.module)
-            if node.module == "optsched":
-                names |= {f"optsched.{alias.name}" for alias in node.names}
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
     return {name for name in names if name.startswith("optsched.")}
@@ -66,3 +65,19 @@ def test_imports_go_down_only(room):
 def test_optsched_does_not_know_the_papers():
     for path in HOUSE.rglob("*.py"):
         assert "optsched_papers" not in path.read_text(encoding="utf-8"), path
+
+
+def test_no_files_import_each_other_in_a_circle():
+    paths = list(HOUSE.rglob("*.py"))
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
+    modules = {
+        name.removesuffix(".__init__"): path for name, path in zip(names, paths, strict=True)
+    }
+    graph = {
+        module: {
+            name if name in modules else name.rpartition(".")[0]
+            for name in imports(path.read_text(encoding="utf-8"))
+        }
+        for module, path in modules.items()
+    }
+    assert list(graphlib.TopologicalSorter(graph).static_order())  # refuses circles

@@ -15,9 +15,9 @@ from optsched.premises import STORAGES, strongest
 from optsched.simulate import run
 from optsched.simulate.runners import raise_if_interrupted
 from optsched.solvers.bounds.ascent import improve_prices
-from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.bound import bound as find_bound
 from optsched.solvers.bounds.machines import machines_bound
+from optsched.solvers.bounds.one_worker import Bound
 from optsched.solvers.search.pacing import start_evenly
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from optsched.instance import Instance
 from optsched.premises import strongest
 
 if TYPE_CHECKING:
-    from optsched.solvers.bounds.bound import Bound
+    from optsched.solvers.bounds.one_worker import Bound
 
 #: Under this name `optsched.solve` stands among the policies.
 HINDSIGHT = "hindsight"

@@ -20,8 +20,8 @@ from optsched.optimum.stages.kernels import load
 from optsched.optimum.stages.placing_exact import kept_by_sizes
 from optsched.optimum.state import TOO_LARGE
 from optsched.solvers.backends.driver import solve_events, solve_linear
-from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.lagrangian import PricedStarts
+from optsched.solvers.bounds.one_worker import Bound
 from optsched.solvers.exact.few import solve_few
 from optsched.solvers.exact.search import solve_exact
 

@@ -14,8 +14,8 @@ import numpy as np
 from optsched._internal.numbers import proven
 from optsched.errors import OptschedError
 from optsched.optimum.stages.kernels import load
-from optsched.solvers.bounds.bound import Bound
 from optsched.solvers.bounds.configurations import charges_of_starts, configuration_bound
+from optsched.solvers.bounds.one_worker import Bound
 from optsched.solvers.exact.parts import MOST, solve_parts
 
 if TYPE_CHECKING:

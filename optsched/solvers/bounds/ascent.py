@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched.solvers.bounds.bound import Bound, round_down
 from optsched.solvers.bounds.lagrangian import (
     certify,
     cheapest_starts,
@@ -16,6 +15,7 @@ from optsched.solvers.bounds.lagrangian import (
     slope_at,
     weights_of,
 )
+from optsched.solvers.bounds.one_worker import Bound, round_down
 from optsched.solvers.bounds.polyak import PolyakAscent, work_of_round
 
 if TYPE_CHECKING:

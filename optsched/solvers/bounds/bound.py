@@ -3,80 +3,40 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, overload
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, overload
 
 from optsched._internal.arguments import checked
 from optsched._internal.aside import interruptible
 from optsched._internal.loading import stopwatch
-from optsched._internal.room import has_room, require_room
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.clock import LinearClock, get_clock
 from optsched.clock.work import step_of
 from optsched.errors import OptschedError, nearest
-from optsched.premises import NOWHERE, STORAGES, Storage, World
-from optsched.solvers.bounds.lagrangian import Objective, certify, kinds_of, weights_of
+from optsched.premises import STORAGES, Storage, World
+from optsched.solvers.bounds.lagrangian import Objective, weights_of
 from optsched.solvers.bounds.on_clock import best_share, machine_bound
-from optsched.solvers.bounds.relaxation import closed_form, dual_prices, relax
+from optsched.solvers.bounds.one_worker import BoundMethod, find_bound, round_down
+from optsched.solvers.bounds.pools import bound_of_pools
 from optsched.workers import as_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from optsched.certificates.prices import Certificate
     from optsched.clock import Clock
     from optsched.instance import Instance
+    from optsched.solvers.bounds.one_worker import Bound
     from optsched.workers import Workers
 
     SomeWorkers = int | str | Sequence[int] | Workers
 
 OBJECTIVES: tuple[Objective, ...] = ("total-latency", "weighted-latency", "makespan")
-BoundMethod = Literal["auto", "closed-form", "lagrangian"]
 BOUND_METHODS: tuple[BoundMethod, ...] = ("auto", "closed-form", "lagrangian")
 
-_MAX_PRICES = 20_000_000
-_PRICE = 160  # bytes of the price of a step, its sums and what is kept of it in a certificate
-_MAX_SEARCH = 5e8  # requests times the root of the steps: what the search for starts takes
 _MAX_PRICED = 5_000  # requests up to which a bound on a clock has prices unless they are asked for
 _QUICK = 0.15  # share of the effort for better prices on a clock
 _LONG = 20_000  # requests from which on a kernel may take a second
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A proven lower bound on the objective of every feasible schedule.
-
-    Attributes
-    ----------
-    value
-        The bound in steps, rounded towards minus infinity.
-    method
-        How it was found: "closed-form" or "lagrangian"; on several workers "pool", which is
-        "lagrangian" for the memory of all, or "nested", with prices of parts of it.
-    seconds
-        Time it took.
-    certificate
-        The proof, if prices prove it; the closed form is proven on paper (docs/bounds.md) and
-        evaluated with an allowance for rounding.
-    interrupted
-        Whether Ctrl-C ended its improvement.
-    premises
-        Of which runs it holds (`optsched.premises.World`); unless it says so, of none.
-    workers
-        The workers that it holds for; None is one.
-    """
-
-    value: float
-    method: str
-    seconds: float
-    certificate: Certificate | None = None
-    interrupted: bool = False
-    premises: World = NOWHERE
-    workers: Workers | None = None
 
 
 @dataclass(frozen=True)
@@ -202,8 +162,6 @@ def bound(
             "clock, or leave it out"
         )
     elif workers is not None:
-        from optsched.solvers.bounds.pools import bound_of_pools
-
         several = as_workers(workers, instance)
         find = functools.partial(bound_of_pools, instance, several, method, objective)
     found: Bound | ClockBound = interruptible(find) if len(instance) >= _LONG else find()
@@ -279,57 +237,3 @@ def _boundable(
             "closed form"
         )
     return clock
-
-
-def find_bound(instance: Instance, method: BoundMethod, objective: Objective) -> Bound:
-    """Bound the cost of every schedule of one worker in steps."""
-    began = stopwatch()
-    premises = World(instance.fingerprint, preemption="restarted", objective=objective)
-    weights = weights_of(instance, objective)
-    relaxation = relax(instance, weights)
-    horizon = relaxation.horizon(instance.memory)
-    if objective == "makespan":
-        if method == "lagrangian":
-            raise OptschedError("the makespan has no Lagrangian bound; use the closed form")
-        last = max(horizon, int((instance.arrivals + instance.outputs).max()))
-        return Bound(float(last), "closed-form", stopwatch() - began, premises=premises)
-    value = closed_form(instance, weights, relaxation)
-    simple = Bound(value, "closed-form", stopwatch() - began, premises=premises)
-    long = horizon > _MAX_PRICES or _takes_long(instance, horizon)
-    if method == "closed-form" or (method == "auto" and (long or not has_room(horizon, _PRICE))):
-        return simple
-    if horizon > _MAX_PRICES:
-        raise OptschedError(
-            f"the Lagrangian bound would need a price for each of {horizon} steps (at most "
-            f"{_MAX_PRICES}); use the closed form or longer steps"
-        )
-    require_room(horizon, _PRICE, "prices of steps", "use the closed form or longer steps")
-    guesses = relaxation.last_starts(instance)
-    try:
-        prices = dual_prices(instance, weights, relaxation)
-        certificate = certify(instance, prices, guesses, objective)
-    except OptschedError:
-        if method == "lagrangian":
-            raise
-        return simple
-    free = certify(instance, np.zeros(0), guesses, objective)
-    certificate = max(certificate, free, key=lambda candidate: candidate.value)
-    value = round_down(certificate.value)
-    seconds = stopwatch() - began
-    proven = Bound(value, "lagrangian", seconds, certificate, premises=premises)
-    # The certificate is preferred unless it loses more than what rounding the prices costs.
-    weaker = value < simple.value - 1e-6 * abs(simple.value)
-    return simple if method == "auto" and weaker else proven
-
-
-def _takes_long(instance: Instance, horizon: int) -> bool:
-    """Return whether the cheapest starts at so many prices take more than some seconds."""
-    if len(instance) * math.sqrt(horizon) <= _MAX_SEARCH:
-        return False
-    return kinds_of(instance, horizon) is None
-
-
-def round_down(value: Fraction) -> float:
-    """Turn a fraction into the largest double that is not above it."""
-    close = float(value)
-    return close if Fraction(close) <= value else math.nextafter(close, -math.inf)

@@ -23,7 +23,8 @@ from optsched._internal.small_kernels import copy
 from optsched.certificates.configurations import ConfigurationCertificate, items
 from optsched.certificates.prices import Certificate
 from optsched.errors import CertificateError, OptschedError
-from optsched.solvers.bounds.bound import bound, round_down
+from optsched.solvers.bounds.bound import bound
+from optsched.solvers.bounds.one_worker import round_down
 
 if TYPE_CHECKING:
     import threading

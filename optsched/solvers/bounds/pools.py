@@ -11,13 +11,13 @@ import numpy as np
 from optsched._internal.loading import stopwatch
 from optsched.certificates.prices import Certificate
 from optsched.premises import World
-from optsched.solvers.bounds.bound import Bound, find_bound, round_down
 from optsched.solvers.bounds.lagrangian import (
     cheapest_starts,
     common_denominator,
     held_by,
     weights_of,
 )
+from optsched.solvers.bounds.one_worker import Bound, find_bound, round_down
 from optsched.solvers.bounds.polyak import PolyakAscent, work_of_round
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.instance import Instance
-    from optsched.solvers.bounds.bound import BoundMethod
     from optsched.solvers.bounds.lagrangian import Objective
+    from optsched.solvers.bounds.one_worker import BoundMethod
     from optsched.workers import Workers
 
 _MAX_POOLS = 8

@@ -19,7 +19,7 @@ from strategies import instances
 
 from optsched import Certificate, Instance, OptschedError, Schedule, bound, family, run, verify
 from optsched.errors import CertificateError
-from optsched.solvers.bounds import bound as bounds
+from optsched.solvers.bounds import one_worker
 from optsched.solvers.bounds.lagrangian import certify, cheapest_starts
 
 
@@ -214,7 +214,7 @@ def test_ctrl_c_is_heard_inside_kernels(monkeypatch):
 
     instance = family("uniform", n=20_000, seed=1)
     bound(instance, "closed-form")
-    monkeypatch.setattr(bounds, "certify", deaf)
+    monkeypatch.setattr(one_worker, "certify", deaf)
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     began = time.perf_counter()
     timer.start()
@@ -227,6 +227,6 @@ def test_ctrl_c_is_heard_inside_kernels(monkeypatch):
 def test_the_better_bound_is_left_out_where_it_takes_long(monkeypatch):
     instance = family("uniform", n=50, seed=1)
     assert bound(instance).method == "lagrangian"
-    monkeypatch.setattr(bounds, "_MAX_SEARCH", 0)
+    monkeypatch.setattr(one_worker, "_MAX_SEARCH", 0)
     assert bound(instance).method == "closed-form"
     assert bound(instance, "lagrangian").method == "lagrangian"
