@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import warnings
 from pathlib import Path
 
@@ -53,6 +54,16 @@ def test_notebook_runs(path, tmp_path, kernel):
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert any("assert" in cell.source for cell in code)
     assert all(cell.execution_count for cell in code if cell.source)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_finds_what_it_imports(path):
+    cells = nbformat.read(path, as_version=4).cells
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    body = [node for source in code for node in ast.parse(source).body]
+    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert imports
+    exec(compile(ast.Module(imports, []), path.name, "exec"), {})
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
