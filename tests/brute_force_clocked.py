@@ -46,8 +46,20 @@ def certificate_of(instance, clock, **fields):
     )
 
 
-def least_latency(instance, clock, arrivals, weights=None, max_num_seqs=99, storage="at-once"):
-    """Return the least weighted latency: the shortest path through states and times."""
+def least_latency(
+    instance,
+    clock,
+    arrivals,
+    weights=None,
+    max_num_seqs=99,
+    storage="at-once",
+    preemption="recomputed",
+):
+    """Return the least weighted latency: the shortest path through states and times.
+
+    Where requests are resumed, only those that take part in a batch take memory, and what others
+    hold is kept elsewhere for nothing.
+    """
     requests = list(zip(instance.prompts.tolist(), instance.outputs.tolist(), strict=True))
     weights = [1.0] * len(requests) if weights is None else list(weights)
     begin = ((0, 0),) * len(requests)  # tokens held and made
@@ -79,6 +91,9 @@ def least_latency(instance, clock, arrivals, weights=None, max_num_seqs=99, stor
             if not 0 < sum(any(own) for _, own in choice) <= max_num_seqs:
                 continue
             stored = sum(held for held, _ in after)
+            if preemption == "resumed":
+                took = {i for i, (_, own) in zip(here, choice, strict=True) if any(own)}
+                stored = sum(held for i, (held, _) in enumerate(after) if i in took)
             if storage == "next-batch":
                 newest = zip(after, requests, strict=True)
                 stored -= sum(

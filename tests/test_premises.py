@@ -162,7 +162,7 @@ def test_every_premise_is_compared(crowded):
         (claim, run(instance, "fcfs", clock=function).facts, "less time"),
         (claim, run(instance, "fcfs").facts, "counts in steps"),
         (claim, several, "other workers"),
-        (claim, replace(facts, preemption="resumed"), "resumed"),
+        (replace(claim, preemption="recomputed"), replace(facts, preemption="resumed"), "resumed"),
         (replace(claim, restricted=True), facts, "meet all deadlines"),
         (bound(instance, objective="weighted-latency", clock=CLOCK).premises, facts, "weighted"),
         (NOWHERE, facts, "another instance"),

@@ -111,7 +111,7 @@ class ClockCertificate:
             self.clock,
             self.seconds_per_step,
             self.storage,
-            "recomputed",
+            "resumed",
             self.max_num_seqs or None,
             objective=self.objective,
         )

@@ -178,7 +178,9 @@ def enclose(
     alike = instance.prompts.min() == instance.prompts.max()
     if alike and (value := machines_bound(instance)) > proven.value:
         # Age makes little difference here, so neither better prices nor an even pace gain much.
-        proven = replace(proven, value=value, method="identical machines", certificate=None)
+        premises = replace(proven.premises, preemption="restarted")
+        name = "identical machines"
+        proven = replace(proven, value=value, method=name, certificate=None, premises=premises)
     elif proven.certificate is not None and best.total_latency > proven.value:
         best = min(best, _check(start_evenly(instance)), key=_total)
         per_round = _STEP_WORK * best.makespan + _REQUEST_WORK * len(instance)

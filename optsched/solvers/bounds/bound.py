@@ -88,7 +88,7 @@ def bound(
     """Bound the total latency of every feasible schedule from below, or another objective.
 
     In steps every batch takes one step. On a clock the bound holds for all ways to form batches:
-    requests that sit out, prompts in chunks, preemption with recomputing.
+    requests that sit out, prompts in chunks, preempted ones that are recomputed or resumed.
 
     Parameters
     ----------

@@ -64,7 +64,8 @@ class Bound:
 def find_bound(instance: Instance, method: BoundMethod, objective: Objective) -> Bound:
     """Bound the cost of every schedule of one worker in steps."""
     began = stopwatch()
-    premises = World(instance.fingerprint, preemption="restarted", objective=objective)
+    # An interrupted request has its token-steps early at best where it runs through (docs).
+    premises = World(instance.fingerprint, preemption="resumed", objective=objective)
     weights = weights_of(instance, objective)
     relaxation = relax(instance, weights)
     horizon = relaxation.horizon(instance.memory)
@@ -96,7 +97,7 @@ def find_bound(instance: Instance, method: BoundMethod, objective: Objective) ->
     certificate = max(certificate, free, key=lambda candidate: candidate.value)
     value = round_down(certificate.value)
     seconds = stopwatch() - began
-    proven = Bound(value, "lagrangian", seconds, certificate, premises=premises)
+    proven = Bound(value, "lagrangian", seconds, certificate, premises=certificate.premises)
     # The certificate is preferred unless it loses more than what rounding the prices costs.
     weaker = value < simple.value - 1e-6 * abs(simple.value)
     return simple if method == "auto" and weaker else proven
