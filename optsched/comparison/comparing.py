@@ -248,13 +248,9 @@ def _check(found: Run, warm_up: Any) -> None:
     """Refuse an infeasible schedule, and too short a run on a cluster."""
     if isinstance(found, ClusterRun):
         found.metrics(warm_up)
-    if isinstance(found, Execution):
-        # No policy knows of deadlines; metrics count those that were missed.
-        broken = [each for each in found.schedule.check() if each.kind != "deadline"]
-        if found.preemptions:
-            broken += found.check()
-        if broken:
-            raise ScheduleError(f"policy {found.policy!r} is infeasible: {broken[0]}")
+    # No policy knows of deadlines; metrics count those that were missed.
+    if isinstance(found, Execution) and (broken := found.check()):
+        raise ScheduleError(f"policy {found.policy!r} is infeasible: {broken[0]}")
 
 
 def load_kernels(

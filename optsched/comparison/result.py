@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.extras import data_frame
-from optsched._internal.numbers import proven
+from optsched._internal.numbers import at_least, proven
 from optsched._internal.views import draw, html, text, write
 from optsched.clock import LinearClock
 from optsched.clock.work import load_on_clock
@@ -120,8 +120,8 @@ class Comparison:
 
     @property
     def schedules(self) -> list[Schedule]:
-        """The schedules in steps, in the order of the policies."""
-        return [run.schedule for run in self]
+        """The schedules in steps, in the order of the policies, of those whose runs have one."""
+        return [run.schedule for run in self if not run.split]
 
     def bounded(
         self, bound: Bound | ClockBound | None = None, method: BoundMethod = "auto"
@@ -138,6 +138,8 @@ class Comparison:
             if not alike and storage == STORAGES[0]:  # a weaker bound for what it does not cover
                 known |= {"max_num_seqs": limit, "storage": STORAGES[1]}
                 bounds += (find_bound(self.instance, method, **known),)
+        if not self.timed and any(run.split for run in self):
+            bounds += (find_bound(self.instance, "closed-form"),)
         return replace(self, bounds=bounds)
 
     def covering(self, run: Any) -> tuple[Claim | None, str | None]:
@@ -186,20 +188,28 @@ class Comparison:
             if why := self.covering(run)[1]:
                 reasons.setdefault(why, []).append(run.policy)
         found += [f"No gap of {', '.join(names)}: {why}." for why, names in reasons.items()]
-        return found + (self._notes_on_clock() if self.timed else [self._note_in_steps()])
+        return found + (self._notes_on_clock() if self.timed else self._notes_in_steps())
 
-    def _note_in_steps(self) -> str:
-        memory, best = self.instance.memory, self.best.schedule
-        if self.demand <= memory:
-            return (
-                f"Memory is never the limit: if every request starts when it arrives, at most "
-                f"{self.demand:,} of {memory:,} tokens are held."
+    def _notes_in_steps(self) -> list[str]:
+        memory, best, found = self.instance.memory, self.best, []
+        split = [run.policy for run in self if run.split]
+        if split and len(self.bounds) > 1:
+            found.append(
+                f"{', '.join(split)}: preempted requests go on where they were stopped; for that "
+                f"the proven bound on the total is {at_least(self.bounds[-1].value)}."
             )
-        waited = int((best.starts > self.instance.arrivals).sum())
-        return (
+        if self.demand <= memory:
+            return [
+                *found,
+                f"Memory is never the limit: if every request starts when it arrives, at most "
+                f"{self.demand:,} of {memory:,} tokens are held.",
+            ]
+        waited = int((best.first_token_latencies > 1).sum())
+        return [
+            *found,
             f"Memory is a limit: {best.policy} holds up to {best.peak_memory:,} of {memory:,} "
-            f"tokens, and {waited:,} of {len(self.instance):,} requests wait."
-        )
+            f"tokens, and {waited:,} of {len(self.instance):,} requests wait.",
+        ]
 
     def _notes_on_clock(self) -> list[str]:
         memory, peak = self.instance.memory, max(run.peak_memory for run in self)
@@ -343,9 +353,9 @@ class Comparison:
         else:
             entry = {
                 "policy": run.policy,
-                **run.schedule.metrics(),
+                **run.summary(),
                 **claims,
-                "waited": int((run.schedule.starts > self.instance.arrivals).sum()),
+                "waited": int((run.first_token_latencies > 1).sum()),
                 "preemptions": run.preemptions,
                 "evictions": run.preemptions,
                 "preempted_tokens": run.preempted_tokens,

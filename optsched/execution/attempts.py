@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from optsched._internal.extras import data_frame
 from optsched.errors import PolicyError
-from optsched.execution.base import Run
+from optsched.execution.base import FATES, Run
 from optsched.instance import Instance
 from optsched.premises import World
 from optsched.schedule import Schedule, Violation
+from optsched.schedule.latencies import Started
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,14 +26,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Execution(Run):
+class Execution(Started, Run):
     """All attempts of a run in steps: what was processed when, and what was preempted.
 
     Attributes
     ----------
     requests, starts, tokens
         One entry per attempt, in the order in which they ended: the request, its start step, and
-        the tokens it had made in the end. The attempt is complete if these are all.
+        the tokens it had made in the end. The attempt is complete if these are all, with those
+        kept of attempts before.
+    preemption
+        What became of preempted requests, as of `DecisionPolicy`: "restarted", "recomputed" or
+        "resumed".
 
     Examples
     --------
@@ -53,15 +58,22 @@ class Execution(Run):
     loop: Loop | None = None
     stall: Stall | None = None
     decisions: Any = None
+    preemption: Preemption = "restarted"
 
     def __repr__(self) -> str:
         lost = f", {self.fell_back}" if self.fell_back else ""
         return f"<Execution {self.policy!r}: {len(self.requests)} attempts{lost}>"
 
+    @cached_property
+    def before(self) -> IntArray:
+        """Tokens that each attempt kept of those before it."""
+        return kept_before(self.requests, self.tokens, self.preemption)
+
     @property
     def completed(self) -> BoolArray:
         """Whether each attempt completed its request; if not, it was preempted."""
-        return np.equal(self.tokens, self.instance.outputs[self.requests])
+        made = self.before + self.tokens
+        return np.asarray(made == self.instance.outputs[self.requests])
 
     @property
     def preemptions(self) -> int:
@@ -70,13 +82,18 @@ class Execution(Run):
 
     @property
     def preempted_tokens(self) -> int:
-        """Tokens made in attempts that were preempted."""
-        return int(self.tokens[~self.completed].sum())
+        """Tokens that requests had made when they were preempted."""
+        return int((self.before + self.tokens)[~self.completed].sum())
+
+    @property
+    def split(self) -> bool:
+        """Whether requests went on after they were preempted, so that they have no single start."""
+        return self.preemption != "restarted" and self.preemptions > 0
 
     @property
     def facts(self) -> World:
         """Facts that decide which bounds apply to the run."""
-        kept: Preemption = "restarted" if self.preemptions else "none"
+        kept: Preemption = self.preemption if self.preemptions else "none"
         return World(self.instance.fingerprint, preemption=kept, unfinished=self.unfinished)
 
     @property
@@ -86,37 +103,48 @@ class Execution(Run):
 
     @cached_property
     def schedule(self) -> Schedule:
-        """The start of each request's completing attempt; an error if the run did not complete."""
+        """The start of each request's completing attempt; an error where there is none."""
+        if self.split:
+            raise PolicyError(
+                f"policy {self.policy!r} lets preempted requests go on, so that no schedule has "
+                "their starts; look at the completions of its run, or at its attempts by to_pandas"
+            )
+        return Schedule(self.instance, self._of_each(self.completed, self.starts), self.policy)
+
+    def _of_each(self, which: BoolArray, values: IntArray) -> IntArray:
+        """Return the value of one attempt of each request, the first of some."""
         if self.why is not None:
             done = int(self.completed.sum())
             raise PolicyError(
                 f"policy {self.policy!r} completes {done} of {len(self.instance)} requests: "
                 f"its run {self.why}"
             )
-        starts = np.empty(len(self.instance), dtype=np.int64)
-        starts[self.requests[self.completed]] = self.starts[self.completed]
-        return Schedule(self.instance, starts, self.policy)
+        found = np.empty(len(self.instance), dtype=np.int64)
+        found[self.requests[which][::-1]] = values[which][::-1]
+        return found
+
+    @cached_property
+    def completions(self) -> IntArray:
+        """Step at which each request makes its last token, shape (n,)."""
+        return self._of_each(self.completed, self.starts + self.tokens)
 
     @property
-    def latencies(self) -> IntArray:
-        """Latency of each request in steps, shape (n,)."""
-        return self.schedule.latencies
-
-    @property
-    def total_latency(self) -> int:
-        """Sum of the latencies of all requests in steps."""
-        return self.schedule.total_latency
-
-    @property
-    def makespan(self) -> int:
-        """Last step at which a request completes."""
-        return self.schedule.makespan
+    def first_token_latencies(self) -> IntArray:
+        """Time to the first token that was kept of each request in steps, shape (n,)."""
+        kept = np.ones_like(self.completed) if self.split else self.completed
+        return self._of_each(kept, self.starts) + 1 - self.instance.arrivals
 
     @cached_property
     def _work(self) -> Schedule:
         """All attempts as if each were a request of its own."""
-        attempts = Instance(self.instance.prompts[self.requests], self.tokens, self.instance.memory)
+        held = self.instance.prompts[self.requests] + self.before
+        attempts = Instance(held, self.tokens, self.instance.memory)
         return Schedule(attempts, self.starts, self.policy)
+
+    @property
+    def utilisation(self) -> float:
+        """Tokens held on average by the attempts that count, as a share of the memory."""
+        return float(self.instance.areas.sum()) / (self.instance.memory * self.makespan)
 
     def memory_profile(self) -> IntArray:
         """Return the tokens held at every step from 0, those of preempted attempts included."""
@@ -134,15 +162,21 @@ class Execution(Run):
         of one request do not overlap, and exactly one is complete (none where the run did not
         complete).
         """
-        return _wrong(self) + (self._work.check() if len(self.requests) else [])
+        overfull = self._work.check() if len(self.requests) else []
+        requests = [int(self.requests[each.request]) for each in overfull]
+        return _wrong(self) + [
+            replace(each, request=request, label=self.instance.label(request))
+            for each, request in zip(overfull, requests, strict=True)
+        ]
 
     def metrics(self) -> dict[str, Any]:
         """Return everything that `optsched simulate` reports, ready for a table or for JSON.
 
         Latencies and times to first token in steps (of the attempt that completed; None where the
         run did not complete), throughput in output tokens per step, memory in tokens, preemptions
-        (also under "evictions"), the tokens they lost, and loop or stall where there is one; under
-        intervals their coverage, the share of the requests whose output lies in its interval.
+        (also under "evictions"), the tokens that those had made, and loop or stall where there is
+        one; under intervals their coverage, the share of the requests whose output lies in its
+        interval.
         """
         content: dict[str, Any] = {
             "policy": self.policy,
@@ -153,11 +187,10 @@ class Execution(Run):
         latency = [f"{of}_latency" for of in ("total", "mean", "p50", "p90", "p99")]
         first_token = [f"{of}_ttft" for of in ("mean", "p50", "p90", "p99")]
         if self.all_complete:
-            schedule = self.schedule
-            first = np.percentile(schedule.first_token_latencies, [50, 90, 99]).tolist()
-            content |= schedule.metrics()
+            first = np.percentile(self.first_token_latencies, [50, 90, 99]).tolist()
+            content |= self.summary()
             content |= dict(zip(first_token[1:], first, strict=True))
-            content["throughput"] = float(self.instance.outputs.sum()) / schedule.makespan
+            content["throughput"] = float(self.instance.outputs.sum()) / self.makespan
         else:
             content |= dict.fromkeys([*latency, *first_token, "makespan", "throughput"])
         content["peak_memory"] = self.peak_memory
@@ -181,14 +214,21 @@ class Execution(Run):
 
     @property
     def _figure(self) -> tuple[str, Any]:
-        return "plot_schedule", self.schedule
+        if not self.split:
+            return "plot_schedule", self.schedule
+        order = np.argsort(self.starts, kind="stable")  # an attempt is there when it starts
+        attempts = self._work.instance.take(order).replace(arrivals=self.starts[order])
+        return "plot_schedule", Schedule(attempts, self.starts[order], self.policy)
 
     def __str__(self) -> str:
         known = self._known
         lost = (
-            f"  preempted {self.preemptions:,} attempts, {self.preempted_tokens:,} tokens in vain, "
-            f"peak {self.peak_memory:,} tokens of all attempts"
+            f"  preempted {self.preemptions:,} attempts, {self.preempted_tokens:,} tokens "
+            f"{FATES[self.preemption]}, peak {self.peak_memory:,} tokens of all attempts"
         )
+        if self.split and self.why is None:
+            head = f"{self.policy}{known}: {len(self.instance):,} requests, all complete"
+            return f"{self.written(head, self.memory_line(self.instance.memory))}\n{lost}"
         if self.why is None:
             schedule = str(self.schedule)
             if known:
@@ -210,6 +250,18 @@ def unpreempted(
     )
 
 
+def kept_before(requests: IntArray, tokens: IntArray, preemption: Preemption) -> IntArray:
+    """Return the tokens that each attempt kept of the earlier ones of its request."""
+    before = np.zeros_like(tokens)
+    if preemption == "restarted":
+        return before
+    order = np.argsort(requests, kind="stable")
+    sums = np.cumsum(tokens[order]) - tokens[order]
+    first = np.searchsorted(requests[order], requests[order])
+    before[order] = sums - sums[first]
+    return before
+
+
 def _wrong(execution: Execution) -> list[Violation]:
     instance, requests, starts = execution.instance, execution.requests, execution.starts
     found: list[Violation] = []
@@ -220,14 +272,15 @@ def _wrong(execution: Execution) -> list[Violation]:
         sentence = f"request {label} {text}"
         found.append(Violation(kind, request, label, step, usage, limit, step, sentence))
 
-    arrivals, outputs, made = instance.arrivals, instance.outputs, execution.tokens
+    arrivals, outputs = instance.arrivals, instance.outputs
+    made = execution.before + execution.tokens
     for at in np.flatnonzero(starts < arrivals[requests]):
         request, step = requests[at], starts[at]
         add("arrival", request, (step, step, arrivals[request]), "starts before it arrives")
     for at in np.flatnonzero(made > outputs[requests]):
         numbers = (starts[at], made[at], outputs[requests[at]])
         add("output", requests[at], numbers, "makes more tokens than its output")
-    ends = starts + made
+    ends = starts + execution.tokens
     order = np.lexsort((starts, requests))
     same = requests[order][1:] == requests[order][:-1]
     overlap = same & (starts[order][1:] < ends[order][:-1])

@@ -24,8 +24,16 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.clock import Clock
     from optsched.instance import Instance
-    from optsched.premises import World
+    from optsched.premises import Preemption, World
     from optsched.schedule import Schedule, Violation
+
+
+#: What became of the tokens of requests that were preempted.
+FATES: dict[Preemption, str] = {
+    "restarted": "in vain",
+    "recomputed": "computed again",
+    "resumed": "kept elsewhere",
+}
 
 
 @dataclass(frozen=True)
@@ -167,6 +175,11 @@ class Run(ABC):
     def fell_back(self) -> str:
         """How many plans of a rolling horizon were lost, where they were many; else empty."""
         return "" if self.decisions is None else str(self.decisions.fell_back)
+
+    @property
+    def split(self) -> bool:
+        """Whether it is in steps and requests went on after preemption, without a single start."""
+        return False
 
     @property
     def schedule(self) -> Schedule:

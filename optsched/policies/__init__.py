@@ -17,7 +17,8 @@ from optsched.policies.base import (
     with_rule,
 )
 from optsched.policies.chance import CHANCE, ChancePolicy
-from optsched.policies.decision import DecisionPolicy, State
+from optsched.policies.decision import Decision, DecisionPolicy, State
+from optsched.policies.dynamic import DynamicPolicy
 from optsched.policies.overflow import OVERFLOW, OverflowPolicy
 from optsched.policies.priorities import PRIORITIES, WORK
 from optsched.policies.robust import ROBUST, IntervalPolicy
@@ -37,7 +38,9 @@ __all__ = [
     "RULES",
     "BatchPolicy",
     "ChancePolicy",
+    "Decision",
     "DecisionPolicy",
+    "DynamicPolicy",
     "EnginePolicy",
     "IntervalPolicy",
     "Needs",

@@ -23,7 +23,7 @@ from optsched.clock import UNIT
 from optsched.errors import PolicyError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -68,6 +68,21 @@ class Policy:
     description: str
     source: str
     needs: ClassVar[Needs]
+
+    def checked_keys(
+        self, keys: Any, requests: Sequence[int] | IntArray, label: Callable[[int], str]
+    ) -> npt.NDArray[np.number]:
+        """Return keys of requests as an array; refuse what is not one number for each."""
+        key = np.asarray(keys)
+        self.require(
+            key.shape == (len(requests),) and np.issubdtype(key.dtype, np.number),
+            f"the key has shape {key.shape} and type {key.dtype}, but must be one number for each "
+            f"of {len(requests)} requests",
+        )
+        if (unordered := np.isnan(key)).any():
+            request = label(int(requests[int(np.argmax(unordered))]))
+            raise PolicyError(f"policy {self.name!r}: the key of request {request} is not a number")
+        return key
 
     def require(self, holds: bool | np.bool_, text: str) -> None:
         """Refuse a setting that does not hold what it must."""
@@ -138,15 +153,7 @@ class PriorityPolicy(NamedPolicy):
 
     def order(self, instance: Instance, clock: Clock = UNIT) -> IntArray:
         """Return all request indices, most urgent first; the clock counts where keys are work."""
-        key = np.asarray(self.keys(instance, clock))
-        self.require(
-            key.shape == (len(instance),) and np.issubdtype(key.dtype, np.number),
-            f"the key has shape {key.shape} and type {key.dtype}, but must be one number for each "
-            f"of {len(instance)} requests",
-        )
-        if (unordered := np.isnan(key)).any():
-            request = instance.label(int(np.argmax(unordered)))
-            raise PolicyError(f"policy {self.name!r}: the key of request {request} is not a number")
+        key = self.checked_keys(self.keys(instance, clock), range(len(instance)), instance.label)
         return np.argsort(key, kind="stable").astype(np.int64)
 
     def keys(self, instance: Instance, clock: Clock) -> npt.NDArray[np.number]:

@@ -1,17 +1,23 @@
-"""A policy that is a function: it looks at the worker and returns the requests to start now."""
+"""Policies that are functions: they look at the worker and say what starts now, and what stops."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from optsched._internal.arguments import checked
+import numpy as np
+
+from optsched._internal.arguments import as_number, checked
+from optsched.errors import PolicyError, nearest
 from optsched.policies.base import NamedPolicy, Needs
+from optsched.premises import PREEMPTIONS, Preemption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from optsched._internal.arrays import IntArray
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.forecasts import Forecast
 
 
@@ -24,43 +30,98 @@ class State:
     clock
         The step that was completed last, or the time on a clock in seconds; a request that starts
         now makes a token in the next batch.
-    waiting
-        Requests that have arrived and do not run, by arrival.
+    waiting, since
+        Requests that have arrived and do not run, by arrival, and since when each of them waits:
+        its arrival, or when it was preempted last.
     running, tokens
         Requests that run, in the order in which they started, and the tokens that each has made.
     free
-        Tokens of memory that the next step leaves if none starts; negative where it overflows.
-        Request i would take ``forecast.prompts[i] + 1`` of them.
+        Tokens of memory that the next step leaves if none starts; negative where it overflows,
+        which only policies that preempt get to see.
+    made
+        Tokens that each request has made, shape (n,); 0 where it waits to make them again.
     lower
         What each request's output is at least, shape (n,): the forecast's lower bound, or more
         where it made more tokens in an attempt, the present one included; the output itself of
         those that are complete.
     forecast
         Prompts, arrivals and bounds of the outputs; both bounds are the output where it is known.
+    seed
+        The seed of the run, for keys with noise.
     """
 
     clock: float
     waiting: IntArray
+    since: FloatArray
     running: IntArray
     tokens: IntArray
     free: int
+    made: IntArray
     lower: IntArray
     forecast: Forecast
+    seed: int
+
+    @property
+    def waited(self) -> FloatArray:
+        """How long each waiting request waits already, in the unit of `clock`."""
+        return np.asarray(self.clock - self.since)
+
+    def fits(self, requests: npt.ArrayLike) -> bool:
+        """Tell whether requests that wait, one or several together, find room at the next step."""
+        which = np.asarray(requests, dtype=np.int64)
+        return int((self.forecast.prompts[which] + self.made[which] + 1).sum()) <= self.free
+
+
+class Decision(NamedTuple):
+    """Waiting requests to start now, and running ones to preempt before.
+
+    >>> Decision(start=[4], preempt=[0, 2])
+    Decision(start=[4], preempt=[0, 2])
+    """
+
+    start: Iterable[int] | IntArray = ()
+    preempt: Iterable[int] | IntArray = ()
+
+    @classmethod
+    def most_urgent(cls, state: State, keys: npt.ArrayLike) -> Decision:
+        """Let those run that come first by ascending key, shape (n,), as far as memory goes.
+
+        Of equals those that run come first, then those that arrived first; the first that does not
+        fit the next step ends it.
+        """
+        there = np.concatenate([state.running, state.waiting])
+        places = np.argsort(np.asarray(keys)[there], kind="stable")
+        known = state.forecast
+        needed = np.cumsum((known.prompts[there] + state.made[there] + 1)[places])
+        chosen = np.zeros(len(there), dtype=bool)
+        chosen[places[: np.searchsorted(needed, known.memory, side="right")]] = True
+        stays, starts = np.split(chosen, [len(state.running)])
+        return cls(state.waiting[starts], state.running[~stays])
 
 
 @checked()
 @dataclass(frozen=True)
 class DecisionPolicy(NamedPolicy):
-    """Start what a function chooses at each step at which requests wait.
+    """Start, and perhaps preempt, what a function chooses at each step at which requests wait.
 
-    The memory is kept for the function: where the next step would not fit, the requests that have
-    made the fewest tokens are preempted first, the one started last among equals, before the
-    function is asked and once more after those it chose have started.
+    The memory is kept for the function: where the next step would not fit, the requests that
+    started last, which have made the fewest tokens in their attempts, are preempted before it is
+    asked and once more after those it chose have started. One that preempts is asked first, and
+    also where none waits but the memory overflows.
 
     Parameters
     ----------
     decide
-        Takes an `optsched.policies.State` and returns the waiting requests to start now.
+        Takes an `optsched.policies.State` and returns the waiting requests to start now, or an
+        `optsched.policies.Decision`.
+    preemption
+        What becomes of preempted requests: "restarted", all their tokens are made again;
+        "recomputed", their tokens are kept and prefilled after the prompt when they start again;
+        "resumed", their KV cache is kept elsewhere and moved back. "none": the function does not
+        preempt, and those that have no room are restarted.
+    resume_cost
+        On a clock, what it takes to move back a token of the cache, in tokens of prefill; rounded
+        up for each request.
 
     Examples
     --------
@@ -70,7 +131,38 @@ class DecisionPolicy(NamedPolicy):
     >>> single = DecisionPolicy("single", "no batching", one_at_a_time)
     >>> run(Instance([1, 1], [2, 3], memory=9), single).schedule.starts
     array([0, 2])
+
+    The least output first, and a longer one makes way for it:
+
+    >>> from optsched.policies import Decision
+    >>> def shortest(state):
+    ...     return Decision.most_urgent(state, state.forecast.upper)
+    >>> shortest_first = DecisionPolicy("shortest", "", shortest, preemption="resumed")
+    >>> run(Instance([1, 1], [5, 1], 7, arrivals=[0, 4]), shortest_first).completions
+    array([6, 5])
     """
 
-    decide: Callable[[State], Iterable[int] | IntArray]
+    decide: Callable[[State], Iterable[int] | IntArray | Decision]
+    preemption: Preemption = "none"
+    resume_cost: float = 0.0
     needs: ClassVar[Needs] = Needs("decision")
+
+    def __post_init__(self) -> None:
+        check_preemption(self)
+
+    def decider(self) -> Callable[[State], Any]:
+        """Return what decides in one run."""
+        return self.decide
+
+
+def check_preemption(policy: Any) -> None:
+    """Refuse an unknown kind of preemption, and a cost that none has."""
+    if policy.preemption not in PREEMPTIONS:
+        found = nearest(str(policy.preemption), PREEMPTIONS)
+        raise PolicyError(f"policy {policy.name!r}: unknown preemption: {found}")
+    as_number("resume_cost", policy.resume_cost, lambda cost: cost >= 0, "at least 0", PolicyError)
+    policy.require(
+        not policy.resume_cost or policy.preemption == "resumed",
+        f"resume_cost is {policy.resume_cost:g}, but preempted requests are not resumed; pass "
+        "preemption='resumed', or leave the cost out",
+    )

@@ -19,7 +19,7 @@ from optsched._internal.numbers import at_least, percent, proven
 from optsched._version import __version__
 from optsched.clock.work import load_on_clock
 from optsched.cluster.results import ClusterRun
-from optsched.errors import OptschedError
+from optsched.errors import OptschedError, PolicyError
 from optsched.report import runs, schedules, tables
 from optsched.report.curves import MAX_STACKED, growing_bars
 from optsched.report.interactive import Figure, plot_of, short
@@ -64,8 +64,8 @@ def comparison_page(comparison: Comparison) -> str:
 def proven_optimal(comparison: Comparison) -> bool:
     """Say whether the bound leaves no room below the best schedule: latencies are whole numbers."""
     best = comparison.best
-    covered = comparison.gap(best) is not None
-    return covered and math.ceil(comparison.bound.value) >= best.total_latency
+    covering, _ = comparison.covering(best)
+    return covering is not None and math.ceil(covering.value) >= best.total_latency
 
 
 def clock_page(comparison: Comparison) -> str:
@@ -137,7 +137,7 @@ def run_page(run: Execution | ClockedRun | ClusterRun | RoutedRun) -> str:
         figures["power"] = _drawn([], runs.plot_power, run)
         if run.loads is not None:
             figures["loads"] = _drawn([], runs.plot_loads, run, workers=runs.MAX_WORKERS)
-    elif not run.unfinished:
+    elif not run.unfinished and not run.split:
         figures = _of_schedule(run.schedule)
     decisions = getattr(run, "decisions", None)
     if decisions is not None and decisions.counts.seconds:
@@ -201,7 +201,13 @@ def _of_schedule(schedule: Schedule) -> dict[str, Figure]:
 
 def make_figures(comparison: Comparison) -> dict[str, Figure]:
     """Draw the plots of a comparison, in which only the best schedule is visible at first."""
-    names, drawn, best = comparison.policies, comparison.schedules, comparison.best
+    names, drawn = comparison.policies, comparison.schedules
+    if not drawn:
+        raise PolicyError(
+            "the page draws schedules, but every policy lets preempted requests go on, so that "
+            "none has one; compare a policy such as area, too"
+        )
+    best = min(drawn, key=lambda schedule: schedule.total_latency)
     latency = _bars(schedules.plot_comparison, comparison)
     for note in latency["layout"]["annotations"]:
         note["text"] = note["text"].removeprefix("gap ")  # a phone has no room for it

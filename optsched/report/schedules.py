@@ -48,17 +48,19 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None) -> Axes:
     runs = comparison.ranked()
     ax = prepare(ax, height=1.2 + 0.36 * len(runs))
     colours = name_ranked(ax, comparison)
-    unavoidable, rows = comparison.bound.value, np.arange(len(runs))
+    bound, rows = comparison.bound.value, np.arange(len(runs))
+    covering = [comparison.covering(run)[0] for run in runs]
+    unavoidable = np.array([0.0 if claim is None else claim.value for claim in covering])
     totals = np.array([run.total_latency for run in runs])
     shares = [comparison.gap(run) for run in runs]
     gaps = ["unknown" if share is None else percent(share) for share in shares]
-    label = f"unavoidable: proven bound, {at_least(unavoidable)}"
+    label = f"unavoidable: proven bound, {at_least(bound)}"
     bars = ax.barh(rows, unavoidable, height=0.68, color=UNAVOIDABLE, label=label)
-    hover(bars, f"no schedule is below {at_least(unavoidable)}<extra></extra>")
+    hover(bars, [f"no such run is below {at_least(value)}<extra></extra>" for value in unavoidable])
     over = np.maximum(totals - unavoidable, 0)
     rest = ax.barh(rows, over, left=unavoidable, height=0.68, color=colours)
     hover(rest, [f"total {total:,}, gap {gap}" for total, gap in zip(totals, gaps, strict=True)])
-    ax.axvline(unavoidable, color="black", linewidth=1)
+    ax.axvline(bound, color="black", linewidth=1)
     for row, (total, gap) in enumerate(zip(totals, gaps, strict=True)):
         note_bar(ax, f"gap {gap}", total, row)
     ax.set_xlim(0, totals.max() * 1.2)

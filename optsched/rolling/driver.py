@@ -15,7 +15,7 @@ from optsched.models.running import NOTHING_RUNNING, Running
 from optsched.rolling.plans import PLANS
 from optsched.rolling.scenarios import Past, plan_is_worse
 from optsched.rolling.window import Window, prices_of_rest
-from optsched.solvers.search.window import add_all, start_now
+from optsched.solvers.search.window import add_all, admit_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -291,8 +291,7 @@ def _next(known: Instance, window: Window, rest: IntArray) -> IntArray:
     usage = np.zeros(steps + 2, dtype=np.int32)
     usage[1 : len(window.load) + 1] = window.load
     add_all(window.prompts, window.outputs, usage, np.zeros(len(window), dtype=np.int64), 1)
-    count = start_now(known.prompts, known.outputs, known.memory, usage, rest)
-    return rest[:count]
+    return admit_now(known.prompts, known.outputs, known.memory, usage, rest, 1.0, 1)
 
 
 @cache

@@ -139,26 +139,16 @@ class Schedule(Started):
     def __str__(self) -> str:
         violations = self.check()
         verdict = "feasible" if not violations else f"infeasible, {len(violations)} violations"
-        latency = self.latency_percentiles()
         if len(self.workers) == 1:
-            memory = (
-                f"memory    peak {self.peak_memory:,} of {self.workers.total:,} tokens, "
-                f"{self.utilisation:.1%} used on average"
-            )
+            memory = self.memory_line(self.workers.total)
         else:
             served, shares = self._served, self._utilisations
             memory = (
                 f"workers   {served.min():,} to {served.max():,} requests each, "
                 f"{shares.min():.1%} to {shares.max():.1%} of memory used on average"
             )
-        return (
-            f"{self.policy}: {len(self.starts):,} requests{self._where}, {verdict}\n"
-            f"  latency   total {self.total_latency:,}, mean {self.mean_latency:,.1f}, "
-            f"p50 {latency['p50']:,.0f}, p90 {latency['p90']:,.0f}, "
-            f"p99 {latency['p99']:,.0f} steps\n"
-            f"  makespan  {self.makespan:,} steps\n"
-            f"  {memory}"
-        )
+        head = f"{self.policy}: {len(self.starts):,} requests{self._where}, {verdict}"
+        return self.written(head, memory)
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
@@ -278,20 +268,7 @@ class Schedule(Started):
         missed deadlines where the instance has weights and deadlines. On several workers "requests"
         and "utilisation" are lists with a number for each.
         """
-        metrics: dict[str, Any] = {
-            "total_latency": self.total_latency,
-            "mean_latency": self.mean_latency,
-            **{f"{key}_latency": value for key, value in self.latency_percentiles().items()},
-            "mean_ttft": float(self.first_token_latencies.mean()),
-            "makespan": self.makespan,
-            "peak_memory": self.peak_memory,
-            "utilisation": self.utilisation,
-        }
-        if self.instance.weights is not None:
-            metrics["weighted_latency"] = self.weighted_latency
-        if self.instance.deadlines is not None:
-            late = self.completions > self.instance.deadlines
-            metrics["missed_deadlines"] = int(late.sum())
+        metrics = self.summary()
         if len(self.workers) > 1:
             metrics["requests"] = self._served.tolist()
             metrics["utilisation"] = self._utilisations.tolist()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,16 @@ class Started:
 
     instance: Instance
     starts: IntArray
+
+    @property
+    @abstractmethod
+    def peak_memory(self) -> int:
+        """Largest number of tokens held at any step."""
+
+    @property
+    @abstractmethod
+    def utilisation(self) -> float:
+        """Tokens held on average over steps 1 to the makespan, as a share of all memory."""
 
     @property
     def completions(self) -> IntArray:
@@ -46,7 +57,7 @@ class Started:
     @property
     def mean_latency(self) -> float:
         """Mean latency (the papers' AEL) in steps."""
-        return self.total_latency / len(self.starts)
+        return self.total_latency / len(self.instance)
 
     @property
     def makespan(self) -> int:
@@ -57,3 +68,39 @@ class Started:
         """Return the percentiles "p50", "p90" and "p99" of the latency in steps, interpolated."""
         values = np.percentile(self.latencies, [50, 90, 99])
         return dict(zip(("p50", "p90", "p99"), values.tolist(), strict=True))
+
+    def summary(self) -> dict[str, Any]:
+        """Return latencies, memory and missed deadlines, ready for a table or for JSON."""
+        found: dict[str, Any] = {
+            "total_latency": self.total_latency,
+            "mean_latency": self.mean_latency,
+            **{f"{key}_latency": value for key, value in self.latency_percentiles().items()},
+            "mean_ttft": float(self.first_token_latencies.mean()),
+            "makespan": self.makespan,
+            "peak_memory": self.peak_memory,
+            "utilisation": self.utilisation,
+        }
+        if self.instance.weights is not None:
+            found["weighted_latency"] = self.weighted_latency
+        if self.instance.deadlines is not None:
+            found["missed_deadlines"] = int((self.completions > self.instance.deadlines).sum())
+        return found
+
+    def written(self, head: str, memory: str) -> str:
+        """Return the lines that describe it, below a head."""
+        latency = self.latency_percentiles()
+        return (
+            f"{head}\n"
+            f"  latency   total {self.total_latency:,}, mean {self.mean_latency:,.1f}, "
+            f"p50 {latency['p50']:,.0f}, p90 {latency['p90']:,.0f}, "
+            f"p99 {latency['p99']:,.0f} steps\n"
+            f"  makespan  {self.makespan:,} steps\n"
+            f"  {memory}"
+        )
+
+    def memory_line(self, memory: int) -> str:
+        """Say how much of the memory of one worker is used."""
+        return (
+            f"memory    peak {self.peak_memory:,} of {memory:,} tokens, "
+            f"{self.utilisation:.1%} used on average"
+        )

@@ -15,7 +15,7 @@ from optsched.admission import require_steps
 from optsched.clock import LinearClock
 from optsched.clock.work import work_by_output
 from optsched.errors import PolicyError, is_interrupt
-from optsched.execution import Execution, Loop, Stall
+from optsched.execution import Execution, Loop, Stall, kept_before
 from optsched.forecasts import Beliefs, forecast
 from optsched.policies.base import delay_of, window_of
 from optsched.policies.decision import DecisionPolicy
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from optsched.policies.robust import IntervalPolicy
     from optsched.policies.serving import EnginePolicy
     from optsched.policies.vllm import VllmPolicy
+    from optsched.premises import Preemption
     from optsched.simulate.seconds.batches import BatchLog, Requests
     from optsched.simulate.task import Task
 
@@ -66,6 +67,12 @@ class Attempts:
     log: BatchLog
     loop: Loop | None = None
     stall: Stall | None = None
+    preemption: Preemption = "restarted"
+
+    @property
+    def before(self) -> IntArray:
+        """Tokens that each attempt kept of those before it."""
+        return kept_before(self.requests, self.tokens, self.preemption)
 
 
 def in_steps(task: Task, attempts: Attempts) -> Execution:
@@ -80,6 +87,7 @@ def in_steps(task: Task, attempts: Attempts) -> Execution:
         task.intervals,
         attempts.loop,
         attempts.stall,
+        preemption=attempts.preemption,
     )
 
 
@@ -87,11 +95,11 @@ def run_decided(task: Task) -> Attempts:
     """Run a policy that is a function."""
     intervals = "exact" if task.intervals is None else task.intervals
     known = forecast(task.instance, intervals, task.beliefs)
-    attempts, running, log, given_up = run_decisions(
-        task.instance, task.policy, known, task.patience, task.clock, task.until
-    )
+    attempts, running, log, given_up = run_decisions(task, known)
     stall = _stall(log.now[0].item(), task.patience, task.clock) if given_up else None
-    return Attempts(attempts[0], attempts[1], attempts[2], running, log, stall=stall)
+    kept: Preemption = "restarted" if task.policy.preemption == "none" else task.policy.preemption
+    requests, starts, tokens = attempts
+    return Attempts(requests, starts, tokens, running, log, stall=stall, preemption=kept)
 
 
 def run_planned(task: Task) -> Attempts:
@@ -205,18 +213,17 @@ def of_attempts(task: Task, attempts: Attempts) -> ClockedRun:
     instance = task.instance
     count = len(instance)
     first, last = np.full(count, -1), np.full(count, -1)
-    # Of the last attempt, unless the run was stopped before its first batch.
-    first[attempts.requests] = np.where(
-        attempts.starts < len(attempts.log.spans), attempts.starts, -1
-    )
-    done = attempts.tokens == instance.outputs[attempts.requests]
+    made = attempts.before + attempts.tokens
+    done = made == instance.outputs[attempts.requests]
     last[attempts.requests[done]] = (attempts.starts + attempts.tokens - 1)[done]
     gone = ~done
     gone[len(gone) - attempts.running :] = False
     back = attempts.requests[gone]
-    held = instance.prompts[back] + attempts.tokens[gone]
-    waits_again = np.bincount(attempts.requests[~gone], minlength=count) == 0
-    first[waits_again] = -1
+    held = instance.prompts[back] + made[gone]
+    # Of the first attempt whose tokens were kept, unless the run was stopped before its batch.
+    kept = ~gone if attempts.preemption == "restarted" else np.ones_like(gone)
+    kept &= attempts.starts < len(attempts.log.spans)
+    first[attempts.requests[kept][::-1]] = attempts.starts[kept][::-1]
     return ClockedRun(
         instance,
         task.policy.name,
@@ -230,6 +237,7 @@ def of_attempts(task: Task, attempts: Attempts) -> ClockedRun:
         intervals=task.intervals,
         loop=attempts.loop,
         stall=attempts.stall,
+        preemption=attempts.preemption,
     )
 
 
@@ -370,6 +378,7 @@ def _served(task: Task, served: Records, log: BatchLog, lost: str) -> ClockedRun
         tokens,
         until=task.until,
         max_num_seqs=getattr(task.policy, "max_num_seqs", None),
+        preemption="recomputed" if lost == "recomputed" else "restarted",
     )
 
 

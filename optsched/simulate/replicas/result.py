@@ -10,7 +10,7 @@ import numpy as np
 
 from optsched.clock.work import arrival_times
 from optsched.errors import PolicyError
-from optsched.execution import Execution, Run, TimedRun
+from optsched.execution import FATES, Execution, Run, TimedRun
 from optsched.premises import PREEMPTIONS, STORAGES
 from optsched.schedule import Schedule
 from optsched.simulate.seconds.execution import ClockedRun
@@ -87,7 +87,7 @@ class RoutedRun(TimedRun):
         values = np.full(len(self.instance), np.nan)
         for worker, run in enumerate(self.runs):
             if run is not None:
-                source: Any = run.schedule if isinstance(run, Execution) else run
+                source: Any = run.schedule if name == "starts" else run
                 values[self.requests_on(worker)] = getattr(source, name)
         return values
 
@@ -116,9 +116,10 @@ class RoutedRun(TimedRun):
     @cached_property
     def times_per_token(self) -> FloatArray:
         """Mean time between tokens after the first (TPOT); NaN for single tokens, shape (n,)."""
-        if self.clock is None:
-            return np.where(self.instance.outputs > 1, 1.0, np.nan)
-        return self._gathered("times_per_token")
+        if self.clock is not None:
+            return self._gathered("times_per_token")
+        others = np.where(self.instance.outputs > 1, self.instance.outputs - 1, np.nan)
+        return (self.latencies - self.first_token_latencies) / others
 
     @property
     def deadlines(self) -> FloatArray | None:
@@ -264,7 +265,7 @@ class RoutedRun(TimedRun):
         lines += self._lines(metrics)
         lines.append(f"  workers   {served.min():,} to {served.max():,} requests each")
         if self.preemptions:
-            lost = f"{self.preempted_tokens:,} tokens lost"
+            lost = f"{self.preempted_tokens:,} tokens {FATES[self._served[0].preemption]}"
             lines.append(f"  memory    {self.preemptions:,} preemptions, {lost}")
         if self.why is not None:
             lines.append(f"  a worker's run {self.why}")

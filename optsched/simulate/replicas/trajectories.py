@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
+    from optsched.premises import Preemption
     from optsched.simulate.task import Task
 
 
@@ -28,6 +29,8 @@ class Attempted(NamedTuple):
     requests: IntArray
     starts: IntArray  # batches before the attempt
     tokens: IntArray
+    kept: IntArray  # tokens of earlier attempts
+    preemption: Preemption
     spans: FloatArray | None
 
     def until(self, time: float) -> tuple[int, float]:
@@ -52,14 +55,19 @@ class Attempted(NamedTuple):
         count, rest = self.until(time)
         ends = self.starts + self.tokens
         begun = self.starts < count
-        complete = self.tokens == instance.outputs[self.requests]
+        complete = self.kept + self.tokens == instance.outputs[self.requests]
         # One that is about to be preempted runs until the worker decides on its next batch.
         last = ends == count if rest > 0 else (ends == count) & ~complete & (rest == 0)
         runs = begun & ((ends > count) | last)
         done = self.requests[begun & ~runs & complete]
-        running, made = self.requests[runs], count - self.starts[runs]
+        running, made = self.requests[runs], (count - self.starts + self.kept)[runs]
         prompts, areas = instance.prompts, instance.areas
-        taken = prompts[running] * made + made * (made + 1) // 2
+        has = np.zeros(len(instance), dtype=np.int64)  # tokens of those that are not complete
+        if self.preemption != "restarted":
+            np.maximum.at(has, self.requests[begun], (self.kept + self.tokens)[begun])
+        has[running] = made
+        has[done] = 0
+        taken = prompts * has + has * (has + 1) // 2
         return Load(
             waiting=len(instance) - len(running) - len(done),
             running=len(running),
@@ -74,11 +82,13 @@ def attempted(task: Task, timed: bool) -> Attempted:
     runner = RUNNERS[task.policy.needs.kind]
     if runner.attempts is not None:
         found = runner.attempts(task)
-        return Attempted(found.requests, found.starts, found.tokens, found.log.spans)
+        attempts = (found.requests, found.starts, found.tokens, found.before)
+        return Attempted(*attempts, found.preemption, found.log.spans)
     if not timed:
         assert runner.in_steps is not None
         steps = runner.in_steps(task)
-        return Attempted(steps.requests, steps.starts, steps.tokens, None)
+        attempts = (steps.requests, steps.starts, steps.tokens, steps.before)
+        return Attempted(*attempts, steps.preemption, None)
     outputs, run = task.instance.outputs, runner.on_clock(task)
     if run.preemptions:
         raise PolicyError(
@@ -86,7 +96,8 @@ def attempted(task: Task, timed: bool) -> Attempted:
             "router round-robin or random, which look at no worker"
         )
     begun = np.flatnonzero(run.first_batch >= 0)
-    return Attempted(begun, run.first_batch[begun], outputs[begun], run.log.spans)
+    first, none = run.first_batch[begun], np.zeros_like(begun)
+    return Attempted(begun, first, outputs[begun], none, "restarted", run.log.spans)
 
 
 class Trajectories:

@@ -13,7 +13,7 @@ from optsched._internal.extras import data_frame
 from optsched.clock import BatchContent
 from optsched.clock.work import arrival_times, load_on_clock, step_of
 from optsched.errors import PolicyError
-from optsched.execution import TimedRun, write_log
+from optsched.execution import FATES, TimedRun, write_log
 from optsched.premises import STORAGES, World
 from optsched.schedule import Violation
 from optsched.simulate.seconds.batches import COLUMNS, Requests
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from optsched.clock import Clock, LinearClock
     from optsched.execution import Loop, Stall
     from optsched.instance import Instance
+    from optsched.premises import Preemption
     from optsched.schedule import ViolationKind
     from optsched.simulate.seconds.batches import BatchLog
 
@@ -59,6 +60,9 @@ class ClockedRun(TimedRun):
         None for other policies.
     max_num_seqs
         Limit of requests per batch that an engine kept; None for other policies.
+    preemption
+        What became of preempted requests, as of `DecisionPolicy`: "restarted", "recomputed" or
+        "resumed".
 
     Examples
     --------
@@ -85,6 +89,7 @@ class ClockedRun(TimedRun):
     decisions: Any = None
     statistics: IntArray | None = None
     max_num_seqs: int | None = None
+    preemption: Preemption = "restarted"
 
     def __repr__(self) -> str:
         lost = f", {self.fell_back}" if self.fell_back else ""
@@ -147,7 +152,7 @@ class ClockedRun(TimedRun):
             clock=() if coefficients is None else tuple(coefficients.tolist()),
             step=step_of(self.instance, self.clock),
             storage=STORAGES[int(held.max(initial=0) > self.instance.memory)],
-            preemption="recomputed" if self.preemptions else "none",
+            preemption=self.preemption if self.preemptions else "none",
             max_num_seqs=self.max_num_seqs,
             unfinished=self.unfinished,
         )
@@ -326,7 +331,8 @@ class ClockedRun(TimedRun):
 
         left = f", {self.unfinished:,} unfinished" if self.unfinished else ""
         preempted = (
-            f"; {self.preemptions:,} preemptions, {metrics['preempted_tokens']:,} tokens lost"
+            f"; {self.preemptions:,} preemptions, {metrics['preempted_tokens']:,} tokens "
+            f"{FATES[self.preemption]}"
             if self.preemptions
             else ""
         )

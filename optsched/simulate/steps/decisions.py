@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,54 +11,63 @@ import numpy as np
 from optsched.clock import BatchContent
 from optsched.clock.work import arrival_times
 from optsched.errors import PolicyError
-from optsched.policies.decision import State
+from optsched.policies.decision import Decision, State
 from optsched.simulate.seconds.batches import new_log
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from optsched._internal.arrays import IntArray
-    from optsched.clock import Clock
     from optsched.forecasts import Forecast
-    from optsched.instance import Instance
-    from optsched.policies.decision import DecisionPolicy
     from optsched.simulate.seconds.batches import BatchLog
+    from optsched.simulate.task import Task
 
 
-def run_decisions(
-    instance: Instance,
-    policy: DecisionPolicy,
-    known: Forecast,
-    patience: int,
-    clock: Clock,
-    until: float,
-) -> tuple[IntArray, int, BatchLog, bool]:
+def run_decisions(task: Task, known: Forecast) -> tuple[IntArray, int, BatchLog, bool]:
     """Run a policy that decides batch by batch."""
-    run = _Run(instance, known, clock)
+    run = _Run(task, known)
     given_up = False
-    while not given_up and run.now < until and run.advance(policy):
-        given_up = run.step + run.idle - run.progress > patience
+    while not given_up and run.now < task.until and run.advance():
+        given_up = run.step + run.idle - run.progress > task.patience
     running = run.unfinished()
     attempts = np.array(run.attempts + running, dtype=np.int64).reshape(-1, 3).T
     return attempts, len(running), run.log(), given_up
 
 
 class _Run:
-    """A worker and its queue, between two steps."""
+    """A worker and its queue, between two steps.
 
-    def __init__(self, instance: Instance, known: Forecast, clock: Clock) -> None:
+    What an attempt keeps of those before it counts as if it had been made in steps before its
+    start, so that in `_running` and `_ends` every request starts with its prompt.
+    """
+
+    def __init__(self, task: Task, known: Forecast) -> None:
+        instance = task.instance
         self._prompts = instance.prompts.tolist()
         self._outputs = instance.outputs.tolist()
         self._instance = instance
         self._known = known
+        self._seed = task.seed
+        self._policy = task.policy
+        self._decider = task.policy.decider()
+        self._preempts = task.policy.preemption != "none"
+        self._keeps = task.policy.preemption in ("recomputed", "resumed")
+        self._resumes = task.policy.preemption == "resumed"
+        self._cost = Fraction(str(task.policy.resume_cost))
         self._lower = known.lower.copy()
+        self._made = np.zeros(len(instance), dtype=np.int64)  # and kept, before what runs
         self._released = 0
         self._waiting: set[int] = set()
         self._changed = False
         self._queue = np.empty(0, dtype=np.int64)  # the waiting requests, by arrival
         self._running: dict[int, int] = {}  # request: start, in the order of the starts
+        self._entered: list[int] = []  # those that start in the next batch
         self._ends: dict[int, list[int]] = {}  # step: requests that might complete there
         self._held = 0
-        self._clock = clock
-        self._arrivals = arrival_times(instance, clock)
+        self._clock = task.clock
+        self._arrivals = arrival_times(instance, task.clock)
+        self._since = self._arrivals.copy()
+        self._queued_since = self._since[self._queue]
         self._contents: list[BatchContent] = []
         self._spans: list[tuple[float, float]] = []
         self.now = 0.0
@@ -64,21 +75,21 @@ class _Run:
         self.idle = 0  # decisions that started none on an idle worker
         self.attempts: list[tuple[int, int, int]] = []
 
-    def advance(self, policy: DecisionPolicy) -> bool:
+    def advance(self) -> bool:
         """Decide and run a batch; False once all requests are complete."""
         there = int(np.searchsorted(self._arrivals, self.now, side="right"))
         if there > self._released:
             self._waiting.update(range(self._released, there))
             self._released, self.progress = there, self.step + self.idle
             self._changed = True
-        self._make_room()
-        if self._waiting:
-            for request in self._decide(policy):
-                self._waiting.remove(request)
-                self._changed = True
-                self._running[request] = self.step
-                self._ends.setdefault(self.step + self._outputs[request], []).append(request)
-                self._held += self._prompts[request]
+        if not self._preempts:
+            self._make_room()
+        if self._waiting or self._overflows():
+            start, preempt = self._decide()
+            for request in preempt:
+                self._stop(request)
+            for request in start:
+                self._start(request)
             self._make_room()
         elif not self._running:
             if self._released == len(self._arrivals):
@@ -91,65 +102,112 @@ class _Run:
             self._stay_idle()
         return True
 
-    def _decide(self, policy: DecisionPolicy) -> list[int]:
-        running = np.array(list(self._running), dtype=np.int64)
-        starts = np.array(list(self._running.values()), dtype=np.int64)
-        tokens = self.step - starts
-        lower = self._lower.copy()
-        lower[running] = np.maximum(lower[running], tokens)
+    def _decide(self) -> tuple[list[int], list[int]]:
+        """Ask the policy; return what it starts and preempts."""
+        count = len(self._running)
+        running = np.fromiter(self._running, np.int64, count)
+        tokens = self.step - np.fromiter(self._running.values(), np.int64, count)
+        made = self._made.copy()
+        made[running] = tokens
+        lower = np.maximum(self._lower, made)
         if self._changed:
             self._queue = np.array(sorted(self._waiting), dtype=np.int64)
+            self._queued_since = self._since[self._queue]
             self._changed = False
-        for array in (running, tokens, lower, self._queue):
+        for array in (running, tokens, made, lower, self._queue, self._queued_since):
             array.flags.writeable = False
-        free = self._instance.memory - self._held - len(running)
-        now = int(self.now) if self._clock.unit == "steps" else self.now
-        state = State(now, self._queue, running, tokens, free, lower, self._known)
+        state = State(
+            clock=int(self.now) if self._clock.unit == "steps" else self.now,
+            waiting=self._queue,
+            since=self._queued_since,
+            running=running,
+            tokens=tokens,
+            free=self._instance.memory - self._held - count,
+            made=made,
+            lower=lower,
+            forecast=self._known,
+            seed=self._seed,
+        )
+        given = self._decider(state)
+        if not isinstance(given, Decision):
+            return self._checked("starts", given), []
+        return self._checked("starts", given.start), self._checked("preempts", given.preempt)
+
+    def _checked(self, verb: str, given: Iterable[int] | IntArray) -> list[int]:
+        """Return the requests that a policy names, or refuse the first that it cannot."""
         chosen: list[int] = []
-        for request in policy.decide(state):
-            self._check(policy, request, chosen)
-            chosen.append(int(request))
+        able = self._waiting if verb == "starts" else self._running
+        for request in given:
+            if not isinstance(request, int | np.integer) or isinstance(request, bool):
+                self._refuse(verb, request, "which is no index of a request")
+            number = int(request)
+            if number not in able or number in chosen:
+                self._explain(verb, number, number in chosen)
+            chosen.append(number)
+        if chosen and verb == "preempts" and not self._preempts:
+            self._refuse(
+                verb, self._instance.label(chosen[0]), "but does not say what is kept of it"
+            )
         return chosen
 
-    def _check(self, policy: DecisionPolicy, request: object, chosen: list[int]) -> None:
-        if isinstance(request, int | np.integer) and not isinstance(request, bool):
-            number = int(request)
-            if number in self._waiting and number not in chosen:
-                return
-            if number in chosen:
-                why = "which it has just started"
-            elif number in self._running:
-                why = "which already runs"
-            elif not 0 <= number < len(self._instance):
-                why = f"but there are only the requests 0 to {len(self._instance) - 1}"
-            elif number >= self._released:
-                why = f"which arrives at {self._named(self._arrivals[number])} only"
-            else:
-                why = "which is complete"
-            named = number < len(self._instance) and number >= 0
-            request = self._instance.label(number) if named else number
+    def _explain(self, verb: str, number: int, again: bool) -> None:
+        """Refuse to start a request that does not wait, or to preempt one that does not run."""
+        if not 0 <= number < len(self._instance):
+            why = f"but there are only the requests 0 to {len(self._instance) - 1}"
+            self._refuse(verb, number, why)
+        if again:
+            why = "which it has just " + ("started" if verb == "starts" else "preempted")
+        elif number in self._running:
+            why = "which already runs"
+        elif number >= self._released:
+            why = f"which arrives at {self._named(self._arrivals[number])} only"
         else:
-            why = "which is no index of a request"
+            why = "which waits" if number in self._waiting else "which is complete"
+        self._refuse(verb, self._instance.label(number), why)
+
+    def _refuse(self, verb: str, request: object, why: str) -> None:
+        advice = f"choose among state.{'waiting' if verb == 'starts' else 'running'}"
+        if verb == "preempts" and not self._preempts:
+            advice = "pass preemption='restarted', 'recomputed' or 'resumed' to the policy"
         raise PolicyError(
-            f"policy {policy.name!r} starts request {request} at {self._named(self.now)}, {why}; "
-            "choose among state.waiting"
+            f"policy {self._policy.name!r} {verb} request {request} at {self._named(self.now)}, "
+            f"{why}; {advice}"
         )
 
     def _named(self, time: float) -> str:
         return f"step {int(time)}" if self._clock.unit == "steps" else f"{time:g} s"
 
+    def _overflows(self) -> bool:
+        return self._held + len(self._running) > self._instance.memory
+
     def _make_room(self) -> None:
-        # The last started has made the fewest tokens.
-        while self._held + len(self._running) > self._instance.memory:
-            request, start = self._running.popitem()
-            made = self.step - start
-            self._ends[start + self._outputs[request]].remove(request)
-            self._held -= self._prompts[request] + made
-            self._waiting.add(request)
-            self._changed = True
-            if made:
-                self._lower[request] = max(self._lower[request], made)
-                self.attempts.append((request, start, made))
+        while self._overflows():
+            self._stop(next(reversed(self._running)))
+
+    def _start(self, request: int) -> None:
+        made = int(self._made[request])
+        self._waiting.remove(request)
+        self._changed = True
+        self._running[request] = start = self.step - made
+        self._entered.append(request)
+        self._ends.setdefault(start + self._outputs[request], []).append(request)
+        self._held += self._prompts[request] + made
+
+    def _stop(self, request: int) -> None:
+        start, before = self._running.pop(request), int(self._made[request])
+        made = self.step - start
+        self._ends[start + self._outputs[request]].remove(request)
+        self._held -= self._prompts[request] + made
+        self._waiting.add(request)
+        self._changed = True
+        if made == before:  # it was started just now
+            self._entered.remove(request)
+            return
+        self._lower[request] = max(self._lower[request], made)
+        self._since[request] = self.now
+        self.attempts.append((request, start + before, made - before))
+        if self._keeps:
+            self._made[request] = made
 
     def _stay_idle(self) -> None:
         """None was started: a step passes, or where time has no steps, until a request arrives."""
@@ -163,30 +221,41 @@ class _Run:
         self._pass_time()
         self.step += 1
         self._held += len(self._running)
+        if self._keeps:  # no batch is in vain
+            self.progress = self.step + self.idle
         for request in self._ends.pop(self.step, ()):
-            start = self._running.pop(request)
+            start, before = self._running.pop(request), int(self._made[request])
             made = self._outputs[request]
             self._held -= self._prompts[request] + made
-            self._lower[request] = made  # its completion gives the output away
-            self.attempts.append((request, start, made))
+            self._lower[request] = self._made[request] = made  # its completion gives it away
+            self.attempts.append((request, start + before, made - before))
             self.progress = self.step + self.idle
 
     def _pass_time(self) -> None:
-        new = [
-            prompt
-            for request, start in self._running.items()
-            if start == self.step and (prompt := self._prompts[request])
-        ]
-        decodes, usage = len(self._running) - len(new), self._held + len(self._running)
-        squares = sum(prompt * prompt for prompt in new)
-        content = BatchContent(sum(new), decodes, self._held - sum(new), squares, usage)
+        prefill = moved = squares = new = 0
+        for request in self._entered:
+            made = int(self._made[request])
+            whole = self._prompts[request] + made
+            if made and self._resumes:
+                moved += math.ceil(self._cost * whole)
+            elif whole:
+                prefill += whole
+                squares += whole * whole
+                new += 1
+        self._entered.clear()
+        decodes, usage = len(self._running) - new, self._held + len(self._running)
+        content = BatchContent(prefill + moved, decodes, self._held - prefill, squares, usage)
         begin, self.now = self.now, self.now + self._clock(content)
         self._contents.append(content)
         self._spans.append((begin, self.now))
 
     def unfinished(self) -> list[tuple[int, int, int]]:
         """Return the attempts that have not ended."""
-        return [(request, start, self.step - start) for request, start in self._running.items()]
+        kept = self._made.tolist()
+        return [
+            (request, start + kept[request], self.step - start - kept[request])
+            for request, start in self._running.items()
+        ]
 
     def log(self) -> BatchLog:
         """Return all batches."""

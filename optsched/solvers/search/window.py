@@ -110,19 +110,39 @@ def place_in_order(
 
 
 @compiled
-def start_now(
-    prompts: IntArray, outputs: IntArray, memory: int, usage: Usage, order: IntArray
-) -> int:
-    """Start requests at step 0 in order while they fit; return how many did."""
-    count = 0
+def admit_now(
+    prompts: IntArray,
+    outputs: IntArray,
+    memory: int,
+    usage: Usage,
+    order: IntArray,
+    ratio: float,
+    length: int,
+) -> IntArray:
+    """Start requests at step 0 by the window rule (`optsched.admission`); return which, in order.
+
+    The usage reaches beyond the longest output, and those that start are added to it.
+    """
+    started = np.empty(len(order), dtype=np.int64)
+    count = passed = 0
+    most = 0.0
     for request in order:
         prompt, output = prompts[request], outputs[request]
-        for step in range(1, min(output, len(usage) - 1) + 1):
-            if usage[step] + prompt + step > memory:
-                return count
-        add_usage(usage, prompt, min(output, len(usage) - 1), 0, 1)
-        count += 1
-    return count
+        area = prompt * output + output * (output + 1) // 2
+        if passed == 0:
+            most = ratio * area
+        step = 1
+        while area <= most and step <= output and usage[step] + prompt + step <= memory:
+            step += 1
+        if step > output:
+            add_usage(usage, prompt, output, 0, 1)
+            started[count] = request
+            count += 1
+            continue
+        passed += 1
+        if passed == length:
+            break
+    return started[:count].copy()
 
 
 @compiled

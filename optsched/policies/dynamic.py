@@ -1,0 +1,134 @@
+"""Orders whose keys change while requests wait: with the time, or with what runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from optsched._internal.arguments import checked
+from optsched.errors import PolicyError
+from optsched.policies.base import NamedPolicy, Needs, Rule, window_of
+from optsched.policies.decision import check_preemption
+from optsched.solvers.search.window import add_all, admit_now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.policies.decision import State
+    from optsched.premises import Preemption
+
+
+@checked(PolicyError)
+@dataclass(frozen=True)
+class DynamicPolicy(NamedPolicy):
+    """Admit waiting requests by ascending key of the moment; equal keys in order of arrival.
+
+    Memory is planned as for a `PriorityPolicy`, with the outputs that requests have at least; they
+    are preempted where these were too small.
+
+    Parameters
+    ----------
+    key
+        Takes an `optsched.policies.State` and returns one number per waiting request.
+    rule
+        What happens when a request does not fit: "prefix", "skip" or "window".
+    every
+        After how many decisions keys are computed anew, or "event": when requests have arrived,
+        completed or been preempted. One that has no key gets it at once.
+    preemption, resume_cost
+        As of `DecisionPolicy`.
+
+    Examples
+    --------
+    Short requests first, but after 5 steps of waiting whoever came first:
+
+    >>> from optsched import Instance, run
+    >>> from optsched.policies import DynamicPolicy
+    >>> def aging(state):
+    ...     return np.where(state.waited < 5, state.lower[state.waiting], 0)
+    >>> policy = DynamicPolicy("aging", "shortest first, with aging", aging)
+    >>> run(Instance([0] * 4, [4, 6, 3, 3], 9, [0, 0, 1, 5]), policy).schedule.starts
+    array([ 0,  4, 1,  9])
+    """
+
+    key: Callable[[State], npt.NDArray[np.number]]
+    rule: Rule = "prefix"
+    every: int | Literal["event"] = 1
+    preemption: Preemption = "none"
+    resume_cost: float = 0.0
+    needs: ClassVar[Needs] = Needs("decision", rules=True)
+
+    def __post_init__(self) -> None:
+        check_preemption(self)
+        self.require(
+            self.rule.partition(":")[0] in ("prefix", "skip", "window"),
+            f"the rule {self.rule!r} is not for keys that change; use prefix, skip or window",
+        )
+        counted = isinstance(self.every, int | np.integer) and self.every >= 1
+        self.require(
+            counted or self.every == "event",
+            f"every is {self.every!r}, but must be a number of decisions of at least 1, or 'event'",
+        )
+
+    def decider(self) -> Callable[[State], IntArray]:
+        """Return what decides in one run."""
+        return _Decider(self)
+
+    def keys(self, state: State) -> FloatArray:
+        """Return one number per waiting request; smaller is more urgent."""
+        keys = self.checked_keys(self.key(state), state.waiting, state.forecast.label)
+        return keys.astype(np.float64)
+
+
+class _Decider:
+    """Keeps the keys of one run."""
+
+    def __init__(self, policy: DynamicPolicy) -> None:
+        self._policy, self._limits = policy, window_of(policy.rule)
+        self._keys: FloatArray = np.zeros(0)  # NaN where there is none yet
+        self._calls = 0
+        self._left: tuple[IntArray, IntArray] | None = None  # that waited and ran after the last
+
+    def __call__(self, state: State) -> IntArray:
+        """Return the waiting requests to start now."""
+        waiting = state.waiting
+        if not len(self._keys):
+            self._keys = np.full(len(state.forecast), np.nan)
+        stale = np.isnan(self._keys[waiting]) | self._due(state)
+        if stale.any():
+            self._keys[waiting[stale]] = self._policy.keys(state)[stale]
+        chosen = np.zeros(0, dtype=np.int64)
+        if state.free >= 0:
+            chosen = _admitted(state, np.argsort(self._keys[waiting], kind="stable"), self._limits)
+        rest = np.ones(len(waiting), dtype=bool)
+        rest[chosen] = False
+        self._left = waiting[rest], np.concatenate([state.running, waiting[chosen]])
+        return waiting[chosen]
+
+    def _due(self, state: State) -> bool:
+        """Say whether all keys are to be computed anew."""
+        self._calls += 1
+        if self._policy.every != "event":
+            return (self._calls - 1) % self._policy.every == 0
+        now = state.waiting, state.running
+        return self._left is None or not all(map(np.array_equal, now, self._left))
+
+
+def _admitted(state: State, order: IntArray, limits: tuple[float, int]) -> IntArray:
+    """Return the places of waiting requests that start now, tried in order beside those that run.
+
+    Outputs are taken to be as small as they can be.
+    """
+    least = np.maximum(state.lower - state.made, 1)
+    waiting, running, prompts = state.waiting, state.running, state.forecast.prompts
+    held, ahead = prompts[running] + state.tokens, least[running]
+    outputs = least[waiting]
+    usage = np.zeros(max(ahead.max(initial=0), outputs.max(initial=0)) + 2, dtype=np.int32)
+    add_all(held, ahead, usage, np.zeros_like(running), 1)
+    sizes = prompts[waiting] + state.made[waiting]
+    return admit_now(sizes, outputs, state.forecast.memory, usage, order, *limits)
