@@ -17,7 +17,7 @@ from optsched.errors import OptschedError, nearest
 from optsched.premises import STORAGES, Storage, World
 from optsched.solvers.bounds.lagrangian import Objective, weights_of
 from optsched.solvers.bounds.on_clock import best_share, machine_bound
-from optsched.solvers.bounds.one_worker import BoundMethod, find_bound, round_down
+from optsched.solvers.bounds.one_worker import BOUND_METHODS, BoundMethod, find_bound, round_down
 from optsched.solvers.bounds.pools import bound_of_pools
 from optsched.workers import as_workers
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     SomeWorkers = int | str | Sequence[int] | Workers
 
 OBJECTIVES: tuple[Objective, ...] = ("total-latency", "weighted-latency", "makespan")
-BOUND_METHODS: tuple[BoundMethod, ...] = ("auto", "closed-form", "lagrangian")
 
 _MAX_PRICED = 5_000  # requests up to which a bound on a clock has prices unless they are asked for
 _QUICK = 0.15  # share of the effort for better prices on a clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from optsched.workers import Workers
 
 BoundMethod = Literal["auto", "closed-form", "lagrangian"]
+BOUND_METHODS: tuple[BoundMethod, ...] = get_args(BoundMethod)
 
 _MAX_PRICES = 20_000_000
 _PRICE = 160  # bytes of the price of a step, its sums and what is kept of it in a certificate
