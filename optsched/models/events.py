@@ -11,10 +11,11 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import as_integers
+from optsched._internal.views import Shown
 from optsched.errors import require_known
 from optsched.models.linear.model import ModelError
 from optsched.models.objectives import SCHEDULE_OBJECTIVES, schedule_cost
-from optsched.models.placing import check_owner, renumbered, workers_of
+from optsched.models.placing import owned, renumbered, workers_of
 from optsched.models.running import NOTHING_RUNNING, Running, latest_starts
 from optsched.schedule import Schedule
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @checked(ModelError)
 @dataclass(frozen=True, eq=False, repr=False)
-class EventProgram:
+class EventProgram(Shown):
     r"""When to start each request so that the memory suffices at every completion.
 
     Whole numbers :math:`p_i` from `earliest` to `latest`, :math:`c_i = p_i + o_i`:
@@ -171,8 +172,11 @@ class EventProgram:
         """List what makes a schedule infeasible beside the running requests, which come first."""
         if self.now == 0 and not len(self.running.tokens):
             return schedule.check()
-        starts = np.concatenate([np.full(len(self.running.tokens), self.now), schedule.starts])
-        return Schedule(self.running.join(self.instance, self.now), starts).check()
+        count = len(self.running.tokens)
+        starts = np.concatenate([np.full(count, self.now), schedule.starts])
+        placement = np.concatenate([np.zeros(count, dtype=np.int64), schedule.placement])
+        everyone = self.running.join(self.instance, self.now)
+        return Schedule(everyone, starts, workers=self.workers, placement=placement).check()
 
     def read(self, point: npt.ArrayLike) -> Schedule:
         """Turn start steps, and then workers where there are several, into a schedule."""
@@ -188,7 +192,7 @@ class EventProgram:
 
     def write_point(self, schedule: Schedule) -> IntArray:
         """Turn a schedule of the instance into a point that obeys the order (3)."""
-        check_owner(schedule, self.instance, self.workers)
+        schedule = owned(schedule, self.instance, self.workers)
         starts, placement = schedule.starts.copy(), schedule.placement.copy()
         for group in self.equals:
             order = group[np.argsort(starts[group], kind="stable")]
