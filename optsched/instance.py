@@ -15,16 +15,19 @@ from optsched._internal.arrays import BoolArray as BoolArray
 from optsched._internal.arrays import FloatArray as FloatArray
 from optsched._internal.arrays import IntArray as IntArray
 from optsched._internal.arrays import as_floats, as_integers, checked_memory, checked_step, frozen
+from optsched._internal.extras import data_frame
 from optsched._internal.files import write_csv
 from optsched._internal.json import read_object, write_object
 from optsched._internal.request_rules import broken_rules
-from optsched.errors import InstanceError, require, shown
+from optsched._internal.views import Shown
+from optsched.errors import InstanceError, nearest, require, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     import numpy.typing as npt
+    import pandas as pd
 
 _SHORTEST_BATCH = 1e-3  # seconds; shorter steps are ticks of a clock, in which no batch is run
 
@@ -37,10 +40,16 @@ OPTIONAL_FIELDS = (
     *("weights", "deadlines", "output_lower", "output_upper", "priorities", "output_estimates"),
     "labels",
 )
+#: Columns of a table of requests, where they are called otherwise than the fields.
+_COLUMNS = {
+    **{"prompts": "prompt_tokens", "outputs": "output_tokens", "arrivals": "arrival"},
+    **{"weights": "weight", "deadlines": "deadline", "priorities": "priority"},
+    **{"output_estimates": "output_estimate", "labels": "label"},
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class Instance:
+class Instance(Shown):
     r"""Requests for one worker with a KV cache of limited size.
 
     Request :math:`i` brings :math:`s_i` prompt tokens and makes :math:`o_i` output tokens, one per
@@ -299,11 +308,35 @@ class Instance:
 
     def to_csv(self, path: str | Path) -> None:
         """Write the requests, without memory and name, as a CSV trace for `read_trace`."""
-        names = {"prompts": "prompt_tokens", "outputs": "output_tokens", "arrivals": "arrival"}
-        names |= {"weights": "weight", "deadlines": "deadline", "priorities": "priority"}
-        names["output_estimates"] = "output_estimate"
+        write_csv(path, self._table())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the requests, without memory and name, with the columns of a CSV trace."""
+        return data_frame(self._table())
+
+    @classmethod
+    def from_pandas(cls, frame: pd.DataFrame, memory: int, name: str = "instance") -> Instance:
+        """Read requests from a table with the columns of `to_pandas`; arrivals are in steps."""
+        fields = {_COLUMNS.get(each, each): each for each in (*INTEGER_FIELDS, "weights", "labels")}
+        columns = [str(column) for column in getattr(frame, "columns", ())]
+        if unknown := [column for column in columns if column not in fields]:
+            advice = "rename it, or drop it"
+            if unknown[0] == "arrival_s":
+                advice = "write the table to a CSV file, whose seconds read_trace turns into steps"
+            raise InstanceError(
+                f"column {unknown[0]!r} is none of an instance: {nearest(unknown[0], fields)}; "
+                f"{advice}"
+            )
+        for column in ("prompt_tokens", "output_tokens"):
+            if column not in columns:
+                raise InstanceError(f"the table has no column {column!r}; rename the one it is")
+        arrays: dict[str, Any] = {fields[column]: frame[column].to_numpy() for column in columns}
+        return cls(**arrays, memory=memory, name=name)
+
+    def _table(self) -> dict[str, Any]:
+        """Return the columns of a CSV trace."""
         columns: dict[str, Any] = {} if self.labels is None else {"label": self.labels}
-        for name, values in self.columns().items():
-            if name != "arrivals" or self.arrivals.any():
-                columns[names.get(name, name)] = values.tolist()
-        write_csv(path, columns)
+        for field, values in self.columns().items():
+            if field != "arrivals" or self.arrivals.any():
+                columns[_COLUMNS.get(field, field)] = values.tolist()
+        return columns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,3 +38,18 @@ def html(table: str, result: Any) -> str:
 def write(page: str, path: str | Path, *arguments: Any) -> None:
     """Write the page of that name; the file is whole or not there."""
     write_whole(path, _view(page)(*arguments))
+
+
+class Shown:
+    """What a notebook shows as its text: a title, and a table of what its lines say."""
+
+    def _repr_html_(self) -> str:
+        return lines_as_html(str(self))
+
+
+def lines_as_html(text: str) -> str:
+    """Return a line, and below it a table of the others, whose cells are divided by blanks."""
+    title, *lines = map(str.strip, text.splitlines())
+    rows = [re.split(r"\s{2,}", line) if "  " in line else line.split(" ", 1) for line in lines]
+    below = _view("to_html")(_view("lines_table")(rows)) if rows else ""
+    return f"<div>{escape(title)}</div>{below}"

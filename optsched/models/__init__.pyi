@@ -3,6 +3,7 @@ from .cluster.balance import BalanceProgram as BalanceProgram
 from .cluster.balance_state import BalanceState as BalanceState
 from .cluster.goals import StepGoals as StepGoals
 from .conflict import Conflict as Conflict
+from .conflict import RowConflict as RowConflict
 from .events import EventProgram as EventProgram
 from .fluid.equilibrium import Equilibrium as Equilibrium
 from .fluid.equilibrium import equilibrium as equilibrium

@@ -93,9 +93,9 @@ class Conflict:
     def __str__(self) -> str:
         count = len(self.requests)
         everyone = {1: "", 2: "both "}.get(count, "all ")
-        subject = f"{_requests(self.requests)} cannot {everyone}complete in time"
+        subject = f"{_listed(self.requests)} cannot {everyone}complete in time"
         if self.running:
-            subject += f" beside running {_requests([str(number) for number in self.running])}"
+            subject += f" beside running {_listed([str(number) for number in self.running])}"
         if self.proof == "window":
             return f"{subject}: {self.reason}"
         claim = "; without any one of them the others can" if self.irreducible else ""
@@ -104,6 +104,42 @@ class Conflict:
         elif not self.irreducible:
             claim = "; a part of them may conflict already, which more time would tell"
         return f"{subject}: {self.reason}{claim}"
+
+
+@dataclass(frozen=True)
+class RowConflict:
+    """Rows of a linear model that no point satisfies together.
+
+    Attributes
+    ----------
+    rows
+        Their names, those of small families first.
+    irreducible
+        Whether a point satisfies all others without any one of them.
+    solver
+        By whose word.
+
+    Examples
+    --------
+    >>> from optsched import HindsightProgram, Instance, explain_infeasibility
+    >>> model = HindsightProgram(Instance([1, 1], [2, 2], memory=4), horizon=4).to_linear()
+    >>> early = model.with_rows("early", {"start": model.columns_of("start") > 0}, upper=0)
+    >>> print(explain_infeasibility(early))
+    rows early, once[0] and memory[2] cannot all hold; without any one of them the others can (...)
+    """
+
+    rows: tuple[str, ...]
+    irreducible: bool
+    solver: str
+
+    def __str__(self) -> str:
+        if not self.rows:
+            return f"no point lies within the bounds of all columns ({self.solver})"
+        claim = "a part of them may conflict already, which more time would tell"
+        if self.irreducible:
+            claim = "without any one of them the others can"
+        verb = {1: "cannot", 2: "cannot both"}.get(len(self.rows), "cannot all")
+        return f"{_listed(self.rows, 'row')} {verb} hold; {claim} ({self.solver})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,10 +331,10 @@ def _steps(*ranges: range) -> str:
     return f"step{'' if sum(map(len, ranges)) == 1 else 's'} {', '.join(parts)}"
 
 
-def _requests(labels: Sequence[str]) -> str:
+def _listed(labels: Sequence[str], noun: str = "request") -> str:
     words, count = list(labels[:_LISTED]), len(labels)
     if count > _LISTED:
         words.append(f"{count - _LISTED:,} more")
     if len(words) > 1:
         words = [f"{', '.join(words[:-1])} and {words[-1]}"]
-    return f"request{'' if count == 1 else 's'} {words[0]}"
+    return f"{noun}{'' if count == 1 else 's'} {words[0]}"

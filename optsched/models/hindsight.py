@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from scipy import sparse
@@ -20,6 +20,7 @@ from optsched.models.linear.model import (
     ModelError,
     Rows,
     Variables,
+    as_point,
     whole_numbers,
 )
 from optsched.models.objectives import (
@@ -29,7 +30,7 @@ from optsched.models.objectives import (
     ScheduleObjective,
     schedule_cost,
 )
-from optsched.models.placing import by_use, check_owner, renumbered, workers_of
+from optsched.models.placing import by_use, owned, renumbered, workers_of
 from optsched.models.program import Program, Size, require_size
 from optsched.models.running import NOTHING_RUNNING, Running, safe_horizon
 from optsched.schedule import Schedule
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.instance import Instance
+    from optsched.models.placing import Scheduled
     from optsched.workers import Workers
 
 
@@ -108,6 +110,9 @@ class HindsightProgram(Program):
     workers
         A number of workers with the memory of the instance, their memories, or `Workers`; None is
         one worker.
+    start
+        A schedule from which `optsched.solve` begins; without one the method "auto" begins from the
+        best that policies do.
 
     Raises
     ------
@@ -145,6 +150,7 @@ class HindsightProgram(Program):
     aggregate: bool = True
     memory_prices: FloatArray | None = None
     workers: Workers = None  # type: ignore[assignment]  # filled in __post_init__
+    start: Schedule | None = None
 
     def __post_init__(self) -> None:
         require_known("objective", self.objective, SCHEDULE_OBJECTIVES)
@@ -194,6 +200,14 @@ class HindsightProgram(Program):
             f"<{type(self).__name__} of {self.instance.name!r}: {self.objective}, {workers}"
             f"steps {self.now}..{self.horizon}, {self.size_at(self.horizon)}>"
         )
+
+    def within(self, schedule: Schedule | Scheduled) -> Self:
+        """Return the program up to the last completion of a schedule, or of a run, as its start.
+
+        The optimum is then that within this horizon, and at most what the schedule costs.
+        """
+        start = owned(schedule, self.instance, self.workers)
+        return dataclasses.replace(self, horizon=start.makespan, start=start)
 
     @property
     def horizon_is_safe(self) -> bool:
@@ -393,7 +407,10 @@ class HindsightProgram(Program):
         return cost
 
     def read(self, values: npt.ArrayLike, /) -> Schedule:
-        """Turn a point, whole up to rounding, into a schedule; equal requests start in order."""
+        """Turn a point, whole up to rounding, into a schedule; equal requests start in order.
+
+        Columns that were added to those of the program are passed over.
+        """
         first, members = self._groups
         _, worker = self._pairs
         pair, step, _ = self._columns
@@ -413,12 +430,12 @@ class HindsightProgram(Program):
             self.instance, starts, self.objective, workers=self.workers, placement=placement
         )
 
-    def write_point(self, schedule: Schedule, /) -> FloatArray:
+    def write_point(self, schedule: Schedule | Scheduled, /) -> FloatArray:
         """Turn a schedule into a point of the linear model, for instance to start a solver from.
 
         It may overfill the memory; workers that can be exchanged are renumbered.
         """
-        check_owner(schedule, self.instance, self.workers)
+        schedule = owned(schedule, self.instance, self.workers)
         starts, several = schedule.starts, len(self.workers) > 1
         _, members = self._groups
         group, worker = self._pairs
@@ -446,11 +463,6 @@ class HindsightProgram(Program):
 
     def _start_values(self, values: npt.ArrayLike) -> FloatArray:
         """Take the start columns out of a point."""
-        point = np.asarray(values, dtype=np.float64)
         starts = len(self._columns[1])
-        total = starts + (self.horizon - self.now if self.objective == "makespan" else 0)
-        if point.shape != (total,):
-            raise ModelError(
-                f"the point has shape {point.shape}, but the program has {total} columns"
-            )
-        return point[:starts]
+        busy = self.horizon - self.now if self.objective == "makespan" else 0
+        return as_point(values, starts + busy)[:starts]

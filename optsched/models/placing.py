@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from optsched._internal.arrays import ranks_in
-from optsched.errors import ModelError
+from optsched.errors import ModelError, require
+from optsched.schedule import Schedule
 from optsched.workers import Workers, as_workers
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, IntArray
     from optsched.instance import Instance
     from optsched.models.running import Running
-    from optsched.schedule import Schedule
+
+
+class Scheduled(Protocol):
+    """A run, or an optimum, and the schedule that came of it."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """When and where each request runs."""
 
 
 def workers_of(instance: Instance, workers: Any, running: Running) -> Workers:
@@ -27,10 +35,18 @@ def workers_of(instance: Instance, workers: Any, running: Running) -> Workers:
     return several
 
 
-def check_owner(schedule: Schedule, instance: Instance, workers: Workers) -> None:
-    """Reject a schedule of something else."""
+def owned(found: Schedule | Scheduled, instance: Instance, workers: Workers) -> Schedule:
+    """Return a schedule, or that of a run, unless it is one of something else."""
+    schedule: Any = getattr(found, "schedule", found)
+    wish = "a Schedule, or what has one, such as optsched.run(instance, 'area')"
+    require(schedule, Schedule, "the schedule", wish, ModelError)
     if (schedule.instance, schedule.workers) != (instance, workers):
-        raise ModelError("the schedule belongs to another instance or other workers")
+        raise ModelError(
+            "the schedule belongs to another instance or other workers; make the program of its "
+            "instance and workers"
+        )
+    owned: Schedule = schedule
+    return owned
 
 
 def by_use(instance: Instance, workers: Workers) -> BoolArray:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from bisect import bisect
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from optsched._internal.room import NONZERO, has_room, room_for
-from optsched.errors import ModelError
+from optsched._internal.views import lines_as_html
+from optsched.errors import ModelError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,3 +63,12 @@ class Program(ABC):
     def to_pyomo(self) -> Any:
         """Return the program as a Pyomo model with the names of `to_linear`."""
         return self.to_linear().to_pyomo()
+
+    def _repr_html_(self) -> str:
+        """Show what it is, and its data that differ from their defaults."""
+        lines, this = [repr(self)], cast("Any", self)
+        fields: Any = dataclasses.fields(this) if dataclasses.is_dataclass(self) else ()
+        for each in fields:
+            if (value := getattr(self, each.name)) is not each.default and value is not None:
+                lines.append(f"{each.name}  {shown(value)}")
+        return lines_as_html("\n".join(lines))

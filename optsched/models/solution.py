@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from optsched._internal.arrays import frozen
 from optsched._internal.numbers import percent, proven
+from optsched._internal.views import Shown
 from optsched.errors import InfeasibleError, SolverError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _ALL_STOPPED = frozenset(Stopped)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Solution:
+class Solution(Shown):
     """An answer and a bound, each of which may be missing; what is missing is None.
 
     Parameters
@@ -149,9 +149,6 @@ class Solution:
         if self.raw_status and self.raw_status.casefold() != str(self.status):
             lines.append(f"  solver    {self.raw_status}")
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
 
     @property
     def has_answer(self) -> bool:

@@ -4,49 +4,70 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar, overload
 
 import numpy as np
 
 from optsched._internal.room import require_room
 from optsched.admission import admit_by_priority, require_steps
 from optsched.errors import ModelError, SolverError
-from optsched.models.conflict import Windows
+from optsched.instance import Instance
+from optsched.models.conflict import RowConflict, Windows
 from optsched.models.events import EventProgram
 from optsched.models.running import NOTHING_RUNNING, Running
 from optsched.models.solution import Stopped
+from optsched.optimum.programs import as_linear
 from optsched.schedule import Schedule
 from optsched.solvers.backends import cpsat, highs
-from optsched.solvers.backends.base import Options
+from optsched.solvers.backends.base import INFEASIBLE, Options
 from optsched.solvers.backends.driver import solve_events, solve_linear
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from optsched._internal.arrays import IntArray
-    from optsched.instance import Instance
     from optsched.models.conflict import Conflict
+    from optsched.models.linear.model import LinearModel
+    from optsched.models.program import Program
     from optsched.models.solution import Solution
     from optsched.solvers.backends.base import Progress
 
+Member = TypeVar("Member")
+
+_NO_ROWS = np.zeros(0, dtype=np.int64)
 _EVENTS = 100  # requests; event models grow with the square of their number
 _NONZEROS = 1_000_000  # of a time-indexed model
 
 
+@overload
 def explain_infeasibility(
-    instance: Instance,
+    problem: Instance,
+    horizon: int | None = ...,
+    *,
+    now: int = ...,
+    running: Running = ...,
+    time_limit: float | None = ...,
+) -> Conflict | None: ...
+@overload
+def explain_infeasibility(
+    problem: LinearModel | Program, *, time_limit: float | None = ...
+) -> RowConflict | None: ...
+def explain_infeasibility(
+    problem: Instance | LinearModel | Program,
     horizon: int | None = None,
     *,
     now: int = 0,
     running: Running = NOTHING_RUNNING,
     time_limit: float | None = 10.0,
-) -> Conflict | None:
-    """Find requests of which none can be spared, and steps, that keep all from completing in time.
+) -> Conflict | RowConflict | None:
+    """Find requests, or rows, of which none can be spared, that cannot all be satisfied.
 
     Parameters
     ----------
-    instance
-        The requests; deadlines are hard.
+    problem
+        Requests that cannot all complete in time, deadlines being hard. Or a `LinearModel`, or a
+        program that becomes one: then rows are found that contradict each other.
     horizon
         Step by which all have to complete; None leaves the deadlines alone.
     now
@@ -60,8 +81,8 @@ def explain_infeasibility(
 
     Returns
     -------
-    Conflict or None
-        None if all requests can complete in time.
+    Conflict, RowConflict or None
+        None if all requests can complete in time, or a point satisfies all rows.
 
     Raises
     ------
@@ -85,9 +106,13 @@ def explain_infeasibility(
     than the memory of 12 tokens at one of the steps 1..9; no smaller set of requests conflicts
     """
     Options(time_limit)
-    if horizon is None and instance.deadlines is None:
+    if not isinstance(problem, Instance):
+        if horizon is not None or now or running is not NOTHING_RUNNING:
+            raise ModelError("horizon, now and running go with an Instance; leave them out")
+        return _rows_in_conflict(as_linear(problem), _Clock(time_limit))
+    if horizon is None and problem.deadlines is None:
         return None
-    windows = Windows.beside(instance, horizon, now, running)
+    windows = Windows.beside(problem, horizon, now, running)
     if len(narrow := windows.too_narrow):
         no_steps = np.zeros(0, dtype=np.int64)
         return windows.describe(narrow[:1].tolist(), no_steps)
@@ -152,10 +177,10 @@ def _neighbours_that_conflict(
 
 
 def reduce(
-    conflict: Sequence[int], feasible: Callable[[list[int]], bool | None]
-) -> tuple[list[int], bool]:
+    conflict: Sequence[Member], feasible: Callable[[list[Member]], bool | None]
+) -> tuple[list[Member], bool]:
     """Take members out of a conflict, in chunks, until it vanishes without any one of them."""
-    needed: list[int] = []
+    needed: list[Member] = []
     rest = list(conflict)
     known, size = True, max(1, len(rest) // 2)
     while rest:
@@ -172,17 +197,54 @@ def reduce(
     return needed, known
 
 
-class _Search:
-    """Feasibility of sets of requests, with what is known already kept."""
+def _rows_in_conflict(model: LinearModel, clock: _Clock) -> RowConflict | None:
+    """Find rows that conflict: which families, then which rows, of small families first."""
+    try:
+        cpsat.refuse(model)
+        solver = "cp-sat"
+    except SolverError:
+        solver = "highs"
+    bare, said = model.with_objective(0), ""
 
-    def __init__(self, windows: Windows, time_limit: float | None) -> None:
-        self._windows = windows
+    def feasible(parts: list[IntArray]) -> bool | None:
+        nonlocal said
+        rows = np.sort(np.concatenate([_NO_ROWS, *parts]))
+        kept = {name: getattr(bare, name)[rows] for name in ("matrix", "row_lower", "row_upper")}
+        if (limit := clock.share) == 0:
+            return None
+        solution = solve_linear(replace(bare, rows=(), **kept), solver, Options(limit))
+        said = solution.solver
+        return clock.verdict(solution)
+
+    families = [model.rows_of(family.name) for family in model.rows]
+    if (verdict := feasible(families)) is None:
+        raise SolverError(
+            f"{model.name}: whether a point satisfies all rows is not decided after "
+            f"{clock.seconds:.1f} s; allow more time"
+        )
+    if verdict:
+        return None
+    needed, known = reduce(families, feasible)
+    needed.reverse()
+    needed.sort(key=len)  # rows of the user come first
+    for at, family in enumerate(needed):
+        others = needed[:at] + needed[at + 1 :]
+        singles, sure = reduce(list(family[:, None]), lambda rows: feasible([*others, *rows]))
+        needed[at] = np.concatenate([_NO_ROWS, *singles])
+        known = known and sure
+    names = [model.row_name(row) for family in needed for row in family.tolist()]
+    return RowConflict(tuple(names), known, said)
+
+
+class _Clock:
+    """How much time is left, and what solves within it say."""
+
+    def __init__(self, time_limit: float | None) -> None:
         highs.load()
         cpsat.load()  # which takes seconds on a busy machine
         self._began = time.perf_counter()
         self._end = None if time_limit is None else self._began + time_limit
         self._interrupted = False
-        self._feasible: list[set[int]] = []
 
     @property
     def seconds(self) -> float:
@@ -190,10 +252,27 @@ class _Search:
         return time.perf_counter() - self._began
 
     @property
-    def _left(self) -> float | None:
+    def share(self) -> float | None:
+        """A quarter of the seconds left, as a hard question must not take all; None: no limit."""
         if self._interrupted:
             return 0.0
-        return None if self._end is None else max(0.0, self._end - time.perf_counter())
+        return None if self._end is None else max(0.0, self._end - time.perf_counter()) / 4
+
+    def verdict(self, solution: Solution) -> bool | None:
+        """Return whether there is an answer; Ctrl-C ends the whole search, not one solve."""
+        if solution.has_answer:
+            return True
+        self._interrupted = self._interrupted or solution.status is Stopped.INTERRUPTED
+        return False if solution.status in INFEASIBLE else None
+
+
+class _Search(_Clock):
+    """Feasibility of sets of requests, with what is known already kept."""
+
+    def __init__(self, windows: Windows, time_limit: float | None) -> None:
+        super().__init__(time_limit)
+        self._windows = windows
+        self._feasible: list[set[int]] = []
 
     def can_complete(self, requests: list[int], steps: list[int] | None = None) -> bool | None:
         """Return whether requests can all complete in time; None if it is not known."""
@@ -203,10 +282,8 @@ class _Search:
         members = np.sort(np.array(requests, dtype=np.int64))
         if steps is None and windows.overload(members) is not None:
             return False
-        left = self._left
-        if left == 0:
+        if (limit := self.share) == 0:
             return None
-        limit = None if left is None else left / 4  # a hard question must not take all the time
         program = windows.program(members)
         if steps is None and len(members) <= _EVENTS:  # several times as fast as the other one
             events = EventProgram(program.instance, "makespan")
@@ -217,12 +294,9 @@ class _Search:
             solution = solve_linear(model, "cp-sat", Options(limit))
         else:
             return None
-        self._heed(solution)
         if solution.has_answer and steps is None:
             self._feasible.append(chosen)
-        if solution.has_answer:
-            return True
-        return False if solution.status is Stopped.INFEASIBLE else None
+        return self.verdict(solution)
 
     def needed_steps(self, conflict: list[int]) -> tuple[IntArray, bool]:
         """Find few steps at which the memory must be limited, and whether none can be spared."""
@@ -240,11 +314,6 @@ class _Search:
             steps.tolist(), lambda rest: self.can_complete(members.tolist(), rest)
         )
         return np.sort(np.array(needed, dtype=np.int64)), known
-
-    def _heed(self, solution: Solution) -> None:
-        """Let Ctrl-C end the whole search, not one of its solves."""
-        if solution.status is Stopped.INTERRUPTED and not solution.has_answer:
-            self._interrupted = True
 
 
 def _first_answer(program: EventProgram, options: Options) -> Solution:

@@ -9,19 +9,24 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.loading import stopwatch
-from optsched.errors import OptschedError, SolverError
+from optsched.errors import ModelError, OptschedError, SolverError
 from optsched.instance import Instance
 from optsched.models.batch import BatchSelection
 from optsched.models.cluster.balance import BalanceProgram
 from optsched.models.events import EventProgram
 from optsched.models.fluid.wait import WaitThresholds
 from optsched.models.fluid.whole import WholeThresholds
+from optsched.models.hindsight import HindsightProgram
 from optsched.models.linear.model import LinearModel
+from optsched.models.relaxation import LatencyRelaxation
 from optsched.models.solution import Solution, Stopped
 from optsched.optimum.params import SolveParams
+from optsched.optimum.stages.plan import first_of
+from optsched.optimum.state import TOO_LARGE
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.backends.pyomo import compile_pyomo
 from optsched.solvers.balance.balance import assign_balanced
+from optsched.solvers.bounds.bound import bound
 from optsched.solvers.selection.batch import Batch, select_batch
 
 if TYPE_CHECKING:
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
 
 WATCHED = ("on_progress", "stop")
 _BACK_END = ("threads", "seed", "memory_limit", "gap_limit", "start", "in_child", *WATCHED)
+
+_LEAST = 1e-3  # seconds that a solver is left with
 
 
 class Kind(NamedTuple):
@@ -57,6 +64,19 @@ def kind_of(problem: object) -> Kind:
     )
 
 
+def as_linear(problem: Any) -> LinearModel:
+    """Return the rows and columns of a problem."""
+    kind = kind_of(problem)
+    if isinstance(problem, LinearModel):
+        return problem
+    if kind is _PYOMO:
+        return compile_pyomo(problem)[0]
+    if not hasattr(problem, "to_linear"):
+        raise OptschedError(f"{kind.title} has no rows; give a program with to_linear")
+    model: LinearModel = problem.to_linear()
+    return model
+
+
 def _watched(params: SolveParams) -> dict[str, Any]:
     return {name: getattr(params, name) for name in (*WATCHED, "in_child")}
 
@@ -76,6 +96,39 @@ def _solve_program(
         params = replace(params, start=program.write_point(params.start))
     found = _solve_model(program.to_linear(), method, time_limit, params)
     return found.with_answer(program.read)
+
+
+def _solve_hindsight(
+    program: HindsightProgram, method: str, time_limit: float | None, params: SolveParams
+) -> Solution:
+    """Solve from the start that there is, or from what policies do: an answer in any case."""
+    began = stopwatch()
+    params.options(time_limit)
+    try:
+        model = program.to_linear()
+    except (ModelError, MemoryError) as error:
+        known = first_of(program) if method == "auto" else None
+        if known is None:
+            raise
+        return Solution(
+            TOO_LARGE,
+            known.policy,
+            stopwatch() - began,
+            objective=program.cost(known),
+            bound=bound(program.instance, "auto", program.objective, workers=program.workers).value,
+            raw_status=str(error) or "out of memory",
+            model=program.objective,
+            answer=known,
+        )
+    start = program.start if params.start is None else params.start
+    if start is None and method == "auto":
+        start = first_of(program)
+    params = replace(params, start=None if start is None else program.write_point(start))
+    left = None if time_limit is None else max(time_limit - (stopwatch() - began), _LEAST)
+    found = _solve_model(model, method, left, params).with_answer(program.read)
+    if found.status is Stopped.OPTIMAL and not program.horizon_is_safe:
+        return replace(found, status=f"optimal within horizon {program.horizon}")
+    return found
 
 
 def _solve_thresholds(
@@ -120,11 +173,14 @@ def _solve_pyomo(
 def _solve_events(
     program: EventProgram, method: str, time_limit: float | None, params: SolveParams
 ) -> Solution:
+    options, start = params.options(time_limit), params.start
+    if start is None and method == "auto" and (first := first_of(program)) is not None:
+        start = first if (first.starts <= program.latest).all() else None
     found = solve_events(
         program,
         "cp-sat" if method == "auto" else method,
-        params.options(time_limit),
-        start=None if params.start is None else program.write_point(params.start),
+        options,
+        start=None if start is None else program.write_point(start),
         bound=params.bound,
         **_watched(params),
     )
@@ -191,6 +247,8 @@ def _solve_batch_of_size(
 _PROGRAM = Kind("a program", _BACK_END, _solve_program)
 _PYOMO = Kind("a Pyomo model", tuple(n for n in _BACK_END if n != "start"), _solve_pyomo)
 _KINDS: dict[type, Kind] = {
+    LatencyRelaxation: _PROGRAM,
+    HindsightProgram: Kind("a program", _BACK_END, _solve_hindsight),
     WaitThresholds: Kind("a WaitThresholds", _BACK_END, _solve_thresholds),
     LinearModel: Kind("a LinearModel", _BACK_END, _solve_model),
     EventProgram: Kind("an EventProgram", (*_BACK_END, "bound"), _solve_events),

@@ -40,6 +40,7 @@ from .tables import clock_table as clock_table
 from .tables import cluster_table as cluster_table
 from .tables import comparison_table as comparison_table
 from .tables import facts_table as facts_table
+from .tables import lines_table as lines_table
 from .tables import percent as percent
 from .tables import regret_table as regret_table
 from .tables import routing_table as routing_table

@@ -324,6 +324,12 @@ def facts_table(result: Any) -> Table:
     return Table((), rows)
 
 
+def lines_table(lines: Sequence[Sequence[str]]) -> Table:
+    """Return words line by line as a table without titles."""
+    rows = [Row(name, [(None, cell) for cell in cells]) for name, *cells in lines]
+    return Table((), rows, words=range(max(map(len, lines))))
+
+
 def _fact(name: str, value: Any, facts: Mapping[str, Any]) -> str:
     if isinstance(value, str):
         return value

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.arrays import MAX_SUM, as_integers
+from optsched._internal.extras import data_frame
 from optsched._internal.json import read_object, write_object
-from optsched._internal.views import draw
+from optsched._internal.views import Shown, draw
 from optsched.errors import InstanceError, ScheduleError
 from optsched.premises import World
 from optsched.schedule.latencies import Started
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy.typing as npt
+    import pandas as pd
     from matplotlib.axes import Axes
 
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 @checked(ScheduleError)
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class Schedule(Started):
+class Schedule(Started, Shown):
     """When and where each request of an instance starts; every metric follows from that alone.
 
     A schedule may be infeasible; `check` lists why.
@@ -149,9 +150,6 @@ class Schedule(Started):
             )
         head = f"{self.policy}: {len(self.starts):,} requests{self._where}, {verdict}"
         return self.written(head, memory)
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
 
     @property
     def _where(self) -> str:
@@ -273,6 +271,21 @@ class Schedule(Started):
             metrics["requests"] = self._served.tolist()
             metrics["utilisation"] = self._utilisations.tolist()
         return metrics
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per request: request, label, worker, arrival, start, end, latency."""
+        requests = range(len(self.starts))
+        return data_frame(
+            {
+                "request": requests,
+                "label": [self.instance.label(request) for request in requests],
+                "worker": self.placement,
+                "arrival": self.instance.arrivals,
+                "start": self.starts,
+                "end": self.completions,
+                "latency": self.latencies,
+            }
+        )
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Plot the requests as growing bars; of several workers, the memory each uses over time."""

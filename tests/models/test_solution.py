@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -105,5 +106,7 @@ def test_it_prints_what_is_known_and_says_what_is_not():
 
 def test_a_notebook_shows_what_is_printed_and_repr_is_one_line():
     solution = answer(raw_status="<slow>")
-    assert solution._repr_html_() == f"<pre>{html.escape(str(solution))}</pre>"
+    assert "<slow>" not in solution._repr_html_()
+    cells = ["objective", "22", "bound", "22, proven optimal", "solver", html.escape("<slow>")]
+    assert re.findall("<td[^>]*>([^<]*)</td>", solution._repr_html_()) == cells
     assert "\n" not in repr(solution)

@@ -18,6 +18,7 @@ from optsched.models.linear.model import (
     ModelError,
     Rows,
     Variables,
+    as_point,
     whole_numbers,
 )
 from optsched.models.program import Program
@@ -282,13 +283,8 @@ class BalanceProgram(Program):
     def read(self, values: npt.ArrayLike, /) -> IntArray:
         """Turn a point of the linear model into an assignment; ModelError if it is none."""
         family, workers = self._assign_family, self._open
-        point = np.asarray(values, dtype=np.float64)
         sums = 2 * len(workers) if self._sums_count else 0
-        columns = len(family) + sums + self.state.alive.shape[1] + self._priced
-        if point.shape != (columns,):
-            raise ModelError(
-                f"the point has shape {point.shape}, but the program has {columns} columns"
-            )
+        point = as_point(values, len(family) + sums + self.state.alive.shape[1] + self._priced)
         taken = whole_numbers(point[: len(family)], family)
         taken = taken.reshape(len(workers), len(self.state.waiting))
         twice = (taken.sum(axis=0) > 1) | (taken < 0).any(axis=0)

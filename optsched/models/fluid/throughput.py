@@ -12,7 +12,7 @@ from optsched.clock import get_clock
 from optsched.errors import ModelError
 from optsched.models.fluid.equilibrium import constant_of
 from optsched.models.fluid.wait import check_limits
-from optsched.models.linear.model import Family, LinearModel, Rows, Variables
+from optsched.models.linear.model import Family, LinearModel, Rows, Variables, as_point
 from optsched.models.program import Program
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class ThroughputProgram(Program):
 
     def read(self, values: npt.ArrayLike, /) -> FloatArray:
         """Turn one share per type into requests per second that are admitted, shape (m,)."""
-        return np.asarray(self.types.rates * np.clip(np.asarray(values, dtype=np.float64), 0, 1))
+        return np.asarray(self.types.rates * np.clip(as_point(values, len(self.types)), 0, 1))
 
     def write_point(self, rates: npt.ArrayLike, /) -> FloatArray:
         """Turn requests per second of each type into a point of the linear model."""

@@ -148,7 +148,7 @@ class WaitThresholds(Program):
     def read(self, values: npt.ArrayLike, /) -> IntArray:
         """Turn a point of the linear model into thresholds, shape (m,); fractions are refused."""
         names = Family.of("threshold", type=np.arange(len(self.types)))
-        return whole_numbers(np.asarray(values)[: len(self.types)], names)
+        return whole_numbers(values, names)
 
     def write_point(self, thresholds: npt.ArrayLike, /) -> FloatArray:
         """Turn one threshold per type into a point of the linear model."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from optsched._internal.views import Shown
 from optsched.errors import ModelError
 from optsched.models.linear.families import Family, member_name, read_only
 
@@ -37,7 +38,7 @@ class Breach(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearArrays:
+class LinearArrays(Shown):
     """The data of a `LinearModel`, checked, with the names of its columns and rows."""
 
     cost: FloatArray
@@ -173,12 +174,12 @@ class LinearArrays:
             kind = {0: "continuous", len(family): "integer"}.get(integers, "mixed")
             low, high = self.col_lower[part], self.col_upper[part]
             bounds = f", {low.min():g}..{high.max():g}" if len(family) else ""
-            lines.append(f"  column  {family!r:<20}{len(family):>8,}  {kind}{bounds}")
+            lines.append(f"  column  {family!r:<20} {len(family):>7,}  {kind}{bounds}")
         end = 0
         for family in self.rows:
             begin, end = end, end + len(family)
             nonzeros = _count(int(self.matrix.indptr[end] - self.matrix.indptr[begin]), "nonzero")
-            lines.append(f"  row     {family!r:<20}{len(family):>8,}  {nonzeros}")
+            lines.append(f"  row     {family!r:<20} {len(family):>7,}  {nonzeros}")
         return "\n".join(lines)
 
     def _checked(self, point: npt.ArrayLike) -> FloatArray:

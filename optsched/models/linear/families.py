@@ -188,11 +188,25 @@ def spread(values: Sequence[npt.ArrayLike], families: Sequence[Family]) -> Float
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
+def as_point(values: Any, columns: int) -> FloatArray:
+    """Return the values of a program's columns, of a solution, too; others come after them."""
+    values = getattr(values, "values", values)
+    if values is None:
+        raise ModelError(
+            "there is no point to read, because no answer was found; the status and raw_status of "
+            "the solution say why"
+        )
+    point = np.asarray(values, dtype=np.float64)
+    if point.ndim != 1 or len(point) < columns:
+        raise ModelError(
+            f"the point has shape {point.shape}, but the program has {columns} columns"
+        )
+    return point[:columns]
+
+
 def whole_numbers(values: npt.ArrayLike, family: Family, tolerance: float = 1e-5) -> IntArray:
     """Round the values of a family of columns to whole numbers."""
-    point = np.asarray(values, dtype=np.float64)
-    if point.shape != (len(family),):
-        raise ModelError(f"{family!r} has {len(family)} columns, but the point has {point.shape}")
+    point = as_point(values, len(family))
     nearby = np.rint(point)
     off = ~(np.abs(point - nearby) <= tolerance)  # true for NaN
     if off.any():

@@ -16,6 +16,7 @@ from optsched.models.linear.arrays import LinearArrays, Sense, breaches
 from optsched.models.linear.families import Family as Family
 from optsched.models.linear.families import Rows as Rows
 from optsched.models.linear.families import Variables as Variables
+from optsched.models.linear.families import as_point as as_point
 from optsched.models.linear.families import member_positions, spread
 from optsched.models.linear.families import whole_numbers as whole_numbers
 
@@ -84,9 +85,8 @@ class LinearModel(LinearArrays):
     (9.0, ['weight is 7, but must be at most 5'])
     >>> model.fix(model.columns_of("take", item=1), 0).col_upper
     array([1., 0., 1.])
-    >>> native = model.to_pyomo()
-    >>> print(native.objective.expr)
-    5.0*take[0] + 4.0*take[1] + 3.0*take[2]
+    >>> print(model.with_columns("fee", {"weight": -1}, cost=-2, upper=3).to_pyomo().objective.expr)
+    5.0*take[0] + 4.0*take[1] + 3.0*take[2] - 2.0*fee
     """
 
     @classmethod
@@ -101,8 +101,8 @@ class LinearModel(LinearArrays):
     ) -> LinearModel:
         """Make a model from families of columns, and of rows with one block per variable family."""
         families = tuple(group.family for group in variables)
-        parts = [_join_blocks(group, families) for group in rows]
         names = [group.family for group in rows]
+        parts = [_assemble(group.family, "row", group.blocks, families) for group in rows]
         return cls(
             cost=spread([group.cost for group in variables], families),
             matrix=_stack(parts, sum(map(len, families))),
@@ -166,11 +166,13 @@ class LinearModel(LinearArrays):
         name
             Their name, or a `Family` that says what tells them apart.
         coefficients
-            Dense or sparse, shape (rows, n); or by family of columns, as in `Rows`.
+            Dense or sparse, shape (rows, n); or by family of columns, as in `Rows`. A number stands
+            in every place of its block.
         lower, upper
             Bounds; numbers hold for every row.
         """
-        family, block = _named_rows(name, coefficients, self.variables)
+        family = _named(name, "row", coefficients)
+        block = _assemble(family, "row", coefficients, self.variables)
         return dataclasses.replace(
             self,
             matrix=_stack([self.matrix, block], len(self.cost)),
@@ -178,6 +180,40 @@ class LinearModel(LinearArrays):
             row_upper=np.concatenate([self.row_upper, spread([upper], [family])]),
             rows=(*self.rows, family),
         )
+
+    def with_columns(
+        self,
+        name: Family | str,
+        coefficients: Any = 0.0,
+        cost: npt.ArrayLike = 0.0,
+        lower: npt.ArrayLike = 0.0,
+        upper: npt.ArrayLike = np.inf,
+        integer: npt.ArrayLike = False,
+    ) -> LinearModel:
+        """Add columns after those that are there.
+
+        Parameters
+        ----------
+        name
+            Their name, or a `Family` that says what tells them apart.
+        coefficients
+            In the rows that are there, shape (m, columns); or by family of rows. Own rows that come
+            later name the family of the columns.
+        cost, lower, upper, integer
+            As of the model; one value holds for every column.
+        """
+        numbers = (cost, lower, upper, integer)
+        family = _named(name, "column", coefficients, numbers)
+        block = _assemble(family, "column", coefficients, self.rows)
+        longer: dict[str, Any] = {
+            field: np.concatenate([getattr(self, field), spread([number], [family])])
+            for field, number in zip(
+                ("cost", "col_lower", "col_upper", "integer"), numbers, strict=True
+            )
+        }
+        matrix = sparse.hstack([self.matrix, block], format="csr")
+        variables = (*self.variables, family)
+        return dataclasses.replace(self, matrix=matrix, variables=variables, **longer)
 
     def with_objective(
         self, cost: npt.ArrayLike, offset: float = 0.0, sense: Sense | None = None
@@ -210,63 +246,70 @@ class LinearModel(LinearArrays):
         )
 
 
-def _join_blocks(group: Rows, families: tuple[Family, ...]) -> sparse.csr_array[np.float64]:
-    """Put the blocks of one family of rows side by side."""
-    known = [family.name for family in families]
-    if unknown := [name for name in group.blocks if name not in known]:
-        raise ModelError(
-            f"rows {group.family!r}: there are no variables {unknown[0]!r}, only {', '.join(known)}"
-        )
-    shape = (len(group.family), sum(map(len, families)))
-    joined, begin = sparse.csr_array(shape), 0
-    for family in families:
-        if (block := group.blocks.get(family.name)) is not None:
-            part, expected = _as_block(group.family.name, block), (shape[0], len(family))
-            if part.shape != expected:
-                raise ModelError(
-                    f"rows {group.family!r}: the block of {family.name} has shape {part.shape}, "
-                    f"but should have {expected}"
-                )
-            part = sparse.csr_array((part.data, part.indices + begin, part.indptr), shape=shape)
-            joined = joined + part if joined.nnz else part
-        begin += len(family)
-    return joined
-
-
-def _as_block(name: str, coefficients: Any) -> sparse.csr_array[np.float64]:
-    """Return coefficients, dense or sparse, as a matrix; one row may be written as a list."""
+def _tables(what: str, coefficients: Any) -> dict[str, Any]:
+    """Return coefficients as arrays, dense or sparse, by family; without families under ""."""
+    blocks = coefficients if isinstance(coefficients, Mapping) else {"": coefficients}
     try:
-        rows: Any = coefficients if sparse.issparse(coefficients) else np.atleast_2d(coefficients)
-        return sparse.csr_array(rows, dtype=np.float64)
+        return {
+            name: block if sparse.issparse(block) else np.asarray(block, dtype=np.float64)
+            for name, block in blocks.items()
+        }
     except (TypeError, ValueError):
         raise ModelError(
-            f"rows {name!r}: the coefficients are no table of numbers with one row per row and "
-            "one column per column of the model"
+            f"{what}: the coefficients are no table of numbers with one row per row and one "
+            "column per column of the model"
         ) from None
 
 
-def _named_rows(
-    name: Family | str, coefficients: Any, variables: tuple[Family, ...]
-) -> tuple[Family, sparse.csr_array[np.float64]]:
-    """Return a family of rows and its coefficients, given as a matrix or by family of columns."""
-    if not isinstance(name, Family | str):
-        raise ModelError(f"rows are called {name!r}, but need a name or a Family")
-    label = name if isinstance(name, str) else name.name
-    by_family = isinstance(coefficients, Mapping)
-    blocks = coefficients.values() if by_family else [coefficients]
-    parts = [_as_block(label, block) for block in blocks]
-    count = parts[0].shape[0] if parts else 0
-    if isinstance(name, str):
-        name = Family.of(label) if count == 1 else Family.of(label, row=range(count))
-    if by_family:
-        return name, _join_blocks(Rows(name, coefficients), variables)
-    expected = (len(name), sum(map(len, variables)))
-    if parts[0].shape != expected:
-        raise ModelError(
-            f"rows {name!r}: the matrix has shape {parts[0].shape}, but there are "
-            f"{expected[0]} rows and {expected[1]} columns"
-        )
-    return name, parts[0]
+def _named(
+    name: Family | str, word: str, coefficients: Any, numbers: Sequence[npt.ArrayLike] = ()
+) -> Family:
+    """Return a family of rows or columns; one that has only a name is as large as it must be."""
+    if isinstance(name, Family):
+        return name
+    if not isinstance(name, str):
+        raise ModelError(f"{word}s are called {name!r}, but need a name or a Family")
+    tables = _tables(f"{word}s {name!r}", coefficients).values()
+    shapes = [each.shape[::-1] if word == "column" else each.shape for each in tables]
+    count = max([1, *map(np.size, numbers), *(shape[0] for shape in shapes if len(shape) == 2)])
+    return Family.of(name) if count == 1 else Family.of(name, **{word: range(count)})
+
+
+def _assemble(
+    family: Family, word: str, coefficients: Any, others: tuple[Family, ...]
+) -> sparse.csr_array[np.float64]:
+    """Put the blocks of rows, one for each family of columns, together; or those of columns."""
+    what, count, of_rows = f"{word}s {family!r}", len(family), word == "row"
+
+    def fit(block: str, table: Any, length: int) -> sparse.csr_array[np.float64]:
+        shape = (count, length) if of_rows else (length, count)
+        if table.ndim == 0:  # a number fills the block, a list is its one row or column
+            table = np.broadcast_to(table, shape) if table else sparse.csr_array(shape)
+        elif table.ndim == 1:
+            table = table.reshape((-1, 1) if shape[1] == 1 else (1, -1))
+        if table.shape != shape:
+            raise ModelError(
+                f"{what}: the {block} has shape {table.shape}, but should have {shape}"
+            )
+        return sparse.csr_array(table, dtype=np.float64)
+
+    tables = _tables(what, coefficients)
+    if "" in tables:
+        return fit("matrix", tables[""], sum(map(len, others)))
+    known = [other.name for other in others]
+    if unknown := [name for name in tables if name not in known]:
+        kind = "variables" if of_rows else "rows"
+        raise ModelError(f"{what}: there are no {kind} {unknown[0]!r}, only {', '.join(known)}")
+    nothing = np.zeros(())
+    blocks = [
+        fit(f"block of {other.name}", tables.get(other.name, nothing), len(other))
+        for other in others
+    ]
+    if len(blocks) == 1:  # large ones need not be copied
+        return blocks[0]
+    if not blocks:
+        return sparse.csr_array((count, 0) if of_rows else (0, count))
+    return sparse.csr_array(sparse.hstack(blocks) if of_rows else sparse.vstack(blocks))
 
 
 def _stack(parts: Sequence[Any], width: int) -> sparse.csr_array[np.float64]:

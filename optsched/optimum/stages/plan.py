@@ -12,6 +12,7 @@ import numpy as np
 from optsched._internal.aside import Aside
 from optsched._internal.numbers import proven
 from optsched.errors import InfeasibleError, OptschedError
+from optsched.optimum.params import SolveParams
 from optsched.optimum.stages.exact import (
     branch_and_bound,
     enumerate_few,
@@ -37,8 +38,10 @@ from optsched.optimum.stages.placing_exact import (
     has_few_parts,
     price_sizes,
 )
+from optsched.optimum.state import State
 from optsched.policies import BASIC, PriorityPolicy
 from optsched.policies.priorities import PRIORITIES
+from optsched.schedule import Schedule
 from optsched.simulate import run
 from optsched.solvers.bounds.bound import bound
 from optsched.solvers.bounds.lagrangian import FEWEST
@@ -48,14 +51,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from optsched._internal.arrays import FloatArray
-    from optsched.optimum.state import State
+    from optsched.instance import Instance
+    from optsched.models.events import EventProgram
+    from optsched.models.hindsight import HindsightProgram
+    from optsched.models.running import Running
     from optsched.policies import Policy
-    from optsched.schedule import Schedule
 
 _LOOK_EVERY = 0.05  # seconds between two looks at the token
 _GRACE = 0.3  # seconds for a stage to put away what it found, when time is up or after Ctrl-C
 _FIRST = 0.9  # seconds after Ctrl-C for the first schedule, if none is known
 _BEFORE_EXACT = 0.05  # share of the time for moves between workers where an exact stage follows
+_LIMITS = ("horizon", "lateness", "penalty")  # of a program, that a schedule must keep
 _MANY = 20_000  # requests from which on prices take longer than the policies
 
 
@@ -147,6 +153,37 @@ def find_first(state: State) -> None:
     found = f"{state.cost:,.10g} ({state.best.policy})" if state.best is not None else "none"
     who = "lists" if several else "policies"
     state.note(f"{who}: {found}; bound {proven(state.lowest, digits=10)} ({state.bound.method})")
+
+
+def first_of(program: HindsightProgram | EventProgram) -> Schedule | None:
+    """Return the best that policies do within a program; beside running requests, that of one."""
+    instance, workers = program.instance, program.workers
+    released = instance.replace(
+        arrivals=np.maximum(instance.arrivals, program.now),
+        memory=workers.total if len(workers) == 1 else instance.memory,
+    )
+    limits = {name: getattr(program, name) for name in _LIMITS if hasattr(program, name)}
+    state = State(released, program.objective, params=SolveParams(**limits), workers=workers)
+    if len(program.running.tokens):
+        schedules = _serve_beside(program.running, released, program.now)
+    else:
+        schedules = list_placed(state) if len(workers) > 1 else _follow_policies(state)
+    for schedule in schedules:
+        state.offer(schedule)
+    if (best := state.best) is None:
+        return None
+    placement = best.placement
+    return Schedule(instance, best.starts, best.policy, workers=workers, placement=placement)
+
+
+def _serve_beside(running: Running, instance: Instance, now: int) -> Iterator[Schedule]:
+    """Serve requests by memory-time beside those that are running, which come first."""
+    count = len(running.tokens)
+    key = np.concatenate([np.full(count, -1), instance.areas])
+    starts = run(
+        running.join(instance, now), PriorityPolicy("area", "", lambda _: key)
+    ).schedule.starts
+    yield Schedule(instance, starts[count:], "area")
 
 
 def _follow_policies(state: State) -> Iterator[Schedule]:

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 FEASIBILITY = 1e-6
 
 _DECIMALS = 6
-_UNSOLVABLE = (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED)
+#: What solvers say where there is no answer to be had.
+INFEASIBLE = (Stopped.INFEASIBLE, Stopped.INFEASIBLE_OR_UNBOUNDED)
 _REPORT_EVERY = 0.05  # seconds
+_NAMED = 3  # rows and columns that an infeasible point breaks
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ def conclude(
     """Check what a solver says and make a `Solution` of it."""
     status, bound = answer.status, answer.bound
     said = [answer.raw_status] if answer.raw_status else []
-    if status in (*_UNSOLVABLE, Stopped.UNBOUNDED):
+    if status in (*INFEASIBLE, Stopped.UNBOUNDED):
         bound = None
     best: FloatArray | None = None
     objective: float | None = None
@@ -225,9 +227,11 @@ def conclude(
         cost = model.objective(clean)
         if objective is None or sign * cost < sign * objective:
             best, objective = clean + 0.0, cost  # no negative zeros
-    if best is not None and status in _UNSOLVABLE:
+    if best is not None and status in INFEASIBLE:
         status = Stopped.ERROR
         said.append("it denies that there is an answer, but one is known")
+    if status is Stopped.INFEASIBLE and isinstance(model, LinearModel):
+        said.append("optsched.explain_infeasibility names rows in conflict")
     solution = Solution(
         status=status,
         solver=answer.solver,
@@ -299,7 +303,11 @@ def _clean(model: LinearModel | EventModel, values: FloatArray) -> tuple[FloatAr
         breaches or np.abs(rounded - values).max(initial=0) > 0.01
     ):
         rounded, breaches = values, model.violations(values, FEASIBILITY)
-    return (None, str(breaches[0])) if breaches else (rounded, "")
+    if not breaches:
+        return rounded, ""
+    more = len(breaches) - _NAMED
+    rest = [f"and {more:,} more"] if more > 0 else []
+    return None, "; ".join([*map(str, breaches[:_NAMED]), *rest])
 
 
 def _real(number: object) -> bool:

@@ -213,7 +213,10 @@ REFUSED = [
         r"column take\[1\]: no number lies between its lower bound inf",
     ),
     (lambda: knapsack().fix([1], np.nan), r"column take\[1\]: no number lies between"),
-    (lambda: knapsack().with_rows(Family.of("r"), [[1, 2]]), r"shape \(1, 2\), but there are 1"),
+    (
+        lambda: knapsack().with_rows(Family.of("r"), [[1, 2]]),
+        r"shape \(1, 2\), but should have \(1, 3\)",
+    ),
     (lambda: knapsack().with_rows("r", [1, 2]), r"rows r: the matrix has shape \(1, 2\)"),
     (
         lambda: knapsack().with_rows("r", "one"),
@@ -254,7 +257,10 @@ REFUSED = [
     ),
     (lambda: whole_numbers([0.5], Family.of("x")), "the point is fractional: x is 0.5"),
     (lambda: whole_numbers([np.nan], Family.of("x")), "the point is fractional: x is nan"),
-    (lambda: whole_numbers([1, 2], Family.of("x")), r"x has 1 columns, but the point has \(2,\)"),
+    (
+        lambda: whole_numbers([], Family.of("x")),
+        r"the point has shape \(0,\), but the program has 1",
+    ),
 ]
 
 
