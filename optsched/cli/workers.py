@@ -85,7 +85,8 @@ def cluster(output: Output, warm_up: int | None, **options: Any) -> int:
         **take(options, "workers", "slots", "overhead_s", "seconds_per_token", "slowness", "memory")
     )
     chosen = _routings(**take(options, "policies", *(str(each.name) for each in _OF_BF_IO)))
-    traces = _traces(output, **take(options, "trace", "seed", "seeds", "limit", "skip_invalid"))
+    read = take(options, "trace", "seeds", "limit", "skip_invalid")
+    traces = _traces(output, seed=options["seed"], **read)
     settings = RunSettings(cluster=facts, record_loads=output.html is not None, **options)
     comparison, code = compared_until_interrupted(traces, chosen, settings, output, warm_up)
     if output.html is not None:

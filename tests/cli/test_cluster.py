@@ -49,6 +49,20 @@ def test_several_windows_and_seeds_and_a_report(optsched_command, tmp_path):
     assert "bf-io H=0" in page.read_text(encoding="utf-8")
 
 
+def test_a_rule_that_draws_workers_draws_by_the_seed(optsched_command, tmp_path):
+    """It drew by the seed 0, whatever was asked for."""
+    trace, loads = tmp_path / "trace.csv", []
+    trace.write_text("prompt_tokens,output_tokens\n" + "".join(f"{i},9\n" for i in range(1, 60)))
+    for seed in (0, 0, 1):
+        code, out, _ = optsched_command(
+            *("cluster", trace, "--workers", 6, "--slots", 4, "--policies", "power-of-d"),
+            *("--seed", seed, "--json", "-"),
+        )
+        assert code == 0
+        loads.append(json.loads(out)["policies"][0]["imbalance_tokens"])
+    assert loads[0] == loads[1] != loads[2]
+
+
 def test_an_adaptive_window(optsched_command):
     code, out, _ = optsched_command(*CLUSTER, "family:uniform", "--lookahead", "adaptive")
     assert code == 0
