@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from optsched import PriorityPolicy, bound, explain_gap, family, run
+from optsched._internal.loading import stopwatch
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.configurations import configuration_bound
 from optsched.solvers.search.annealing import WORK_PER_SECOND
@@ -88,9 +89,7 @@ def ascent(seconds: float, seeds: int) -> Iterator[Row]:
                 instance = family("chat-and-summaries", n=n, seed=seed, load=load)
                 schedule, first = run(instance, "area").schedule, bound(instance, "lagrangian")
                 assert first.certificate is not None
-                found = improve_prices(
-                    schedule, first.certificate, deadline=time.perf_counter() + seconds
-                )
+                found = improve_prices(schedule, first.certificate, deadline=stopwatch() + seconds)
                 before.append(1 - first.value / schedule.total_latency)
                 after.append(1 - found.value / schedule.total_latency)
                 took.append(found.seconds)

@@ -186,24 +186,24 @@ class _Inner(_Entered):
 def _uninterrupted(compilation: Callable[..., Any]) -> Callable[..., Any]:
     """Let Ctrl-C wait until a kernel is compiled: LLVM's objects, half made, end the process."""
 
-    def waiting(*arguments: Any) -> Any:
+    def timed(*arguments: Any) -> Any:
         # Looking for garbage among what numba makes takes a seventh of the time.
         collects = gc.isenabled()
         gc.disable()
         try:
             with loading():
-                return once(*arguments)
+                return compilation(*arguments)
         finally:
             if collects:
                 gc.enable()
 
-    def once(*arguments: Any) -> Any:
+    def waiting(*arguments: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():
-            return compilation(*arguments)
+            return timed(*arguments)
         came: list[int] = []
         before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
         try:
-            return compilation(*arguments)
+            return timed(*arguments)
         finally:
             signal.signal(signal.SIGINT, before)
             if came:

@@ -22,7 +22,6 @@ from optsched.simulate.dispatch import check_beliefs, prepared
 from optsched.simulate.runners import raise_if_interrupted
 from optsched.simulate.settings import settings_of
 from optsched.solvers.bounds.bound import ClockBound
-from optsched.solvers.bounds.bound import bound as find_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,16 +29,12 @@ if TYPE_CHECKING:
     from optsched.cluster.facts import Cluster
     from optsched.cluster.routing import Routing
     from optsched.execution import Run
-    from optsched.policies import Policy
     from optsched.simulate import RunSettings
     from optsched.solvers.bounds.one_worker import Bound
 
 #: What is compared where policies may only know intervals and none are named.
 UNDER_INTERVALS = ("h-sf", "a-max", "a-min", "area-lower", "area-posterior", "area-chance")
 _ON_CLUSTER = ("fcfs", "jsq", "lpt", "bf-io")
-
-#: Run before times are taken; it has every column that the key of a user's policy may read.
-_TINY = Instance([1, 1], [1, 1], 64, [0, 1], weights=[1, 1], deadlines=[2, 3], seconds_per_step=1.0)
 
 
 @checked(PolicyError)
@@ -127,7 +122,6 @@ def compare(
                 prepared(trace, policy, settings.of(policy))
     if not clustered:
         check_beliefs(chosen, settings)
-        load_kernels(chosen, settings, traces[0])
     runs: dict[str, list[Any]] = {}
     times: list[float] = []
     incomplete: list[Execution] = []
@@ -251,20 +245,3 @@ def _check(found: Run, warm_up: Any) -> None:
     # No policy knows of deadlines; metrics count those that were missed.
     if isinstance(found, Execution) and (broken := found.check()):
         raise ScheduleError(f"policy {found.policy!r} is infeasible: {broken[0]}")
-
-
-def load_kernels(
-    policies: Iterable[Policy], settings: RunSettings, instance: Instance = _TINY
-) -> None:
-    """Load the kernels, so that this counts as no policy's time; at first they are compiled."""
-    tiny, timed = _TINY, settings.clock is not None
-    if timed:
-        tiny = tiny.replace(memory=max(2, instance.memory))  # an engine's blocks are those of it
-    elif instance.arrivals[-1] == 0:  # then other kernels run
-        tiny = tiny.replace(arrivals=[0, 0])
-    if not timed:
-        find_bound(tiny.replace(weights=None, deadlines=None))
-    for policy in policies:
-        # A function is no kernel, and not ours to call; a rolling horizon loads its own.
-        if policy.needs.kind not in ("decision", "rolling"):
-            run(tiny, policy, settings.for_warm_up())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optsched._internal.aside import Token
+from optsched._internal.loading import stopwatch
 from optsched._version import __version__
 from optsched.certificates.prices import Certificate
 from optsched.errors import InfeasibleError, OptschedError
@@ -25,8 +25,6 @@ from optsched.solvers.bounds.pools import of_pool
 from optsched.workers import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.instance import Instance
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     from optsched.optimum.params import Tuning
     from optsched.schedule import Schedule
     from optsched.solvers.bounds.configurations import ConfigurationBound
-
-T = TypeVar("T")
 
 #: Status where a program has more coefficients than `Tuning` allows.
 TOO_LARGE = "too large to be solved exactly"
@@ -66,10 +62,9 @@ class State:
     sizes: ConfigurationCertificate | None = None  # of the configuration bound
     stop: threading.Event = field(default_factory=threading.Event)
     ended: Token = field(init=False)  # set where `stop` is, and where the answer is given
-    paused: float | None = None  # when the clock was stopped
     closed: bool = False  # what a stage finds later than this comes too late
     lock: threading.RLock = field(default_factory=threading.RLock)
-    began: float = field(default_factory=time.perf_counter)
+    began: float = field(default_factory=stopwatch)
 
     def __post_init__(self) -> None:
         self.stop = self.params.stop or self.stop
@@ -133,7 +128,7 @@ class State:
     @property
     def elapsed(self) -> float:
         """Seconds since the beginning, without those in which kernels were loaded."""
-        return (self.paused or time.perf_counter()) - self.began
+        return stopwatch() - self.began
 
     @property
     def left(self) -> float:
@@ -150,15 +145,6 @@ class State:
         """Whether nothing more is to be done: it is proven, the token is set or time was up."""
         return self.proven or self.ended.is_set()
 
-    def load(self, load: Callable[[T], None], what: T) -> None:
-        """Load kernels while the clock is stopped."""
-        self.paused = time.perf_counter()
-        try:
-            load(what)
-        finally:
-            self.began += time.perf_counter() - self.paused
-            self.paused = None
-
     def share(self, share: float) -> float:
         """Return the seconds of a stage; few, where the instance is small enough for exact ones."""
         requests, tuning = len(self.instance), self.tuning
@@ -174,7 +160,7 @@ class State:
         """Return when a stage has to end; a small one ends with its work, however slow that is."""
         end = self.began + self.time_limit
         small = len(self.instance) <= self.tuning.small
-        return end if small else min(time.perf_counter() + seconds, end)
+        return end if small else min(stopwatch() + seconds, end)
 
     # What is known.
 

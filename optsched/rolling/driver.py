@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.loading import stopwatch
 from optsched.errors import OptschedError, PolicyError
 from optsched.instance import Instance
 from optsched.models.running import NOTHING_RUNNING, Running
@@ -76,8 +75,6 @@ class Driver:
         self._origin, self._first = 0.0, 0  # clock of the first call, and how many had come by then
         self._clock: float | None = None  # of the last call, if requests went on waiting
         self._elapsed, self._batches = 0.0, 0
-        model = "beam" if policy.model == "beam" else "hindsight"
-        load_kernels(model, by_window=policy.order.rule != "prefix")
 
     def __call__(self, state: State) -> IntArray:
         """Return the waiting requests to start now."""
@@ -90,10 +87,10 @@ class Driver:
             self._batches += 1
         self._seen = max(self._seen, int(state.waiting[-1]) + 1)
         if self._needs_review(state):
-            began = time.perf_counter()
+            began = stopwatch()
             self._reviewed, self._moved = self._step, False
             planned = self._review(state, began)
-            self.counts.seconds.append(time.perf_counter() - began)
+            self.counts.seconds.append(stopwatch() - began)
             self.counts.planned += planned
             if self.on_progress is not None:
                 self.on_progress(self._seen - len(state.waiting), len(state.forecast))
@@ -178,7 +175,7 @@ class Driver:
             ),
             order=np.searchsorted(members, ordered[:size]),
             hint=np.where((hint == _NEW) | (hint == _LATER), -1, hint - self._step),
-            seconds=max(_PLANNING * self.policy.budget - (time.perf_counter() - began), 0.0),
+            seconds=max(_PLANNING * self.policy.budget - (stopwatch() - began), 0.0),
             seed=self.seed + len(self.counts.seconds),
             rule=self.policy.order.rule,
         )
@@ -224,7 +221,7 @@ class Driver:
             counts.reasons[str(error)] = counts.reasons.get(str(error), 0) + 1
             return None
         counts.cut += cut
-        if time.perf_counter() - began > _LATE * budget:
+        if stopwatch() - began > _LATE * budget:
             counts.late += 1
             return None
         past = self._past(state)
@@ -292,21 +289,3 @@ def _next(known: Instance, window: Window, rest: IntArray) -> IntArray:
     usage[1 : len(window.load) + 1] = window.load
     add_all(window.prompts, window.outputs, usage, np.zeros(len(window), dtype=np.int64), 1)
     return admit_now(known.prompts, known.outputs, known.memory, usage, rest, 1.0, 1)
-
-
-@cache
-def load_kernels(model: str = "hindsight", *, by_window: bool = False) -> None:
-    """Compile the kernels, or load them, so that this counts as no decision's time."""
-    ones = np.ones(3, dtype=np.int64)
-    order = np.arange(3)
-    window = Window(
-        ones, ones, 4, Running(ones[:1], ones[:1]), np.ones(2), order, order - 1, 0.05, 0
-    )
-    for _ in range(2):  # the first time the budget may pass before all is compiled
-        plan, _ = PLANS[model](window)
-    window.fits(plan)
-    if by_window:
-        window.place_in_window(order, 1.0, 1)
-    _next(Instance(ones, ones, 4), window, order[:1])
-    past = Past(ones, ones, np.ones(3), 0.5)
-    plan_is_worse(window, np.ones(3), plan, order[::-1].copy(), past, _LEAST, np.inf)

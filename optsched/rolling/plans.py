@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.loading import stopwatch
 from optsched.errors import SolverError
 from optsched.instance import Instance
 from optsched.models.solution import Stopped
@@ -52,7 +52,7 @@ def by_search(window: Window) -> Plan:
 
 def by_beam(window: Window) -> Plan:
     """Plan by a narrow beam at the prices of the window and of all behind it."""
-    deadline = time.perf_counter() + window.seconds
+    deadline = stopwatch() + window.seconds
     plans = [window.place(window.order), window.place(window.order, prefix=False)]
     best = min(plans, key=window.cost)
     if len(window) < 2 or (not best.any() and not window.prices.any()):
@@ -84,12 +84,12 @@ def by_beam(window: Window) -> Plan:
 
 def by_program(window: Window) -> Plan:
     """Plan by the hindsight program, solved by HiGHS: within its horizon no plan is better."""
-    began = time.perf_counter()
+    began = stopwatch()
     found, _ = by_search(replace(window, seconds=window.seconds / 10))
     if not found.any() and not window.prices.any():
         return found, False  # all start now, and waiting saves nothing
     program = window.program(int((found + window.outputs).max() + window.outputs.max()))
-    left = window.seconds - (time.perf_counter() - began)
+    left = window.seconds - (stopwatch() - began)
     solution = solve_linear(
         program.to_linear(),
         options=Options(max(left, 1e-3), seed=window.seed),

@@ -7,12 +7,12 @@ plan in the order of its starts, where each arrival goes before the first that i
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.loading import stopwatch
 from optsched.admission import admit_arriving, occupy
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def plan_is_worse(
     rng = np.random.default_rng((window.seed, ARRIVALS))
     differences = np.empty(count)
     for scenario in range(count):
-        if time.perf_counter() >= deadline:
+        if stopwatch() >= deadline:
             return False
         drawn = rng.integers(0, len(past.prompts), ARRIVALS)
         arrivals = 1 + np.cumsum(rng.exponential(1 / past.rate, ARRIVALS)).astype(np.int64)

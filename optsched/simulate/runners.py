@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from optsched._internal.aside import interruptible_kernel
+from optsched._internal.loading import stopwatch
 from optsched.admission import require_steps
 from optsched.clock import LinearClock
 from optsched.clock.work import work_by_output
@@ -410,7 +410,7 @@ def _rolling(task: Task, carry_out: Callable[[Task], AnyRun]) -> AnyRun:
         asked = DecisionPolicy(policy.name, policy.description, decide)
         return carry_out(task._replace(policy=asked))
 
-    began = time.perf_counter()
+    began = stopwatch()
     interrupted = False
     try:
         run = carried_out(driver)
@@ -419,7 +419,7 @@ def _rolling(task: Task, carry_out: Callable[[Task], AnyRun]) -> AnyRun:
             raise
         interrupted = True
         run = carried_out(Finisher(driver))
-    decisions = Decisions(policy, driver.counts, time.perf_counter() - began, interrupted)
+    decisions = Decisions(policy, driver.counts, stopwatch() - began, interrupted)
     return replace(run, decisions=decisions)
 
 

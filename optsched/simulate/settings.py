@@ -173,14 +173,6 @@ class RunSettings:
         """Return the settings for one policy among several: beliefs only where it looks at them."""
         return replace(self, beliefs=policy.asks_for(self.beliefs))
 
-    def for_warm_up(self) -> RunSettings:
-        """Return settings under which a tiny run compiles all that a run under these needs."""
-        return RunSettings(
-            clock=None if self.clock is None else UNIT,
-            intervals=self.intervals and "exact",
-            rule=self.rule,
-        )
-
     @property
     def batch_clock(self) -> Clock:
         """How long batches take; in steps that of the unit clock."""

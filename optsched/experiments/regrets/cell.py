@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.loading import stopwatch
 from optsched.certificates.prices import Certificate
 from optsched.errors import PolicyError, ScheduleError
 from optsched.optimum.solving import solve
@@ -93,12 +93,12 @@ class Cell:
 
 def perform(task: Task) -> Cell:
     """Draw an instance, run the policies, and enclose the optimum."""
-    began = time.perf_counter()
+    began = stopwatch()
     instance = task.source.draw(task.rate, task.horizon, task.seed)
     drawn = (task.load, task.rate, task.horizon, task.seed, len(instance))
     if task.source.clock is not None:
         found, later = _on_clock(task, task.source.clock, instance)
-        return Cell(*drawn, *found, time.perf_counter() - began, later)
+        return Cell(*drawn, *found, stopwatch() - began, later)
     runs = [run(instance, policy, seed=task.seed) for policy in task.policies]
     schedules = {each.policy: each.schedule for each in runs}
     best, proven = enclose(instance, list(schedules.values()), task.time_limit)
@@ -111,7 +111,7 @@ def perform(task: Task) -> Cell:
         best.policy,
         math.ceil(proven.value),  # total latencies are whole
         proven.method,
-        time.perf_counter() - began,
+        stopwatch() - began,
     )
 
 

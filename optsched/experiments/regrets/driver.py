@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from optsched._internal.arguments import as_count, as_number
 from optsched._version import __version__
-from optsched.comparison.comparing import load_kernels
 from optsched.errors import OptschedError
 from optsched.experiments.cells import INTERRUPTED, Places, finish
 from optsched.experiments.regrets.cell import Cell, Task, perform
@@ -16,7 +15,6 @@ from optsched.experiments.regrets.result import Regret
 from optsched.experiments.regrets.source import numbers_of, read_source, seeds_of
 from optsched.experiments.store import JsonFolder, Store, locked, open_folder, refuse_begun
 from optsched.policies import get_policies
-from optsched.simulate import RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -186,7 +184,6 @@ def _enclosed(
     if tolerance is None:
         tolerance = _TOLERANCE * task.source.mean_alone
     as_number("tolerance", tolerance, lambda x: x > 0, "a number above 0")
-    load_kernels(task.policies, RunSettings(clock=task.source.clock))
     status = finish(_plain, tasks, store, places, title="instances", on_progress=on_progress)
     if status == INTERRUPTED and not store:
         raise KeyboardInterrupt

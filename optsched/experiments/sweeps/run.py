@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.loading import stopwatch
 from optsched._version import __version__
 from optsched.errors import OptschedError
-from optsched.instance import Instance
 from optsched.premises import strongest
 
 if TYPE_CHECKING:
+    from optsched.instance import Instance
     from optsched.solvers.bounds.one_worker import Bound
 
 #: Under this name `optsched.solve` stands among the policies.
@@ -114,10 +113,9 @@ def _executed(planned: Run, instance: Instance) -> dict[str, Any]:
     from optsched.simulate import run
     from optsched.simulate.runners import raise_if_interrupted
 
-    _load_kernels(planned.policy, planned.options)
-    began = time.perf_counter()
+    began = stopwatch()
     execution = run(instance, planned.policy, seed=planned.seed, **dict(planned.options))
-    seconds = time.perf_counter() - began
+    seconds = stopwatch() - began
     raise_if_interrupted(execution)
     metrics = {
         name: json.dumps(value) if isinstance(value, dict | list) else value
@@ -171,14 +169,3 @@ def _bound(instance: Instance) -> Bound:
     from optsched.solvers.bounds.bound import bound
 
     return bound(instance)
-
-
-@lru_cache(maxsize=1024)
-def _load_kernels(policy: str, options: Parameters) -> None:
-    """Load what a policy needs, once per process, so that this counts as no run's time."""
-    from optsched.simulate import run
-
-    ones = [1, 1]
-    tiny = Instance(ones, ones, 2, [0, 1], output_lower=ones, output_upper=ones)
-    with suppress(OptschedError):  # whatever is wrong, the run itself will say
-        run(tiny, policy, **dict(options))

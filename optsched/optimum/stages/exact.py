@@ -16,7 +16,6 @@ from optsched.optimum.stages.improve import (
     raise_prices,
     search_schedules,
 )
-from optsched.optimum.stages.kernels import load
 from optsched.optimum.stages.placing_exact import kept_by_sizes
 from optsched.optimum.state import TOO_LARGE
 from optsched.solvers.backends.driver import solve_events, solve_linear
@@ -78,7 +77,6 @@ def branch_and_bound(state: State, nodes: int | None = None) -> None:
     """Search in time order; stopped early it still narrows the interval."""
     if state.left <= 0 or state.finished or state.sizes is None:
         return
-    state.load(load, "branch and bound")
     limit = state.params.memory_limit
     try:
         found = solve_exact(
@@ -113,8 +111,6 @@ def solve_program(state: State) -> None:
     if state.left <= 0:
         state.status = "time limit"
         return
-    if len(state.workers) == 1:
-        state.load(load, "program")
     latest = state.latest_starts()
     kept = kept_by_sizes(state, latest) if len(state.workers) > 1 else None
     if kept is not None and not all(map(len, kept)):

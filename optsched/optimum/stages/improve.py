@@ -11,7 +11,6 @@ import numpy as np
 from optsched._internal.aside import Token
 from optsched._internal.numbers import proven
 from optsched.errors import OptschedError
-from optsched.optimum.stages.kernels import load
 from optsched.solvers.bounds.ascent import improve_prices
 from optsched.solvers.bounds.coarse import CELLS, coarse_prices, smoothed
 from optsched.solvers.bounds.configurations import ConfigurationBound, configuration_bound
@@ -37,7 +36,6 @@ def delay_requests(state: State) -> None:
         return
     if state.left <= 0 or state.finished:
         return
-    state.load(load, "delays")
     tuning = state.tuning
     few = len(state.instance) <= tuning.few
     share = tuning.delays_few if few else tuning.delays
@@ -60,7 +58,6 @@ def start_large(state: State, seed: int) -> None:
     """Start large requests anew where memory is worth it, and let a search move all."""
     if state.finished or state.prices is None or state.best is None:
         return
-    state.load(load, "beam")
     before, work = state.cost, state.tuning.beam * state.searching * WORK_PER_SECOND
     found = start_by_beam(
         state.best,
@@ -88,7 +85,6 @@ def search_schedules(
     """Improve the best schedule, or another, for a share of the time left and no more work."""
     if state.finished or state.best is None:
         return
-    state.load(load, "search" if len(state.workers) == 1 else "moves")
     seconds = state.searching if share == 1 else state.share(share)
     if seconds <= 0:
         return
@@ -132,7 +128,6 @@ def raise_prices(state: State, work: float | None = None) -> None:
     before, arrivals = state.lowest, bool(state.instance.arrivals.any())
     if not arrivals and len(state.instance) > tuning.priced:
         return  # the relaxation's prices are as good (docs/research.md)
-    state.load(load, "prices")
     seconds = state.share(tuning.prices_arrivals if arrivals else tuning.prices_offline)
     end = state.until(1.5 * seconds)
     if arrivals and state.beamed:
@@ -196,9 +191,6 @@ def price_configurations(state: State, seed: int, effort: Effort | None = None) 
     if state.left <= 0 or state.finished:
         return
     beside = state.params.threads > 1 and effort is None
-    state.load(load, "sizes" if effort is not None and not effort.iterations else "configurations")
-    if beside:
-        state.load(load, "search")
     before, stop = state.lowest, Token(state.ended)
     try:
         found = _beside_a_search(state, seed, stop) if beside else _price(state, stop, effort)

@@ -13,7 +13,6 @@ import numpy as np
 
 from optsched._internal.numbers import proven
 from optsched.errors import OptschedError
-from optsched.optimum.stages.kernels import load
 from optsched.solvers.bounds.configurations import charges_of_starts, configuration_bound
 from optsched.solvers.bounds.one_worker import Bound
 from optsched.solvers.exact.parts import MOST, solve_parts
@@ -35,7 +34,6 @@ def price_sizes(state: State) -> None:
     """Raise the bound where large requests leave memory of equal workers empty."""
     if state.finished or state.left <= 0:
         return
-    state.load(load, "configurations")
     before, best = state.lowest, None
     for begin in _BEGINNINGS:
         try:
@@ -67,7 +65,6 @@ def choose_parts(state: State) -> None:
     # What it needs grows with the number of subsets; where time runs out the program comes next.
     if state.finished or state.left <= 0 or state.sizes is None or state.best is None:
         return
-    state.load(load, "parts")
     end = state.elapsed + _PARTS * state.left
     found = solve_parts(
         state.best,

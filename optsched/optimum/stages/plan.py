@@ -7,8 +7,6 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from optsched._internal.aside import Aside
 from optsched._internal.numbers import proven
 from optsched.errors import InfeasibleError, OptschedError
@@ -27,7 +25,6 @@ from optsched.optimum.stages.improve import (
     search_schedules,
     start_large,
 )
-from optsched.optimum.stages.kernels import First, load, load_first
 from optsched.optimum.stages.placing import (
     list_placed,
     raise_pool_prices,
@@ -44,7 +41,6 @@ from optsched.policies.priorities import PRIORITIES
 from optsched.schedule import Schedule
 from optsched.simulate import run
 from optsched.solvers.bounds.bound import bound
-from optsched.solvers.bounds.lagrangian import FEWEST
 from optsched.solvers.bounds.pools import bound_of_pools
 
 if TYPE_CHECKING:
@@ -79,34 +75,18 @@ class Stage(NamedTuple):
 
 def go_through(state: State) -> None:
     """Go through the stages until the optimum is proven, the token is set or time is up."""
-    patience = _FIRST
     several = len(state.workers) > 1
-    try:
-        state.load(_load_first, state)
-    except KeyboardInterrupt:
-        state.stop.set()
-        patience = math.inf  # those of the policies may still have to be compiled
     working = Aside(partial(_work, STAGES_OF_SEVERAL if several else STAGES), state)
     try:
         for _ in range(2):
             try:
-                _attend(state, working, patience)
+                _attend(state, working)
                 break
             except KeyboardInterrupt:  # the one place where it becomes the token
                 state.stop.set()
-                patience = _FIRST
     finally:  # whatever happens, the stages go on no longer
         state.close()
         working.give_up()
-
-
-def _load_first(state: State) -> None:
-    """Load what the first stage calls."""
-    arrivals, several = state.instance.arrivals, len(state.workers) > 1
-    names = () if several else tuple(policy.name for policy in _known(state))
-    load_first(First(state.objective, names, bool(np.ptp(arrivals)), len(arrivals) >= FEWEST))
-    if several:
-        load("lists")
 
 
 def _work(stages: Sequence[Stage], state: State) -> None:
@@ -122,15 +102,15 @@ def _work(stages: Sequence[Stage], state: State) -> None:
             state.note(f"left out: {error or 'out of memory'}")
 
 
-def _attend(state: State, stages: Aside[None], patience: float) -> None:
+def _attend(state: State, stages: Aside[None]) -> None:
     """Wait for the stages until time is up or the token is set, and a moment longer."""
-    asked = math.inf  # when the token was set; the first schedule is waited for with patience
+    asked = first = math.inf  # when the token was set, and until when a schedule is waited for
     while not stages.wait(_LOOK_EVERY):
         now = time.perf_counter()
-        if state.stop.is_set():
-            asked = min(asked, now)
+        if state.stop.is_set() and asked == math.inf:
+            asked, first = now, state.elapsed + _FIRST
         over = now >= asked + _GRACE or state.left <= -_GRACE
-        if (over and state.best is not None) or now >= asked + patience:
+        if (over and state.best is not None) or state.elapsed >= first:
             return
     stages.result()
 

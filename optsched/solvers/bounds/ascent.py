@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.loading import stopwatch
 from optsched.solvers.bounds.lagrangian import (
     certify,
     cheapest_starts,
@@ -39,12 +39,12 @@ def improve_prices(
     stop: threading.Event | None = None,
 ) -> Bound:
     """Raise a certified bound by better prices, from its own or the backlog of a schedule."""
-    began = time.perf_counter()
+    began = stopwatch()
     ascent = _Ascent(schedule, certificate)
     interrupted = False
     try:
         for done in takewhile(lambda done: done <= work / ascent.round_work, count()):
-            if ascent.converged or time.perf_counter() >= deadline:
+            if ascent.converged or stopwatch() >= deadline:
                 break
             ascent.step()
             if on_progress is not None and done % 16 == 0:
@@ -55,7 +55,7 @@ def improve_prices(
         interrupted = True
     found = certify(schedule.instance, ascent.best_prices, ascent.guesses, certificate.objective)
     found = max(found, certificate, key=lambda candidate: candidate.value)
-    seconds = time.perf_counter() - began
+    seconds = stopwatch() - began
     value, premises = round_down(found.value), found.premises
     return Bound(value, "lagrangian", seconds, found, interrupted, premises)
 

@@ -10,7 +10,6 @@ is kept; at the end it is rounded to integers and evaluated exactly.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.loading import stopwatch
 from optsched._internal.room import require_room
 from optsched._internal.small_kernels import copy
 from optsched.certificates.configurations import ConfigurationCertificate, items
@@ -73,7 +73,7 @@ def configuration_bound(
     stop: threading.Event | None = None,
 ) -> ConfigurationBound:
     """Bound the total latency by sizes of running requests, on one worker or on equal ones."""
-    began = time.perf_counter()
+    began = stopwatch()
     if phases < 1 or iterations < 0:
         raise OptschedError(
             f"phases is {phases} and iterations {iterations}, but need at least 1 and 0"
@@ -100,7 +100,7 @@ def configuration_bound(
             )
             done += chunk
             complete = done == iterations
-            seconds = time.perf_counter() - began
+            seconds = stopwatch() - began
             if on_progress is not None:
                 on_progress(seconds, best)
             if time_limit is not None and seconds >= time_limit:
@@ -111,7 +111,7 @@ def configuration_bound(
         interrupted = True
     found = Point(state.best_prices, state.best_sizes, point.ends, point.copies)
     certificate = certify_configuration(instance, problem, found, fingerprint)
-    value, seconds = round_down(certificate.value), time.perf_counter() - began
+    value, seconds = round_down(certificate.value), stopwatch() - began
     return ConfigurationBound(
         value, "configuration", seconds, certificate, done, complete, interrupted
     )

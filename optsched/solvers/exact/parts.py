@@ -14,12 +14,12 @@ most :math:`G` parts. Every subset has a lower bound, raised only where it matte
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optsched._internal.loading import stopwatch
 from optsched.errors import CertificateError, OptschedError
 from optsched.models.solution import Stopped
 from optsched.schedule import Schedule
@@ -63,7 +63,7 @@ def solve_parts(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> PartsResult:
     """Find a joint schedule of least total latency, or an interval around it."""
-    began = time.perf_counter()
+    began = stopwatch()
     instance, workers = upper.instance, upper.workers
     if len(instance) > MOST or instance.deadlines is not None or not workers.equal:
         raise OptschedError(
@@ -74,7 +74,7 @@ def solve_parts(
         raise CertificateError("the certificate belongs to another instance or other workers")
     search = _Search(upper, certificate, stop, on_progress)
     stopped = search.go()
-    seconds = time.perf_counter() - began
+    seconds = stopwatch() - began
     return PartsResult(search.joint(), search.lowest, stopped, search.ordered, seconds)
 
 

@@ -25,12 +25,12 @@ the nodes of the pass before are spread over the layers.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.loading import stopwatch
 from optsched.admission import admit_by_priority
 from optsched.errors import CertificateError, OptschedError, ScheduleError
 from optsched.models.solution import Stopped
@@ -95,7 +95,7 @@ def solve_exact(
 ) -> ExactResult:
     """Find a schedule of least total latency, or an interval around it."""
     # The optimum is the same whatever `rules` are in force; they only save nodes.
-    began = time.perf_counter()
+    began = stopwatch()
     if instance.deadlines is not None:
         raise OptschedError(
             "the exact search does not support deadlines; remove them with "
@@ -128,7 +128,7 @@ def solve_exact(
     schedule = upper
     if search.best < upper.total_latency:
         schedule = Schedule(instance, search.starts[np.argsort(search.kernel.requests)], "exact")
-    seconds = time.perf_counter() - began
+    seconds = stopwatch() - began
     return ExactResult(schedule, search.lower, stopped, search.nodes, seconds)
 
 
@@ -205,7 +205,7 @@ class _LayeredSearch:
         if self.node_limit is not None:
             nodes = self.node_limit - self.nodes
         if self.time_limit is not None and self.pace > 0:
-            seconds = self.time_limit - (time.perf_counter() - self.began)
+            seconds = self.time_limit - (stopwatch() - self.began)
             if seconds * self.pace < nodes:
                 nodes, limit = seconds * self.pace, Stopped.TIME_LIMIT
         return _PLANNED * nodes, limit
@@ -221,7 +221,7 @@ class _LayeredSearch:
 
     def _pass(self, width: int, budget: float = math.inf) -> Stopped | None:
         """Grow layer by layer, keeping at most `width` nodes of each, and `budget` in all."""
-        began, before = time.perf_counter(), self.nodes
+        began, before = stopwatch(), self.nodes
         self.cap, self.width = math.inf, width
         layers, lost = _Layers(width, self.widest), self._slack() + 1
         seen = _Seen(lost)
@@ -256,7 +256,7 @@ class _LayeredSearch:
         lost = min(lost, layers.lost)
         self._raise_lower(lost)
         self.spreads.append(seen.below(lost))
-        self.pace = (self.nodes - before) / max(time.perf_counter() - began, 1e-9)
+        self.pace = (self.nodes - before) / max(stopwatch() - began, 1e-9)
         return None
 
     def _root(self) -> Layer:
@@ -293,7 +293,7 @@ class _LayeredSearch:
         self.lower = max(self.lower, min(self.best, self._whole(excess)))
 
     def _stop(self) -> Stopped | None:
-        seconds = time.perf_counter() - self.began
+        seconds = stopwatch() - self.began
         if self.on_progress is not None:
             self.on_progress(seconds, self.lower, self.best)
         if self.token is not None and self.token.is_set():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.loading import stopwatch
 from optsched._internal.room import require_room
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ class Budget:
 
     def __init__(self, work: float, seconds: float = math.inf) -> None:
         self.work, self.done = work, 0.0
-        self._began, self._seconds = time.perf_counter(), max(seconds, 1e-9)
+        self._began, self._seconds = stopwatch(), max(seconds, 1e-9)
 
     def goes_on(self) -> bool:
         """Return whether work and time are left; work for which there is no time counts as done."""
         if self.done >= self.work:
             return False
-        spent = (time.perf_counter() - self._began) / self._seconds
+        spent = (stopwatch() - self._began) / self._seconds
         # An annealing that is cut before it has cooled is wasted, so it skips what is too much.
         if spent > _LATE * self.done / self.work + 0.02:
             self.done = spent * self.work

@@ -17,12 +17,12 @@ ones with settings of their own; the better ones are repeated with more width (d
 from __future__ import annotations
 
 import math
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
+from optsched._internal.loading import stopwatch
 from optsched._internal.start_prices import PriceSums
 from optsched.errors import OptschedError
 from optsched.schedule import Schedule
@@ -95,7 +95,7 @@ class Watch(NamedTuple):
     @property
     def over(self) -> bool:
         """Whether to end."""
-        late = time.perf_counter() >= self.deadline
+        late = stopwatch() >= self.deadline
         return late or (self.stop is not None and self.stop.is_set())
 
 

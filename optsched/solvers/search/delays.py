@@ -11,12 +11,12 @@ only from the step that it affects until the known schedule is met again.
 from __future__ import annotations
 
 import math
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from optsched._internal.compiled import ZERO, compiled
+from optsched._internal.loading import stopwatch
 from optsched._internal.small_kernels import copy, pop, push
 from optsched.admission import admit_by_priority
 from optsched.instance import Instance
@@ -77,13 +77,13 @@ def delay_large(
     found = []
     for releases in guesses:
         found.append((serve(instance, rank, releases), releases))
-        if time.perf_counter() >= deadline or (stop is not None and stop.is_set()):
+        if stopwatch() >= deadline or (stop is not None and stop.is_set()):
             break
     starts, releases = min(found, key=lambda pair: weights @ pair[0])
     first = Schedule(instance, starts, "delayed")
     if first.makespan + int(instance.outputs.sum()) > MAX_STEPS or instance.memory >= 2**31:
         return first
-    now = time.perf_counter()
+    now = stopwatch()
 
     def anneal(begin: Anneal, number: int, share: float, until: float) -> Anneal:
         run = Anneal(instance, weights, priced, rank, begin.best_releases, begin.best)
@@ -165,7 +165,7 @@ class Anneal:
         state.by_release[:] = np.argsort(state.releases, kind="stable")
         state.order[:] = np.argsort(state.starts, kind="stable")
         random, cooling = new_random(seed), Cooling(self._scale, _HOT, _COLD)
-        budget = Budget(work, deadline - time.perf_counter())
+        budget = Budget(work, deadline - stopwatch())
         while budget.goes_on() and not (stop is not None and stop.is_set()):
             if on_progress is not None:
                 on_progress(self.cost + self._offset)

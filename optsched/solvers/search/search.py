@@ -16,7 +16,6 @@ the machine is too slow for the work by the deadline: then some is left out.
 from __future__ import annotations
 
 import math
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from optsched._internal.aside import Token
+from optsched._internal.loading import stopwatch
 from optsched._internal.start_prices import PriceSums
 from optsched.errors import OptschedError
 from optsched.schedule import Schedule
@@ -156,7 +156,7 @@ class _Run:
         self._random = new_random(seed)
         self._deadline, self._stop = deadline, stop
         self.on_progress: Callable[[float], None] | None = None
-        self._began = time.perf_counter()
+        self._began = stopwatch()
         self._offset = float(weights @ (instance.outputs - instance.arrivals))
         self._scale = float(np.mean(weights)) * float(np.mean(instance.outputs))
         self.best = start.starts.copy()
@@ -167,7 +167,7 @@ class _Run:
         """Do what a plan says, until it is done or time is up."""
         left = 1.0
         for kind, share in plan:
-            budget = Budget(share * work, (self._deadline - time.perf_counter()) * share / left)
+            budget = Budget(share * work, (self._deadline - stopwatch()) * share / left)
             left -= share
             going = (
                 self._move_starts(budget)
@@ -211,10 +211,10 @@ class _Run:
             self.best, self.cost = state.best.copy(), float(state.costs[1])
             if isinstance(state, Moves):
                 self._placement = state.best_placement.copy()
-            self.history.append((time.perf_counter() - self._began, self.cost + self._offset))
+            self.history.append((stopwatch() - self._began, self.cost + self._offset))
         if self.on_progress is not None:
             self.on_progress(self.cost + self._offset)
-        return self._stop.is_set() or time.perf_counter() >= self._deadline
+        return self._stop.is_set() or stopwatch() >= self._deadline
 
     def _anneal_orders(self, budget: Budget, backfill: bool) -> bool:
         """Anneal on orders, decoded by the prefix rule or each at its earliest feasible start."""

@@ -7,12 +7,12 @@ and the order of the last plan. Work is counted as in `search`.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optsched._internal.compiled import compiled
+from optsched._internal.loading import stopwatch
 from optsched._internal.start_prices import price_of_start
 from optsched.solvers.search.annealing import (
     WORK_PER_SECOND,
@@ -47,7 +47,7 @@ def search_window(
     seed: int = 0,
 ) -> tuple[IntArray, bool]:
     """Find starts of small cost, and whether the time was up before the work was done."""
-    deadline = time.perf_counter() + seconds
+    deadline = stopwatch() + seconds
     last = np.lexsort((np.argsort(order), hint))
     plans = [(order, True), (order, False)] + [(last, False)] * bool((hint >= 0).any())
     best, least = np.zeros(0, dtype=np.int64), np.inf
@@ -69,7 +69,7 @@ def search_window(
     cooling = Cooling(float(outputs.mean()), _HOT, _COLD)
     work = _SHARE * seconds * WORK_PER_SECOND / _CHUNKS
     for chunk in range(_CHUNKS):
-        if time.perf_counter() >= deadline:
+        if stopwatch() >= deadline:
             return state.best, True
         leg = cooling.leg(work, chunk / _CHUNKS, (chunk + 1) / _CHUNKS)
         move_starts(requests, places, prices, state, 0.0, longest, random, leg)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -221,7 +220,7 @@ def test_what_ends_a_search_leaves_the_start():
     instance = family("chat-and-summaries", n=2000, seed=0, load=1.1)
     area, stop = run(instance, "area").schedule, threading.Event()
     certificate = _certificate(instance)
-    late = start_by_beam(area, certificate, work=1e12, deadline=time.perf_counter())
+    late = start_by_beam(area, certificate, work=1e12, deadline=0.0)
     assert late == area
     stop.set()
     assert start_by_beam(area, certificate, work=1e12, stop=stop) == area

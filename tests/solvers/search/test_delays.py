@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 from effort import examples
 from hypothesis import given
@@ -36,9 +34,7 @@ def test_giants_that_wait_save_a_tenth_at_real_scale():
     certificate = bound(instance, "lagrangian").certificate
     found = delay_large(instance, np.ones(2000), certificate, work=1e7)
     assert found.total_latency < 0.9 * run(instance, "area").total_latency
-    stopped = delay_large(
-        instance, np.ones(2000), certificate, work=1e12, deadline=time.perf_counter()
-    )
+    stopped = delay_large(instance, np.ones(2000), certificate, work=1e12, deadline=0.0)
     assert stopped.check() == []
 
 
