@@ -276,6 +276,29 @@ def admit_in_window(
 
 
 @compiled
+def let_wait(waiting: IntArray, begin: int, end: int, index: int) -> tuple[int, int]:
+    """Put a request among those that wait, by urgency; return from where to where they lie."""
+    place, high = begin, end
+    while place < high:
+        middle = (place + high) // 2
+        if waiting[middle] < index:
+            place = middle + 1
+        else:
+            high = middle
+    if place - begin < end - place:  # the shorter side makes room
+        begin -= 1
+        place -= 1
+        for other in range(begin, place):
+            waiting[other] = waiting[other + 1]
+    else:
+        for other in range(end, place, -1):
+            waiting[other] = waiting[other - 1]
+        end += 1
+    waiting[place] = index
+    return begin, end
+
+
+@compiled
 def admit_window(
     queue: Queue,
     memory: int,
@@ -287,7 +310,6 @@ def admit_window(
     window: IntArray,
 ) -> None:
     """Admit requests from one step on until before another."""
-    # One kernel, as several that call each other take twice as long to compile.
     requests, waiting, room, counts = queue
     released, begin, end, count = counts[RELEASED], counts[BEGIN], counts[END], 0
     while clock < until:
@@ -295,23 +317,7 @@ def admit_window(
             index = requests[released].arriving
             released += 1
             requests[index].not_before = clock
-            place, high = begin, end
-            while place < high:
-                middle = (place + high) // 2
-                if waiting[middle] < index:
-                    place = middle + 1
-                else:
-                    high = middle
-            if place - begin < end - place:  # the shorter side makes room
-                begin -= 1
-                place -= 1
-                for other in range(begin, place):
-                    waiting[other] = waiting[other + 1]
-            else:
-                for other in range(end, place, -1):
-                    waiting[other] = waiting[other - 1]
-                end += 1
-            waiting[place] = index
+            begin, end = let_wait(waiting, begin, end, index)
         due = requests[released].arrival if released < len(requests) else NEVER
         known, most, place = 0, 0.0, begin
         full = leaving = 0  # a step that is full, and the next one at which some complete

@@ -145,6 +145,14 @@ class Workers:
             digest.update(self.eligible.tobytes())
         return digest.hexdigest()
 
+    def kinds(self, instance: Instance) -> tuple[BoolArray, IntArray]:
+        """Return where each kind of request may run, shape (kinds, G), and the kind of each."""
+        allowed = self.allowed(instance)
+        packed = np.packbits(allowed, axis=1)
+        keys = packed.view([("", packed.dtype)] * packed.shape[1]).reshape(-1)
+        _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
+        return allowed[first], kind.reshape(-1)
+
     def allowed(self, instance: Instance) -> BoolArray:
         """Return whether each request may run on each worker, shape (n, G); each must somewhere."""
         fits: BoolArray = instance.peaks[:, None] <= np.array(self.memories)

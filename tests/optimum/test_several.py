@@ -23,8 +23,8 @@ from optsched import (
 from optsched import verify as verify_certificate
 from optsched.admission import admit_in_window
 from optsched.models import EventProgram
-from optsched.solvers.search.joint_list import list_jointly
 from optsched.solvers.search.search import search
+from optsched.solvers.search.worker_lists import list_on_workers
 
 
 def test_lists_and_moves_are_feasible_on_any_workers():
@@ -40,7 +40,7 @@ def test_lists_and_moves_are_feasible_on_any_workers():
         workers = Workers(memories.tolist(), eligible)
         ratio, length = float(rng.choice([0.0, 1.0, 1.5, np.inf])), int(rng.integers(1, 50))
         releases = instance.arrivals + rng.integers(0, 30, len(instance))
-        listed = list_jointly(instance, workers, instance.areas, ratio, length, releases)
+        listed = list_on_workers(instance, workers, instance.areas, ratio, length, releases)
         assert not listed.check()
         assert (listed.starts >= releases).all()
         moved = search(listed, np.ones(len(instance)), work=5e4, seed=1).schedule
@@ -55,7 +55,7 @@ def test_a_list_for_one_worker_is_the_window_rule():
         ratio, length = float(rng.choice([1.0, 1.2, 2.0])), int(rng.integers(1, 50))
         order = np.argsort(instance.areas, kind="stable")
         alone = admit_in_window(instance, order, ratio, length)
-        joint = list_jointly(instance, Workers([instance.memory]), instance.areas, ratio, length)
+        joint = list_on_workers(instance, Workers([instance.memory]), instance.areas, ratio, length)
         assert np.array_equal(joint.starts, alone)
 
 

@@ -13,7 +13,7 @@ from optsched.solvers.bounds.lagrangian import PricedStarts
 from optsched.solvers.bounds.one_worker import Bound, round_down
 from optsched.solvers.bounds.pools import Pools, price_pools
 from optsched.solvers.search.annealing import WORK_PER_SECOND
-from optsched.solvers.search.joint_list import list_jointly
+from optsched.solvers.search.worker_lists import list_on_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ def list_placed(state: State) -> Iterator[Schedule]:
     """Start requests in some orders, each on the worker where it leaves the least room."""
     for key, ratio in _keys(state):
         if not state.closed and (state.best is None or state.left > 0):
-            yield list_jointly(state.instance, state.workers, key, ratio, _LENGTH)
+            yield list_on_workers(state.instance, state.workers, key, ratio, _LENGTH)
 
 
 def _nested(state: State) -> bool:
@@ -93,6 +93,6 @@ def wait_for_cheap_starts(state: State) -> None:
         for ratio in _RATIOS:
             if state.finished or state.elapsed - began > 0.3 * state.time_limit:
                 break
-            found = list_jointly(instance, state.workers, key, ratio, _LENGTH, releases)
+            found = list_on_workers(instance, state.workers, key, ratio, _LENGTH, releases)
             state.offer(found)
     state.note(f"releases: {state.cost:,.10g}, gained {before - state.cost:,.10g}")

@@ -72,7 +72,7 @@ def choose_parts(state: State) -> None:
         stop=lambda: state.finished or state.elapsed >= end,
         on_progress=lambda lower, cost: state.report("parts", cost, lower),
     )
-    state.offer(found.joint)
+    state.offer(found.schedule)
     state.raise_bound(Bound(float(found.lower), "branch and bound", found.seconds))
     if found.stopped == "optimal":
         state.status = "optimal"

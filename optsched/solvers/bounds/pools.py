@@ -77,24 +77,20 @@ class Pools(NamedTuple):
     @classmethod
     def of(cls, instance: Instance, workers: Workers) -> Pools:
         """Make a pool of each set of workers that are all on which some requests may run."""
-        allowed = workers.allowed(instance)
-        packed = np.packbits(allowed, axis=1)
-        keys = packed.view([("", packed.dtype)] * packed.shape[1]).reshape(-1)
-        _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-        places = allowed[first]
+        places, group = workers.kinds(instance)
         areas = instance.areas.astype(np.float64)
         memories = np.array(workers.memories)
 
         def crowded(inside: BoolArray) -> float:
             # Memory-time of requests that run on these workers only, over their memory.
             only = np.logical_not((places & ~inside).any(axis=1))
-            return float(areas[only[group.reshape(-1)]].sum() / (memories @ inside))
+            return float(areas[only[group]].sum() / (memories @ inside))
 
         some = sorted((row for row in places if not row.all()), key=crowded, reverse=True)
         everyone = np.ones((1, len(workers)), dtype=np.bool_)
         members = np.concatenate([everyone, *(row[None] for row in some[: _MAX_POOLS - 1])])
-        order = np.argsort(group.reshape(-1), kind="stable")
-        groups = np.split(order, np.cumsum(np.bincount(group.reshape(-1)))[:-1])
+        order = np.argsort(group, kind="stable")
+        groups = np.split(order, np.cumsum(np.bincount(group))[:-1])
         pays = ~(places[:, None] & ~members).any(axis=2)
         return cls(members, groups, pays)
 

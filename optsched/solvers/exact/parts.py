@@ -42,10 +42,10 @@ _MORE = 4  # times as much when it was not enough
 
 @dataclass(frozen=True)
 class PartsResult:
-    """An interval around the least total latency of a joint schedule."""
+    """An interval around the least total latency on several workers."""
 
-    joint: Schedule
-    lower: int  # no joint schedule has a smaller total latency
+    schedule: Schedule
+    lower: int  # no schedule on these workers has a smaller total latency
     stopped: Stopped
     ordered: int  # parts whose best order was asked for
     seconds: float
@@ -62,7 +62,7 @@ def solve_parts(
     stop: Callable[[], bool] = lambda: False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> PartsResult:
-    """Find a joint schedule of least total latency, or an interval around it."""
+    """Find a schedule of least total latency on several workers, or an interval around it."""
     began = stopwatch()
     instance, workers = upper.instance, upper.workers
     if len(instance) > MOST or instance.deadlines is not None or not workers.equal:
@@ -75,7 +75,7 @@ def solve_parts(
     search = _Search(upper, certificate, stop, on_progress)
     stopped = search.go()
     seconds = stopwatch() - began
-    return PartsResult(search.joint(), search.lowest, stopped, search.ordered, seconds)
+    return PartsResult(search.schedule(), search.lowest, stopped, search.ordered, seconds)
 
 
 class _Search:
@@ -130,8 +130,8 @@ class _Search:
         self.lowest = self.least + self.constant
         return Stopped.OPTIMAL
 
-    def joint(self) -> Schedule:
-        """Return the best joint schedule."""
+    def schedule(self) -> Schedule:
+        """Return the best schedule."""
         if not self.best:
             return self.upper
         starts, placement = np.zeros((2, len(self.order)), dtype=np.int64)

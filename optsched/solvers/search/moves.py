@@ -50,11 +50,8 @@ class Places(NamedTuple):
     @classmethod
     def of(cls, instance: Instance, workers: Workers) -> Places:
         """Group the requests by the workers on which they may run."""
-        allowed = workers.allowed(instance)
-        packed = np.packbits(allowed, axis=1)
-        keys = packed.view([("", packed.dtype)] * packed.shape[1]).reshape(-1)
-        _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
-        return cls(np.array(workers.memories), kind.reshape(-1), allowed[first])
+        allowed, kind = workers.kinds(instance)
+        return cls(np.array(workers.memories), kind, allowed)
 
 
 class Moves(NamedTuple):

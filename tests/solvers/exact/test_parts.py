@@ -25,7 +25,7 @@ def tiny(rng, count):
 
 
 def in_turn(instance, workers):
-    """Return the joint schedule that runs all on the first worker, one after the other."""
+    """Return the schedule that runs all on the first worker, one after the other."""
     ends = np.cumsum(instance.outputs) + int(instance.arrivals[-1])
     return Schedule(
         instance, ends - instance.outputs, workers=workers, placement=[0] * len(instance)
@@ -50,9 +50,9 @@ def test_parts_find_and_prove_the_joint_optimum_of_brute_force():
         least = joint_optima(instance, workers)["total-latency"]
         found = solve_parts(in_turn(instance, workers), rough(instance, workers))
         assert found.stopped == "optimal"
-        assert not found.joint.check()
-        assert found.joint.total_latency == found.lower == least
-        again = solve_parts(found.joint, rough(instance, workers))
+        assert not found.schedule.check()
+        assert found.schedule.total_latency == found.lower == least
+        again = solve_parts(found.schedule, rough(instance, workers))
         assert again.lower == least
 
 
@@ -97,8 +97,8 @@ def test_a_search_that_is_given_up_keeps_its_interval():
     for looks in (0, 5, 700, 900):
         left = iter(range(looks))
         found = solve_parts(start, proof, stop=lambda left=left: next(left, None) is None)
-        assert found.lower <= least <= found.joint.total_latency <= start.total_latency
-        assert not found.joint.check()
+        assert found.lower <= least <= found.schedule.total_latency <= start.total_latency
+        assert not found.schedule.check()
         assert found.lower >= proof.value
     assert found.stopped in ("interrupted", "optimal")
 

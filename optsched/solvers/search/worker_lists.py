@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from optsched._internal.arrays import ranks_in
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import compiled
-from optsched.admission import NEVER, require_steps
+from optsched.admission import NEVER, let_wait, require_steps
 from optsched.schedule import Schedule
 from optsched.solvers.search.moves import Places
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from optsched.workers import Workers
 
 
-def list_jointly(
+def list_on_workers(
     instance: Instance,
     workers: Workers,
     key: npt.NDArray[np.float64] | IntArray,
@@ -34,8 +35,7 @@ def list_jointly(
 ) -> Schedule:
     """Start requests by ascending key under the window rule; `releases` may make some wait."""
     order = np.argsort(key, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
+    rank = ranks_in(order)
     from_then = instance.arrivals if releases is None else np.maximum(releases, instance.arrivals)
     arriving = rank[np.lexsort((rank, from_then))]
     places = Places.of(instance, workers)
@@ -45,7 +45,7 @@ def list_jointly(
     require_steps(instance.outputs, len(workers))
     ring = 1 << int(instance.outputs.max() + 1).bit_length()
     starts, placement = np.full((2, len(instance)), -1, dtype=np.int64)
-    admit = interruptible_kernel(admit_jointly, len(instance))
+    admit = interruptible_kernel(admit_on_workers, len(instance))
     admit(
         Listed(
             instance.prompts[order],
@@ -63,9 +63,8 @@ def list_jointly(
         starts,
         placement,
     )
-    by_request = starts[rank], placement[rank]
-    starts, placement = by_request
-    return Schedule(instance, starts, "window list", workers=workers, placement=placement)
+    placed = placement[rank]
+    return Schedule(instance, starts[rank], "window list", workers=workers, placement=placed)
 
 
 class Listed(NamedTuple):
@@ -80,7 +79,7 @@ class Listed(NamedTuple):
 
 
 @compiled
-def admit_jointly(
+def admit_on_workers(
     listed: Listed,
     places: Places,
     ratio: float,
@@ -106,23 +105,7 @@ def admit_jointly(
             index = arriving[released]
             released += 1
             not_before[index] = clock
-            place, high = begin, end
-            while place < high:
-                middle = (place + high) // 2
-                if waiting[middle] < index:
-                    place = middle + 1
-                else:
-                    high = middle
-            if place - begin < end - place and begin > 0:  # the shorter side makes room
-                begin -= 1
-                place -= 1
-                for other in range(begin, place):
-                    waiting[other] = waiting[other + 1]
-            else:
-                for other in range(end, place, -1):
-                    waiting[other] = waiting[other - 1]
-                end += 1
-            waiting[place] = index
+            begin, end = let_wait(waiting, begin, end, index)
         due = releases[arriving[released]] if released < count else NEVER
         for worker in range(workers):
             known[worker], most[worker] = 0, -1.0
