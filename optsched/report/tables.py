@@ -298,21 +298,6 @@ def blame_table(explanation: GapExplanation) -> Table:
     return Table(("request", *(title for title, *_ in _BLAMED)), rows)
 
 
-def claims_table(result: dict[str, Any]) -> Table:
-    """Return the claims of a reproduction, from its JSON: the paper's value, ours, the verdict."""
-    rows = []
-    for row in result["rows"]:
-        ends = ""
-        if row["low"] is not None:
-            ends = f"{proven(row['low'], digits=5)} to {proven(row['high'], up=True, digits=5)}"
-        numbers = ("" if row[key] is None else f"{row[key]:,.5g}" for key in ("paper", "ours"))
-        reason = row["verdict"].replace(f": {row['label']} is", ": is")
-        reason = reason if row["counts"] else f"beside: {reason}"
-        rows.append(Row(row["label"], [(None, text) for text in (*numbers, ends, reason)]))
-    titles = ("claim", "paper", "ours", "interval", "verdict")
-    return Table(titles, rows, width=150, words=(0, 4))
-
-
 def facts_table(result: Any) -> Table:
     """Return the numbers and words of a result's `to_dict()`, or of a mapping, as two columns."""
     facts = result if isinstance(result, Mapping) else result.to_dict()

@@ -84,7 +84,8 @@ class Reproduction:
         return f"<Reproduction {self.target.name!r}: {self.verdict}>"
 
     def _repr_html_(self) -> str:
-        from optsched.report.tables import claims_table, to_html
+        from optsched.report.tables import to_html
+        from optsched_papers.claims_table import claims_table
 
         return to_html(claims_table(self.to_dict()))
 
@@ -94,7 +95,8 @@ class Reproduction:
 
 def describe(result: dict[str, Any]) -> str:
     """Print a reproduction, from its JSON, as a table of claims under its verdict."""
-    from optsched.report.tables import claims_table, to_text
+    from optsched.report.tables import to_text
+    from optsched_papers.claims_table import claims_table
 
     lines = [
         f"{result['target']}: {Verdict(result['verdict'], result['reason'])}",

@@ -9,8 +9,8 @@ import numpy as np
 from optsched._internal.compiled import compiled
 from optsched.simulate.cluster.rules import keep_to_memory, open_space, waiting_sizes
 from optsched.simulate.cluster.state import NONE, admit, advance, reveal, seen_loads
-from optsched.solvers.balance.greedy_kernels import largest
-from optsched.solvers.balance.kernels import UNLIMITED, assign
+from optsched.solvers.balance.greedy_kernels import UNLIMITED, largest
+from optsched.solvers.balance.swap_kernels import assign
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import IntArray

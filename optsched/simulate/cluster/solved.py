@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,50 +23,82 @@ if TYPE_CHECKING:
 _AT_ONCE = 1e-9  # seconds; leaves a search no time for bounds that nobody reads
 
 
-class Planner(NamedTuple):
-    """What the program of a step is made from beside the state of the cluster."""
-
-    routing: BalanceRouting
-    cluster: Cluster
-    outputs: IntArray  # that requests are planned with
-    deadlines: FloatArray | None  # in the unit of arrivals
-    timed: bool  # whether that is seconds
-    tenants: service.Tenants | None
-
-
-def planner_of(routing: BalanceRouting, cluster: Cluster, instance: Instance) -> Planner:
-    """Read from an instance what the routing asks for."""
-    deadlines: FloatArray | None = None
-    tenants = None
-    if routing.deadlines:
-        unit = instance.seconds_per_step or 1.0
-        deadlines = service.require_deadlines(instance).astype(np.float64) * unit
-    if routing.tenants:
-        tenants = service.require_tenants(instance)
-    if routing.energy_price:
-        service.require_power(cluster)
-    outputs, timed = service.longest_outputs(instance), instance.seconds_per_step is not None
-    return Planner(routing, cluster, outputs, deadlines, timed, tenants)
-
-
 class Solved:
     """Chooses workers as `balance.run_balanced` does, by a program that may have goals."""
 
     def __init__(self, routing: BalanceRouting, cluster: Cluster, instance: Instance) -> None:
-        self._planner = planner_of(routing, cluster, instance)
+        self._routing, self._cluster = routing, cluster
+        self._deadlines: FloatArray | None = None  # in the unit of arrivals
+        self._tenants = service.require_tenants(instance) if routing.tenants else None
+        if routing.deadlines:
+            unit = instance.seconds_per_step or 1.0
+            self._deadlines = service.require_deadlines(instance).astype(np.float64) * unit
+        if routing.energy_price:
+            service.require_power(cluster)
+        self._outputs = service.longest_outputs(instance)  # that requests are planned with
         self._running = np.zeros(0, dtype=np.int64)
 
     def __call__(
         self, state: State, believed: IntArray | None, settings: Settings, _: bool
     ) -> IntArray:
         """Choose a worker for each waiting request, or NONE."""
-        running = still_running(state, self._running)
-        chosen = _solve_step(self._planner, state, believed, settings, running)
+        self._running = still_running(state, self._running)
+        chosen = self._solve_step(state, believed, settings)
         if settings.limited:
             keep_to_memory(state, settings, chosen)
         admitted = state.waiting[: len(chosen)][chosen != NONE]
-        self._running = np.concatenate([running, admitted])
+        self._running = np.concatenate([self._running, admitted])
         return chosen
+
+    def _solve_step(self, state: State, believed: IntArray | None, settings: Settings) -> IntArray:
+        lookahead, routing = window_now(state, settings), self._routing
+        loads, growth = seen_loads(state, believed, lookahead), state.growth[: lookahead + 1]
+        sizes, slots = waiting_sizes(state), open_space(state, settings).slots
+        if settings.instant:
+            add_queues(state, loads, growth)
+        bonus = np.zeros(len(sizes), dtype=np.int64)
+        if not settings.patient:
+            add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
+        if not slots.any():
+            return np.full(len(sizes), NONE)
+        if routing.energy_price:
+            tokens = sizes[:, None] + growth
+            bonus += service.energy_bonus(self._cluster, loads, tokens, routing.energy_price)
+        goals = None
+        if routing.deadlines or routing.tenants:
+            length = 1.0  # of a step, in the unit of arrivals: in seconds, as long as one is now
+            if settings.timed:
+                most = int((loads[:, 0] * state.slowness).max())
+                length = settings.overhead_s + settings.seconds_per_token * most
+            price = service.slot_price(loads, sizes)
+            goals = self._goals(state, believed is None, lookahead, length, price)
+        return solve_step(loads, slots, sizes, growth, state.slowness, bonus, routing, goals)
+
+    def _goals(
+        self, state: State, certain: bool, lookahead: int, length: float, price: int
+    ) -> StepGoals:
+        """Return deadlines and shortfalls of the requests that wait."""
+        from optsched.models.cluster.goals import StepGoals
+
+        requests, step, active = state.requests, int(state.now[0].step), self._running
+        waiting = state.waiting[: state.now[0].waiting]
+        latest = freed = tenant = short = None
+        if self._deadlines is not None:
+            lasts = requests["output" if certain else "lasts"][active]
+            left = requests["start"][active] + lasts - step
+            freed = np.bincount(left[left <= lookahead], minlength=lookahead + 1)[1:]
+            left = self._deadlines[waiting] - state.time[0]
+            steps = np.floor(left / length + 1e-9).astype(np.int64)
+            latest = steps - self._outputs[waiting]
+        if self._tenants is not None:
+            number, weights = self._tenants.number, self._tenants.weights
+            tenant = number[waiting]
+            running = np.bincount(number[active], minlength=len(weights))
+            demands = running + np.bincount(tenant, minlength=len(weights))
+            free = int((state.workers["slots"] - state.workers["active"]).sum())
+            slots = len(active) + min(free, len(waiting))
+            short = service.fair_slots(weights, demands, slots) - running
+        return StepGoals(latest, freed, tenant, short, price)
 
 
 def still_running(state: State, requests: IntArray) -> IntArray:
@@ -74,76 +106,6 @@ def still_running(state: State, requests: IntArray) -> IntArray:
     begun = state.requests["start"][requests]
     ends = begun + state.requests["output"][requests]
     return np.asarray(requests[(begun >= 0) & (ends > state.now[0].step)])
-
-
-def _solve_step(
-    planner: Planner,
-    state: State,
-    believed: IntArray | None,
-    settings: Settings,
-    running: IntArray,
-) -> IntArray:
-    """Choose a worker for each waiting request, or NONE."""
-    lookahead = window_now(state, settings)
-    loads, growth = seen_loads(state, believed, lookahead), state.growth[: lookahead + 1]
-    sizes, slots = waiting_sizes(state), open_space(state, settings).slots
-    if settings.instant:
-        add_queues(state, loads, growth)
-    bonus = np.zeros(len(sizes), dtype=np.int64)
-    if not settings.patient:
-        add_bonus(state, sizes, (lookahead + 1) * len(slots), bonus)
-    if not slots.any():
-        return np.full(len(sizes), NONE)
-    routing = planner.routing
-    if routing.energy_price:
-        tokens = sizes[:, None] + growth
-        bonus += service.energy_bonus(planner.cluster, loads, tokens, routing.energy_price)
-    goals = None
-    if routing.deadlines or routing.tenants:
-        price = service.slot_price(loads, sizes)
-        length = _step_length(planner, int((loads[:, 0] * state.slowness).max()))
-        goals = _goals(planner, state, running, believed is None, lookahead, length, price)
-    return solve_step(loads, slots, sizes, growth, state.slowness, bonus, routing, goals)
-
-
-def _goals(
-    planner: Planner,
-    state: State,
-    active: IntArray,
-    certain: bool,
-    lookahead: int,
-    length: float,
-    price: int,
-) -> StepGoals:
-    """Return deadlines and shortfalls of the requests that wait."""
-    from optsched.models.cluster.goals import StepGoals
-
-    requests, step = state.requests, int(state.now[0].step)
-    waiting = state.waiting[: state.now[0].waiting]
-    latest = freed = tenant = short = None
-    if planner.deadlines is not None:
-        lasts = requests["output" if certain else "lasts"][active]
-        left = requests["start"][active] + lasts - step
-        freed = np.bincount(left[left <= lookahead], minlength=lookahead + 1)[1:]
-        left = planner.deadlines[waiting] - state.time[0]
-        steps = np.floor(left / length + 1e-9).astype(np.int64)
-        latest = steps - planner.outputs[waiting]
-    if planner.tenants is not None:
-        number, weights = planner.tenants.number, planner.tenants.weights
-        tenant = number[waiting]
-        running = np.bincount(number[active], minlength=len(weights))
-        demands = running + np.bincount(tenant, minlength=len(weights))
-        free = int((state.workers["slots"] - state.workers["active"]).sum())
-        slots = len(active) + min(free, len(waiting))
-        short = service.fair_slots(weights, demands, slots) - running
-    return StepGoals(latest, freed, tenant, short, price)
-
-
-def _step_length(planner: Planner, most: int) -> float:
-    """Return how long a step is in the unit of arrivals: in seconds, as long as one is now."""
-    if not planner.timed:
-        return 1.0
-    return planner.cluster.overhead_s + planner.cluster.seconds_per_token * most
 
 
 def solve_step(

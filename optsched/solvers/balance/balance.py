@@ -154,7 +154,8 @@ def _first_with_goals(program: BalanceProgram, method: str) -> _Found:
 
 
 def _search(state: BalanceState, rounds: int) -> IntArray:
-    from optsched.solvers.balance.kernels import UNLIMITED, assign, assign_profiles
+    from optsched.solvers.balance.greedy_kernels import UNLIMITED
+    from optsched.solvers.balance.swap_kernels import assign, assign_profiles
 
     memory = np.full(len(state.free), UNLIMITED) if state.memory is None else state.memory
     each = state.drift.ndim == 2

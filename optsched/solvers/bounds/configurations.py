@@ -55,8 +55,6 @@ class ConfigurationBound:
     method: str
     seconds: float
     certificate: ConfigurationCertificate
-    iterations: int
-    complete: bool
     interrupted: bool = False
 
 
@@ -89,17 +87,15 @@ def configuration_bound(
     lengths = _PRICE_STEP * float(point.prices.mean()), _SIZE_STEP * float(point.sizes.mean())
     state = State.at(point.prices, point.sizes)
     done = 0
-    # Where nothing is charged, nothing competes.
-    complete = iterations == 0 or not point.prices.any()
     interrupted = False
     try:
-        while not complete:
+        # Where nothing is charged, nothing competes.
+        while done < iterations and point.prices.any():
             chunk = min(_CHUNK, iterations - done)
             best = ascend(
                 problem, point.ends, point.copies, state, done, chunk, iterations, *lengths
             )
             done += chunk
-            complete = done == iterations
             seconds = stopwatch() - began
             if on_progress is not None:
                 on_progress(seconds, best)
@@ -112,9 +108,7 @@ def configuration_bound(
     found = Point(state.best_prices, state.best_sizes, point.ends, point.copies)
     certificate = certify_configuration(instance, problem, found, fingerprint)
     value, seconds = round_down(certificate.value), stopwatch() - began
-    return ConfigurationBound(
-        value, "configuration", seconds, certificate, done, complete, interrupted
-    )
+    return ConfigurationBound(value, "configuration", seconds, certificate, interrupted)
 
 
 class Point(NamedTuple):
