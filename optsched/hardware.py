@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from optsched._internal.arguments import checked
-from optsched.errors import InstanceError, nearest
+from optsched.errors import InstanceError, require_known
 
 T = TypeVar("T")
 
@@ -135,6 +135,5 @@ def memory_tokens(
 
 
 def _named(what: str, name: str, known: dict[str, T]) -> T:
-    if name not in known:
-        raise InstanceError(f"unknown {what} {name!r}: {nearest(name, known)}")
+    require_known(what, name, known, InstanceError)
     return known[name]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from optsched._internal.arguments import as_count, checked
-from optsched.errors import PolicyError, nearest
+from optsched.errors import PolicyError, require_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -132,10 +132,7 @@ class RoutingRule:
     choices: int = 2
 
     def __post_init__(self) -> None:
-        if self.name not in _DESCRIPTIONS or self.name == "bf-io":
-            raise PolicyError(
-                f"unknown routing rule {self.name!r}: {nearest(self.name, _DESCRIPTIONS)}"
-            )
+        require_known("routing rule", self.name, set(_DESCRIPTIONS) - {"bf-io"}, PolicyError)
         if self.choices < 1:
             raise PolicyError(f"choices is {self.choices}, but at least 1 worker must be drawn")
         if self.name != "power-of-d" and self.choices != RoutingRule.choices:
@@ -230,8 +227,7 @@ class BalanceRouting:
                 f"lookahead is {window}, but the prediction reaches only "
                 f"{self.information.horizon} steps; reduce the lookahead or use a longer prediction"
             )
-        if self.method not in METHODS:
-            raise PolicyError(f"unknown method {self.method!r}: {nearest(self.method, METHODS)}")
+        require_known("method", self.method, METHODS, PolicyError)
         if self.time_limit is not None and not self.time_limit > 0:
             raise PolicyError(f"time_limit is {self.time_limit}, but must be positive seconds")
         if not 0 <= self.energy_price < np.inf:
@@ -328,8 +324,7 @@ ROUTINGS: dict[str, RoutingRule | BalanceRouting] = {
 def get_routing(routing: str | Routing, **options: Any) -> Routing:
     """Return a routing policy by name, with options of `BalanceRouting`; objects pass through."""
     if isinstance(routing, str):
-        if routing not in ROUTINGS:
-            raise PolicyError(f"unknown routing policy {routing!r}: {nearest(routing, ROUTINGS)}")
+        require_known("routing policy", routing, ROUTINGS, PolicyError)
         found = ROUTINGS[routing]
         if isinstance(found, BalanceRouting):
             return replace(found, **options)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.arguments import as_count, checked
 from optsched._internal.arrays import MAX_STEP
-from optsched.errors import OptschedError, SolverError, nearest
+from optsched.errors import OptschedError, SolverError, require_known
 from optsched.models.objectives import LATENESS
 from optsched.solvers.backends.base import Options
 
@@ -145,9 +145,7 @@ class SolveParams:
         self.options(None)
         if self.horizon is not None:
             as_count("horizon", self.horizon, most=MAX_STEP, error=SolverError)
-        if self.lateness not in LATENESS:
-            known = nearest(str(self.lateness), LATENESS)
-            raise OptschedError(f"unknown lateness {self.lateness!r}: {known}")
+        require_known("lateness", self.lateness, LATENESS, OptschedError)
         if not 0 <= self.penalty < math.inf:
             raise OptschedError(f"penalty is {self.penalty}, but cannot be negative or infinite")
         if self.lateness == "forbidden" and self.penalty:

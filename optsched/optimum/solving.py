@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from optsched._internal.arguments import checked
-from optsched.errors import OptschedError, SolverError, nearest
+from optsched.errors import OptschedError, SolverError, require_known
 from optsched.instance import Instance
 from optsched.optimum.params import SolveParams
 from optsched.optimum.programs import WATCHED, kind_of
@@ -146,9 +146,8 @@ def _solve_instance(
         instance, given = instance.replace(memory=given.total), Workers([given.total])
     used, whose = (_USED, "an Instance") if alone else (_USED_BY_SEVERAL, "several workers")
     params.check_used(used, whose)
-    for name, value, known in (("objective", objective, OBJECTIVES), ("method", method, METHODS)):
-        if value not in known:
-            raise OptschedError(f"unknown {name} {value!r}: {nearest(str(value), known)}")
+    require_known("objective", objective, OBJECTIVES, OptschedError)
+    require_known("method", method, METHODS, OptschedError)
     options = params.options(time_limit)
     state = State(instance, objective, method, options, params, given)
     (_check_alone if alone else _check_several)(state)

@@ -6,7 +6,7 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
-from optsched.errors import PolicyError, nearest
+from optsched.errors import PolicyError, require_known
 from optsched.policies.base import (
     RULES,
     BatchPolicy,
@@ -111,8 +111,7 @@ def get_policy(policy: str | Policy | Callable[[Any], Any]) -> Policy:
         )
     plain, plus, rule = policy.partition("+")
     name, colon, parameters = plain.partition(":")
-    if name not in POLICIES:
-        raise PolicyError(f"unknown policy {name!r}: {nearest(name, POLICIES)}")
+    require_known("policy", name, POLICIES, PolicyError)
     found = POLICIES[name]
     if colon:
         found = found.parsed(parameters)

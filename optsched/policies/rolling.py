@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import numpy as np
 
 from optsched._internal.arguments import as_count, checked
-from optsched.errors import PolicyError, nearest
+from optsched.errors import PolicyError, nearest, require_known
 from optsched.policies.base import Needs, Policy, PriorityPolicy, with_rule
 from optsched.policies.priorities import PRIORITIES
 
@@ -87,9 +87,7 @@ class RollingPolicy(Policy):
         if isinstance(self.model, str) and self.model not in ROLLING_MODELS:
             known = nearest(self.model, ROLLING_MODELS)
             raise PolicyError(f"unknown model {self.model!r} of a rolling horizon: {known}")
-        if self.length_estimate not in LENGTH_ESTIMATES:
-            known = nearest(str(self.length_estimate), LENGTH_ESTIMATES)
-            raise PolicyError(f"unknown length estimate {self.length_estimate!r}: {known}")
+        require_known("length estimate", self.length_estimate, LENGTH_ESTIMATES, PolicyError)
         for field in ("window", "horizon", "replan_interval", "scenarios"):
             if (value := getattr(self, field)) is not None:
                 as_count(field, value, int(field != "scenarios"), error=PolicyError)

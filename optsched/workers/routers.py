@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched.errors import PolicyError, nearest
+from optsched.errors import PolicyError, nearest, require_known
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -174,8 +174,7 @@ def get_router(router: str | Router | Callable[[RouterState], int]) -> Router:
             "function of a state"
         )
     name, colon, choices = router.partition(":")
-    if name not in ROUTERS:
-        raise PolicyError(f"unknown router {name!r}: {nearest(name, ROUTERS)}")
+    require_known("router", name, ROUTERS, PolicyError)
     found = ROUTERS[name]
     if not colon:
         return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from optsched._internal.arguments import checked
 from optsched._internal.views import html
-from optsched.errors import OptschedError, nearest
+from optsched.errors import OptschedError, require_known
 from optsched.experiments.cells import Places, finish
 from optsched.experiments.executors import check_scheduler
 from optsched.experiments.sweeps.folder import opened, read_sweep
@@ -163,8 +163,7 @@ def sweep(
 
 def _places(executor: str, address: str | None, jobs: int | None) -> Places:
     """Check where a sweep is to run."""
-    if executor not in EXECUTORS:
-        raise OptschedError(f"unknown executor {executor!r}: {nearest(executor, EXECUTORS)}")
+    require_known("executor", executor, EXECUTORS, OptschedError)
     if (executor == "dask") != (address is not None):
         raise OptschedError(
             "the executor dask needs the address of a scheduler, such as tcp://127.0.0.1:8786, and "

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optsched._internal.arguments import whole
-from optsched.errors import InstanceError, OptschedError, nearest
+from optsched.errors import InstanceError, OptschedError, nearest, require_known
 from optsched.experiments.sweeps.run import HINDSIGHT, Parameters, Run, Source
 
 if TYPE_CHECKING:
@@ -169,8 +169,7 @@ def _checked(name: str, options: dict[str, Any]) -> str:
         from optsched.solvers import Options
 
         method = str(options.get("method", "auto"))
-        if method not in METHODS:
-            raise OptschedError(f"unknown method {method!r}: {nearest(method, METHODS)}")
+        require_known("method", method, METHODS, OptschedError)
         Options(**{key: value for key, value in options.items() if key != "method"})
         return name
     from optsched.forecasts import check_intervals

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from optsched.errors import SolverError, nearest
+from optsched.errors import SolverError, require_known
 from optsched.models.cluster.balance_state import WAITING
 from optsched.models.solution import Solution, Stopped
 from optsched.solvers.backends.base import Options
@@ -88,8 +88,7 @@ def assign_balanced(
 ) -> Solution:
     """Assign waiting requests to workers with the least imbalance over a window (BF-IO, IO)."""
     began = time.perf_counter()
-    if method not in BALANCE_METHODS:
-        raise SolverError(f"unknown method {method!r}: {nearest(str(method), BALANCE_METHODS)}")
+    require_known("method", method, BALANCE_METHODS, SolverError)
     found = _first(program, method)
     left: float | None = None
     if options.time_limit is not None:

@@ -13,7 +13,7 @@ from optsched._internal.loading import stopwatch
 from optsched.certificates.on_clock import ClockCertificate
 from optsched.clock import LinearClock, get_clock
 from optsched.clock.work import step_of
-from optsched.errors import OptschedError, nearest
+from optsched.errors import OptschedError, require_known
 from optsched.premises import STORAGES, Storage, World
 from optsched.solvers.bounds.lagrangian import Objective, weights_of
 from optsched.solvers.bounds.on_clock import best_share, machine_bound
@@ -140,12 +140,9 @@ def bound(
     >>> round(bound(at_once, clock="llama-2-7b-a100").value, 1)
     1.1
     """
-    if method not in BOUND_METHODS:
-        raise OptschedError(f"unknown bound {method!r}: known: {', '.join(BOUND_METHODS)}")
-    if objective not in OBJECTIVES:
-        raise OptschedError(f"unknown objective {objective!r}: {nearest(objective, OBJECTIVES)}")
-    if storage not in STORAGES:
-        raise OptschedError(f"unknown storage {storage!r}: {nearest(str(storage), STORAGES)}")
+    require_known("bound", method, BOUND_METHODS, OptschedError)
+    require_known("objective", objective, OBJECTIVES, OptschedError)
+    require_known("storage", storage, STORAGES, OptschedError)
     find: Callable[[], Any] = functools.partial(find_bound, instance, method, objective)
     if clock is not None:
         limits = workers, max_num_seqs, storage
