@@ -42,33 +42,16 @@ _WORDS = {
 _ALIASES = {
     "tuple": ("Sequence",),
     "Literal": ("str",),
-    **dict.fromkeys(
-        ("Rule", "Objective", "ScheduleObjective", "BoundMethod", "Executor"), ("str",)
-    ),
+    **dict.fromkeys(("Rule", "Objective", "ScheduleObjective"), ("str",)),
+    **dict.fromkeys(("BoundMethod", "Executor"), ("str",)),
     "Clock": ("str", "Callable", "LinearClock", "FunctionClock"),  # as of `get_clock`
     "Information": ("Oracle", "NoInformation", "Predictor"),
 }
 _CLASSES = (
-    *(
-        "Beliefs",
-        "BalanceState",
-        "Bound",
-        "ClockBound",
-        "Cluster",
-        "Execution",
-        "Forecast",
-        "Instance",
-    ),
-    *("Certificate", "ClockCertificate", "ConfigurationCertificate"),
-    *("Policy", "PowerLaw", "PriorityPolicy", "RequestTypes", "Router", "Running", "RunSettings"),
-    *(
-        "LinearModel",
-        "Schedule",
-        "SolveParams",
-        "ModelFacts",
-        *_ALIASES["Clock"],
-        *_ALIASES["Information"],
-    ),
+    *("Beliefs", "BalanceState", "Bound", "Certificate", "ClockBound", "ClockCertificate"),
+    *("Cluster", "ConfigurationCertificate", "Execution", "Forecast", "Instance", "LinearModel"),
+    *("ModelFacts", "Policy", "PowerLaw", "PriorityPolicy", "RequestTypes", "Router", "Running"),
+    *("RunSettings", "Schedule", "SolveParams", *_ALIASES["Clock"], *_ALIASES["Information"]),
 )
 
 

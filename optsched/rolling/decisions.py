@@ -58,19 +58,13 @@ class Decisions:
         policy, counts = self.policy, self.counts
         seconds = np.array(counts.seconds)
         some = len(seconds) > 0
-        settings = (
-            "window",
-            "horizon",
-            "replan_interval",
-            "budget",
-            "length_estimate",
-            "scenarios",
-        )
+        settings = ("window", "horizon", "replan_interval", "budget")
         counted = ("planned", "failed", "late", "overruled", "without_budget", "cut")
         return {
             "model": policy.model if isinstance(policy.model, str) else "own",
             **{name: getattr(policy, name) for name in settings},
             "length_estimate": policy.length_estimate,
+            "scenarios": policy.scenarios,
             "fallback": policy.order.name,
             "decisions": len(self),
             "fallbacks": self.fallbacks,

@@ -184,11 +184,8 @@ class Driver:
         self._open = self.policy.budget > 0 and (plan is None or size < len(waiting))
         planned = plan is not None
         if plan is None:  # then the fallback orders all waiting requests
-            plan, members, size = (
-                self._all(known, running, ordered),
-                np.arange(len(waiting)),
-                len(known),
-            )
+            plan = self._all(known, running, ordered)
+            members, size = np.arange(len(waiting)), len(known)
         elif not len(state.running):
             plan = plan - plan.min()  # waiting for nothing
         self._starts[waiting] = _LATER

@@ -226,11 +226,8 @@ class Schedule(Started, Shown):
             rules.append(("deadline", self.completions > due, self.completions, due))
         for kind, broken, steps, limits in rules:
             for request in np.flatnonzero(broken).tolist():
-                step, limit, label = (
-                    int(steps[request]),
-                    int(limits[request]),
-                    instance.label(request),
-                )
+                step, limit = int(steps[request]), int(limits[request])
+                label = instance.label(request)
                 found.append(Violation(kind, request, label, step, step, limit, step))
         if (allowed := self.workers.eligible) is not None:
             everyone = np.arange(len(self.starts))

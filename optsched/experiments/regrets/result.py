@@ -225,17 +225,9 @@ class Regret:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, with the rows of `to_pandas` under "intervals"."""
-        names = (
-            "source",
-            "memory",
-            "policies",
-            "status",
-            "tolerance",
-            "confidence",
-            "clock",
-            "unit",
-        )
+        names = ("source", "memory", "policies", "status", "tolerance", "confidence", "clock")
         return {name: getattr(self, name) for name in names} | {
+            "unit": self.unit,
             "policies": list(self.policies),
             "intervals": [finite(vars(band)) for band in self.bands()],
             "growth": [

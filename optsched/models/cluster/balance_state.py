@@ -168,10 +168,8 @@ class BalanceState:
     ) -> BalanceState:
         """Make a state from a list of the active requests."""
         limits, at = whole_row("slots", slots, None), whole_row("worker", worker, None)
-        held, left = (
-            whole_row("tokens", tokens, len(at)),
-            whole_row("remaining", remaining, len(at)),
-        )
+        held = whole_row("tokens", tokens, len(at))
+        left = whole_row("remaining", remaining, len(at))
         if len(limits) == 0:
             raise InstanceError("there are no workers; pass the slots of at least one")
         if lookahead < 0:

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 _LENGTH = 128  # of the window
 _LISTS = ((0.0, 1.4), (0.25, 1.6), (0.0, 2.0), (0.5, 1.4))  # powers of the output, and ratios
-_SHARES, _RATIOS = (
-    (0.25, 0.5, 0.75, 1.0),
-    (1.4, 2.0, 3.0, 5.0),
-)  # of the wait for the cheapest start
+_SHARES = (0.25, 0.5, 0.75, 1.0)  # of the wait for the cheapest start
+_RATIOS = (1.4, 2.0, 3.0, 5.0)  # of the window
 
 
 def list_placed(state: State) -> Iterator[Schedule]:

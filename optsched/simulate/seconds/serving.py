@@ -84,10 +84,8 @@ class Server:
 
     def run(self, pause: float = np.inf) -> None:
         """Run until all is done or it is time to pause."""
-        go_on, until = (
-            interruptible_kernel(run_until, len(self._engine.arrivals)),
-            min(pause, self._until),
-        )
+        go_on = interruptible_kernel(run_until, len(self._engine.arrivals))
+        until = min(pause, self._until)
         while not go_on(self._engine, self.log, self._timer, self._how, self._limits, until):
             self.log = self.log.doubled()
 

@@ -265,12 +265,8 @@ def run_by_chance(
     prompts, arrivals, outputs, memory = requests
     count, tables, size = len(prompts), beliefs.beyond, len(ahead)
     state, seen, ranks, heap = np.zeros((4, count), dtype=np.int64)
-    now, running, rows = (
-        worker.now[0],
-        worker.running,
-        _Rows(state, seen, np.zeros(count), ranks, heap),
-    )
-    starts = worker.starts
+    now, running, starts = worker.now[0], worker.running, worker.starts
+    rows = _Rows(state, seen, np.zeros(count), ranks, heap)
     complete = np.zeros(tables.shape, dtype=np.int64)
     first = tables.copy()
     for row in range(len(tables)):

@@ -59,10 +59,7 @@ def assign(
     step = open_step(alive, free, growth, slowness, memory, filled)
     order = ascending(sizes)
     admitted = min(slots, len(sizes))
-    sorted_sizes, sorted_bonus = (
-        np.empty(len(sizes), dtype=np.int64),
-        np.empty(len(sizes), dtype=np.int64),
-    )
+    sorted_sizes, sorted_bonus = np.empty((2, len(sizes)), dtype=np.int64)
     taken = np.empty(len(sizes), dtype=np.bool_)
     for place in range(len(sizes)):
         sorted_sizes[place], sorted_bonus[place] = sizes[order[place]], bonus[order[place]]

@@ -31,11 +31,7 @@ _MAX_PRICES = 2**23
 _IDLE_PRICE = 0.5  # of taking part, where memory has none
 _BUSY_PRICE = 0.25  # where it has
 _STEEP = 3.0  # largest slope that counts
-_LATEST, _SPREAD, _FLAT = (
-    0.95,
-    0.99,
-    0.3,
-)  # Adam: kept of means and spreads, and epsilon
+_LATEST, _SPREAD, _FLAT = 0.95, 0.99, 0.3  # Adam: kept of means and spreads, and epsilon
 _SHRINKS = 100.0  # steps are divided by the root of 1 + rounds / _SHRINKS
 _WORK = 3e9  # bins looked at by all sweeps together
 

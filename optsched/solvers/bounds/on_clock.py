@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from optsched.premises import Storage
 
 _TICKS_OF_BIN = 2.0**40
-_SAFE = (
-    2.0**-40
-)  # relative allowance for all roundings, of which there are fewer than 2**12 in a row
+_SAFE = 2.0**-40  # relative allowance for all roundings, fewer than 2**12 of them in a row
 PARTS = 16  # into which the constant is divided between requests and their tokens
 _TICKS = 2.0**60  # ticks of time that the machine runs, at most
 
@@ -70,11 +68,8 @@ class LeastWork(NamedTuple):
         charge = self.decode + constant * share  # of further tokens 1, 2, ...: plus
         charge_growth = self.growth + constant * growth  # times the token
         lasts, lasts_growth = constant + self.decode, self.growth
-        ones, squares, cubes = (
-            (d + 1) * d / 2,
-            d * (d + 1) * (2 * d + 1) / 6,
-            (d * (d + 1) / 2) ** 2,
-        )
+        ones, squares = (d + 1) * d / 2, d * (d + 1) * (2 * d + 1) / 6
+        cubes = (d * (d + 1) / 2) ** 2
         later = lasts * d + lasts_growth * ones
         return (
             (self.first + constant * share) * ((constant + self.first) / 2 + later)

@@ -199,12 +199,8 @@ def _expand(
     # Usage is that from the step `base` on, and so are the starts that are tried.
     # A node holds what its parent does and more, so that a request which has not fitted before some
     # step is not looked at again before it.
-    prompts, outputs, arrivals, memory = (
-        large.prompts,
-        large.outputs,
-        large.arrivals,
-        large.memory,
-    )
+    prompts, outputs, arrivals = large.prompts, large.outputs, large.arrivals
+    memory = large.memory
     begin, end = begin_of(large.begins, row), begin_of(large.begins, row + 1)
     latest, rows = end - 1 - base, len(large.later) - 1
     spent = _NODE_WORK + number
