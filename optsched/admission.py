@@ -72,9 +72,6 @@ def empty_worker(longest: int) -> tuple[IntArray, IntArray]:
     return np.zeros(4 * longest + 64, dtype=np.int64), np.zeros(2, dtype=np.int64)
 
 
-new_usage = compiled(empty_worker)
-
-
 @compiled
 def earliest_start(
     usage: IntArray, window: IntArray, memory: int, prompt: int, output: int, clock: int

@@ -13,6 +13,7 @@ from optsched.policies.base import NamedPolicy, Needs
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
+    from optsched.policies.vllm import VllmPolicy
 
 #: How prompts and decodes share batches.
 Batching = Literal["mixed", "prefill-first", "chunked"]
@@ -59,23 +60,7 @@ class EnginePolicy(NamedPolicy):
 
     def __post_init__(self) -> None:
         require_known("batching", self.batching, get_args(Batching), PolicyError)
-        self.require(
-            self.max_num_seqs >= 1,
-            f"max_num_seqs is {self.max_num_seqs}, but at least 1 request must be served at a time",
-        )
-        self.require(
-            self.max_num_batched_tokens >= self.max_num_seqs,
-            f"max_num_batched_tokens is {self.max_num_batched_tokens}, below max_num_seqs, "
-            f"{self.max_num_seqs}, each of which may decode; raise it",
-        )
-        self.require(
-            0 <= self.watermark < 1,
-            f"watermark is {self.watermark:g}, but must be a share from 0 to below 1",
-        )
-        self.require(
-            self.block_size >= 1,
-            f"block_size is {self.block_size}, but a block holds 1 token at least",
-        )
+        require_limits(self)
 
     def blocks(self, instance: Instance) -> int:
         """Return the blocks that the memory holds, refusing requests that would never fit."""
@@ -88,6 +73,22 @@ class EnginePolicy(NamedPolicy):
             "blocks",
         )
         return int(blocks)
+
+
+def require_limits(policy: EnginePolicy | VllmPolicy) -> None:
+    """Refuse limits with which no engine runs."""
+    for option in ("block_size", "max_num_seqs"):
+        value = getattr(policy, option)
+        policy.require(value >= 1, f"{option} is {value}, but must be at least 1")
+    policy.require(
+        policy.max_num_batched_tokens >= policy.max_num_seqs,
+        f"max_num_batched_tokens is {policy.max_num_batched_tokens}, below max_num_seqs, "
+        f"{policy.max_num_seqs}, each of which may decode; raise it",
+    )
+    policy.require(
+        0 <= policy.watermark < 1,
+        f"watermark is {policy.watermark:g}, but must be a share from 0 to below 1",
+    )
 
 
 ENGINES = (

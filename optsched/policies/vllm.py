@@ -12,6 +12,7 @@ from optsched._internal.arrays import ranks_in
 from optsched.errors import PolicyError, nearest
 from optsched.policies.base import NamedPolicy, Needs
 from optsched.policies.priorities import PRIORITIES, WORK
+from optsched.policies.serving import require_limits
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -93,21 +94,11 @@ class VllmPolicy(NamedPolicy):
     needs: ClassVar[Needs] = Needs("vllm")
 
     def __post_init__(self) -> None:
-        for option, least in (("block_size", 1), ("max_num_seqs", 1), ("num_gpu_blocks", 2)):
-            value = getattr(self, option)
-            why = " (one of them is not used)" if option == "num_gpu_blocks" else ""
-            self.require(
-                value is None or value >= least,
-                f"{option} is {value}, but must be at least {least}{why}",
-            )
+        require_limits(self)
         self.require(
-            self.max_num_batched_tokens >= self.max_num_seqs,
-            f"max_num_batched_tokens is {self.max_num_batched_tokens}, below max_num_seqs, "
-            f"{self.max_num_seqs}, which vLLM refuses, as each of them may decode; raise it",
-        )
-        self.require(
-            0 <= self.watermark < 1,
-            f"watermark is {self.watermark:g}, but must be a share from 0 to below 1",
+            self.num_gpu_blocks is None or self.num_gpu_blocks >= 2,
+            f"num_gpu_blocks is {self.num_gpu_blocks}, but must be at least 2 (one of them is not "
+            "used)",
         )
         self.require(
             0 <= self.deviations < np.inf,

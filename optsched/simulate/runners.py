@@ -98,8 +98,7 @@ def run_decided(task: Task) -> Attempts:
     attempts, running, log, given_up = run_decisions(task, known)
     stall = _stall(log.now[0].item(), task.patience, task.clock) if given_up else None
     kept: Preemption = "restarted" if task.policy.preemption == "none" else task.policy.preemption
-    requests, starts, tokens = attempts
-    return Attempts(requests, starts, tokens, running, log, stall=stall, preemption=kept)
+    return Attempts(*attempts, running, log, stall=stall, preemption=kept)
 
 
 def run_planned(task: Task) -> Attempts:
@@ -122,7 +121,7 @@ def run_planned(task: Task) -> Attempts:
         attempts, running, log = interruptible_kernel(preemption.run_planned, len(instance))(
             requests, lower, known.upper, rates, rules, new_log(), timer, task.until
         )
-    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
+    return Attempts(*attempts, running, log.finished())
 
 
 def _rates(task: Task, policy: IntervalPolicy, longest: IntArray) -> IntArray:
@@ -166,9 +165,7 @@ def run_by_chance(task: Task) -> Attempts:
         attempts, log = interruptible_kernel(chance.run_by_chance, len(instance))(
             requests, believed, moments, rules, ahead, worker, new_log(), timer, task.until
         )
-    return Attempts(
-        attempts[0], attempts[1], attempts[2], int(worker.now.active[0]), log.finished()
-    )
+    return Attempts(*attempts, int(worker.now.active[0]), log.finished())
 
 
 def run_to_threshold(task: Task) -> Attempts:
@@ -196,7 +193,7 @@ def run_to_threshold(task: Task) -> Attempts:
     elif outcome == overflow.STALLED:
         stall = _stall(since, int(lasted), clock)
     running = int(worker.now.active[0])
-    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished(), loop, stall)
+    return Attempts(*attempts, running, log.finished(), loop, stall)
 
 
 def _stall(time: float, idle: int, clock: Clock) -> Stall:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optsched._internal.compiled import compiled
-from optsched.admission import admit_on_budget, new_usage
+from optsched.admission import admit_on_budget, empty_worker
 from optsched.schedule import Schedule
 from optsched.solvers.bounds.relaxation import relax
 from optsched.solvers.search.delays import serve
@@ -23,7 +22,7 @@ from optsched.solvers.search.delays import serve
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched._internal.arrays import IntArray
     from optsched.instance import Instance
 
 _PACES = (0.95, 0.97, 0.99)  # memory-time started per step, as a share of the memory
@@ -41,7 +40,8 @@ def start_evenly(instance: Instance) -> Schedule:
 
 
 def _on_budget(instance: Instance) -> Iterator[IntArray]:
-    count = len(instance)
+    prompts, outputs, arrivals = instance.prompts, instance.outputs, instance.arrivals
+    count, memory = len(instance), instance.memory
     priority = np.argsort(instance.areas, kind="stable")
     sizes = instance.areas[priority]
     areas = instance.areas.astype(np.float64)
@@ -49,15 +49,12 @@ def _on_budget(instance: Instance) -> Iterator[IntArray]:
         # Whole kinds are small or not; of one kind alone none is.
         free = int(np.searchsorted(sizes, sizes[int(smallest * (count - 1))], side="left"))
         for pace in _PACES:
-            yield _start_on_budget(
-                instance.prompts,
-                instance.outputs,
-                instance.arrivals,
-                instance.memory,
-                priority,
-                areas / (pace * instance.memory),
-                free,
+            starts, spent = np.zeros(count, dtype=np.int64), areas / (pace * memory)
+            worker = empty_worker(int(outputs.max()))
+            admit_on_budget(
+                prompts, outputs, arrivals, memory, priority, spent, free, starts, *worker
             )
+            yield starts
 
 
 def _after_relaxation(instance: Instance) -> Iterator[IntArray]:
@@ -73,21 +70,3 @@ def _after_relaxation(instance: Instance) -> Iterator[IntArray]:
         releases = np.maximum(instance.arrivals, starts)
         for not_before in (releases, instance.arrivals):
             yield serve(instance, releases, not_before)
-
-
-@compiled
-def _start_on_budget(
-    prompts: IntArray,
-    outputs: IntArray,
-    arrivals: IntArray,
-    memory: int,
-    priority: IntArray,
-    spent: FloatArray,
-    free: int,
-) -> IntArray:
-    usage, window = new_usage(outputs.max())  # here, where the compiler sees that nothing is shared
-    starts = np.zeros(len(priority), dtype=np.int64)
-    admit_on_budget(
-        prompts, outputs, arrivals, memory, priority, spent, free, starts, usage, window
-    )
-    return starts
