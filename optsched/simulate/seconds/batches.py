@@ -12,7 +12,7 @@ from optsched._internal.compiled import compiled
 from optsched.clock import BatchContent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.clock import Clock
@@ -72,24 +72,35 @@ def new_log() -> BatchLog:
 
 
 @contextmanager
-def timing(clock: Clock) -> Iterator[tuple[FloatArray, Any]]:
-    """Turn a clock into what kernels can use: coefficients, or a pointer to a Python function."""
+def called_back(kind: Any, function: Callable[..., Any], failed: float) -> Iterator[Any]:
+    """Return a function as kernels call it: they get `failed` where it raises, which waits."""
     errors: list[BaseException] = []
 
-    def duration(*counts: int) -> float:
+    def call(*arguments: int) -> Any:
         try:
-            return clock(BatchContent(*counts))
+            return function(*arguments)
         except BaseException as error:
-            errors.append(error)  # it ends the run
-            return float("nan")
+            errors.append(error)
+            return failed
+
+    yield kind(call)
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def timing(clock: Clock) -> Iterator[tuple[FloatArray, Any]]:
+    """Turn a clock into what kernels can use: coefficients, or a pointer to a Python function."""
+
+    def duration(*counts: int) -> float:
+        return clock(BatchContent(*counts))
 
     if clock.coefficients is None:
         weights = np.zeros(0)
     else:
         weights = np.concatenate([clock.coefficients, np.ravel(clock.hinges)])
-    yield weights, _Callback(duration)
-    if errors:
-        raise errors[0]
+    with called_back(_Callback, duration, float("nan")) as callback:
+        yield weights, callback
 
 
 @compiled

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched.simulate.likely import TOLERANCE, tables
+from optsched.simulate.seconds.batches import called_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,21 +25,16 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64, ctypes.c_int64)
 def reranking(task: Task, known: Forecast | None) -> Iterator[tuple[FloatArray, Any]]:
     """Return the keys of all requests, and what a kernel calls for those of preempted ones."""
     instance, policy, clock = task.instance, task.policy, task.clock
-    errors: list[BaseException] = []
     expected = None if known is None else _tokens_to_come(known)
 
     def key(request: int, made: int) -> float:
         assert expected is not None
-        try:
-            left = int(expected(request, made))
-            prompt = instance.prompts[request] + made
-            alone = instance.take([request]).replace(
-                prompts=[prompt], outputs=[left], output_lower=None, output_upper=None
-            )
-            return float(policy.keys(alone, clock)[0])
-        except BaseException as error:
-            errors.append(error)
-            return 0.0
+        left = int(expected(request, made))
+        prompt = instance.prompts[request] + made
+        alone = instance.take([request]).replace(
+            prompts=[prompt], outputs=[left], output_lower=None, output_upper=None
+        )
+        return float(policy.keys(alone, clock)[0])
 
     keys = np.zeros(len(instance))
     if policy.order is not None and expected is not None:
@@ -46,9 +42,8 @@ def reranking(task: Task, known: Forecast | None) -> Iterator[tuple[FloatArray, 
             outputs=expected(slice(None), 0), output_lower=None, output_upper=None
         )
         keys = policy.keys(believed, clock)
-    yield np.array(keys), _Callback(key)
-    if errors:
-        raise errors[0]
+    with called_back(_Callback, key, 0.0) as callback:
+        yield np.array(keys), callback
 
 
 def _tokens_to_come(known: Forecast) -> Callable[[Any, int], Any]:

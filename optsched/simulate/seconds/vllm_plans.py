@@ -11,6 +11,7 @@ import numpy as np
 from optsched._internal.compiled import ZERO, compiled
 from optsched.errors import PolicyError
 from optsched.simulate.likely import TOLERANCE, chance_of_more, steps_ahead, tables
+from optsched.simulate.seconds.batches import called_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,6 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 @contextmanager
 def planning(policy: VllmPolicy, known: Forecast | None) -> Iterator[tuple[IntArray, Any]]:
     """Return what a kernel calls to plan by beliefs, and where it lists requests before."""
-    errors: list[BaseException] = []
     if known is None or known.beliefs is None:
         yield np.zeros((0, 3), dtype=np.int64), _Callback(lambda _, __: 1)
         return
@@ -41,17 +41,10 @@ def planning(policy: VllmPolicy, known: Forecast | None) -> Iterator[tuple[IntAr
 
     def plan(count: int, usable: int) -> int:
         limits = (usable, policy.block_size, lag)
-        try:
-            return int(
-                likely_to_fit(listed, count, believed, ahead, limits, float(policy.deviations))
-            )
-        except BaseException as error:
-            errors.append(error)
-            return 0
+        return int(likely_to_fit(listed, count, believed, ahead, limits, float(policy.deviations)))
 
-    yield listed, _Callback(plan)
-    if errors:
-        raise errors[0]
+    with called_back(_Callback, plan, 0) as callback:
+        yield listed, callback
 
 
 @compiled
