@@ -203,8 +203,7 @@ class WaitPolicy(_InQueues):
                 kinds = RequestTypes(
                     types.prompts[there], types.outputs[there], arrived[there] / span, True
                 )
-                found = _keeping_up(kinds, clock, solve)
-                levels[period, there] = 1 if found is None else found
+                levels[period, there] = _keeping_up(kinds, clock, solve)
         return Queues(entrance, before, length, changes, levels)
 
     def _fitting(self, instance: Instance) -> int:
@@ -307,13 +306,12 @@ class NestedWaitPolicy(_InQueues):
         levels = np.ones((len(changes), len(borders)), dtype=np.int64)
         for period, seen in enumerate(counts[:, 0]):
             if seen:
-                found = _keeping_up(kinds.scaled(seen / span), clock, solve)
-                levels[period] = 1 if found is None else found
+                levels[period] = _keeping_up(kinds.scaled(seen / span), clock, solve)
         return borders, changes, levels
 
 
-def _keeping_up(types: RequestTypes, clock: Clock, solve: _Solve) -> IntArray | None:
-    """Solve for the arrivals, or for the largest share of them that can be kept up with."""
+def _keeping_up(types: RequestTypes, clock: Clock, solve: _Solve) -> IntArray | int:
+    """Solve for the largest share of the arrivals that can be kept up with; 1 where none can."""
     load = equilibrium(types, clock).load
     most = min(1.0, _MAX_LOAD / load) if load > 0 else 1.0
 
@@ -323,15 +321,14 @@ def _keeping_up(types: RequestTypes, clock: Clock, solve: _Solve) -> IntArray | 
         except InfeasibleError:
             return None
 
-    best = attempt(most)
-    if best is not None:
+    if (best := attempt(most)) is not None:
         return best
     low, high, best = 0.0, most, attempt(most * 2.0**-_HALVINGS)
     for _ in range(_HALVINGS if best is not None else 0):
         share = (low + high) / 2
         found = attempt(share)
         low, high, best = (low, share, best) if found is None else (share, high, found)
-    return best
+    return 1 if best is None else best
 
 
 WaitingPolicy = WaitPolicy | NestedWaitPolicy
