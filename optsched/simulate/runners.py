@@ -98,7 +98,9 @@ def run_decided(task: Task) -> Attempts:
     attempts, running, log, given_up = run_decisions(task, known)
     stall = _stall(log.now[0].item(), task.patience, task.clock) if given_up else None
     kept: Preemption = "restarted" if task.policy.preemption == "none" else task.policy.preemption
-    return Attempts(*attempts, running, log, stall=stall, preemption=kept)
+    return Attempts(
+        attempts[0], attempts[1], attempts[2], running, log, stall=stall, preemption=kept
+    )
 
 
 def run_planned(task: Task) -> Attempts:
@@ -121,7 +123,7 @@ def run_planned(task: Task) -> Attempts:
         attempts, running, log = interruptible_kernel(preemption.run_planned, len(instance))(
             requests, lower, known.upper, rates, rules, new_log(), timer, task.until
         )
-    return Attempts(*attempts, running, log.finished())
+    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
 
 
 def _rates(task: Task, policy: IntervalPolicy, longest: IntArray) -> IntArray:
@@ -165,7 +167,8 @@ def run_by_chance(task: Task) -> Attempts:
         attempts, log = interruptible_kernel(chance.run_by_chance, len(instance))(
             requests, believed, moments, rules, ahead, worker, new_log(), timer, task.until
         )
-    return Attempts(*attempts, int(worker.now.active[0]), log.finished())
+    running = int(worker.now.active[0])
+    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished())
 
 
 def run_to_threshold(task: Task) -> Attempts:
@@ -193,7 +196,7 @@ def run_to_threshold(task: Task) -> Attempts:
     elif outcome == overflow.STALLED:
         stall = _stall(since, int(lasted), clock)
     running = int(worker.now.active[0])
-    return Attempts(*attempts, running, log.finished(), loop, stall)
+    return Attempts(attempts[0], attempts[1], attempts[2], running, log.finished(), loop, stall)
 
 
 def _stall(time: float, idle: int, clock: Clock) -> Stall:
