@@ -115,6 +115,16 @@ def require_known(
         raise error(f"unknown {what} {value!r}: {nearest(str(value), names)}")
 
 
+def require_distinct(what: str, names: list[str], known: Iterable[str]) -> None:
+    """Reject a list of names that is empty, or has one twice."""
+    if not names:
+        raise PolicyError(f"no {what} given; known: {', '.join(sorted(known))}")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise PolicyError(
+            f"the {what} {twice[0]!r} is given twice; rename or leave out one of them"
+        )
+
+
 class SolverError(OptschedError):
     """A solver is unknown, not installed, cannot solve the model, or gave no answer."""
 

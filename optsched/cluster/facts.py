@@ -177,12 +177,4 @@ class Cluster:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain data, ready for JSON."""
-        return {
-            "workers": self.workers,
-            "slots": self.slots,
-            "overhead_s": self.overhead_s,
-            "seconds_per_token": self.seconds_per_token,
-            "slowness": self.slowness,
-            "memory": self.memory,
-            "power": dict(vars(self.power)),
-        }
+        return vars(self) | {"power": dict(vars(self.power))}

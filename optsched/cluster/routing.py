@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from optsched._internal.arguments import as_count, checked
-from optsched.errors import PolicyError, require_known
+from optsched.errors import PolicyError, require_distinct, require_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -344,9 +344,5 @@ def get_routing(routing: str | Routing, **options: Any) -> Routing:
 def get_routings(routings: Iterable[str | Routing]) -> list[Routing]:
     """Look several routing policies up, each at most once."""
     found = [get_routing(routing) for routing in routings]
-    names = [routing.name for routing in found]
-    if not found:
-        raise PolicyError(f"no routing policy given; known: {', '.join(sorted(ROUTINGS))}")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise PolicyError(f"the routing policy {twice[0]!r} is given twice; rename one of them")
+    require_distinct("routing policy", [routing.name for routing in found], ROUTINGS)
     return found

@@ -125,15 +125,8 @@ class Optimum(Solution):
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, ready for JSON; starts in the order of the instance."""
-        content = {
-            "status": self.status,
-            "objective": self.objective,
-            "bound": self.bound,
-            "gap": self.gap,
-            "proven_optimal": self.proven_optimal,
-            "seconds": self.seconds,
-            "proof": self.proof,
-            "horizon": self.horizon,
+        names = ("status", "objective", "bound", "gap", "proven_optimal", "seconds", "proof")
+        content = {name: getattr(self, name) for name in (*names, "horizon")} | {
             "history": [list(entry) for entry in self.history],
             "steps": list(self.steps),
             "starts": self.schedule.starts.tolist(),

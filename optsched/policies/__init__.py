@@ -6,7 +6,7 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
-from optsched.errors import PolicyError, require_known
+from optsched.errors import PolicyError, require_distinct, require_known
 from optsched.policies.base import (
     RULES,
     BatchPolicy,
@@ -151,11 +151,7 @@ def get_policies(policies: Any = None) -> list[Policy]:
         return list(BASIC.values())
     several = policies if _is_several(policies) else [policies]
     found = [get_policy(policy) for policy in several]
-    names = [policy.name for policy in found]
-    if not found:
-        raise PolicyError(f"no policy given; known: {', '.join(sorted(POLICIES))}")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise PolicyError(f"the policy {twice[0]!r} is given twice")
+    require_distinct("policy", [policy.name for policy in found], POLICIES)
     return found
 
 
