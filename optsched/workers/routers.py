@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arguments import checked
-from optsched.errors import PolicyError, nearest, require_known
+from optsched.errors import PolicyError, nearest, require_distinct, require_known
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -189,9 +189,5 @@ def get_router(router: str | Router | Callable[[RouterState], int]) -> Router:
 def get_routers(routers: Iterable[str | Router | Callable[[RouterState], int]]) -> list[Router]:
     """Return routers by name, each at most once."""
     found = [get_router(router) for router in ([routers] if isinstance(routers, str) else routers)]
-    names = [router.name for router in found]
-    if not found:
-        raise PolicyError(f"no router given; known: {', '.join(sorted(ROUTERS))}")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise PolicyError(f"the router {twice[0]!r} is given twice")
+    require_distinct("router", [router.name for router in found], ROUTERS)
     return found
