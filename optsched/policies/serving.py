@@ -13,7 +13,6 @@ from optsched.policies.base import NamedPolicy, Needs
 
 if TYPE_CHECKING:
     from optsched.instance import Instance
-    from optsched.policies.vllm import VllmPolicy
 
 #: How prompts and decodes share batches.
 Batching = Literal["mixed", "prefill-first", "chunked"]
@@ -60,7 +59,8 @@ class EnginePolicy(NamedPolicy):
 
     def __post_init__(self) -> None:
         require_known("batching", self.batching, get_args(Batching), PolicyError)
-        require_limits(self)
+        limits = self.max_num_seqs, self.max_num_batched_tokens
+        require_limits(self, self.block_size, *limits, self.watermark)
 
     def blocks(self, instance: Instance) -> int:
         """Return the blocks that the memory holds, refusing requests that would never fit."""
@@ -75,19 +75,20 @@ class EnginePolicy(NamedPolicy):
         return int(blocks)
 
 
-def require_limits(policy: EnginePolicy | VllmPolicy) -> None:
+def require_limits(
+    policy: NamedPolicy, block_size: int, seqs: int, tokens: int, watermark: float
+) -> None:
     """Refuse limits with which no engine runs."""
-    for option in ("block_size", "max_num_seqs"):
-        value = getattr(policy, option)
+    for option, value in (("block_size", block_size), ("max_num_seqs", seqs)):
         policy.require(value >= 1, f"{option} is {value}, but must be at least 1")
     policy.require(
-        policy.max_num_batched_tokens >= policy.max_num_seqs,
-        f"max_num_batched_tokens is {policy.max_num_batched_tokens}, below max_num_seqs, "
-        f"{policy.max_num_seqs}, each of which may decode; raise it",
+        tokens >= seqs,
+        f"max_num_batched_tokens is {tokens}, below max_num_seqs, {seqs}, each of which may "
+        "decode; raise it",
     )
     policy.require(
-        0 <= policy.watermark < 1,
-        f"watermark is {policy.watermark:g}, but must be a share from 0 to below 1",
+        0 <= watermark < 1,
+        f"watermark is {watermark:g}, but must be a share from 0 to below 1",
     )
 
 

@@ -94,7 +94,8 @@ class VllmPolicy(NamedPolicy):
     needs: ClassVar[Needs] = Needs("vllm")
 
     def __post_init__(self) -> None:
-        require_limits(self)
+        limits = self.max_num_seqs, self.max_num_batched_tokens
+        require_limits(self, self.block_size, *limits, self.watermark)
         self.require(
             self.num_gpu_blocks is None or self.num_gpu_blocks >= 2,
             f"num_gpu_blocks is {self.num_gpu_blocks}, but must be at least 2 (one of them is not "
