@@ -98,9 +98,8 @@ def run_decided(task: Task) -> Attempts:
     attempts, running, log, given_up = run_decisions(task, known)
     stall = _stall(log.now[0].item(), task.patience, task.clock) if given_up else None
     kept: Preemption = "restarted" if task.policy.preemption == "none" else task.policy.preemption
-    return Attempts(
-        attempts[0], attempts[1], attempts[2], running, log, stall=stall, preemption=kept
-    )
+    requests, starts, tokens = attempts
+    return Attempts(requests, starts, tokens, running, log, stall=stall, preemption=kept)
 
 
 def run_planned(task: Task) -> Attempts:
