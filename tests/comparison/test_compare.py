@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optsched import Cluster, Comparison, Instance, PriorityPolicy, bound, compare, family, run
-from optsched.comparison import comparing
+from optsched import Cluster, Comparison, PriorityPolicy, bound, compare, family, run
 from optsched.errors import OptschedError
 
 REQUESTS = family("uniform", n=30, seed=1, load=0.9, seconds_per_step=0.1)
@@ -96,17 +95,3 @@ def test_a_key_may_read_any_column_of_the_requests(column, kind):
     own = PriorityPolicy("own", "", lambda given: getattr(given, column))
     found = compare(REQUESTS.replace(**{column: values}), [own], **WHERE[kind][0])
     assert found.policies == ["own"]
-
-
-@pytest.mark.parametrize("arrivals", [[0, 0, 0], [0, 0, 5]])
-def test_kernels_are_loaded_that_the_requests_need(monkeypatch, arrivals):
-    """Where all are there at the start another kernel runs, once compiled in a policy's time."""
-    original, seen = comparing.run, []
-
-    def recorded(instance, *arguments, **options):
-        seen.append(int(instance.arrivals[-1]) > 0)
-        return original(instance, *arguments, **options)
-
-    monkeypatch.setattr(comparing, "run", recorded)
-    compare(Instance([1] * 3, [2] * 3, 9, arrivals), "area")
-    assert seen == [arrivals[-1] > 0] * 2
