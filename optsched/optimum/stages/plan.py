@@ -7,6 +7,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from optsched._internal.aside import Aside
 from optsched._internal.numbers import proven
 from optsched.errors import InfeasibleError, OptschedError
