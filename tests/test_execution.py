@@ -91,7 +91,7 @@ def test_the_checker_finds_what_is_wrong():
 def test_an_execution_prints_what_was_lost(execution):
     text = str(execution)
     assert text.startswith("a-min (common:1,10): 3 requests, feasible")
-    assert "tokens in vain" in text
+    assert "tokens (restarted)" in text
     assert "preempted" not in str(run(INSTANCE, "mc-sf"))
     loop = str(run(INSTANCE, "alpha-greedy:0.3"))
     assert "of 3 requests complete" in loop

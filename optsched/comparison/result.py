@@ -188,28 +188,25 @@ class Comparison:
             if why := self.covering(run)[1]:
                 reasons.setdefault(why, []).append(run.policy)
         found += [f"No gap of {', '.join(names)}: {why}." for why, names in reasons.items()]
-        return found + (self._notes_on_clock() if self.timed else self._notes_in_steps())
-
-    def _notes_in_steps(self) -> list[str]:
-        memory, best, found = self.instance.memory, self.best, []
-        split = [run.policy for run in self if run.split]
-        if split and len(self.bounds) > 1:
+        if split := [run.policy for run in self if run.split]:
             found.append(
                 f"{', '.join(split)}: preempted requests go on where they were stopped; for that "
                 f"the proven bound on the total is {at_least(self.bounds[-1].value)}."
             )
+        return found + (self._notes_on_clock() if self.timed else [self._note_in_steps()])
+
+    def _note_in_steps(self) -> str:
+        memory, best = self.instance.memory, self.best
         if self.demand <= memory:
-            return [
-                *found,
+            return (
                 f"Memory is never the limit: if every request starts when it arrives, at most "
-                f"{self.demand:,} of {memory:,} tokens are held.",
-            ]
+                f"{self.demand:,} of {memory:,} tokens are held."
+            )
         waited = int((best.first_token_latencies > 1).sum())
-        return [
-            *found,
+        return (
             f"Memory is a limit: {best.policy} holds up to {best.peak_memory:,} of {memory:,} "
-            f"tokens, and {waited:,} of {len(self.instance):,} requests wait.",
-        ]
+            f"tokens, and {waited:,} of {len(self.instance):,} requests wait."
+        )
 
     def _notes_on_clock(self) -> list[str]:
         memory, peak = self.instance.memory, max(run.peak_memory for run in self)

@@ -1,10 +1,9 @@
 """Runs: what all share, and an `Execution`, every attempt of a run in steps."""
 
 from optsched.execution.attempts import Execution, kept_before, unpreempted
-from optsched.execution.base import FATES, Loop, Run, Stall, TimedRun, check_log_name, write_log
+from optsched.execution.base import Loop, Run, Stall, TimedRun, check_log_name, write_log
 
 __all__ = [
-    "FATES",
     "Execution",
     "Loop",
     "Run",

@@ -10,7 +10,7 @@ import numpy as np
 
 from optsched._internal.extras import data_frame
 from optsched.errors import PolicyError
-from optsched.execution.base import FATES, Run
+from optsched.execution.base import Run
 from optsched.instance import Instance
 from optsched.premises import World
 from optsched.schedule import Schedule, Violation
@@ -107,7 +107,7 @@ class Execution(Started, Run):
         if self.split:
             raise PolicyError(
                 f"policy {self.policy!r} lets preempted requests go on, so that no schedule has "
-                "their starts; look at the completions of its run, or at its attempts by to_pandas"
+                "their starts; leave it out, or look at the completions of its run alone"
             )
         return Schedule(self.instance, self._of_each(self.completed, self.starts), self.policy)
 
@@ -224,7 +224,7 @@ class Execution(Started, Run):
         known = self._known
         lost = (
             f"  preempted {self.preemptions:,} attempts, {self.preempted_tokens:,} tokens "
-            f"{FATES[self.preemption]}, peak {self.peak_memory:,} tokens of all attempts"
+            f"({self.preemption}), peak {self.peak_memory:,} tokens of all attempts"
         )
         if self.split and self.why is None:
             head = f"{self.policy}{known}: {len(self.instance):,} requests, all complete"

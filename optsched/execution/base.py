@@ -24,16 +24,8 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray
     from optsched.clock import Clock
     from optsched.instance import Instance
-    from optsched.premises import Preemption, World
+    from optsched.premises import World
     from optsched.schedule import Schedule, Violation
-
-
-#: What became of the tokens of requests that were preempted.
-FATES: dict[Preemption, str] = {
-    "restarted": "in vain",
-    "recomputed": "computed again",
-    "resumed": "kept elsewhere",
-}
 
 
 @dataclass(frozen=True)

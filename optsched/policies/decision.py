@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -99,9 +99,30 @@ class Decision(NamedTuple):
         return cls(state.waiting[starts], state.running[~stays])
 
 
+@dataclass(frozen=True)
+class DecidedPolicy(NamedPolicy):
+    """What policies share that are asked step by step: what becomes of preempted requests."""
+
+    preemption: Preemption = field(default="none", kw_only=True)
+    resume_cost: float = field(default=0.0, kw_only=True)
+    needs: ClassVar[Needs] = Needs("decision")
+
+    def __post_init__(self) -> None:
+        if self.preemption not in PREEMPTIONS:
+            found = nearest(str(self.preemption), PREEMPTIONS)
+            raise PolicyError(f"policy {self.name!r}: unknown preemption: {found}")
+        cost = self.resume_cost
+        as_number("resume_cost", cost, lambda each: each >= 0, "at least 0", PolicyError)
+        self.require(
+            not cost or self.preemption == "resumed",
+            f"resume_cost is {cost:g}, but preempted requests are not resumed; pass "
+            "preemption='resumed', or leave the cost out",
+        )
+
+
 @checked()
 @dataclass(frozen=True)
-class DecisionPolicy(NamedPolicy):
+class DecisionPolicy(DecidedPolicy):
     """Start, and perhaps preempt, what a function chooses at each step at which requests wait.
 
     The memory is kept for the function: where the next step would not fit, the requests that
@@ -143,26 +164,7 @@ class DecisionPolicy(NamedPolicy):
     """
 
     decide: Callable[[State], Iterable[int] | IntArray | Decision]
-    preemption: Preemption = "none"
-    resume_cost: float = 0.0
-    needs: ClassVar[Needs] = Needs("decision")
-
-    def __post_init__(self) -> None:
-        check_preemption(self)
 
     def decider(self) -> Callable[[State], Any]:
         """Return what decides in one run."""
         return self.decide
-
-
-def check_preemption(policy: Any) -> None:
-    """Refuse an unknown kind of preemption, and a cost that none has."""
-    if policy.preemption not in PREEMPTIONS:
-        found = nearest(str(policy.preemption), PREEMPTIONS)
-        raise PolicyError(f"policy {policy.name!r}: unknown preemption: {found}")
-    as_number("resume_cost", policy.resume_cost, lambda cost: cost >= 0, "at least 0", PolicyError)
-    policy.require(
-        not policy.resume_cost or policy.preemption == "resumed",
-        f"resume_cost is {policy.resume_cost:g}, but preempted requests are not resumed; pass "
-        "preemption='resumed', or leave the cost out",
-    )

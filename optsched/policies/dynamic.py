@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from optsched._internal.arguments import checked
+from optsched._internal.arguments import as_count, checked
 from optsched.errors import PolicyError
-from optsched.policies.base import NamedPolicy, Needs, Rule, window_of
-from optsched.policies.decision import check_preemption
+from optsched.policies.base import Needs, Rule, window_of
+from optsched.policies.decision import DecidedPolicy
 from optsched.solvers.search.window import add_all, admit_now
 
 if TYPE_CHECKING:
@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.policies.decision import State
-    from optsched.premises import Preemption
 
 
 @checked(PolicyError)
 @dataclass(frozen=True)
-class DynamicPolicy(NamedPolicy):
+class DynamicPolicy(DecidedPolicy):
     """Admit waiting requests by ascending key of the moment; equal keys in order of arrival.
 
     Memory is planned as for a `PriorityPolicy`, with the outputs that requests have at least; they
@@ -39,7 +38,7 @@ class DynamicPolicy(NamedPolicy):
         What happens when a request does not fit: "prefix", "skip" or "window".
     every
         After how many decisions keys are computed anew, or "event": when requests have arrived,
-        completed or been preempted. One that has no key gets it at once.
+        started, completed or been preempted. One that has no key gets it at once.
     preemption, resume_cost
         As of `DecisionPolicy`.
 
@@ -59,21 +58,16 @@ class DynamicPolicy(NamedPolicy):
     key: Callable[[State], npt.NDArray[np.number]]
     rule: Rule = "prefix"
     every: int | Literal["event"] = 1
-    preemption: Preemption = "none"
-    resume_cost: float = 0.0
     needs: ClassVar[Needs] = Needs("decision", rules=True)
 
     def __post_init__(self) -> None:
-        check_preemption(self)
+        super().__post_init__()
         self.require(
             self.rule.partition(":")[0] in ("prefix", "skip", "window"),
             f"the rule {self.rule!r} is not for keys that change; use prefix, skip or window",
         )
-        counted = isinstance(self.every, int | np.integer) and self.every >= 1
-        self.require(
-            counted or self.every == "event",
-            f"every is {self.every!r}, but must be a number of decisions of at least 1, or 'event'",
-        )
+        if self.every != "event":
+            as_count("every", self.every, of=" of decisions, or 'event', as", error=PolicyError)
 
     def decider(self) -> Callable[[State], IntArray]:
         """Return what decides in one run."""
@@ -92,7 +86,7 @@ class _Decider:
         self._policy, self._limits = policy, window_of(policy.rule)
         self._keys: FloatArray = np.zeros(0)  # NaN where there is none yet
         self._calls = 0
-        self._left: tuple[IntArray, IntArray] | None = None  # that waited and ran after the last
+        self._seen: tuple[IntArray, ...] = ()  # that waited and ran at the last call
 
     def __call__(self, state: State) -> IntArray:
         """Return the waiting requests to start now."""
@@ -102,21 +96,18 @@ class _Decider:
         stale = np.isnan(self._keys[waiting]) | self._due(state)
         if stale.any():
             self._keys[waiting[stale]] = self._policy.keys(state)[stale]
-        chosen = np.zeros(0, dtype=np.int64)
-        if state.free >= 0:
-            chosen = _admitted(state, np.argsort(self._keys[waiting], kind="stable"), self._limits)
-        rest = np.ones(len(waiting), dtype=bool)
-        rest[chosen] = False
-        self._left = waiting[rest], np.concatenate([state.running, waiting[chosen]])
-        return waiting[chosen]
+        if state.free < 0:
+            return waiting[:0]
+        order = np.argsort(self._keys[waiting], kind="stable")
+        return waiting[_admitted(state, order, self._limits)]
 
     def _due(self, state: State) -> bool:
         """Say whether all keys are to be computed anew."""
         self._calls += 1
         if self._policy.every != "event":
             return (self._calls - 1) % self._policy.every == 0
-        now = state.waiting, state.running
-        return self._left is None or not all(map(np.array_equal, now, self._left))
+        before, self._seen = self._seen, (state.waiting, state.running)
+        return not (before and all(map(np.array_equal, before, self._seen)))
 
 
 def _admitted(state: State, order: IntArray, limits: tuple[float, int]) -> IntArray:

@@ -77,9 +77,9 @@ def test_an_order_of_the_moment_equals_its_literal_twin(instance, key, rule, kin
     assert found.latencies.tolist() == late
 
 
-@pytest.mark.parametrize(("every", "asked"), [(1, 8), (3, 4), ("event", 4)])
+@pytest.mark.parametrize(("every", "asked"), [(1, 8), (3, 4), ("event", 6)])
 def test_keys_are_computed_as_often_as_is_asked(every, asked):
-    """Requests wait at the steps 0 to 7; one arrives at 4, and others are complete at 3 and 6."""
+    """Requests wait at the steps 0 to 7; 0, 3 and 6 start one, and one arrives at 4."""
     instance = Instance([0] * 4, [3, 3, 2, 2], 3, [0, 0, 0, 4])
     times = []
 
@@ -103,7 +103,9 @@ def test_bad_keys_and_settings_are_refused_in_one_sentence():
         run(instance, DynamicPolicy("mine", "", area), rule="backfill")
     with pytest.raises(PolicyError, match="the rule 'delay' is not for keys that change"):
         run(instance, DynamicPolicy("mine", "", area), rule="delay", clock="unit")
-    with pytest.raises(PolicyError, match="every is 0, but must be a number of decisions"):
+    with pytest.raises(
+        PolicyError, match="every is 0, but must be a whole number of decisions, or 'event', as"
+    ):
         DynamicPolicy("mine", "", area, every=0)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from optsched.clock.work import arrival_times
 from optsched.errors import PolicyError
-from optsched.execution import FATES, Execution, Run, TimedRun
+from optsched.execution import Execution, Run, TimedRun
 from optsched.premises import PREEMPTIONS, STORAGES
 from optsched.schedule import Schedule
 from optsched.simulate.seconds.execution import ClockedRun
@@ -265,7 +265,7 @@ class RoutedRun(TimedRun):
         lines += self._lines(metrics)
         lines.append(f"  workers   {served.min():,} to {served.max():,} requests each")
         if self.preemptions:
-            lost = f"{self.preempted_tokens:,} tokens {FATES[self._served[0].preemption]}"
+            lost = f"{self.preempted_tokens:,} tokens ({self.facts.preemption})"
             lines.append(f"  memory    {self.preemptions:,} preemptions, {lost}")
         if self.why is not None:
             lines.append(f"  a worker's run {self.why}")

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from optsched.errors import PolicyError
-from optsched.simulate.runners import RUNNERS
+from optsched.simulate.runners import RUNNERS, Attempts
 from optsched.workers import Load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.execution import Execution
     from optsched.instance import Instance
     from optsched.premises import Preemption
     from optsched.simulate.task import Task
@@ -80,24 +81,26 @@ class Attempted(NamedTuple):
 def attempted(task: Task, timed: bool) -> Attempted:
     """Run a policy on one worker, and keep what it did."""
     runner = RUNNERS[task.policy.needs.kind]
+    found: Attempts | Execution
+    spans = None
     if runner.attempts is not None:
         found = runner.attempts(task)
-        attempts = (found.requests, found.starts, found.tokens, found.before)
-        return Attempted(*attempts, found.preemption, found.log.spans)
-    if not timed:
+        spans = found.log.spans
+    elif not timed:
         assert runner.in_steps is not None
-        steps = runner.in_steps(task)
-        attempts = (steps.requests, steps.starts, steps.tokens, steps.before)
-        return Attempted(*attempts, steps.preemption, None)
-    outputs, run = task.instance.outputs, runner.on_clock(task)
-    if run.preemptions:
-        raise PolicyError(
-            f"policy {task.policy.name!r} preempts requests, which a router cannot follow; use the "
-            "router round-robin or random, which look at no worker"
-        )
-    begun = np.flatnonzero(run.first_batch >= 0)
-    first, none = run.first_batch[begun], np.zeros_like(begun)
-    return Attempted(begun, first, outputs[begun], none, "restarted", run.log.spans)
+        found = runner.in_steps(task)
+    else:
+        run = runner.on_clock(task)
+        if run.preemptions:
+            raise PolicyError(
+                f"policy {task.policy.name!r} preempts requests, which a router cannot follow; use "
+                "the router round-robin or random, which look at no worker"
+            )
+        begun, spans = np.flatnonzero(run.first_batch >= 0), run.log.spans
+        tokens = task.instance.outputs[begun]
+        found = Attempts(begun, run.first_batch[begun], tokens, 0, run.log)
+    attempts = (found.requests, found.starts, found.tokens, found.before)
+    return Attempted(*attempts, found.preemption, spans)
 
 
 class Trajectories:

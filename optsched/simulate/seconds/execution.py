@@ -13,7 +13,7 @@ from optsched._internal.extras import data_frame
 from optsched.clock import BatchContent
 from optsched.clock.work import arrival_times, load_on_clock, step_of
 from optsched.errors import PolicyError
-from optsched.execution import FATES, TimedRun, write_log
+from optsched.execution import TimedRun, write_log
 from optsched.premises import STORAGES, World
 from optsched.schedule import Violation
 from optsched.simulate.seconds.batches import COLUMNS, Requests
@@ -332,7 +332,7 @@ class ClockedRun(TimedRun):
         left = f", {self.unfinished:,} unfinished" if self.unfinished else ""
         preempted = (
             f"; {self.preemptions:,} preemptions, {metrics['preempted_tokens']:,} tokens "
-            f"{FATES[self.preemption]}"
+            f"({self.preemption})"
             if self.preemptions
             else ""
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from optsched.clock import BatchContent
 from optsched.clock.work import arrival_times
-from optsched.errors import PolicyError
+from optsched.errors import PolicyError, shown
 from optsched.policies.decision import Decision, State
 from optsched.simulate.seconds.batches import new_log
 
@@ -42,20 +42,15 @@ class _Run:
     """
 
     def __init__(self, task: Task, known: Forecast) -> None:
-        instance = task.instance
-        self._prompts = instance.prompts.tolist()
-        self._outputs = instance.outputs.tolist()
-        self._instance = instance
-        self._known = known
-        self._seed = task.seed
-        self._policy = task.policy
+        self._task, self._known = task, known
+        self._prompts = task.instance.prompts.tolist()
+        self._outputs = task.instance.outputs.tolist()
         self._decider = task.policy.decider()
         self._preempts = task.policy.preemption != "none"
         self._keeps = task.policy.preemption in ("recomputed", "resumed")
-        self._resumes = task.policy.preemption == "resumed"
         self._cost = Fraction(str(task.policy.resume_cost))
         self._lower = known.lower.copy()
-        self._made = np.zeros(len(instance), dtype=np.int64)  # and kept, before what runs
+        self._made = np.zeros(len(known), dtype=np.int64)  # and kept, before what runs
         self._released = 0
         self._waiting: set[int] = set()
         self._changed = False
@@ -65,7 +60,7 @@ class _Run:
         self._ends: dict[int, list[int]] = {}  # step: requests that might complete there
         self._held = 0
         self._clock = task.clock
-        self._arrivals = arrival_times(instance, task.clock)
+        self._arrivals = arrival_times(task.instance, task.clock)
         self._since = self._arrivals.copy()
         self._queued_since = self._since[self._queue]
         self._contents: list[BatchContent] = []
@@ -111,74 +106,66 @@ class _Run:
         made[running] = tokens
         lower = np.maximum(self._lower, made)
         if self._changed:
-            self._queue = np.array(sorted(self._waiting), dtype=np.int64)
+            self._queue = np.sort(np.fromiter(self._waiting, np.int64, len(self._waiting)))
             self._queued_since = self._since[self._queue]
             self._changed = False
         for array in (running, tokens, made, lower, self._queue, self._queued_since):
             array.flags.writeable = False
-        state = State(
-            clock=int(self.now) if self._clock.unit == "steps" else self.now,
-            waiting=self._queue,
-            since=self._queued_since,
-            running=running,
-            tokens=tokens,
-            free=self._instance.memory - self._held - count,
-            made=made,
-            lower=lower,
-            forecast=self._known,
-            seed=self._seed,
-        )
-        given = self._decider(state)
+        now = int(self.now) if self._clock.unit == "steps" else self.now
+        free = self._known.memory - self._held - count
+        seen = (now, self._queue, self._queued_since, running, tokens, free, made, lower)
+        given = self._decider(State(*seen, self._known, self._task.seed))
         if not isinstance(given, Decision):
             return self._checked("starts", given), []
         return self._checked("starts", given.start), self._checked("preempts", given.preempt)
 
     def _checked(self, verb: str, given: Iterable[int] | IntArray) -> list[int]:
         """Return the requests that a policy names, or refuse the first that it cannot."""
+        if not hasattr(given, "__iter__"):
+            raise PolicyError(
+                f"policy {self._task.policy.name!r} returns {shown(given)}, but must return a list "
+                "of requests to start, perhaps empty, or a Decision with such lists"
+            )
         chosen: list[int] = []
         able = self._waiting if verb == "starts" else self._running
+        unsaid = verb == "preempts" and not self._preempts
         for request in given:
-            if not isinstance(request, int | np.integer) or isinstance(request, bool):
-                self._refuse(verb, request, "which is no index of a request")
-            number = int(request)
-            if number not in able or number in chosen:
-                self._explain(verb, number, number in chosen)
-            chosen.append(number)
-        if chosen and verb == "preempts" and not self._preempts:
-            self._refuse(
-                verb, self._instance.label(chosen[0]), "but does not say what is kept of it"
-            )
+            whole = isinstance(request, int | np.integer) and not isinstance(request, bool)
+            if not whole or request not in able or request in chosen or unsaid:
+                self._refuse(verb, request if whole else None, request, request in chosen)
+            chosen.append(int(request))
         return chosen
 
-    def _explain(self, verb: str, number: int, again: bool) -> None:
-        """Refuse to start a request that does not wait, or to preempt one that does not run."""
-        if not 0 <= number < len(self._instance):
-            why = f"but there are only the requests 0 to {len(self._instance) - 1}"
-            self._refuse(verb, number, why)
-        if again:
-            why = "which it has just " + ("started" if verb == "starts" else "preempted")
-        elif number in self._running:
-            why = "which already runs"
-        elif number >= self._released:
-            why = f"which arrives at {self._named(self._arrivals[number])} only"
-        else:
-            why = "which waits" if number in self._waiting else "which is complete"
-        self._refuse(verb, self._instance.label(number), why)
-
-    def _refuse(self, verb: str, request: object, why: str) -> None:
+    def _refuse(self, verb: str, number: int | None, named: object, again: bool) -> None:
+        """Say why a request is not started, or not preempted."""
         advice = f"choose among state.{'waiting' if verb == 'starts' else 'running'}"
-        if verb == "preempts" and not self._preempts:
-            advice = "pass preemption='restarted', 'recomputed' or 'resumed' to the policy"
+        if number is None:
+            why = "which is no index of a request"
+        elif not 0 <= number < len(self._outputs):
+            why = f"but there are only the requests 0 to {len(self._outputs) - 1}"
+        else:
+            named = self._task.instance.label(int(number))
+            if again:
+                why = "which it has just " + ("started" if verb == "starts" else "preempted")
+            elif number in self._running:
+                why = "which already runs"
+            elif number >= self._released:
+                why = f"which arrives at {self._named(self._arrivals[number])} only"
+            else:
+                why = "which waits" if number in self._waiting else "which is complete"
+            if verb == "preempts" and not self._preempts:
+                why = "but does not say what is kept of it"
+                advice = "pass preemption='restarted', 'recomputed' or 'resumed' to the policy"
         raise PolicyError(
-            f"policy {self._policy.name!r} {verb} request {request} at {self._named(self.now)}, "
-            f"{why}; {advice}"
+            f"policy {self._task.policy.name!r} {verb} request {named} at "
+            f"{self._named(self.now)}, {why}; {advice}"
         )
 
     def _named(self, time: float) -> str:
         return f"step {int(time)}" if self._clock.unit == "steps" else f"{time:g} s"
 
     def _overflows(self) -> bool:
-        return self._held + len(self._running) > self._instance.memory
+        return self._held + len(self._running) > self._known.memory
 
     def _make_room(self) -> None:
         while self._overflows():
@@ -236,7 +223,7 @@ class _Run:
         for request in self._entered:
             made = int(self._made[request])
             whole = self._prompts[request] + made
-            if made and self._resumes:
+            if made and self._task.policy.preemption == "resumed":
                 moved += math.ceil(self._cost * whole)
             elif whole:
                 prefill += whole

@@ -95,6 +95,11 @@ def test_starting_one_that_runs_or_is_complete_is_named():
         run(instance, twice)
 
 
+def test_a_policy_that_forgets_to_return_is_told_what():
+    with pytest.raises(PolicyError, match="returns None, but must return a list of requests"):
+        run(Instance([1], [1], 5), DecisionPolicy("mine", "", lambda state: None))
+
+
 def test_a_policy_that_never_starts_anybody_is_given_up():
     execution = run(Instance([1], [1], 5), DecisionPolicy("lazy", "", lambda state: []))
     assert execution.stall.idle_steps == 10_000
