@@ -330,13 +330,11 @@ def get_routing(routing: str | Routing, **options: Any) -> Routing:
             return replace(found, **options)
         routing = found
     if not isinstance(routing, (RoutingRule, BalanceRouting, PythonRouting)):
-        if hasattr(routing, "needs"):
-            raise PolicyError(
-                f"policy {routing.name!r} admits requests on one worker, or on several without a "
-                "barrier: pass workers in place of the cluster, or a routing such as bf-io"
-            )
         raise PolicyError(
-            f"{routing!r} is not a routing policy: it needs a name and a method route"
+            f"policy {routing.name!r} admits requests on one worker, or on several without a "
+            "barrier: pass workers in place of the cluster, or a routing such as bf-io"
+            if hasattr(routing, "needs")
+            else f"{routing!r} is not a routing policy: it needs a name and a method route"
         )
     if options:
         raise PolicyError(
