@@ -20,7 +20,6 @@ A running request is one whose window holds one start only.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import IntArray
     from optsched.instance import Instance
-    from optsched.models.linear.model import LinearModel
 
 #: How a conflict is proven: by the arithmetic of one, two or many requests, or by a search.
 Proof = Literal["window", "pair", "memory-time", "search"]
@@ -254,15 +252,6 @@ class Windows:
             horizon=int(self.due[requests].max()),
             now=int(self.earliest[requests].min()),
         )
-
-    def to_linear(self, requests: IntArray, steps: IntArray | None = None) -> LinearModel:
-        """Write "all of these complete in time" as arrays."""
-        model = self.program(requests).to_linear()
-        row_upper = model.row_upper.copy()
-        if steps is not None:
-            keys = next(family for family in model.rows if family.name == "memory").keys[:, 0]
-            row_upper[model.rows_of("memory")[~np.isin(keys, steps)]] = np.inf
-        return dataclasses.replace(model, row_upper=row_upper).with_objective(0)
 
     def describe(
         self,

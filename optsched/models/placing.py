@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -45,8 +45,7 @@ def owned(found: Schedule | Scheduled, instance: Instance, workers: Workers) -> 
             "the schedule belongs to another instance or other workers; make the program of its "
             "instance and workers"
         )
-    owned: Schedule = schedule
-    return owned
+    return cast("Schedule", schedule)
 
 
 def by_use(instance: Instance, workers: Workers) -> BoolArray:

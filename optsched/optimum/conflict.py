@@ -199,22 +199,9 @@ def reduce(
 
 def _rows_in_conflict(model: LinearModel, clock: _Clock) -> RowConflict | None:
     """Find rows that conflict: which families, then which rows, of small families first."""
-    try:
-        cpsat.refuse(model)
-        solver = "cp-sat"
-    except SolverError:
-        solver = "highs"
-    bare, said = model.with_objective(0), ""
 
     def feasible(parts: list[IntArray]) -> bool | None:
-        nonlocal said
-        rows = np.sort(np.concatenate([_NO_ROWS, *parts]))
-        kept = {name: getattr(bare, name)[rows] for name in ("matrix", "row_lower", "row_upper")}
-        if (limit := clock.share) == 0:
-            return None
-        solution = solve_linear(replace(bare, rows=(), **kept), solver, Options(limit))
-        said = solution.solver
-        return clock.verdict(solution)
+        return clock.some_point(model, np.concatenate([_NO_ROWS, *parts]))
 
     families = [model.rows_of(family.name) for family in model.rows]
     if (verdict := feasible(families)) is None:
@@ -233,11 +220,13 @@ def _rows_in_conflict(model: LinearModel, clock: _Clock) -> RowConflict | None:
         needed[at] = np.concatenate([_NO_ROWS, *singles])
         known = known and sure
     names = [model.row_name(row) for family in needed for row in family.tolist()]
-    return RowConflict(tuple(names), known, said)
+    return RowConflict(tuple(names), known, clock.solver)
 
 
 class _Clock:
-    """How much time is left, and what solves within it say."""
+    """How much time is left, and what solvers find within it."""
+
+    solver = ""  # the last one
 
     def __init__(self, time_limit: float | None) -> None:
         highs.load()
@@ -265,6 +254,22 @@ class _Clock:
         self._interrupted = self._interrupted or solution.status is Stopped.INTERRUPTED
         return False if solution.status in INFEASIBLE else None
 
+    def some_point(self, model: LinearModel, rows: IntArray) -> bool | None:
+        """Return whether a point satisfies some of the rows; None if it is not known."""
+        if (limit := self.share) == 0:
+            return None
+        try:
+            cpsat.refuse(model)
+            solver = "cp-sat"
+        except SolverError:
+            solver = "highs"
+        chosen = np.sort(rows)
+        kept = {name: getattr(model, name)[chosen] for name in ("matrix", "row_lower", "row_upper")}
+        part = replace(model.with_objective(0), rows=(), **kept)
+        solution = solve_linear(part, solver, Options(limit))
+        self.solver = solution.solver
+        return self.verdict(solution)
+
 
 class _Search(_Clock):
     """Feasibility of sets of requests, with what is known already kept."""
@@ -274,29 +279,28 @@ class _Search(_Clock):
         self._windows = windows
         self._feasible: list[set[int]] = []
 
-    def can_complete(self, requests: list[int], steps: list[int] | None = None) -> bool | None:
+    def can_complete(self, requests: list[int]) -> bool | None:
         """Return whether requests can all complete in time; None if it is not known."""
         windows, chosen = self._windows, set(requests)
         if not chosen or any(chosen <= known for known in self._feasible):
             return True
         members = np.sort(np.array(requests, dtype=np.int64))
-        if steps is None and windows.overload(members) is not None:
+        if windows.overload(members) is not None:
             return False
         if (limit := self.share) == 0:
             return None
         program = windows.program(members)
-        if steps is None and len(members) <= _EVENTS:  # several times as fast as the other one
+        if len(members) <= _EVENTS:  # several times as fast as the other one
             events = EventProgram(program.instance, "makespan")
-            solution = _first_answer(events, Options(limit))
+            verdict = self.verdict(_first_answer(events, Options(limit)))
         elif program.nonzeros <= _NONZEROS:
-            limited = None if steps is None else np.array(steps, dtype=np.int64)
-            model = windows.to_linear(members, limited)
-            solution = solve_linear(model, "cp-sat", Options(limit))
+            model = program.to_linear()
+            verdict = self.some_point(model, np.arange(len(model.row_lower)))
         else:
             return None
-        if solution.has_answer and steps is None:
+        if verdict:
             self._feasible.append(chosen)
-        return self.verdict(solution)
+        return verdict
 
     def needed_steps(self, conflict: list[int]) -> tuple[IntArray, bool]:
         """Find few steps at which the memory must be limited, and whether none can be spared."""
@@ -308,12 +312,17 @@ class _Search(_Clock):
         span = np.arange(begins.min(), ends.max() + 1)
         inside = ((begins < span[:, None]) & (span[:, None] <= ends)).any(axis=1)
         steps = span[inside]
-        if windows.program(members).nonzeros > _NONZEROS:
+        program = windows.program(members)
+        if program.nonzeros > _NONZEROS:
             return steps, False
-        needed, known = reduce(
-            steps.tolist(), lambda rest: self.can_complete(members.tolist(), rest)
-        )
-        return np.sort(np.array(needed, dtype=np.int64)), known
+        model = program.to_linear()
+        once, row_of_step_0 = model.rows_of("once"), model.rows_of("memory")[0] - program.now - 1
+
+        def feasible(rest: list[int]) -> bool | None:
+            return self.some_point(model, np.concatenate([once, rest]).astype(np.int64))
+
+        needed, known = reduce((row_of_step_0 + steps).tolist(), feasible)
+        return np.sort(np.array(needed, dtype=np.int64)) - row_of_step_0, known
 
 
 def _first_answer(program: EventProgram, options: Options) -> Solution:

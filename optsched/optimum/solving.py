@@ -203,8 +203,6 @@ def proven_horizon(
     workers: Workers | None = None,
 ) -> int:
     """Return a step within which some optimal schedule completes, from a schedule and a bound."""
-    state = State(instance, objective)
-    if workers is not None and len(workers) > 1:
-        state = State(instance, objective, workers=workers)
+    state = State(instance, objective, workers=workers or Workers([instance.memory]))
     find_first(state)
     return int((state.latest_starts() + instance.outputs).max())

@@ -305,9 +305,8 @@ def _clean(model: LinearModel | EventModel, values: FloatArray) -> tuple[FloatAr
         rounded, breaches = values, model.violations(values, FEASIBILITY)
     if not breaches:
         return rounded, ""
-    more = len(breaches) - _NAMED
-    rest = [f"and {more:,} more"] if more > 0 else []
-    return None, "; ".join([*map(str, breaches[:_NAMED]), *rest])
+    more = f"; and {len(breaches) - _NAMED:,} more" if len(breaches) > _NAMED else ""
+    return None, "; ".join(map(str, breaches[:_NAMED])) + more
 
 
 def _real(number: object) -> bool:
