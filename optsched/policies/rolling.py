@@ -40,7 +40,8 @@ class RollingPolicy(Policy):
         requests beyond the window, by search. "beam": the same by a narrow beam over time, which
         takes tens of milliseconds for 64 requests. "hindsight-exact": the same by HiGHS, for small
         windows. "relax-lp": the order of Sorted-LP. "batch": batches of least F. Or a function
-        that takes an `optsched.rolling.Window` and returns a start for each of its requests.
+        that takes an `optsched.rolling.Window` and returns a start for each of its requests, or
+        a schedule.
     window
         Maximum number of waiting requests that are planned, the first in the fallback's order.
     horizon

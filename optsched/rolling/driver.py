@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optsched._internal.loading import stopwatch
-from optsched.errors import OptschedError, PolicyError
+from optsched.errors import OptschedError, PolicyError, shown
 from optsched.instance import Instance
 from optsched.models.running import NOTHING_RUNNING, Running
 from optsched.rolling.plans import PLANS
@@ -275,8 +275,16 @@ class Finisher:
         return due
 
 
-def _own(model: Callable[[Window], IntArray]) -> Callable[[Window], tuple[IntArray, bool]]:
-    return lambda window: (np.asarray(model(window)), False)
+def _own(model: Callable[[Window], Any]) -> Callable[[Window], tuple[IntArray, bool]]:
+    def plan(window: Window) -> tuple[IntArray, bool]:
+        made = model(window)
+        starts = np.asarray(getattr(made, "starts", made))
+        if starts.shape != (len(window),) or starts.dtype.kind not in "iu":
+            wish = f"a Schedule, or a whole start for each of the {len(window)} requests"
+            raise PolicyError(f"the plan is {shown(made)}, but must be {wish}")
+        return starts, False
+
+    return plan
 
 
 def _next(known: Instance, window: Window, rest: IntArray) -> IntArray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from optsched._internal.arguments import as_count
 from optsched._internal.numbers import percent, proven
-from optsched.errors import SolverError
+from optsched.errors import SolverError, shown
 from optsched.models.linear.model import LinearModel
 from optsched.models.solution import Solution, Stopped
 
@@ -262,6 +262,11 @@ def check_start(model: LinearModel | EventModel, start: npt.ArrayLike | None) ->
     """Reject a start that is infeasible."""
     if start is None:
         return None
+    if isinstance(model, LinearModel) and np.shape(start) != model.cost.shape:
+        raise SolverError(
+            f"{model.name}: the start is {shown(start)}, but must be a number for each of "
+            f"{len(model.cost)} columns; write_point of a program makes them of a schedule"
+        )
     clean, breach = _clean(model, np.asarray(start, dtype=np.float64))
     if clean is None:
         raise SolverError(

@@ -61,6 +61,9 @@ def test_a_price_on_the_worst_request_of_each_tenant(program):
     tops = [area.latencies[tenant == each].max() for each in (0, 1)]
     started = solve(priced, params=SolveParams(start=np.append(point, tops)))
     assert started.objective == found.objective
+    for start in (area, point):
+        with pytest.raises(SolverError, match=r"must be a number for each of .*; write_point of a"):
+            solve(priced, params=SolveParams(start=start))
 
 
 def test_rules_that_contradict_each_other_are_named_and_can_be_mended(program):
