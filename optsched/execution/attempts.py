@@ -226,18 +226,21 @@ class Execution(Started, Run):
             f"  preempted {self.preemptions:,} attempts, {self.preempted_tokens:,} tokens "
             f"({self.preemption}), peak {self.peak_memory:,} tokens of all attempts"
         )
-        if self.split and self.why is None:
-            head = f"{self.policy}{known}: {len(self.instance):,} requests, all complete"
-            return f"{self.written(head, self.memory_line(self.instance.memory))}\n{lost}"
-        if self.why is None:
+        if self.why is None and not self.split:
             schedule = str(self.schedule)
             if known:
                 schedule = schedule.replace(":", f"{known}:", 1)
             return schedule if not self.preemptions else f"{schedule}\n{lost}"
+        said = f"  the run {self.why}"
+        if self.why is None:
+            said = (
+                f"  latency   total {self.total_latency:,}, mean {self.mean_latency:,.1f} steps\n"
+                f"  makespan  {self.makespan:,} steps"
+            )
         done = int(self.completed.sum())
         return (
             f"{self.policy}{known}: {done:,} of {len(self.instance):,} requests complete\n"
-            f"  the run {self.why}\n{lost}"
+            f"{said}\n{lost}"
         )
 
 

@@ -73,11 +73,6 @@ class DynamicPolicy(DecidedPolicy):
         """Return what decides in one run."""
         return _Decider(self)
 
-    def keys(self, state: State) -> FloatArray:
-        """Return one number per waiting request; smaller is more urgent."""
-        keys = self.checked_keys(self.key(state), state.waiting, state.forecast.label)
-        return keys.astype(np.float64)
-
 
 class _Decider:
     """Keeps the keys of one run."""
@@ -95,7 +90,9 @@ class _Decider:
             self._keys = np.full(len(state.forecast), np.nan)
         stale = np.isnan(self._keys[waiting]) | self._due(state)
         if stale.any():
-            self._keys[waiting[stale]] = self._policy.keys(state)[stale]
+            keys, label = self._policy.key(state), state.forecast.label
+            keys = self._policy.checked_keys(keys, waiting, label)
+            self._keys[waiting[stale]] = keys[stale]
         if state.free < 0:
             return waiting[:0]
         order = np.argsort(self._keys[waiting], kind="stable")

@@ -140,16 +140,26 @@ class Schedule(Started, Shown):
     def __str__(self) -> str:
         violations = self.check()
         verdict = "feasible" if not violations else f"infeasible, {len(violations)} violations"
+        latency = self.latency_percentiles()
         if len(self.workers) == 1:
-            memory = self.memory_line(self.workers.total)
+            memory = (
+                f"memory    peak {self.peak_memory:,} of {self.workers.total:,} tokens, "
+                f"{self.utilisation:.1%} used on average"
+            )
         else:
             served, shares = self._served, self._utilisations
             memory = (
                 f"workers   {served.min():,} to {served.max():,} requests each, "
                 f"{shares.min():.1%} to {shares.max():.1%} of memory used on average"
             )
-        head = f"{self.policy}: {len(self.starts):,} requests{self._where}, {verdict}"
-        return self.written(head, memory)
+        return (
+            f"{self.policy}: {len(self.starts):,} requests{self._where}, {verdict}\n"
+            f"  latency   total {self.total_latency:,}, mean {self.mean_latency:,.1f}, "
+            f"p50 {latency['p50']:,.0f}, p90 {latency['p90']:,.0f}, "
+            f"p99 {latency['p99']:,.0f} steps\n"
+            f"  makespan  {self.makespan:,} steps\n"
+            f"  {memory}"
+        )
 
     @property
     def _where(self) -> str:

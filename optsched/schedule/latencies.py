@@ -85,22 +85,3 @@ class Started:
         if self.instance.deadlines is not None:
             found["missed_deadlines"] = int((self.completions > self.instance.deadlines).sum())
         return found
-
-    def written(self, head: str, memory: str) -> str:
-        """Return the lines that describe it, below a head."""
-        latency = self.latency_percentiles()
-        return (
-            f"{head}\n"
-            f"  latency   total {self.total_latency:,}, mean {self.mean_latency:,.1f}, "
-            f"p50 {latency['p50']:,.0f}, p90 {latency['p90']:,.0f}, "
-            f"p99 {latency['p99']:,.0f} steps\n"
-            f"  makespan  {self.makespan:,} steps\n"
-            f"  {memory}"
-        )
-
-    def memory_line(self, memory: int) -> str:
-        """Say how much of the memory of one worker is used."""
-        return (
-            f"memory    peak {self.peak_memory:,} of {memory:,} tokens, "
-            f"{self.utilisation:.1%} used on average"
-        )

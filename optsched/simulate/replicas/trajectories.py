@@ -20,19 +20,18 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.execution import Execution
     from optsched.instance import Instance
-    from optsched.premises import Preemption
     from optsched.simulate.task import Task
 
 
 class Attempted(NamedTuple):
-    """What a worker did: attempts, and when its batches were; None where they are the steps."""
+    """What a worker did."""
 
-    requests: IntArray
-    starts: IntArray  # batches before the attempt
-    tokens: IntArray
-    kept: IntArray  # tokens of earlier attempts
-    preemption: Preemption
-    spans: FloatArray | None
+    found: Attempts | Execution
+
+    @property
+    def spans(self) -> FloatArray | None:
+        """When its batches were; None where they are the steps."""
+        return self.found.log.spans if isinstance(self.found, Attempts) else None
 
     def until(self, time: float) -> tuple[int, float]:
         """Count the batches that begin before a time; tells how long after it the last ends."""
@@ -43,36 +42,35 @@ class Attempted(NamedTuple):
 
     def before(self, time: float) -> bytes:
         """Return all that was done before a time, to be compared."""
-        count, _ = self.until(time)
-        begun = self.starts < count
-        requests, starts = self.requests[begun], self.starts[begun]
-        made = np.minimum(self.tokens[begun], count - starts)
+        found, (count, _) = self.found, self.until(time)
+        begun = found.starts < count
+        requests, starts = found.requests[begun], found.starts[begun]
+        made = np.minimum(found.tokens[begun], count - starts)
         order = np.lexsort((requests, starts))
         spans = b"" if self.spans is None else self.spans[:count].tobytes()
         return np.stack([requests, starts, made])[:, order].tobytes() + spans
 
     def load(self, instance: Instance, time: float) -> Load:
         """Return what a router sees at a time."""
-        count, rest = self.until(time)
-        ends = self.starts + self.tokens
-        begun = self.starts < count
-        complete = self.kept + self.tokens == instance.outputs[self.requests]
+        found, (count, rest) = self.found, self.until(time)
+        ends, made = found.starts + found.tokens, found.before + found.tokens
+        begun = found.starts < count
+        complete = made == instance.outputs[found.requests]
         # One that is about to be preempted runs until the worker decides on its next batch.
         last = ends == count if rest > 0 else (ends == count) & ~complete & (rest == 0)
         runs = begun & ((ends > count) | last)
-        done = self.requests[begun & ~runs & complete]
-        running, made = self.requests[runs], (count - self.starts + self.kept)[runs]
+        done, running = found.requests[begun & ~runs & complete], found.requests[runs]
         prompts, areas = instance.prompts, instance.areas
         has = np.zeros(len(instance), dtype=np.int64)  # tokens of those that are not complete
-        if self.preemption != "restarted":
-            np.maximum.at(has, self.requests[begun], (self.kept + self.tokens)[begun])
-        has[running] = made
+        if found.preemption != "restarted":
+            np.maximum.at(has, found.requests[begun], made[begun])
+        has[running] = (count - found.starts + found.before)[runs]
         has[done] = 0
         taken = prompts * has + has * (has + 1) // 2
         return Load(
             waiting=len(instance) - len(running) - len(done),
             running=len(running),
-            held=prompts[running].sum() + made.sum(),
+            held=prompts[running].sum() + has[running].sum(),
             waiting_prompts=prompts.sum() - prompts[running].sum() - prompts[done].sum(),
             work=areas.sum() - areas[done].sum() - taken.sum(),
         )
@@ -81,26 +79,20 @@ class Attempted(NamedTuple):
 def attempted(task: Task, timed: bool) -> Attempted:
     """Run a policy on one worker, and keep what it did."""
     runner = RUNNERS[task.policy.needs.kind]
-    found: Attempts | Execution
-    spans = None
     if runner.attempts is not None:
-        found = runner.attempts(task)
-        spans = found.log.spans
-    elif not timed:
+        return Attempted(runner.attempts(task))
+    if not timed:
         assert runner.in_steps is not None
-        found = runner.in_steps(task)
-    else:
-        run = runner.on_clock(task)
-        if run.preemptions:
-            raise PolicyError(
-                f"policy {task.policy.name!r} preempts requests, which a router cannot follow; use "
-                "the router round-robin or random, which look at no worker"
-            )
-        begun, spans = np.flatnonzero(run.first_batch >= 0), run.log.spans
-        tokens = task.instance.outputs[begun]
-        found = Attempts(begun, run.first_batch[begun], tokens, 0, run.log)
-    attempts = (found.requests, found.starts, found.tokens, found.before)
-    return Attempted(*attempts, found.preemption, spans)
+        return Attempted(runner.in_steps(task))
+    run = runner.on_clock(task)
+    if run.preemptions:
+        raise PolicyError(
+            f"policy {task.policy.name!r} preempts requests, which a router cannot follow; use the "
+            "router round-robin or random, which look at no worker"
+        )
+    begun = np.flatnonzero(run.first_batch >= 0)
+    tokens = task.instance.outputs[begun]
+    return Attempted(Attempts(begun, run.first_batch[begun], tokens, 0, run.log))
 
 
 class Trajectories:
