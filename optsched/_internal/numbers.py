@@ -39,6 +39,17 @@ def percent(share: SupportsFloat, decimals: int = 1) -> str:
     return f"{proven(100 * _exact(share), up=True, decimals=decimals)}%"
 
 
+def number(value: float, digits: int = 4) -> str:
+    """Write a number with so many digits, or with all that stand before the point."""
+    shown = f"{value:,.{digits}g}"
+    return f"{value:,.0f}" if "e+" in shown else shown
+
+
+def duration(seconds: float) -> str:
+    """Write a duration in the unit that people would say it in: 5.73 s, 43 ms."""
+    return f"{number(seconds, 3)} s" if seconds >= 1 else f"{number(1e3 * seconds, 3)} ms"
+
+
 def at_least(value: SupportsFloat) -> str:
     """Write a proven lower bound, rounded down; from ten thousand on without a decimal."""
     return proven(value, decimals=0 if float(value) >= 1e4 else 1)

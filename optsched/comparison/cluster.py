@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from optsched._internal.numbers import number
 from optsched._internal.student import student
 from optsched._internal.views import text
 from optsched.comparison.result import Comparison
@@ -28,7 +29,7 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.4g} ({self.low:.4g} to {self.high:.4g})"
+        return f"{number(self.mean)} ({number(self.low)} to {number(self.high)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

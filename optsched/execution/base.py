@@ -11,6 +11,7 @@ import numpy as np
 
 from optsched._internal.extras import data_frame, need
 from optsched._internal.files import write_whole
+from optsched._internal.numbers import number
 from optsched._internal.views import draw, html, write
 from optsched.errors import OptschedError, PolicyError
 from optsched.forecasts import coverage, described
@@ -307,7 +308,9 @@ class TimedRun(Run):
             shown = "none"
             if numbers[0] is not None:
                 each = zip(_PARTS, numbers, strict=True)
-                shown = ", ".join(f"{part} {value:,.4g}" for part, value in each) + f" {self.unit}"
+                shown = (
+                    ", ".join(f"{part} {number(value)}" for part, value in each) + f" {self.unit}"
+                )
             lines.append(f"  {title:<9} {shown}")
         return lines
 

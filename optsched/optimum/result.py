@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from optsched._internal.numbers import percent, proven
+from optsched._internal.numbers import number, percent, proven
 from optsched._internal.views import draw, write
 from optsched.errors import OptschedError
 from optsched.models.solution import Solution
@@ -138,7 +138,7 @@ class Optimum(Solution):
 
     def __repr__(self) -> str:
         return (
-            f"<Optimum of {self.model!r}: {self.minimised} {self.objective:,.10g}, "
+            f"<Optimum of {self.model!r}: {self.minimised} {number(self.objective, 10)}, "
             f"bound {proven(self.bound, digits=10)}, {self.status}>"
         )
 
@@ -146,7 +146,7 @@ class Optimum(Solution):
         within = f" within horizon {self.horizon}" if self.horizon is not None else ""
         verdict = "proven optimal" if self.proven_optimal else f"gap {percent(self.gap, 2)}"
         return (
-            f"{self.model}: {self.minimised} {self.objective:,.10g}, {verdict}{within} "
+            f"{self.model}: {self.minimised} {number(self.objective, 10)}, {verdict}{within} "
             f"({self.status}, {self.seconds:.2f} s)\n"
             f"  bound     {proven(self.bound, digits=10)} by {self.proof}\n"
             + "\n".join(f"  {step}" for step in self.steps)

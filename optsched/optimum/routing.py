@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.arguments import checked
 from optsched._internal.loading import stopwatch
-from optsched._internal.numbers import percent, proven
+from optsched._internal.numbers import number, percent, proven
 from optsched._internal.views import draw, html, text, write
 from optsched.clock import get_clock
 from optsched.errors import PolicyError
@@ -239,7 +239,7 @@ class RoutingLoss:
         low = proven(self.best.low)
         return (
             f"{self.instance}\n{len(self.workers):,} workers: best total latency known "
-            f"{self.best.high:,.10g} {self.unit}, at least {low} by {self.method}, gap "
+            f"{number(self.best.high, 10)} {self.unit}, at least {low} by {self.method}, gap "
             f"{percent(self.gap, 2)}\n\n{text('routing_table', self)}\n{self.advice}"
         )
 

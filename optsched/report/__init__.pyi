@@ -35,6 +35,9 @@ from .schedules import plot_schedule as plot_schedule
 from .series import plot_bars as plot_bars
 from .series import plot_series as plot_series
 from .series import plot_stack as plot_stack
+from .style import save_figure as save_figure
+from .style import set_title as set_title
+from .style import share_legend as share_legend
 from .tables import at_least as at_least
 from .tables import clock_table as clock_table
 from .tables import cluster_table as cluster_table

@@ -61,10 +61,12 @@ def latency_cdf(schedule: Schedule, points: int = 500) -> tuple[IntArray, FloatA
 
 
 def sample_by_start(schedule: Schedule, count: int) -> tuple[IntArray, IntArray]:
-    """Sample requests evenly in the order of their starts; return them and their ranks in it."""
-    requests = len(schedule.starts)
-    ranks = np.unique(np.linspace(0, requests - 1, min(count, requests)).round().astype(np.int64))
-    return np.argsort(schedule.starts, kind="stable")[ranks], ranks
+    """Sample requests evenly by start, with the last to complete; return them and their ranks."""
+    order = np.argsort(schedule.starts, kind="stable")
+    last = int(np.argmax(schedule.completions[order]))
+    even = np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(np.int64)
+    ranks = np.union1d(even, last)
+    return order[ranks], ranks
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.numbers import at_least, percent, proven
+from optsched._internal.numbers import at_least, number, percent, proven
 from optsched._version import __version__
 from optsched.clock.work import load_on_clock
 from optsched.cluster.results import ClusterRun
@@ -81,11 +81,11 @@ def cluster_page(comparison: ClusterComparison, lookaheads: ClusterComparison | 
     recorded = [run for run in comparison if run.loads is not None]
     top = 1.03 * max((int(run.loads.max()) for run in recorded if run.loads is not None), default=0)
     figures = {}
-    for number, run in enumerate(recorded):
+    for place, run in enumerate(recorded):
         figure = _drawn([], runs.plot_loads, run, workers=runs.MAX_WORKERS, link="steps")
         figure["layout"] |= {"height": 300, "showlegend": False}
         figure["layout"]["yaxis"]["range"] = [0, top]
-        figures[f"loads-{number}"] = _owned(figure, run.policy)
+        figures[f"loads-{place}"] = _owned(figure, run.policy)
     figures["power"] = _drawn(comparison.policies, runs.plot_power, comparison)
     if lookaheads is not None:
         figures["lookahead"] = _drawn(comparison.policies, runs.plot_lookahead, lookaheads)
@@ -312,7 +312,7 @@ def _template(name: str, package: str) -> Template:
         "low": partial(proven, digits=5),
         "high": partial(proven, up=True, digits=5),
         "mean": lambda value: f"{value:,.0f}" if value >= 1e4 else f"{value:,.1f}",
-        "short": lambda value: "" if value is None else f"{value:,.5g}",
+        "short": lambda value: "" if value is None else number(value, 5),
         "json": _json,
         "code": _code,
     }

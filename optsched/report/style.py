@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.container import Container
+    from matplotlib.figure import Figure
 
     from optsched.comparison import Comparison
     from optsched.instance import Instance
@@ -27,13 +30,12 @@ class _OfPolicy(Protocol):
 
 Run = TypeVar("Run", bound=_OfPolicy)
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart. Its black and its yellow are
-# left out: each vanishes on one of the two backgrounds.
-BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
-VERMILLION, PURPLE, SKY = "#D55E00", "#CC79A7", "#56B4E9"
-WINE = "#882255"  # Tol's, darker than all of them
+# Each has 3:1 against white and against the dark background of pages. To normal eyes and to those
+# without red, green or blue cones, any two are further apart than Okabe and Ito's are.
+BLUE, ORANGE, GREEN, VERMILLION = "#1C68A8", "#E06C08", "#7C9870", "#C4380C"
+PURPLE, SKY, WINE, VIOLET = "#B478B8", "#0098F8", "#985064", "#8838EC"
 
-UNAVOIDABLE = "#B3B3B3"  # what the bound proves that no schedule can save
+UNAVOIDABLE = "#8C8C8C"  # what the bound proves that no schedule can save
 LIMIT = "#5C5C5C"  # the memory limit
 
 DASHED = (0, (4, 2))
@@ -42,6 +44,13 @@ DASHED = (0, (4, 2))
 REFERENCE: dict[str, Any] = {"color": LIMIT, "linewidth": 1, "linestyle": DASHED}
 
 TEXT_SIZE = 9  # points
+_LEGEND: dict[str, Any] = {
+    "frameon": False,
+    "fontsize": TEXT_SIZE,
+    "handlelength": 2.8,
+    "title_fontsize": TEXT_SIZE + 1,
+    "alignment": "left",
+}
 _MILLIONS = 2e6  # from which on counts are written in millions
 
 
@@ -60,56 +69,70 @@ class LineStyle:
         return "#" + "".join(f"{round(part + 0.55 * (255 - part)):02x}" for part in parts)
 
 
-_KNOWN = {
-    "area": LineStyle(BLUE, (), "o"),
-    "area+window": LineStyle(WINE, (12, 3), "h"),
-    "work": LineStyle(WINE, (2, 3), "*"),
-    "sorted-f": LineStyle(PURPLE, (7, 2), "s"),
-    "mc-sf-total": LineStyle(GREEN, (7, 2, 1.5, 2), "^"),
-    "mc-sf": LineStyle(ORANGE, (3.5, 1.5), "D"),
-    "fcfs": LineStyle(VERMILLION, (1.5, 1.5), "v"),
-    "bf-io": LineStyle(BLUE, (), "o"),
-    "lpt": LineStyle(GREEN, (7, 2, 1.5, 2), "^"),
-    "jsq": LineStyle(ORANGE, (3.5, 1.5), "D"),
-    "mixed": LineStyle(SKY, (5, 1), "P"),
-    "vllm": LineStyle(PURPLE, (9, 2, 2, 2, 2, 2), "X"),
-    "vllm-v0": LineStyle(VERMILLION, (5, 1), "X"),
-    "sarathi": LineStyle(GREEN, (2, 3), "<"),
-    "wait": LineStyle(BLUE, (12, 3), ">"),
-    "nested-wait": LineStyle(ORANGE, (5, 1), "p"),
-    "rolling": LineStyle(GREEN, (5, 1), "h"),
-    "sorted-f-quantile": LineStyle(SKY, (9, 2, 2, 2, 2, 2), "X"),
-    "sorted-lp": LineStyle(GREEN, (2, 3), "<"),
-    "lp-swap": LineStyle(VERMILLION, (12, 3), ">"),
-    "h-sf": LineStyle(GREEN, (), "*"),
-    "a-max": LineStyle(VERMILLION, (5, 1), "X"),
-    "a-max-random": LineStyle(PURPLE, (9, 2, 2, 2, 2, 2), ">"),
-    "a-min": LineStyle(ORANGE, (2, 3), "<"),
-    "area-lower": LineStyle(BLUE, (5, 1), "P"),
-    "area-posterior": LineStyle(SKY, (12, 3), "p"),
-    "area-chance": LineStyle(WINE, (), "D"),
-    "work-chance": LineStyle(WINE, (5, 1), "s"),
+# A row for policies that meet, a column for each colour: in a column shades are alike, but dashes
+# and markers differ.
+_POLICIES = (
+    "area mc-sf mc-sf-total fcfs sorted-f rolling work area+window",
+    "sorted-f-mip sorted-f-scaled-dp sorted-f-dp sorted-f-mip-profile - sorted-f-quantile "
+    "sorted-lp lp-swap",
+    "- - sarathi vllm-v0 vllm mixed wait nested-wait",
+    "work-posterior - a-switch - a-l a-random a-double a-min-overcommit",
+    "a-max-random a-min h-sf a-max area-lower area-posterior area-chance work-chance",
+    "bf-io round-robin lpt - jsq power-of-d alpha-greedy alpha-beta-clearing",
+)
+_SHADES = (
+    (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, WINE, VIOLET),
+    ("#307098", "#FC5430", "#848478", "#CC0424", "#B484B0", "#708CFC", "#7C6068", "#7C54DC"),
+    ("#007894", "#E0600C", "#6C8C7C", "#B83820", "#C468C4", "#6490F0", "#A04C70", "#7C34F0"),
+    ("#006C9C", "#D47400", "#808C70", "#B44000", "#B870C4", "#388CFC", "#786058", "#8448E4"),
+    ("#4864A8", "#EC6414", "#689470", "#C82410", "#C474BC", "#4494F8", "#8C5864", "#8C10FC"),
+    ("#38689C", "#FC601C", "#749C64", "#C04800", "#C07CB4", "#588CFC", "#88605C", "#8830FC"),
+)
+_PLACES = {
+    name: (row, column)
+    for row, names in enumerate(_POLICIES)
+    for column, name in enumerate(names.split())
 }
-_COLOURS = (SKY, BLUE, VERMILLION, GREEN, ORANGE, PURPLE, WINE)
-_DASHES: tuple[tuple[float, ...], ...] = ((5, 1), (9, 2, 2, 2, 2, 2), (2, 3), (), (12, 3))
-_MARKERS = "PX<>*ph"
+_DASHES: tuple[tuple[float, ...], ...] = (
+    (),
+    (3.5, 1.5),
+    (7, 2, 1.5, 2),
+    (1.5, 1.5),
+    (7, 2),
+    (9, 2, 2, 2, 2, 2),
+    (2, 3.5),
+    (10, 2, 4, 2),
+)
+_MARKERS = "oD^vsPX*"
 
 
 def line_styles(policies: Iterable[str]) -> list[LineStyle]:
-    """Choose looks for policies that appear together; new ones avoid the colours of known ones."""
+    """Choose looks for policies that appear together; new ones avoid the looks of known ones."""
     names = list(policies)
-    others = list(dict.fromkeys(name for name in names if name not in _KNOWN))
-    taken = {_KNOWN[name].colour for name in names if name in _KNOWN}
-    colours = [colour for colour in _COLOURS if colour not in taken] or _COLOURS
-    looks = _KNOWN | {
-        name: LineStyle(
-            colours[index % len(colours)],
-            _DASHES[index % len(_DASHES)],
-            _MARKERS[index % len(_MARKERS)],
-        )
-        for index, name in enumerate(others)
-    }
+    places = {name: _PLACES[name] for name in names if name in _PLACES}
+    for name in names:  # a policy with parameters looks like itself, unless that is there too
+        place = _PLACES.get(re.split("[+:, ]", name)[0])
+        if name not in places and place is not None and place not in places.values():
+            places[name] = place
+    looks = {name: _look(*place, sum(place)) for name, place in places.items()}
+    columns = _free(column for _, column in places.values())
+    marks = _free(sum(place) for place in places.values())
+    for index, name in enumerate(dict.fromkeys(name for name in names if name not in places)):
+        turn, at = divmod(index, len(columns))
+        looks[name] = _look(0, columns[at], marks[(index + turn) % len(marks)])
     return [looks[name] for name in names]
+
+
+def _look(row: int, column: int, mark: int) -> LineStyle:
+    mark %= len(_DASHES)
+    return LineStyle(_SHADES[row][column], _DASHES[mark], _MARKERS[mark])
+
+
+def _free(taken: Iterable[int]) -> list[int]:
+    """Return the columns, or the marks, that are not taken; all of them if none is left."""
+    every = range(len(_DASHES))
+    used = {at % len(every) for at in taken}
+    return [at for at in every if at not in used] or list(every)
 
 
 def styled(runs: Run | Iterable[Run]) -> list[tuple[Run, LineStyle]]:
@@ -118,12 +141,13 @@ def styled(runs: Run | Iterable[Run]) -> list[tuple[Run, LineStyle]]:
     return list(zip(listed, line_styles(run.policy for run in listed), strict=True))
 
 
-def prepare(ax: Axes | None, width: float = 6.4, height: float = 3.6) -> Axes:
+def prepare(ax: Axes | None, width: float | None = None, height: float = 3.6) -> Axes:
     """Return axes with the look of all plots: those passed, or those of a new figure in inches."""
     if ax is None:
         from matplotlib import pyplot
 
-        ax = pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+        size = (width or pyplot.rcParams["figure.figsize"][0], height)
+        ax = pyplot.subplots(figsize=size, layout="constrained")[1]
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(visible=True, color="#E3E3E3", linewidth=0.6)
     ax.set_axisbelow(True)
@@ -204,8 +228,11 @@ def clock_unit(run: ClockedRun) -> str:
 
 
 def legend_above(ax: Axes, title: str | None = None) -> None:
-    """Put the legend above the axes, where it hides nothing."""
+    """Put the legend above the axes, where it hides nothing, under their title."""
     from matplotlib.figure import Figure
+
+    title = title or ax.get_title()
+    ax.set_title("")
 
     labels = ax.get_legend_handles_labels()[1]
     longest = max(len(label) for label in labels)
@@ -219,14 +246,52 @@ def legend_above(ax: Axes, title: str | None = None) -> None:
         loc="lower left",
         bbox_to_anchor=(0, 1),
         ncols=columns,
-        frameon=False,
-        fontsize=TEXT_SIZE,
         borderpad=0,
-        handlelength=2.8,
         title=title,
-        title_fontsize=TEXT_SIZE,
-        alignment="left",
+        **_LEGEND,
     )
+
+
+def set_title(drawn: Axes | Figure, title: str) -> None:
+    """Write the title of a plot above its legend, or that of a figure above all of its plots."""
+    from matplotlib.figure import Figure
+
+    if isinstance(drawn, Figure):
+        legend = next(iter(drawn.legends), None)
+        write = partial(drawn.suptitle, x=0.01, ha="left", fontsize=TEXT_SIZE + 1)
+    else:
+        legend = drawn.get_legend()
+        write = partial(drawn.set_title, loc="left", fontsize=TEXT_SIZE + 1)
+    (legend.set_title if legend else write)(title)
+
+
+def share_legend(figure: Figure) -> None:
+    """Put one legend above all plots of a figure in place of legends that say the same."""
+    legends = [legend for ax in figure.axes if (legend := ax.get_legend())]
+    said = {tuple(text.get_text() for text in legend.texts) for legend in legends}
+    if len(said) != 1 or len(legends) < max(2, len(figure.axes)):
+        return
+    for ax, legend in zip(figure.axes, legends, strict=True):
+        title = legend.get_title().get_text()
+        legend.remove()
+        set_title(ax, title)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    columns = len(labels)
+    while columns > 1 and _legend_width(labels, columns) > 72 * figure.get_figwidth():
+        columns -= 1
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, **_LEGEND)
+
+
+def save_figure(drawn: Axes | Figure, path: str | Path, dpi: int = 300) -> None:
+    """Write a figure in the format that the path ends with, its fonts as publishers ask for."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    figure = drawn.figure
+    while not isinstance(figure, Figure):  # a part of a figure
+        figure = figure.figure
+    with rc_context({"pdf.fonttype": 42, "ps.fonttype": 42}):
+        figure.savefig(path, dpi=dpi)
 
 
 def finish(

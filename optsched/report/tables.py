@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.numbers import at_least as at_least
-from optsched._internal.numbers import down, interval, proven
+from optsched._internal.numbers import down, interval, number, proven
 from optsched._internal.numbers import percent as percent
 from optsched.forecasts import described
 from optsched.policies import POLICIES
@@ -92,14 +92,14 @@ _STEPS: _Columns = (
 _WHERE_ANY = {"preemptions", "unfinished", "hinge_time", "running", "waiting", "tokens_waiting"}
 _PARTS = ("prefill_time", "decode_time", "constant_time", "hinge_time")
 _CLOCK: _Columns = (
-    ("mean", "mean_latency", "{:,.4g}".format),
+    ("mean", "mean_latency", number),
     ("gap", "gap", percent),
-    ("p50", "p50_latency", "{:,.4g}".format),
-    ("p99", "p99_latency", "{:,.4g}".format),
-    ("TTFT", "mean_ttft", "{:,.4g}".format),
-    ("TPOT", "mean_tpot", "{:,.4g}".format),
-    ("tokens/{unit}", "throughput", "{:,.4g}".format),
-    *((part.removesuffix("_time"), part, "{:,.4g}".format) for part in _PARTS),
+    ("p50", "p50_latency", number),
+    ("p99", "p99_latency", number),
+    ("TTFT", "mean_ttft", number),
+    ("TPOT", "mean_tpot", number),
+    ("tokens/{unit}", "throughput", number),
+    *((part.removesuffix("_time"), part, number) for part in _PARTS),
     ("peak memory", "peak_memory", "{:,}".format),
     ("preempted", "preemptions", "{:,}".format),
     ("unfinished", "unfinished", "{:,}".format),
@@ -210,7 +210,8 @@ def clock_table(comparison: Comparison) -> Table:
             "; no bound, as the clock is a function: a LinearClock never above it would have one"
         )
     if bound is not None:
-        footer = {"mean_latency": proven(Fraction(bound.value) / len(comparison.instance))}
+        mean = Fraction(bound.value) / len(comparison.instance)
+        footer = {"mean_latency": proven(mean, digits=4)}
         proof = f"; gap = (mean - bound) / mean, of latency alone; bound: {bound.method}"
     unit = clock.unit.removesuffix("s") or "s"
     return _policies(
@@ -252,7 +253,7 @@ def routing_table(result: RoutingLoss) -> Table:
     rows = []
     for each in entries:
         mean = each.run.mean_latency
-        cells: list[tuple[Any, str]] = [(mean, f"{mean:,.4g}")]
+        cells: list[tuple[Any, str]] = [(mean, number(mean))]
         for part in (each.loss, each.placement, each.order):
             cells.append((None, "") if part is None else (part.high, str(part)))
         if result.unit == "s":
@@ -275,7 +276,7 @@ def routing_table(result: RoutingLoss) -> Table:
 
 def short(value: float | None) -> str:
     """Write a number with four digits; a dash where there is none."""
-    return "-" if value is None else f"{value:,.4g}"
+    return "-" if value is None else number(value)
 
 
 def regret_cells(band: Band) -> dict[str, tuple[float, str]]:
@@ -320,16 +321,16 @@ def _fact(name: str, value: Any, facts: Mapping[str, Any]) -> str:
         return value
     if isinstance(value, bool):
         return "yes" if value else "no"
-    number = float(value)
-    if name == "gap" and math.isfinite(number):
-        return percent(number)
-    if isinstance(value, Integral) or not math.isfinite(number):
+    amount = float(value)
+    if name == "gap" and math.isfinite(amount):
+        return percent(amount)
+    if isinstance(value, Integral) or not math.isfinite(amount):
         return f"{value:,}"
     if name == "bound":
         objective = facts.get("objective")
-        above = isinstance(objective, Real) and number > objective  # of what is maximised
-        return proven(number, up=above)
-    return f"{number:,.6g}"
+        above = isinstance(objective, Real) and amount > objective  # of what is maximised
+        return proven(amount, up=above)
+    return number(amount, 6)
 
 
 def to_text(table: Table) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.numbers import duration
 from optsched._internal.views import draw
 
 if TYPE_CHECKING:
@@ -106,9 +107,9 @@ class Decisions:
         lines += [f"  {count:,} times: {reason}" for reason, count in facts["reasons"].items()]
         if facts["median_seconds"] is not None:
             lines.append(
-                f"  a decision took {1e3 * facts['median_seconds']:.2g} ms in the median, "
-                f"{1e3 * facts['max_seconds']:.2g} ms at most; {facts['over_budget']:,} took more "
-                f"than twice the budget of {1e3 * facts['budget']:g} ms"
+                f"  a decision took {duration(facts['median_seconds'])} in the median, "
+                f"{duration(facts['max_seconds'])} at most; {facts['over_budget']:,} took more "
+                f"than twice the budget of {duration(facts['budget'])}"
             )
         if facts["cut"]:
             lines.append(

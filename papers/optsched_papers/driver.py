@@ -49,14 +49,17 @@ class Reproduction:
         """Draw the table in the shape of the paper's figure."""
         from matplotlib import pyplot
 
-        from optsched.report.style import prepare
+        from optsched.report.style import prepare, share_legend
 
         rows, columns = self.target.panels
-        size = (6.4, 3.6) if rows * columns == 1 else (4.6 * columns, 3.3 * rows)
+        size = (pyplot.rcParams["figure.figsize"][0], 3.6)
+        if rows * columns > 1:
+            size = (9.2, 3.3 * rows)
         figure, axes = pyplot.subplots(
             rows, columns, squeeze=False, figsize=size, layout="constrained"
         )
         self.target.draw(self.table, [prepare(ax) for ax in axes.flat])
+        share_legend(figure)
         return figure
 
     def to_dict(self) -> dict[str, Any]:

