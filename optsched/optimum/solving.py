@@ -85,9 +85,10 @@ def solve(
         bound; "search", no proof beyond the bound, any size.
 
         Programs and models: "highs", "cp-sat", or what Pyomo calls one of its solvers, such as
-        "glpk" or "gurobi". `EventProgram`: "cp-sat". `BalanceProgram`: also "swap" and "greedy"
-        (searches). `BatchSelection`: "dp" (Alg. 2, exact), "scaled-dp" (within 1 + epsilon),
-        "swap" (Alg. 4), "quantile" (Alg. 5) or "mip".
+        "glpk" or "gurobi"; with "auto" programs of schedules begin from what policies do.
+        `EventProgram`: "cp-sat". `BalanceProgram`: also "swap" and "greedy" (searches).
+        `BatchSelection`: "dp" (Alg. 2, exact), "scaled-dp" (within 1 + epsilon), "swap" (Alg. 4),
+        "quantile" (Alg. 5) or "mip".
     params
         Everything else: threads, seed, start, limits, progress.
     workers

@@ -24,7 +24,7 @@ from optsched import (
     solve,
 )
 from optsched._internal import room
-from optsched.errors import ModelError, SolverError
+from optsched.errors import ModelError, PolicyError, SolverError
 from optsched.models import (
     BalanceProgram,
     BalanceState,
@@ -38,7 +38,7 @@ from optsched.optimum.stages.plan import first_of
 
 
 @given(instances(max_requests=4, max_memory=8, max_arrival=3, max_output=3), st.booleans())
-@examples(100)
+@examples(60)
 def test_within_a_run_the_optimum_is_that_of_all_schedules_of_its_steps(instance, aggregate):
     served = run(instance, "fcfs")
     program = HindsightProgram(instance, aggregate=aggregate).within(served)
@@ -65,6 +65,13 @@ def test_within_keeps_what_the_program_asks_and_refuses_what_is_not_its_schedule
     with pytest.raises(ModelError, match="make the program of its instance and workers"):
         program.within(other)
     assert HindsightProgram(other.instance).within(other).start == other.schedule
+    joint = solve(instance, workers=2)
+    placed = HindsightProgram(instance, workers=2).within(joint)
+    assert solve(placed).objective == joint.objective
+    guessed = run(instance, "a-min", intervals="common:1,2")
+    assert solve(HindsightProgram(instance).within(guessed)).objective <= guessed.total_latency
+    with pytest.raises(PolicyError, match="has no schedule of start steps"):
+        HindsightProgram(instance).within(run(instance, "area", clock="unit"))
     full = Schedule(instance, [0, 0])
     with pytest.raises(SolverError, match=r"the start is infeasible: memory\[1\] is 6, but"):
         solve(HindsightProgram(instance).within(full))
@@ -98,7 +105,7 @@ def worlds(draw):
 
 
 @given(worlds())
-@examples(200)
+@examples(100)
 def test_what_policies_do_is_feasible_in_every_world(program):
     model, found = program.to_linear(), first_of(program)
     if found is None:  # their schedules miss a deadline or the horizon

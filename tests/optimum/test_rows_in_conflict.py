@@ -26,7 +26,7 @@ def some_point(model, rows):
 
 
 @given(models())
-@examples(150)
+@examples(75)
 def test_a_conflict_is_one_and_no_row_of_it_can_be_spared(model):
     found = explain_infeasibility(model)
     names = model.row_names()

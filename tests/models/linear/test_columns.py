@@ -18,7 +18,7 @@ from optsched.models import Family
 
 
 @given(models(), st.data())
-@examples(100)
+@examples(50)
 def test_columns_stand_beside_those_that_were_there(model, data):
     rows, count = len(model.row_lower), data.draw(st.integers(1, 3))
     numbers = st.lists(st.integers(-3, 3), min_size=rows * count, max_size=rows * count)
@@ -137,7 +137,7 @@ class Recipes:
 
 
 @given(instances(max_requests=3, max_memory=8, max_arrival=2, max_output=3))
-@examples(60)
+@examples(50)
 def test_recipes_have_the_optimum_of_all_schedules(instance):
     recipes = Recipes(instance)
     starts = np.array(list(schedules(instance, 12)))
