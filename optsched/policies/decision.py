@@ -153,14 +153,14 @@ class DecisionPolicy(DecidedPolicy):
     >>> run(Instance([1, 1], [2, 3], memory=9), single).schedule.starts
     array([0, 2])
 
-    The least output first, and a longer one makes way for it:
+    Whoever has the fewest tokens left runs, and others make way:
 
     >>> from optsched.policies import Decision
     >>> def shortest(state):
-    ...     return Decision.most_urgent(state, state.forecast.upper)
+    ...     return Decision.most_urgent(state, state.forecast.upper - state.made)
     >>> shortest_first = DecisionPolicy("shortest", "", shortest, preemption="resumed")
-    >>> run(Instance([1, 1], [5, 1], 7, arrivals=[0, 4]), shortest_first).completions
-    array([6, 5])
+    >>> run(Instance([1, 5], [8, 2], 9, arrivals=[0, 3]), shortest_first).completions
+    array([10,  5])
     """
 
     decide: Callable[[State], Iterable[int] | IntArray | Decision]

@@ -44,15 +44,16 @@ class DynamicPolicy(DecidedPolicy):
 
     Examples
     --------
-    Short requests first, but after 5 steps of waiting whoever came first:
+    Short requests first, but after 3 steps of waiting whoever came first:
 
+    >>> import numpy as np
     >>> from optsched import Instance, run
     >>> from optsched.policies import DynamicPolicy
     >>> def aging(state):
-    ...     return np.where(state.waited < 5, state.lower[state.waiting], 0)
+    ...     return np.where(state.waited < 3, state.lower[state.waiting], 0)
     >>> policy = DynamicPolicy("aging", "shortest first, with aging", aging)
-    >>> run(Instance([0] * 4, [4, 6, 3, 3], 9, [0, 0, 1, 5]), policy).schedule.starts
-    array([ 0,  4, 1,  9])
+    >>> run(Instance([0] * 4, [3, 3, 2, 2], 3, [0, 0, 2, 4]), policy).schedule.starts
+    array([0, 3, 6, 7])
     """
 
     key: Callable[[State], npt.NDArray[np.number]]
