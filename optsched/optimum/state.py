@@ -157,10 +157,10 @@ class State:
         return min(self.time_limit * share, most)
 
     def until(self, seconds: float) -> float:
-        """Return when a stage has to end; a small one ends with its work, however slow that is."""
+        """Return when a stage has to end: with its work if that is small or there is no limit."""
         end = self.began + self.time_limit
-        small = len(self.instance) <= self.tuning.small
-        return end if small else min(stopwatch() + seconds, end)
+        by_work = len(self.instance) <= self.tuning.small or math.isinf(end)
+        return end if by_work else min(stopwatch() + seconds, end)
 
     # What is known.
 

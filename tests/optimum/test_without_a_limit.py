@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -51,6 +52,19 @@ def test_no_limit_ends_in_an_interval_whatever_is_asked(n, rate, workers):
         assert found.schedule is not None
         assert math.isfinite(found.bound)
         assert found.bound <= found.objective
+
+
+def test_a_search_without_a_limit_finds_the_same_on_a_slower_machine(monkeypatch):
+    instance = family("chat-and-summaries", n=160, seed=1, load=1.1)
+    assert len(instance) > Tuning().beam_least
+
+    def searched():
+        found = solve(instance, time_limit=None, method="search", params=SolveParams(tuning=QUICK))
+        return found.bound, found.schedule.starts.tolist()
+
+    quick, clock = searched(), time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", lambda: 1000 * clock())
+    assert searched() == quick
 
 
 def test_prices_converge_without_a_limit_on_their_work():
