@@ -307,8 +307,14 @@ class Instance(Shown):
             raise InstanceError(f"{where}: {error}") from None
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the requests, without memory and name, as a CSV trace for `read_trace`."""
-        write_csv(path, self._table())
+        """Write the requests, without memory and name, as a CSV trace for `read_trace`.
+
+        Arrivals that count ticks of a clock, shorter than any batch, are written in seconds.
+        """
+        columns = self._table()
+        if (step := self.seconds_per_step or 1.0) < _SHORTEST_BATCH and "arrival" in columns:
+            columns["arrival_s"] = [step * tick for tick in columns.pop("arrival")]
+        write_csv(path, columns)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the requests, without memory and name, with the columns of a CSV trace."""

@@ -185,3 +185,12 @@ def test_priorities_stay_with_their_requests(tmp_path):
     assert read_trace(tmp_path / "trace.csv", memory=20).priorities.tolist() == [3, -1, 0]
     with pytest.raises(InstanceError, match="priorities has 2 entries for 3 requests"):
         instance.replace(priorities=[1, 2])
+
+
+def test_ticks_of_a_clock_are_written_in_seconds(tmp_path):
+    instance = Instance([1, 2, 3], [4, 5, 6], 20, [0, 7, 1_300_001], seconds_per_step=1e-6)
+    instance.to_csv(tmp_path / "trace.csv")
+    read = read_trace(tmp_path / "trace.csv", memory=20, seconds_per_step=1e-6)
+    assert read == instance.replace(name="trace")
+    instance.replace(seconds_per_step=0.05).to_csv(tmp_path / "trace.csv")
+    assert read_trace(tmp_path / "trace.csv", memory=20).arrivals.tolist() == [0, 7, 1_300_001]
