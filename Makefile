@@ -1,13 +1,14 @@
 # Everything runs in .venv, which the first target makes; nothing is installed elsewhere.
 PYTHON ?= python3
 MINUTES ?= 20
+WORK ?= 5
 BIN := .venv/bin
 # Bytecode is kept, whatever the environment says: without it a new interpreter takes seconds to import.
 export PYTHONDONTWRITEBYTECODE :=
 # Times of all tests are kept in build/tests.xml.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 15 --junit-xml build/tests.xml
 
-.PHONY: demo test test-all check format docs benchmarks campaign reproduce validate clean
+.PHONY: demo test test-all check format docs benchmarks library campaign reproduce validate clean
 
 demo: .venv/ready  ## compare all policies on a synthetic workload and write an HTML report
 	@mkdir -p demo
@@ -36,6 +37,9 @@ docs: .venv/dev  ## the documentation site, in docs/_build; warnings are errors
 benchmarks: .venv/dev  ## ratios to what one would write otherwise, in one table; about ten minutes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[benchmarks]'
 	$(BIN)/python benchmarks/run.py
+
+library: .venv/dev  ## better records for the library, by so much work for each: make library WORK=20; goes on where it stopped
+	$(BIN)/python benchmarks/library.py improve --work $(WORK)
 
 campaign: .venv/dev  ## optsched under abuse: make campaign MINUTES=20; goes on where it stopped
 	cd tests && ../$(BIN)/python -m campaign --minutes $(MINUTES) --out ../campaign.json

@@ -16,7 +16,6 @@ from .experiments.sweeps import sweep as sweep
 from .forecasts import Beliefs as Beliefs
 from .forecasts import Forecast as Forecast
 from .forecasts import forecast as forecast
-from .hardware import memory_tokens as memory_tokens
 from .instance import Instance as Instance
 from .models.hindsight import HindsightProgram as HindsightProgram
 from .models.linear.model import LinearModel as LinearModel
@@ -31,6 +30,7 @@ from .policies import POLICIES as POLICIES
 from .policies import DecisionPolicy as DecisionPolicy
 from .policies import PriorityPolicy as PriorityPolicy
 from .policies import RollingPolicy as RollingPolicy
+from .records import library as library
 from .schedule import Schedule as Schedule
 from .simulate import RunSettings as RunSettings
 from .simulate import run as run

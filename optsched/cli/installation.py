@@ -6,22 +6,30 @@ import os
 import platform
 import sys
 import time
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
 
 import optsched
 from optsched._internal.extras import EXTRAS
-from optsched.cli.common import DONE, NO, Output
-from optsched.cli.options import command
+from optsched._internal.numbers import percent, proven
+from optsched.cli.common import DONE, NO, Output, check_writable
+from optsched.cli.given import only_for
+from optsched.cli.options import Written, command, option
+from optsched.errors import OptschedError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from optsched.instance import Instance
+    from optsched.records import Record
 
 _PACKAGES = ("numpy", "scipy", "numba", "pyomo", "highspy", "ortools")
 #: The least total latency of the instance that all solvers get.
 OPTIMUM = 25
+_ROUNDING = 1e-9  # relative, by which times on a clock have to differ
 
 
 @command(runs=("policies", "policies --json -"))
@@ -49,6 +57,71 @@ def _listed(output: Output, known: Mapping[str, Any]) -> int:
         rows.append({"name": name, "description": each.description, "source": each.source})
     output.result(rows)
     return DONE
+
+
+_FILES = tuple(
+    option(f"--{name} FILE", Written(check_writable), f"Write its {what}.", needs="no --submit")
+    for name, what in (
+        *(("csv", "requests, as a trace"), ("schedule", "best known schedule")),
+        ("certificate", "proof of the bound"),
+    )
+)
+
+
+@command(
+    click.Argument(["name"], required=False),
+    option("--trace FILE", str, "File of the public trace of which NAME is made, if it is."),
+    _FILES,
+    option("--submit FILE", str, "Verify a schedule or a certificate that may be better."),
+    runs=("library", "library uniform-8 --csv u8.csv --schedule u8.json"),
+)
+def library(output: Output, name: str | None, submit: str | None, **files: str | None) -> int:
+    """List instances with the best that is known of them.
+
+    With NAME write its requests, schedule and proof, or verify what may be better.
+    """
+    records = optsched.library()
+    only_for("trace csv schedule certificate submit", name is not None, "with NAME", "pass one")
+    if name is None:
+        for each in records.values():
+            output.say(
+                f"{each.name:36} {each.objective:>17,.10g} {proven(each.bound, digits=10):>17} "
+                f"{percent(each.gap, 2):>8}  {each.schedule_by.method}"
+            )
+        output.result([each.to_dict() for each in records.values()])
+        return DONE
+    if name not in records:
+        raise OptschedError(f"the library has no {name!r}; {nearest(name, records)}")
+    record, trace = records[name], files.pop("trace")
+    if submit is not None:
+        return _judge(record, *record.verified(Path(submit), record.instance(trace)), output)
+    output.say(str(record))
+    if trace or any(files.values()):
+        instance = record.instance(trace)
+        plan, proof = record.schedule(instance), record.certificate
+        writers: dict[str, Callable[[str], object]] = {"csv": instance.to_csv}
+        for what, write in (
+            writers | {"schedule": plan.to_json, "certificate": proof.to_json}
+        ).items():
+            if (path := files[what]) is not None:
+                write(path)
+    output.result(record.to_dict())
+    return DONE
+
+
+def _judge(record: Record, kind: str, value: float, output: Output) -> int:
+    """Say by how much a verified schedule or certificate is better than what is known."""
+    known, changes = getattr(record, kind), {kind: value}
+    found = replace(record, **cast("dict[str, Any]", changes))
+    gain = (known - value) / known * (1 if kind == "objective" else -1)
+    better = gain > (_ROUNDING if record.clock else 0)
+    verdict = f"{gain:.2%} better than" if better else "no better than"
+    output.say(
+        f"{record.name}: {kind} {value:,.10g} is verified, and {verdict} {known:,.10g}; gap "
+        f"{percent(found.gap, 2)}, known {percent(record.gap, 2)}"
+    )
+    output.result({**changes, "known": known, "better": better, "gain": gain, "gap": found.gap})
+    return DONE if better else NO
 
 
 @command(runs=("doctor --quiet --json -",))

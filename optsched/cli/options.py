@@ -182,7 +182,7 @@ _SECTIONS = {
         *("memory", "llm", "gpu", "gpus", "limit", "seconds_per_step", "skip_invalid"),
     ),
     "Results": (
-        *("html", "schedules", "log", "batches", "certificate", "out", "export"),
+        *("html", "csv", "schedule", "schedules", "log", "batches", "certificate", "out", "export"),
         *("keep_instances", "json_path", "quiet"),
     ),
 }

@@ -43,7 +43,7 @@ COUNTED = {
     "threads": lambda n: optsched.SolveParams(threads=n, seed=n).threads,
     "hindsight": lambda n: optsched.HindsightProgram(INSTANCE, now=n).now,
     "max_num_seqs": lambda n: bound(INSTANCE, clock="unit", max_num_seqs=n).value,
-    "gpus": lambda n: optsched.memory_tokens("llama-2-7b", "a100-80gb", n),
+    "gpus": lambda n: optsched.hardware.memory_tokens("llama-2-7b", "a100-80gb", n),
 }
 
 

@@ -73,7 +73,7 @@ def test_options_of_a_command_come_first(optsched_command, name):
     assert sections[0] == "Options:"
     assert sections[-2:] == ["Results:", "Examples:"]
     assert out.index("--help") < out.index("Results:") < out.index("--json")
-    seeded = name not in ("policies", "families", "doctor", "competitive-ratio")
+    seeded = name not in ("policies", "families", "library", "doctor", "competitive-ratio")
     assert ("--seed" in out[: out.index("--help")]) == seeded
 
 

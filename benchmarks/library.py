@@ -1,0 +1,450 @@
+"""The library of instances: find better records, and see whether `solve` got worse at equal work.
+
+Whatever is found is kept only where the independent verifiers confirm it and it is better. Searches
+are limited by work, exact methods and bounds on a clock by time. `improve` goes on where it was
+stopped; an instance that is done is left out until all are, or until the work or the version is
+another.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+from dataclasses import fields, replace
+from fractions import Fraction
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from timing import cpu_seconds
+
+import optsched
+from optsched import SolveParams, bound, run, solve
+from optsched._internal.files import write_whole
+from optsched._internal.numbers import percent, proven
+from optsched.clock import get_clock
+from optsched.errors import OptschedError
+from optsched.optimum.params import Tuning
+from optsched.records import TRACES, Finder, Record, in_batches, library
+from optsched.records.packing import PROOF, unpack
+from optsched.schedule import Schedule
+from optsched.solvers.bounds.configurations import configuration_bound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from optsched import Instance
+    from optsched._internal.arrays import IntArray
+    from optsched.records.packing import AnyCertificate
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "optsched" / "records"
+PAGE = ROOT / "docs" / "library.md"
+AT_WORK = ROOT / "benchmarks" / "library.json"
+STATE = ROOT / "build" / "library.json"
+MARKS = "<!-- gaps -->\n", "<!-- end of gaps -->"
+
+FILES = {  # of the public traces, in the folder that --data names
+    "azure-conversation-2023": ("azure_conv_2023.csv.gz", "AzureLLMInferenceTrace_conv.csv"),
+    "azure-code-2023": ("azure_code_2023.csv.gz", "AzureLLMInferenceTrace_code.csv"),
+    "arxiv-summarization": (
+        *("arxiv_summarization.csv.gz",),
+        "arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv",
+    ),
+}
+LARGE, SIZED = 0.02, 200  # gap from which, and requests up to which, sizes are tried
+EXACT = 24  # requests up to which exact methods are tried
+TWO = "two solvers: "  # how the method begins of a bound without a certificate
+KINDS = {
+    "Certificate": "prices of memory",
+    "ConfigurationCertificate": "sizes and prices",
+    "ClockCertificate": "prices on the clock",
+}
+WIDTHS = (12, 18, 24)  # bits of denominators that are tried
+FINE = 1e-6  # share of a bound that shorter numbers in its certificate may lose
+POLICIES = ("work", "work+window", "area", "area+window", "mc-sf", "mc-sf-total", "fcfs")
+DELAYED = ("work+delay", "work+delay:4", "area+delay")  # on one worker
+ROUTERS = ("least-work", "least-tokens", "least-kv", "jsq", "round-robin")
+MEASURED = 40, 5_000  # requests of the instances on which work is compared
+NOISE = 0.02  # share of the median gap by which seeds differ
+
+DATA = click.option(
+    "--data", type=click.Path(path_type=Path), envvar="OPTSCHED_DATA", help="Folder of traces."
+)
+NAMES = click.argument("names", nargs=-1)
+
+
+@click.group()
+def main() -> None:
+    """Find better records for the library, or compare what `solve` finds at equal work."""
+
+
+def chosen(names: tuple[str, ...]) -> list[Record]:
+    """Return the records of these names, or all."""
+    records = library()
+    return [records[name] for name in names] if names else list(records.values())
+
+
+def instance_of(record: Record, data: Path | None) -> Instance | None:
+    """Make the requests; None where they need a trace that is not there."""
+    if record.trace not in TRACES:
+        return record.instance()
+    for file in FILES[record.trace]:
+        if data is not None and (data / file).is_file():
+            return record.instance(data / file)
+    return None
+
+
+# What is kept.
+
+
+def save(record: Record, schedule: Schedule | None, certificate: AnyCertificate | None) -> None:
+    """Write what is known of an instance: its arrays, then its row of the index."""
+    if schedule is None or certificate is None:
+        return  # the rest comes next
+    order = np.argsort(schedule.instance.areas, kind="stable")  # close in it, close in time
+    numbers = {"waits": (schedule.starts - schedule.instance.arrivals)[order]}
+    if schedule.placement.any():
+        numbers["placement"] = schedule.placement
+    content = pack(numbers, certificate)
+    assert unpack(content)[1] == certificate
+    write_whole(RECORDS / "arrays" / f"{record.name}.npz", content)
+    rows = {each.name: row_of(each) for each in library().values()} | {record.name: row_of(record)}
+    lines = (f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
+    write_whole(RECORDS / "index.json", "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def row_of(record: Record) -> dict[str, Any]:
+    """Return the row of the index, without the name and what is as usual."""
+    values = {each.name: (getattr(record, each.name), each.default) for each in fields(record)}
+    return {
+        key: value for key, (value, usual) in values.items() if value != usual and key != "name"
+    }
+
+
+def pack(numbers: dict[str, IntArray], certificate: AnyCertificate) -> bytes:
+    """Return what `optsched.records.packing.unpack` reads."""
+    numbers, files = dict(numbers), dict[str, Any]()
+    content: dict[str, Any] = json.loads(certificate.to_json())
+    for key, value in content.items():
+        nested = isinstance(value, list) and len(value) > 2 and isinstance(value[0], list)
+        rows = value if nested else [value] if isinstance(value, list) and len(value) > 2 else []
+        if rows and all(isinstance(number, int) for row in rows for number in row):
+            content[key] = [len(row) for row in rows] if nested else None
+            numbers[PROOF + key] = np.concatenate([np.array(row, np.int64) for row in rows])
+    files[PROOF] = np.frombuffer(json.dumps(content).encode(), dtype=np.uint8)
+    for key, values in numbers.items():
+        steps = [np.diff(values, order, prepend=np.zeros(order, np.int64)) for order in range(3)]
+        best = min(range(3), key=lambda order: np.abs(steps[order]).sum(dtype=float))
+        unsigned = ((steps[best] << 1) ^ (steps[best] >> 63)).astype("<u8")
+        planes = np.ascontiguousarray(unsigned.view(np.uint8).reshape(-1, 8).T)
+        used = 1 + max(np.flatnonzero(planes.any(axis=1)), default=0)
+        files[f"{key} {best}"] = planes[:used]
+    stream = BytesIO()
+    np.savez_compressed(stream, **files)
+    return stream.getvalue()
+
+
+def coarsened(
+    record: Record, instance: Instance, proof: AnyCertificate, proves: float
+) -> tuple[AnyCertificate, float]:
+    """Return a certificate with shorter numbers that proves as much, but for `FINE`, and that."""
+    names = [name for name in vars(proof) if name.endswith("denominator")]
+    for bits in WIDTHS:
+        changes: dict[str, Any] = {}
+        for name in names:
+            fine = getattr(proof, name)
+            changes[name] = min(fine, 2**bits)
+            shared = {"size_denominator": ("sizes",)}.get(name, ("prices", "memory_prices"))
+            for each in shared:
+                if hasattr(proof, each):
+                    changes[each] = rounded(getattr(proof, each), changes[name] / fine)
+        if all(changes[name] == getattr(proof, name) for name in names):
+            break
+        shorter = replace(proof, **changes)
+        if (found := record.proven(shorter, instance)) >= proves - FINE * proves:
+            claim = Fraction(found)
+            if record.clock is None:  # where it is rounded up
+                claim = optsched.verify(shorter, instance, *several(record))
+            return replace(shorter, value=claim), found
+    return proof, proves
+
+
+def rounded(numbers: tuple[Any, ...], share: float) -> tuple[Any, ...]:
+    """Round a share of whole numbers, or of lists of them."""
+    if numbers and isinstance(numbers[0], tuple):
+        return tuple(rounded(each, share) for each in numbers)
+    return tuple(np.rint(np.array(numbers, dtype=float) * share).astype(np.int64).tolist())
+
+
+def several(record: Record) -> tuple[Any, ...]:
+    """Return the workers that a certificate in steps is verified with."""
+    return (record.memories,) if record.clock is None and len(record.memories) > 1 else ()
+
+
+# What is tried: each way yields schedules, certificates, and bounds without one.
+
+Found = tuple[str, Schedule | None, "AnyCertificate | None", float]
+
+
+def ways(record: Record, instance: Instance, work: float, seed: int) -> Iterator[Found]:
+    """Try everything that suits an instance."""
+    if record.clock is not None:
+        yield from on_clock(record, instance)
+        return
+    start = record.schedule(instance) if math.isfinite(record.objective) else None
+    yield searched(record, instance, work, seed, start)
+    known = library()[record.name]
+    if known.gap > LARGE and len(instance) <= SIZED and record.memories.equal:
+        yield sized(known, instance, work)
+    if library()[record.name].gap > 0 and len(instance) <= EXACT:
+        yield from exactly(record, instance, work)
+
+
+def searched(
+    record: Record, instance: Instance, work: float, seed: int, start: Schedule | None
+) -> Found:
+    """Search by work alone: the same answer on every machine."""
+    params = SolveParams(seed=seed, start=start, tuning=Tuning(unlimited=work))
+    found = solve(
+        instance, workers=record.memories, method="search", time_limit=None, params=params
+    )
+    proof = found.certificate or found.price_certificate
+    return f"search, work {work:g}", found.schedule, proof, -math.inf
+
+
+def sized(record: Record, instance: Instance, work: float) -> Found:
+    """Find sizes of running requests, which see where large ones leave memory empty."""
+    alone = len(record.memories) == 1
+    found = configuration_bound(
+        instance,
+        workers=None if alone else record.memories,
+        iterations=math.ceil(1000 * work),
+        start=record.certificate if alone else None,
+    )
+    return "sizes", None, found.certificate, -math.inf
+
+
+def exactly(record: Record, instance: Instance, work: float) -> Iterator[Found]:
+    """Solve to the proof; one without a certificate counts where two solvers have it."""
+    proofs = []
+    for method in ("exact", "cp-sat"):
+        if method == "exact" and not record.memories.equal:
+            continue
+        found = solve(instance, workers=record.memories, method=method, time_limit=10 * work)
+        name = found.proof if found.proven_optimal else method
+        yield name, found.schedule, found.certificate, -math.inf
+        if found.proven_optimal:
+            proofs.append((found.objective, found.proof))
+    if len({cost for cost, _ in proofs}) == 1 and len({proof for _, proof in proofs}) == 2:
+        yield f"{TWO}{', '.join(proof for _, proof in proofs)}", None, None, proofs[0][0]
+
+
+def on_clock(record: Record, instance: Instance) -> Iterator[Found]:
+    """Run policies, and price memory and batches."""
+    assert record.clock is not None
+    workers = record.memories
+    alone = len(workers) == 1
+    options = [{}] if alone else [{"workers": workers, "router": each} for each in ROUTERS]
+    for policy in (*POLICIES, *(DELAYED if alone else ())):
+        for each in options:
+            try:
+                made = run(instance, policy, clock=record.clock, **each)
+            except OptschedError as error:
+                print(f"  {policy} {each.get('router', '')}: left out, {error}", file=sys.stderr)
+                continue
+            plan = in_batches(made)
+            yield plan.policy, plan, None, -math.inf
+    for method in ("closed-form", "lagrangian"):
+        if method == "lagrangian" and len(instance) > 5000:
+            continue
+        proof = bound(instance, method, clock=get_clock(record.clock), workers=len(workers))
+        yield f"{proof.method} bound", None, proof.certificate, -math.inf
+
+
+def improved(record: Record, instance: Instance, work: float, seed: int) -> Record:
+    """Try all ways; keep what is verified and better, and return the record as it is then."""
+    before, schedule, proof, certified = record, None, None, -math.inf
+    if math.isfinite(record.objective):
+        schedule, proof = record.schedule(instance), record.certificate
+        certified = record.proven(proof, instance)
+    first = began = cpu_seconds()
+    for method, plan, certificate, value in ways(record, instance, work, seed):
+        began = first if math.isfinite(value) else began  # a proof is of all that came before
+        by = Finder(method, optsched.__version__, round(cpu_seconds() - began, 2))
+        if plan is not None and (cost := record.latency(plan, instance)) < record.objective:
+            schedule, record = plan, replace(record, objective=cost, schedule_by=by)
+            save(record, schedule, proof)
+        if certificate is not None and (proves := record.proven(certificate, instance)) > certified:
+            shorter, proves = coarsened(record, instance, certificate, proves)
+            if proves > certified:
+                proof, certified = shorter, proves
+            if proves > record.bound:
+                kind = by._replace(method=KINDS[type(shorter).__name__])
+                record = replace(record, bound=proves, bound_by=kind)
+            save(record, schedule, proof)
+        if value > record.bound:
+            record = replace(record, bound=int(value), bound_by=by)
+            save(record, schedule, proof)
+        began = cpu_seconds()
+    said = f"gap {percent(record.gap, 3)}, was {percent(before.gap, 3)}"
+    print(f"{record.name}: {record.objective:,.10g}, {said}", flush=True)
+    return record
+
+
+@main.command()
+@NAMES
+@DATA
+@click.option("--work", default=5.0, help="Seconds of a slow core that a search reckons with.")
+@click.option("--seed", default=0, help="Seed of the searches.")
+def improve(names: tuple[str, ...], data: Path | None, work: float, seed: int) -> None:
+    """Look for better schedules and bounds of NAMES, or of all instances."""
+    run_of = {"work": work, "seed": seed, "version": optsched.__version__}
+    state = json.loads(STATE.read_text()) if STATE.is_file() else {}
+    done = state.get("done", []) if {key: state.get(key) for key in run_of} == run_of else []
+    for record in chosen(names):
+        if record.name in done and not names:
+            continue
+        if (instance := instance_of(record, data)) is None:
+            print(f"{record.name}: left out, there is no {TRACES[record.trace]}", file=sys.stderr)
+            continue
+        improved(record, instance, work, seed)
+        done.append(record.name)
+        STATE.parent.mkdir(exist_ok=True)
+        write_whole(STATE, json.dumps({**run_of, "done": done}))
+    if not names:
+        STATE.unlink(missing_ok=True)
+        write_page()
+
+
+@main.command()
+@click.argument("name")
+@click.argument("trace")
+@DATA
+@click.option("--memory", type=int, required=True)
+@click.option("--limit", type=int, help="Requests of a trace.")
+@click.option("--workers", default="1")
+@click.option("--clock")
+@click.option("--offline", is_flag=True)
+def add(name: str, trace: str, data: Path | None, limit: int | None, **recipe: Any) -> None:
+    """Add an instance, of which nothing is known yet but what a policy finds."""
+    step = 1e-6 if recipe["clock"] is not None else 0.05
+    source: Any = trace
+    if trace in TRACES:
+        assert data is not None, "a trace needs --data"
+        source = next(data / file for file in FILES[trace] if (data / file).is_file())
+    made = optsched.read_trace(source, recipe["memory"], limit=limit, seconds_per_step=step)
+    if recipe["offline"]:
+        made = made.replace(arrivals=None)
+    record = Record(
+        name,
+        trace,
+        requests=len(made),
+        fingerprint=made.fingerprint,
+        seconds_per_step=step,
+        **recipe,
+    )
+    improved(record, made.replace(name=name), 0.1, 0)
+
+
+@main.command()
+@click.argument("name")
+@click.argument("file", type=click.Path(path_type=Path))
+@DATA
+@click.option("--by", required=True, help="Who found it, and how.")
+@click.option("--cpu-seconds", default=0.0)
+def take(name: str, file: Path, data: Path | None, by: str, cpu_seconds: float) -> None:
+    """Take a schedule or a certificate that `optsched library NAME --submit FILE` calls better."""
+    record, finder = library()[name], Finder(by, optsched.__version__, cpu_seconds)
+    instance = instance_of(record, data)
+    assert instance is not None, f"{name} needs {TRACES[record.trace]}"
+    kind, value = record.verified(file, instance)
+    schedule, proof = record.schedule(instance), record.certificate
+    if kind == "objective":
+        assert value < record.objective
+        schedule = Schedule.from_json(file, record.counted(instance), record.memories)
+        save(replace(record, objective=value, schedule_by=finder), schedule, proof)
+    else:
+        assert value > record.bound
+        proof, value = coarsened(record, instance, optsched.read_certificate(file), value)
+        save(replace(record, bound=value, bound_by=finder), schedule, proof)
+    write_page()
+
+
+# What docs show, and the net for the quality of searches.
+
+
+def table() -> str:
+    """Return the table of gaps."""
+    lines = ["| instance | best known | bound | gap | found by |", "|---|--:|--:|--:|---|"]
+    for each in library().values():
+        unit = "" if each.clock is None else " s"
+        lines.append(
+            f"| `{each.name}` | {each.objective:,.10g}{unit} "
+            f"| {proven(each.bound, digits=10)}{unit} | {percent(each.gap, 2)} "
+            f"| {each.schedule_by.method} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def write_page() -> None:
+    """Put the table into its page."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(MARKS[0])
+    write_whole(PAGE, before + MARKS[0] + table() + MARKS[1] + rest.partition(MARKS[1])[2])
+
+
+main.command("docs", help="Write the table of gaps into the docs.")(write_page)
+
+
+@main.command()
+@NAMES
+@click.option("--work", default=1.0, help="Seconds of a slow core that a search reckons with.")
+@click.option("--write", is_flag=True, help="Keep the gaps as those to compare with.")
+def compare(names: tuple[str, ...], work: float, write: bool) -> None:
+    """Search each instance anew; exit code 1 if the median gap is worse than at the same work."""
+    known = json.loads(AT_WORK.read_text(encoding="utf-8")) if AT_WORK.is_file() else {}
+    gaps: dict[str, float] = {}
+    for record in chosen(names):
+        least, most = MEASURED
+        if (
+            record.trace in TRACES
+            or record.clock is not None
+            or not least <= record.requests <= most
+        ):
+            continue
+        _, schedule, certificate, _ = searched(record, record.instance(), work, 0, None)
+        assert schedule is not None
+        assert certificate is not None
+        gaps[record.name] = float(1 - certificate.value / schedule.total_latency)
+        was = known.get("gaps", {}).get(record.name)
+        beside = "" if was is None else f", {percent(was, 3)} before"
+        print(f"{record.name}: {percent(gaps[record.name], 3)}{beside}", flush=True)
+    if write:
+        content = {"work": work, "version": optsched.__version__, "gaps": gaps}
+        write_whole(AT_WORK, json.dumps(content, indent=1) + "\n")
+        return
+    sys.exit(verdict(gaps, known, work))
+
+
+def verdict(gaps: dict[str, float], known: dict[str, Any], work: float) -> int:
+    """Say whether the median gap got worse by more than noise."""
+    if known.get("work") != work:
+        print(f"there are no gaps at work {work:g} to compare with; make them with --write")
+        return 2
+    common = [name for name in gaps if name in known["gaps"]]
+    now = statistics.median(gaps[name] for name in common)
+    before = statistics.median(known["gaps"][name] for name in common)
+    worse = now > before * (1 + NOISE)
+    print(
+        f"median gap of {len(common)} instances at work {work:g}: {percent(now, 3)}, "
+        f"{percent(before, 3)} with version {known['version']}: {'worse' if worse else 'no worse'}"
+    )
+    return int(worse)
+
+
+if __name__ == "__main__":
+    main()
