@@ -20,6 +20,7 @@ from optsched import (
     Solution,
     SolveParams,
     Workers,
+    bound,
     run,
     solve,
 )
@@ -116,6 +117,10 @@ def test_what_policies_do_is_feasible_in_every_world(program):
     cut = solve(program, time_limit=1e-3)
     assert cut.objective <= program.cost(found) + 1e-9
     assert model.violations(program.write_point(cut.answer)) == []
+    # What is proven for a program that is too large: no schedule of its requests costs less.
+    best = solve(program).require(optimal=True)
+    proven = bound(program.instance, "auto", program.objective, workers=program.workers)
+    assert proven.value <= best.objective + 1e-9
     events = EventProgram(
         program.instance.replace(deadlines=None),
         now=program.now,
