@@ -27,5 +27,4 @@ def need(package: str, purpose: str) -> Any:
 
 def data_frame(data: Any, **options: Any) -> pd.DataFrame:
     """Make a table of pandas."""
-    frame: pd.DataFrame = need("pandas", "a table of results").DataFrame(data, **options)
-    return frame
+    return need("pandas", "a table of results").DataFrame(data, **options)

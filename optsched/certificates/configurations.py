@@ -192,5 +192,4 @@ def _capacities(
                 new = best[able, count + 1, tokens : tokens + room + 1]
                 best[able, count + 1, tokens : tokens + room + 1] = np.maximum(new, grown)
             filled += 1
-    capacities: npt.NDArray[Any] = best.max(axis=(1, 2))
-    return capacities
+    return best.max(axis=(1, 2))

@@ -81,8 +81,7 @@ class PowerLaw:
             flops = 6 * self.parameters * active / seconds[:, None]
             share = np.minimum(flops / self.peak_flops / self.saturation, 1)
         spread = self.peak_watt - self.idle_watt
-        total: FloatArray = (self.idle_watt + spread * share**self.exponent).sum(axis=1)
-        return total
+        return (self.idle_watt + spread * share**self.exponent).sum(axis=1)
 
 
 @checked(InstanceError)

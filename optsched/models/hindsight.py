@@ -292,8 +292,7 @@ class HindsightProgram(Program):
     def _group_begins(self) -> IntArray:
         """Where the columns of each group begin, and where they all end."""
         groups = np.arange(len(self._groups[0]) + 1)
-        begins: IntArray = self._columns[2][np.searchsorted(self._pairs[0], groups)]
-        return begins
+        return self._columns[2][np.searchsorted(self._pairs[0], groups)]
 
     @cached_property
     def _start_family(self) -> Family:

@@ -92,8 +92,7 @@ class Optimum(Solution):
     @property
     def schedule(self) -> Schedule:
         """The best feasible schedule found: the answer."""
-        schedule: Schedule = self.answer
-        return schedule
+        return self.answer
 
     @property
     def prices(self) -> FloatArray | None:

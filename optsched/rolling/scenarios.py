@@ -124,5 +124,4 @@ def _sum_of_starts(
             count += 1
     starts = np.zeros(rest, dtype=np.int64)
     admit_arriving(s, o, a, memory, priority, starts, usage, window)
-    total: int = starts.sum()
-    return total
+    return starts.sum()

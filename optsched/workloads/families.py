@@ -261,8 +261,7 @@ def _chat_and_summaries(rng: Generator, n: int, memory: int, summaries: float = 
 
     def lognormal(median: float, mean: float, count: int) -> FloatArray:
         spread = math.sqrt(2 * math.log(mean / median))
-        lengths: FloatArray = median * np.exp(spread * ndtri(strata(count)))
-        return lengths
+        return median * np.exp(spread * ndtri(strata(count)))
 
     quantile = strata(chat)
     chat_prompts = 12 * (quantile / (1 - quantile)) ** 0.815

@@ -209,8 +209,7 @@ class Regret:
         if count < 2:
             return [math.inf] * values.shape[1]
         quantile = student((1 + self.confidence) / 2, count)
-        margins: list[float] = (quantile * values.std(axis=0, ddof=1) / math.sqrt(count)).tolist()
-        return margins
+        return (quantile * values.std(axis=0, ddof=1) / math.sqrt(count)).tolist()
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per policy, load and horizon, indexed by these.

@@ -143,8 +143,7 @@ def _window(routing: Routing) -> int:
 
 
 def _information(routing: Routing) -> Information:
-    information: Information = getattr(routing, "information", Oracle())
-    return information
+    return getattr(routing, "information", Oracle())
 
 
 def _state(

@@ -160,8 +160,7 @@ def bound(
     elif workers is not None:
         several = as_workers(workers, instance)
         find = functools.partial(bound_of_pools, instance, several, method, objective)
-    found: Bound | ClockBound = interruptible(find) if len(instance) >= _LONG else find()
-    return found
+    return interruptible(find) if len(instance) >= _LONG else find()
 
 
 def _find_on_clock(

@@ -160,8 +160,7 @@ def _split(prices: FloatArray, phases: int) -> IntArray:
     if not len(prices) or paid[-1] == 0:
         return np.array([len(prices)])
     phase = np.minimum((paid - prices / 2) / paid[-1] * phases, phases - 1).astype(np.int64)
-    ends: IntArray = np.append(np.flatnonzero(np.diff(phase)) + 1, len(prices))
-    return ends
+    return np.append(np.flatnonzero(np.diff(phase)) + 1, len(prices))
 
 
 def certify_configuration(
@@ -241,8 +240,7 @@ class Problem(NamedTuple):
     @property
     def token(self) -> IntArray:
         """Number of the step in which a request is the item of `place`."""
-        token: IntArray = np.arange(len(self.place)) - np.repeat(self.first, self.outputs) + 1
-        return token
+        return np.arange(len(self.place)) - np.repeat(self.first, self.outputs) + 1
 
     def available(self, reached: IntArray, ends: IntArray) -> IntArray:
         """Count how many requests can be each item if their states are reached at given steps."""
@@ -250,8 +248,7 @@ class Problem(NamedTuple):
         for phase, end in enumerate(ends.tolist()):
             there = np.repeat(self.counts, self.outputs) * (reached <= end)
             np.add.at(counts[phase], self.place, there)
-        fitting: IntArray = np.minimum(counts, self.limit // (self.tokens + self.left))
-        return fitting
+        return np.minimum(counts, self.limit // (self.tokens + self.left))
 
 
 def too_large(instance: Instance) -> OptschedError:

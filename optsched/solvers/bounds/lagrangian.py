@@ -134,8 +134,7 @@ class PricedStarts:
         prompts, outputs = self._instance.prompts[requests], self._instance.outputs[requests]
         paid = prices_of_starts(prompts, outputs, np.array(steps), self._sums)
         latency = steps + outputs - self._instance.arrivals[requests]
-        regrets: IntArray = self._weights[requests] * latency + paid - self._least[requests]
-        return regrets
+        return self._weights[requests] * latency + paid - self._least[requests]
 
     def room(self, cost: float) -> int:
         """Return how much regret a schedule can have that costs at most so much."""

@@ -149,8 +149,7 @@ def least_work(instance: Instance, clock: LinearClock) -> LeastWork:
 def _again(held: FloatArray, clock: LinearClock) -> FloatArray:
     """Return what prefilling tokens again takes at least, beside what grows with each token."""
     growth = min(clock.prefill_tokens, clock.resident_tokens)
-    again: FloatArray = (clock.prefill_tokens - growth) * held + clock.squared_prompts * held**2
-    return again
+    return (clock.prefill_tokens - growth) * held + clock.squared_prompts * held**2
 
 
 def is_decoding_cheapest(instance: Instance, clock: LinearClock) -> bool:
@@ -235,8 +234,7 @@ def prices_of_machine(
     bin_of = int(width * tick)
     if served.horizon(bin_of * workers) > most:
         return None
-    prices: FloatArray = bin_of * prices_of(whole / weights, served, bin_of * workers)
-    return prices
+    return bin_of * prices_of(whole / weights, served, bin_of * workers)
 
 
 def _ticks(charges: FloatArray, arrivals: FloatArray, workers: int) -> float:

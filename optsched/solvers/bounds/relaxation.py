@@ -39,8 +39,7 @@ class Relaxation(NamedTuple):
         """Return the starts that complete each request when the relaxation does."""
         completions = np.zeros(len(instance), dtype=np.int64)
         completions[self.request] = -(-self.end // instance.memory)  # the last piece decides
-        starts: IntArray = np.maximum(completions - instance.outputs, instance.arrivals)
-        return starts
+        return np.maximum(completions - instance.outputs, instance.arrivals)
 
 
 def relax(instance: Instance, weights: FloatArray) -> Relaxation:

@@ -63,8 +63,7 @@ class Layer(NamedTuple):
 def at(table: IntArray, slot: int, start: int, unit: int) -> int:
     """Look up the cost of a start; beyond the table nothing is paid, and each step costs a unit."""
     last = table.shape[1] - 1
-    cost: int = table[slot, min(start, last)] + unit * max(0, start - last)
-    return cost
+    return table[slot, min(start, last)] + unit * max(0, start - last)
 
 
 @compiled

@@ -308,8 +308,7 @@ def slices(starts: IntArray, each: float) -> IntArray:
     steps = np.arange(last)
     passed = 0.5 * steps / last + 0.5 * np.searchsorted(np.sort(starts), steps) / len(starts)
     begins = np.searchsorted(passed, np.arange(number) / number)
-    found: IntArray = np.unique(np.append(begins[begins < last], [0, last]))
-    return found
+    return np.unique(np.append(begins[begins < last], [0, last]))
 
 
 class Beam:
