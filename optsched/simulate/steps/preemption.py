@@ -42,18 +42,6 @@ def _log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: i
 
 
 @compiled
-def _with_running(
-    log: IntArray, logged: int, running: IntArray, starts: IntArray, active: int, clock: int
-) -> IntArray:
-    """Return all attempts, those that are still running last."""
-    for place in range(active):
-        request = running[place]
-        log = _log_attempt(log, logged, request, starts[request], clock - starts[request])
-        logged += 1
-    return log[:, :logged].copy()
-
-
-@compiled
 def _urgency(rates: IntArray, request: int, planned: int, upper: int, mean: int) -> int:
     """Return a + b o + c o^2 at the planned output, or 6 times its mean from there to the upper."""
     a, b, c = rates[0, request], rates[1, request], rates[2, request]
@@ -85,43 +73,6 @@ def _obstacle(
         if plan[step & mask] + prompt + step - clock > room:
             return step
     return 0
-
-
-@compiled
-def _choose_to_preempt(
-    running: IntArray,
-    starts: IntArray,
-    prompts: IntArray,
-    planned: IntArray,
-    attempts: IntArray,
-    preempt: int,
-    excess: int,
-    clock: int,
-    seed: int,
-) -> list[int]:
-    """Choose running requests, fewest tokens first, until the memory has `excess` more tokens."""
-    order = [(0, 0, request) for request in running]
-    for position in range(len(running)):
-        request = running[position]
-        value = planned[request]
-        if preempt == _BY_TOKENS:
-            value = max(value, clock - starts[request])
-        rank = random_rank(seed, request, attempts[request], RUNS)
-        order[position] = (value, rank, request)
-    heapq.heapify(order)
-    chosen = [0 for _ in range(0)]
-    while excess > 0:
-        request = heapq.heappop(order)[2]
-        excess -= prompts[request] + clock - starts[request] + 1
-        chosen.append(request)
-    return chosen
-
-
-@compiled
-def _choose_outlived(
-    running: IntArray, starts: IntArray, planned: IntArray, clock: int
-) -> list[int]:
-    return [request for request in running if clock - starts[request] >= planned[request]]
 
 
 class Rules(NamedTuple):
@@ -203,19 +154,28 @@ def run_planned(
             if (outlived == _HOLDS_NOTHING) != (phase == 2):
                 continue
             if at_once:
-                preempted = _choose_outlived(running[:active], starts, planned, clock)
+                preempted = [
+                    request
+                    for request in running[:active]
+                    if clock - starts[request] >= planned[request]
+                ]
             elif held + active > memory:
-                preempted = _choose_to_preempt(
-                    running[:active],
-                    starts,
-                    prompts,
-                    planned,
-                    attempts,
-                    preempt,
-                    held + active - memory,
-                    clock,
-                    seed,
-                )
+                # Fewest tokens first, until there is room.
+                order = [(0, 0, request) for request in running[:active]]
+                for position in range(active):
+                    request = running[position]
+                    value = planned[request]
+                    if preempt == _BY_TOKENS:
+                        value = max(value, clock - starts[request])
+                    rank = random_rank(seed, request, attempts[request], RUNS)
+                    order[position] = (value, rank, request)
+                heapq.heapify(order)
+                preempted = [0 for _ in range(0)]
+                excess = held + active - memory
+                while excess > 0:
+                    request = heapq.heappop(order)[2]
+                    excess -= prompts[request] + clock - starts[request] + 1
+                    preempted.append(request)
             else:
                 continue
             for request in preempted:
@@ -259,7 +219,11 @@ def run_planned(
         usage = held + active
         content = (prefill, active - entered, held - prefill, squares, usage)
         if log.now[0] >= until or not add_batch(log, timer, content, usage):
-            return _with_running(ended, logged, running, starts, active, clock), active, log
+            for request in running[:active]:  # those that are still running last
+                start = starts[request]
+                ended = _log_attempt(ended, logged, request, start, clock - start)
+                logged += 1
+            return ended[:, :logged].copy(), active, log
         clock += 1
         plan[clock & (size - 1)] = 0
         held += active

@@ -169,20 +169,13 @@ def common_denominator(instance: Instance, prices: FloatArray, weights: FloatArr
 
 def held_by(instance: Instance, starts: IntArray, horizon: int) -> IntArray:
     """Count the tokens held at steps 1 to horizon."""
-    growth, tokens = np.zeros((2, horizon + 2), dtype=np.int64)
-    _add_up(instance.prompts, instance.outputs, starts, horizon, growth, tokens)
-    return tokens[1 : horizon + 1]
+    return _held_by(instance.prompts, instance.outputs, starts, horizon)
 
 
 @compiled
-def _add_up(
-    prompts: IntArray,
-    outputs: IntArray,
-    starts: IntArray,
-    horizon: int,
-    growth: IntArray,
-    tokens: IntArray,
-) -> None:
+def _held_by(prompts: IntArray, outputs: IntArray, starts: IntArray, horizon: int) -> IntArray:
+    growth = np.zeros(horizon + 2, dtype=np.int64)
+    tokens = np.zeros(horizon + 2, dtype=np.int64)
     for request in range(len(starts)):
         start, prompt, end = starts[request], prompts[request], horizon
         if start >= horizon:
@@ -199,6 +192,7 @@ def _add_up(
         running += growth[step]
         held += running + tokens[step]
         tokens[step] = held
+    return tokens[1 : horizon + 1]
 
 
 @compiled

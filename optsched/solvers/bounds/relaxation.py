@@ -57,17 +57,7 @@ def relax(instance: Instance, weights: FloatArray) -> Relaxation:
 
 def serve(areas: IntArray, arrivals: IntArray, priority: IntArray) -> Relaxation:
     """Serve one request at a time, the first in priority of those that have arrived."""
-    count = len(areas)
-    pieces = np.empty((4, 2 * count), dtype=np.int64)
-    found = _serve_smallest(
-        areas.copy(),
-        arrivals,
-        priority,
-        ranks_in(priority),
-        np.empty(count, dtype=np.int64),
-        pieces,
-    )
-    return Relaxation(*pieces[:, :found])
+    return Relaxation(*_serve_smallest(areas, arrivals, priority, ranks_in(priority)))
 
 
 def closed_form(instance: Instance, weights: FloatArray, relaxation: Relaxation) -> float:
@@ -102,25 +92,13 @@ def dual_prices(instance: Instance, weights: FloatArray, relaxation: Relaxation)
     return prices_of(instance.areas / weights, relaxation, instance.memory)
 
 
-def prices_of(areas: FloatArray, relaxation: Relaxation, memory: int) -> FloatArray:
-    """Return optimal prices of so many units of area at each step; areas are over weights."""
-    level = np.full(len(areas), -1.0)
-    prices = np.zeros(relaxation.horizon(memory))
-    _sweep_prices(areas, *relaxation, memory, level, prices)
-    return prices
-
-
 @compiled
 def _serve_smallest(
-    remaining: IntArray,
-    arrivals: IntArray,
-    priority: IntArray,
-    rank: IntArray,
-    waiting: IntArray,
-    pieces: IntArray,
-) -> int:
-    """Serve the smallest first; fill in the rows of `Relaxation` and return how many there are."""
-    count = len(remaining)
+    areas: IntArray, arrivals: IntArray, priority: IntArray, rank: IntArray
+) -> IntArray:
+    """Serve the smallest first; return the rows of `Relaxation`."""
+    count, remaining = len(areas), areas.copy()
+    waiting, pieces = np.empty(count, dtype=np.int64), np.empty((4, 2 * count), dtype=np.int64)
     size = ZERO
     released = 0
     now = arrivals[0]
@@ -145,20 +123,15 @@ def _serve_smallest(
         pieces[3, piece] = priority[waiting[0]] if left == 0 and size > 0 else -1
         piece += 1
         now = stop
-    return piece
+    return pieces[:, :piece]
 
 
 @compiled
-def _sweep_prices(
-    areas: FloatArray,
-    request: IntArray,
-    begin: IntArray,
-    end: IntArray,
-    successor: IntArray,
-    memory: int,
-    level: FloatArray,
-    prices: FloatArray,
-) -> None:
+def prices_of(areas: FloatArray, relaxation: Relaxation, memory: int) -> FloatArray:
+    """Return optimal prices of so many units of area at each step; areas are over weights."""
+    request, begin, end, successor = relaxation
+    level = np.full(len(areas), -1.0)
+    prices = np.zeros(-(-end[-1] // memory))
     # A request served at several steps is indifferent between them: t / A_i + price[t] is the same
     # number, its level, at all of them. Sweep backwards. A request completes at the price at which
     # the next waiting request would be served, which is zero if none waits.
@@ -175,3 +148,4 @@ def _sweep_prices(
         for step in range(begin[piece] // memory + 1, last + 1):
             price = highest - step / area
             prices[step - 1] = price if price > 0 else 0.0
+    return prices

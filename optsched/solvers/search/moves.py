@@ -150,24 +150,6 @@ def _begin_with_first(
             begin[rank] += int(uniform(random) * (delay + 1))
 
 
-@compiled
-def _take(
-    order: IntArray,
-    starts: IntArray,
-    arrivals: IntArray,
-    delay: int,
-    taken: IntArray,
-    begin: IntArray,
-    random: RandomState,
-) -> int:
-    """Choose requests that start near each other, and from when each may; return their number."""
-    centre = int(uniform(random) * len(order))
-    low, high = max(0, centre - _REACH), min(len(order) - 1, centre + _REACH)
-    number = _draw(order, low, high, 1 + int(uniform(random) * _MAX_TAKEN), taken, random)
-    _begin_with_first(starts, arrivals, delay, taken, number, begin, random)
-    return number
-
-
 @compiled_apart
 def _take_large(
     large: IntArray,
@@ -322,26 +304,6 @@ def _resort(order: IntArray, position: IntArray, starts: IntArray, request: int)
 
 
 @compiled
-def _undo(
-    usage: Usage,
-    prompts: IntArray,
-    outputs: IntArray,
-    taken: IntArray,
-    old: IntArray,
-    number: int,
-    new: IntArray,
-    placed: int,
-) -> None:
-    """Take the requests out that are placed so far, and put all back where they were."""
-    for rank in range(placed):
-        request = taken[rank]
-        add_usage(usage, prompts[request], outputs[request], new[rank], MINUS_ONE)
-    for rank in range(number):
-        request = taken[rank]
-        add_usage(usage, prompts[request], outputs[request], old[rank], ONE)
-
-
-@compiled
 def move_starts(
     requests: Requests,
     places: Places,
@@ -396,7 +358,11 @@ def move_starts(
                     order, place, starts, arrivals, earliest, taken, begin, number, random
                 )
         else:
-            number = _take(order, starts, arrivals, delay, taken, begin, random)
+            # Some that start near each other.
+            centre = int(uniform(random) * len(order))
+            low, high = max(0, centre - _REACH), min(len(order) - 1, centre + _REACH)
+            number = _draw(order, low, high, 1 + int(uniform(random) * _MAX_TAKEN), taken, random)
+            _begin_with_first(starts, arrivals, delay, taken, number, begin, random)
         # Take them out.
         before, rest = 0.0, 0.0
         for rank in range(number):
@@ -439,7 +405,13 @@ def move_starts(
         spent += MOVE_WORK
         room = orders.shape[1] - number
         if placed < number or after > budget or counts[one] > room or counts[other] > room:
-            _undo(usage, prompts, outputs, taken, old, number, new, placed)
+            # Take those out again that are placed so far, and put all back where they were.
+            for rank in range(placed):
+                request = taken[rank]
+                add_usage(usage, prompts[request], outputs[request], new[rank], MINUS_ONE)
+            for rank in range(number):
+                request = taken[rank]
+                add_usage(usage, prompts[request], outputs[request], old[rank], ONE)
             continue
         # Accept; the best schedule is written down when it is left.
         if after > before and at_best:
