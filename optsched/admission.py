@@ -268,7 +268,8 @@ def admit_in_window(
     admit = interruptible_kernel(admit_window, len(instance))
     first, usage = int(instance.arrivals[0]), empty_worker(int(instance.outputs.max()))
     admit(queue, instance.memory, float(ratio), length, first, NEVER, *usage)
-    return queue.requests.start[ranks_in(order)].copy()
+    starts: IntArray = queue.requests.start[ranks_in(order)].copy()
+    return starts
 
 
 @compiled

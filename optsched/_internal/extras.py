@@ -27,4 +27,5 @@ def need(package: str, purpose: str) -> Any:
 
 def data_frame(data: Any, **options: Any) -> pd.DataFrame:
     """Make a table of pandas."""
-    return need("pandas", "a table of results").DataFrame(data, **options)
+    frame: pd.DataFrame = need("pandas", "a table of results").DataFrame(data, **options)
+    return frame

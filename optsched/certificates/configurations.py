@@ -192,4 +192,5 @@ def _capacities(
                 new = best[able, count + 1, tokens : tokens + room + 1]
                 best[able, count + 1, tokens : tokens + room + 1] = np.maximum(new, grown)
             filled += 1
-    return best.max(axis=(1, 2))
+    capacities: npt.NDArray[Any] = best.max(axis=(1, 2))
+    return capacities

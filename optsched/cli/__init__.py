@@ -62,7 +62,8 @@ class _Group(Examples, click.Group):
         if (ours := super().get_command(ctx, name)) is not None:
             return ours
         for each in _added().select(name=name):
-            return each.load()
+            command: click.Command = each.load()
+            return command
         if name in _ELSEWHERE:
             raise OptschedError(f"{name} {_ELSEWHERE[name]}")
         return None

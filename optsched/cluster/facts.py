@@ -81,7 +81,8 @@ class PowerLaw:
             flops = 6 * self.parameters * active / seconds[:, None]
             share = np.minimum(flops / self.peak_flops / self.saturation, 1)
         spread = self.peak_watt - self.idle_watt
-        return (self.idle_watt + spread * share**self.exponent).sum(axis=1)
+        total: FloatArray = (self.idle_watt + spread * share**self.exponent).sum(axis=1)
+        return total
 
 
 @checked(InstanceError)

@@ -159,7 +159,10 @@ def compare_lookaheads(
 ) -> ClusterComparison:
     """Run BF-IO with several lookaheads beside baselines on the same traces (BF-IO Figure 4)."""
     routings = [BalanceRouting(lookahead=h, name=f"bf-io H={h}") for h in lookaheads]
-    return compare(instances, [*baselines, *routings], cluster=cluster, **options)
+    found: ClusterComparison = compare(
+        instances, [*baselines, *routings], cluster=cluster, **options
+    )
+    return found
 
 
 def _traces(instance: Any, settings: RunSettings) -> list[Instance]:

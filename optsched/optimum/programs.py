@@ -73,7 +73,8 @@ def as_linear(problem: Any) -> LinearModel:
         return compile_pyomo(problem)[0]
     if not hasattr(problem, "to_linear"):
         raise OptschedError(f"{kind.title} has no rows; give a program with to_linear")
-    return problem.to_linear()
+    model: LinearModel = problem.to_linear()
+    return model
 
 
 def _watched(params: SolveParams) -> dict[str, Any]:

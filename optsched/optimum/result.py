@@ -92,7 +92,8 @@ class Optimum(Solution):
     @property
     def schedule(self) -> Schedule:
         """The best feasible schedule found: the answer."""
-        return self.answer
+        schedule: Schedule = self.answer
+        return schedule
 
     @property
     def prices(self) -> FloatArray | None:

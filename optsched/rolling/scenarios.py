@@ -124,4 +124,5 @@ def _sum_of_starts(
             count += 1
     starts = np.zeros(rest, dtype=np.int64)
     admit_arriving(s, o, a, memory, priority, starts, usage, window)
-    return starts.sum()
+    total: int = starts.sum()
+    return total

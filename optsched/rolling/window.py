@@ -78,7 +78,8 @@ class Window:
         usage[1 : len(self.load) + 1] = self.load
         window[1] = len(self.load)
         admit_window(queue, self.memory, ratio, length, 0, NEVER, usage, window)
-        return queue.requests.start[ranks_in(order)].copy()
+        starts: IntArray = queue.requests.start[ranks_in(order)].copy()
+        return starts
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -128,4 +129,5 @@ def prices_of_rest(areas: IntArray, before: int, memory: int) -> FloatArray:
     ends = (before + np.cumsum(np.concatenate([[0], np.sort(areas)]))) / memory
     left = np.arange(len(areas), -1, -1) / memory
     require_room(ends[-1], 40, "prices of steps", "take a larger window", PolicyError)
-    return np.interp(np.arange(1, int(np.ceil(ends[-1])) + 1), ends, left)
+    prices: FloatArray = np.interp(np.arange(1, int(np.ceil(ends[-1])) + 1), ends, left)
+    return prices

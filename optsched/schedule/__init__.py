@@ -218,7 +218,8 @@ class Schedule(Started, Shown):
     def _utilisations(self) -> FloatArray:
         """As `utilisation`, of each worker, shape (G,)."""
         held = np.bincount(self.placement, self.instance.areas, minlength=len(self.workers))
-        return held / (np.array(self.workers.memories, dtype=float) * self.makespan)
+        shares: FloatArray = held / (np.array(self.workers.memories, dtype=float) * self.makespan)
+        return shares
 
     def check(self) -> list[Violation]:
         """List everything that makes the schedule infeasible, by starts and placement alone.

@@ -143,7 +143,8 @@ def _rates(task: Task, policy: IntervalPolicy, longest: IntArray) -> IntArray:
     rates = np.stack(work_by_output(prompts.astype(np.float64), task.instance.memory, task.clock))
     most = (np.abs(rates) * np.stack([zeros + 1.0, longest, longest.astype(np.float64) ** 2])).max()
     # Up to the longest outputs, urgencies stay within 64 bits.
-    return np.rint(rates * (_MAX_URGENCY / most)).astype(np.int64)
+    whole: IntArray = np.rint(rates * (_MAX_URGENCY / most)).astype(np.int64)
+    return whole
 
 
 def run_by_chance(task: Task) -> Attempts:

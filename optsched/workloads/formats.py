@@ -71,7 +71,8 @@ def _stamps(cells: Sequence[str]) -> IntArray:
         cells = [stamp for stamp, *_ in parts]
         minutes = [int(f"{sign}1") * (60 * int(h) + int(m)) for _, sign, h, m in parts]
         east = np.array(minutes, dtype=np.int64) * 60 * 10**9
-    return np.array(cells, dtype="datetime64[ns]").astype(np.int64) - east
+    stamps: IntArray = np.array(cells, dtype="datetime64[ns]").astype(np.int64) - east
+    return stamps
 
 
 def _texts(cells: Sequence[str]) -> npt.NDArray[np.object_]:

@@ -141,7 +141,8 @@ class RequestTypes:
     @property
     def held_tokens(self) -> IntArray:
         """Tokens held, summed over the stages: :math:`(l'_j + 1)(l_j + l'_j / 2)`, shape (m,)."""
-        return stage_tokens(self.prompts, self.first_stage, self.outputs)
+        held: IntArray = stage_tokens(self.prompts, self.first_stage, self.outputs)
+        return held
 
     def work(self, clock: Clock) -> FloatArray:
         """Return the seconds that one request of each type adds to all its iterations, shape (m,).

@@ -209,7 +209,8 @@ class Regret:
         if count < 2:
             return [math.inf] * values.shape[1]
         quantile = student((1 + self.confidence) / 2, count)
-        return (quantile * values.std(axis=0, ddof=1) / math.sqrt(count)).tolist()
+        margins: list[float] = (quantile * values.std(axis=0, ddof=1) / math.sqrt(count)).tolist()
+        return margins
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per policy, load and horizon, indexed by these.

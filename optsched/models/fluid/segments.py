@@ -112,7 +112,8 @@ class SegmentDesign:
         """Threshold of the segment that begins after each node, shape (B,)."""
         reach = self._rates / self._rates[0]
         exact = self.first_threshold * reach ** (1 - self.margin)
-        return np.maximum(np.ceil(exact - 1e-9), 1).astype(np.int64)
+        thresholds: IntArray = np.maximum(np.ceil(exact - 1e-9), 1).astype(np.int64)
+        return thresholds
 
     @functools.cached_property
     def _rates(self) -> FloatArray:

@@ -67,7 +67,8 @@ class OrderedWorkers:
         """Return when each request began; NaN where its worker was not run until then."""
         kinds = self._queues.workers.state.kind[placement]
         ranks = self._queues.ranks[kinds, np.arange(len(placement))]
-        return self._queues.begun[kinds, ranks]
+        times: FloatArray = self._queues.begun[kinds, ranks]
+        return times
 
 
 @compiled

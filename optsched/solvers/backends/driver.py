@@ -44,7 +44,8 @@ BACK_ENDS: dict[str, ModuleType] = {module.CAPABILITIES.name: module for module 
 def capabilities(solver: str) -> Capabilities:
     """Return what a back end, or a solver that Pyomo knows, can do and how it is installed."""
     if solver in BACK_ENDS:
-        return BACK_ENDS[solver].CAPABILITIES
+        able: Capabilities = BACK_ENDS[solver].CAPABILITIES
+        return able
     if (found := pyomo_models.capabilities(solver)) is not None:
         return found
     raise SolverError(f"unknown solver {solver!r}: {nearest(solver, BACK_ENDS)}, or any of Pyomo's")

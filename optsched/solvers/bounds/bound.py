@@ -160,7 +160,8 @@ def bound(
     elif workers is not None:
         several = as_workers(workers, instance)
         find = functools.partial(bound_of_pools, instance, several, method, objective)
-    return interruptible(find) if len(instance) >= _LONG else find()
+    found: Bound | ClockBound = interruptible(find) if len(instance) >= _LONG else find()
+    return found
 
 
 def _find_on_clock(

@@ -78,4 +78,5 @@ def smoothed(prices: FloatArray, span: int) -> FloatArray:
     sums = np.concatenate([[0.0], np.cumsum(prices)])
     steps = np.arange(len(prices))
     low, high = np.maximum(steps - before, 0), np.minimum(steps + before + 1, len(prices))
-    return (sums[high] - sums[low]) / (high - low)
+    means: FloatArray = (sums[high] - sums[low]) / (high - low)
+    return means

@@ -160,7 +160,8 @@ def _split(prices: FloatArray, phases: int) -> IntArray:
     if not len(prices) or paid[-1] == 0:
         return np.array([len(prices)])
     phase = np.minimum((paid - prices / 2) / paid[-1] * phases, phases - 1).astype(np.int64)
-    return np.append(np.flatnonzero(np.diff(phase)) + 1, len(prices))
+    ends: IntArray = np.append(np.flatnonzero(np.diff(phase)) + 1, len(prices))
+    return ends
 
 
 def certify_configuration(
@@ -240,7 +241,8 @@ class Problem(NamedTuple):
     @property
     def token(self) -> IntArray:
         """Number of the step in which a request is the item of `place`."""
-        return np.arange(len(self.place)) - np.repeat(self.first, self.outputs) + 1
+        token: IntArray = np.arange(len(self.place)) - np.repeat(self.first, self.outputs) + 1
+        return token
 
     def available(self, reached: IntArray, ends: IntArray) -> IntArray:
         """Count how many requests can be each item if their states are reached at given steps."""
@@ -248,7 +250,8 @@ class Problem(NamedTuple):
         for phase, end in enumerate(ends.tolist()):
             there = np.repeat(self.counts, self.outputs) * (reached <= end)
             np.add.at(counts[phase], self.place, there)
-        return np.minimum(counts, self.limit // (self.tokens + self.left))
+        fitting: IntArray = np.minimum(counts, self.limit // (self.tokens + self.left))
+        return fitting
 
 
 def too_large(instance: Instance) -> OptschedError:

@@ -134,7 +134,8 @@ class PricedStarts:
         prompts, outputs = self._instance.prompts[requests], self._instance.outputs[requests]
         paid = prices_of_starts(prompts, outputs, np.array(steps), self._sums)
         latency = steps + outputs - self._instance.arrivals[requests]
-        return self._weights[requests] * latency + paid - self._least[requests]
+        regrets: IntArray = self._weights[requests] * latency + paid - self._least[requests]
+        return regrets
 
     def room(self, cost: float) -> int:
         """Return how much regret a schedule can have that costs at most so much."""

@@ -39,7 +39,8 @@ class Relaxation(NamedTuple):
         """Return the starts that complete each request when the relaxation does."""
         completions = np.zeros(len(instance), dtype=np.int64)
         completions[self.request] = -(-self.end // instance.memory)  # the last piece decides
-        return np.maximum(completions - instance.outputs, instance.arrivals)
+        starts: IntArray = np.maximum(completions - instance.outputs, instance.arrivals)
+        return starts
 
 
 def relax(instance: Instance, weights: FloatArray) -> Relaxation:

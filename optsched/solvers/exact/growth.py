@@ -63,7 +63,8 @@ class Layer(NamedTuple):
 def at(table: IntArray, slot: int, start: int, unit: int) -> int:
     """Look up the cost of a start; beyond the table nothing is paid, and each step costs a unit."""
     last = table.shape[1] - 1
-    return table[slot, min(start, last)] + unit * max(0, start - last)
+    cost: int = table[slot, min(start, last)] + unit * max(0, start - last)
+    return cost
 
 
 @compiled
