@@ -18,12 +18,14 @@ from pathlib import Path
 from PIL import Image
 
 from optsched_papers import TARGETS
+from optsched_papers.claims import FAILS, REFUTATIONS
 from optsched_papers.stored import VERDICTS, count_labels, to_store
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 PICTURES = DOCS / "images" / "results"
-NOTES = tomllib.loads((HERE / "optsched_papers" / "targets.toml").read_text("utf-8"))["notes"]
+TEXTS = tomllib.loads((HERE / "optsched_papers" / "targets.toml").read_text("utf-8"))
+NOTES = TEXTS["notes"]
 WIDTH = 520  # pixels of a picture, per column of panels, at most twice
 PAPERS = {
     "jaillet": "Jaillet et al.",
@@ -35,9 +37,11 @@ PAPERS = {
 
 HEAD = """\
 Every target of the five papers as this version last ran it: {counts}.
-{kind} [Reproduce the papers](how-to/reproduce.md) says what the verdicts mean; what the papers
-get wrong, in order of weight, is in the [errata](errata.md#in-order-of-weight). A target leads to
-its plot and its claims: our values, with the paper's in parentheses; ✗ marks what fails. Of several
+{kind} [Reproduce the papers](how-to/reproduce.md) says what the verdicts and their tolerances
+are; each is on the version of the paper that is named, and where a statement does not hold as
+printed, a change with which it does stands beside it. The [errata](errata.md) have the
+counterexamples. A target leads to its plot and its claims: our values, with the paper's in
+parentheses; ✗ marks what fails. Of several
 *readings* of a statement one suffices. What stands *beside* the paper's claims, such as the steps
 of a proof, does not count towards the verdict, and only the JSON of `optsched reproduce` has the
 part that holds. `papers/make_results.py` writes these pages from folders of `optsched reproduce
@@ -98,12 +102,13 @@ def overview(by_paper: dict[str, list[dict]]) -> str:
     kind = QUICK.format(quick=quick, all=len(results)) if quick else "All runs are full ones."
     parts = ["# Results\n", fill(HEAD.format(counts=count_labels(results), kind=kind))]
     for prefix, mine in by_paper.items():
-        parts.append(f"## {PAPERS[prefix]}\n\n{count_labels(mine).capitalize()}.\n")
+        parts.append(f"## {PAPERS[prefix]}\n\n{read(prefix)} {counted(mine)}\n")
         lines = ["| target | place | what | verdict |", "|---|---|---|---|"]
         for each in mine:
             place = each["source"].removeprefix(f"{PAPERS[prefix]}, ")
             link = f"[{each['target']}](results/{prefix}.md#{each['target']})"
-            lines.append(f"| {link} | {place} | {plain(each['title'])} | {label(each)} |")
+            what = plain(each["title"]) + f"; holds if {plain(each['holds_if'])}" * mended(each)
+            lines.append(f"| {link} | {place} | {what} | {label(each)} |")
         parts.append("\n".join(lines) + "\n")
     pages = "\n".join(f"results/{prefix}" for prefix in by_paper)
     parts.append(f"```{{toctree}}\n:hidden:\n{pages}\n```\n")
@@ -111,8 +116,27 @@ def overview(by_paper: dict[str, list[dict]]) -> str:
 
 
 def label(result: dict) -> str:
-    """Return the verdict on a target, marked where a quick run found it."""
-    return str(result["verdict"]) + (" (quick)" if result["quick"] else "")
+    """Return the verdict on a target, with what it rests on, marked where a quick run found it."""
+    provided, colon, _ = TARGETS[result["target"]].provided.partition(":")
+    rests = result["reason"] and result["reason"] == TARGETS[result["target"]].provided and colon
+    verdict = f"{result['verdict']}, {provided}" if rests else str(result["verdict"])
+    return verdict + (" (quick)" if result["quick"] else "")
+
+
+def mended(result: dict) -> bool:
+    """Say whether a statement is refuted, and there is a change with which it holds."""
+    return result["verdict"] in REFUTATIONS and bool(result["holds_if"])
+
+
+def read(prefix: str) -> str:
+    """Say which version of a paper was read, and what later ones say."""
+    paper = TEXTS["papers"][prefix]
+    return f"Read: {paper['read']}. {paper['later']}"
+
+
+def counted(results: list[dict]) -> str:
+    """Count the verdicts in a sentence."""
+    return count_labels(results).capitalize() + "."
 
 
 def fill(text: str) -> str:
@@ -122,8 +146,8 @@ def fill(text: str) -> str:
 
 def page(prefix: str, results: list[dict]) -> str:
     """Return the page of a paper: a section per target; what remarks have in common once."""
-    counts = count_labels(results).capitalize()
-    parts = [f"# Results: {PAPERS[prefix]}\n", f"{counts}. [How to read this](../results.md)\n"]
+    head = f"{read(prefix)} {counted(results)} [How to read this](../results.md)\n"
+    parts = [f"# Results: {PAPERS[prefix]}\n", head]
     said: dict[str, str] = {}  # in which section a note stands
     for each in results:
         name, remark = each["target"], each["remark"]
@@ -139,11 +163,12 @@ def section(result: dict, remark: str) -> str:
     name, title = result["target"], plain(result["title"])
     # The reason names the claims that fail, which the list shows.
     reason = re.split(r", not |; not ", result["reason"])[0] if result["rows"] else ""
-    reason = "" if result["verdict"] == "refuted" else reason
+    reason = "" if result["verdict"] in REFUTATIONS else reason
     parts = [
         f"## {name}",
-        f"{title[0].upper()}{title[1:]}: **{label(result)}**"
-        + f"; {plain(reason)}." * bool(reason),
+        f"{title[0].upper()}{title[1:]}: **{result['verdict']}{' (quick)' * result['quick']}**"
+        + f"; {plain(reason)}." * bool(reason)
+        + f". Holds if {plain(result['holds_if'])}." * mended(result),
         f"![{name}](../images/results/{name}.png)",
         *claims([row for row in result["rows"] if row["counts"] and not row["statement"]], ""),
         *claims([row for row in result["rows"] if row["counts"] and row["statement"]], "Readings"),
@@ -212,7 +237,7 @@ def value(row: dict) -> str:
 
 def fails(row: dict) -> bool:
     """Say whether a claim does not hold."""
-    return row["verdict"].partition(":")[0] in ("fails", "refuted")
+    return row["verdict"].partition(":")[0] in (FAILS, *REFUTATIONS)
 
 
 def plain(text: str) -> str:

@@ -15,14 +15,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 CONFIDENCE = 0.95
-REPRODUCED, IN_SHAPE, MOSTLY = "reproduced", "in shape", "mostly"
-REFUTED, UNDECIDED = "refuted", "cannot be decided"
-LABELS = (REPRODUCED, IN_SHAPE, MOSTLY, REFUTED, UNDECIDED)
+REPRODUCED, IN_SHAPE, PARTLY, UNDECIDED = "reproduced", "in shape", "partly", "cannot be decided"
+#: What the failure of a claim can prove: the statement is false; it is false where an assumption is
+#: dropped that only the proof makes; what its proof constructs does not do what it must; what is
+#: printed excludes what is printed elsewhere.
+FALSE, BEYOND = "false as stated", "false beyond an assumption"
+PROOF, CONTRADICTS = "proof fails", "contradicts itself"
+REFUTATIONS = (FALSE, BEYOND, PROOF, CONTRADICTS)
+LABELS = (REPRODUCED, IN_SHAPE, PARTLY, *REFUTATIONS, UNDECIDED)
 FAILS = "fails"  # of one claim: what the verdict on all of them makes of it is another matter
+#: How far our value may be from a printed number, as a share of it, by what kind of number it is.
+TOLERANCES = {
+    "exact": 1e-9,  # counts, and what follows from a formula or from a few requests
+    "fit": 1e-4,  # R2 of a fit
+    "digits": 0.005,  # printed in three digits, or a smooth curve
+    "ratio": 0.02,  # of two policies on the same requests; coefficients of a fit
+    "energy": 0.03,  # and power, throughput and time per token, which follow the length of a step
+    "quantile": 0.05,  # means and medians of samples of lengths
+    "level": 0.1,  # latencies, loads, variances, imbalances
+    "slope": 0.25,  # growth and exponents
+}
 
 
 class Verdict(NamedTuple):
-    """One of the five labels, and why."""
+    """One of the labels, and why."""
 
     label: str
     reason: str = ""
@@ -52,7 +68,7 @@ class Claim:
     most: float
     exact: bool = False  # whether the claim is the paper's number, or the shape of its result
     counts: bool = True  # False stands beside: ours, a proof's step, a setting the paper has not
-    refutes: bool = False  # whether its failure is a proof: an exact value, a bound, a schedule
+    refutes: str = ""  # what its failure proves, one of `REFUTATIONS`; nothing if it is measured
     statement: str = ""  # what readings of one statement share: it holds if one of them does
 
     @property
@@ -65,7 +81,7 @@ class Claim:
         """The claim's own verdict, with the reason where it does not hold."""
         if self.holds:
             return REPRODUCED if self.exact else IN_SHAPE
-        return f"{REFUTED if self.refutes else FAILS}: {self.distance}"
+        return f"{self.refutes or FAILS}: {self.distance}"
 
     @property
     def distance(self) -> str:
@@ -75,7 +91,8 @@ class Claim:
         side, limit = "at least", self.least
         if self.ours > self.most:
             side, limit = "at most", self.most
-        paper = f"paper {self.paper:.6g}, " if self.paper not in (None, limit) else ""
+        printed = "" if self.paper is None else f"{self.paper:.6g}"
+        paper = f"paper {printed}, " if printed not in ("", f"{limit:.6g}") else ""
         return f"{self.label} is {self.ours:.6g} ({paper}{side} {limit:.6g} counts)"
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,9 +112,11 @@ def _with_interval(ours: float | Estimate) -> Estimate:
     return ours if isinstance(ours, Estimate) else Estimate(float(ours))
 
 
-def number(label: str, paper: float, ours: float | Estimate, *, within: float) -> Claim:
-    """Claim a printed number; `within` is a share of it (where that is 0: absolute)."""
-    slack = within * (abs(paper) or 1.0)
+def number(
+    label: str, paper: float, ours: float | Estimate, kind: str, *, unit: float = 0.0
+) -> Claim:
+    """Claim a printed number of a kind of `TOLERANCES`; a unit of it makes no difference."""
+    slack = max(TOLERANCES[kind] * (abs(paper) or 1.0), unit)
     limits = paper - slack, paper + slack
     return Claim(label, paper, *_with_interval(ours), *limits, exact=True)
 
@@ -134,9 +153,9 @@ def readings(statement: str, *claims: Claim | Iterable[Claim]) -> list[Claim]:
     return _all(claims, statement=statement)
 
 
-def refutable(*claims: Claim | Iterable[Claim]) -> list[Claim]:
-    """Return claims whose failure is a proof that the paper's statement is false."""
-    return _all(claims, refutes=True)
+def refutable(*claims: Claim | Iterable[Claim], proves: str = FALSE) -> list[Claim]:
+    """Return claims whose failure is a proof: an exact value, a bound or a schedule."""
+    return _all(claims, refutes=proves)
 
 
 def _all(claims: Sequence[Claim | Iterable[Claim]], **changes: Any) -> list[Claim]:
@@ -144,16 +163,22 @@ def _all(claims: Sequence[Claim | Iterable[Claim]], **changes: Any) -> list[Clai
     return [replace(each, **changes) for each in every]
 
 
-def verdict(claims: Sequence[Claim], unpublished: str = "") -> Verdict:
-    """Return the verdict on the paper's own claims; `unpublished` names what else may decide it."""
+def verdict(claims: Sequence[Claim], unpublished: str = "", provided: str = "") -> Verdict:
+    """Return the verdict on the paper's own claims.
+
+    `unpublished` names what else may decide it, `provided` what a result that holds rests on.
+    """
     statements = _statements(claims)
     failing = [each for each in statements if not any(claim.holds for claim in each)]
     refuted = [each for each in failing if all(claim.refutes for claim in each)]
     if refuted:
-        return Verdict(REFUTED, _reasons(refuted))
+        kind = _refutation(refuted, statements)
+        # What the verdict says comes first.
+        refuted.sort(key=lambda each: each[0].refutes != kind)
+        return Verdict(kind, _reasons(refuted))
     shapes = [each for each in statements if not each[0].exact]
     if not failing:
-        return Verdict(IN_SHAPE if len(shapes) == len(statements) else REPRODUCED)
+        return Verdict(IN_SHAPE if len(shapes) == len(statements) else REPRODUCED, provided)
     held = f"{len(statements) - len(failing)} of {len(statements)}"
     if shapes and all(each[0].exact for each in failing):
         return Verdict(IN_SHAPE, f"{held} numbers and shapes hold; not {_names(failing)}")
@@ -161,7 +186,16 @@ def verdict(claims: Sequence[Claim], unpublished: str = "") -> Verdict:
         return Verdict(UNDECIDED, f"{unpublished}; {held} claims hold, not {_names(failing)}")
     if 2 * len(failing) > len(statements):
         return Verdict(UNDECIDED, f"{held} claims hold, none is refuted; not {_names(failing)}")
-    return Verdict(MOSTLY, f"{held} claims hold; not {_names(failing)}")
+    return Verdict(PARTLY, f"{held} claims hold; not {_names(failing)}")
+
+
+def _refutation(refuted: Sequence[list[Claim]], statements: Sequence[list[Claim]]) -> str:
+    """Return what has been proven; what does not hold within its assumption is false as stated."""
+    proven = {claim.refutes for each in refuted for claim in each}
+    kind = next(each for each in REFUTATIONS if each in proven)
+    within = [each for each in statements if each[0].refutes != BEYOND]
+    holds = within and all(any(claim.holds for claim in each) for each in within)
+    return FALSE if kind == BEYOND and not holds else kind
 
 
 def _statements(claims: Iterable[Claim]) -> list[list[Claim]]:

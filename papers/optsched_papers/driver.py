@@ -43,7 +43,7 @@ class Reproduction:
     @property
     def verdict(self) -> Verdict:
         """The verdict on the paper's own claims: a label and a reason."""
-        return verdict(self.claims, self.target.unpublished)
+        return verdict(self.claims, self.target.unpublished, self.target.provided)
 
     def plot(self) -> Figure:
         """Draw the table in the shape of the paper's figure."""
@@ -68,8 +68,10 @@ class Reproduction:
             "target": self.target.name,
             "title": self.target.title,
             "source": self.target.source,
+            "version": self.target.version,
             "verdict": self.verdict.label,
             "reason": self.verdict.reason,
+            "holds_if": self.target.holds_if,
             "rows": [claim.to_dict() for claim in self.claims],
             "remark": self.target.remark,
             "settings": self.settings,
@@ -103,8 +105,9 @@ def describe(result: dict[str, Any]) -> str:
 
     lines = [
         f"{result['target']}: {Verdict(result['verdict'], result['reason'])}",
-        f"  {result['title']}; {result['source']}",
+        f"  {result['title']}; {result['source']} ({result['version']})",
         to_text(claims_table(result)),
+        *([f"  holds if {result['holds_if']}"] if result["holds_if"] else []),
     ]
     return "\n".join(lines + ([f"  {result['remark']}"] if result["remark"] else []))
 

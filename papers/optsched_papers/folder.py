@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from optsched.experiments.cells import Progress
     from optsched.report.interactive import Figure
 
-_FORMAT = "optsched-reproduction-2"  # 1 did not say which claims count
+_FORMAT = "optsched-reproduction-3"  # 2 did not say what a failing claim proves
 _MANIFEST, _CELLS = "_reproduction.json", "_cells"
 _PLOTS = "plots.json"  # beside the cells of a target: its plots for the page
 

@@ -57,9 +57,12 @@ class Target:
     source: str  # where it stands, such as "Robust (Chen et al.), Fig. 1"
     compute: Compute
     draw: Draw
+    version: str = ""  # of the paper, as it was read
     panels: tuple[int, int] = (1, 1)  # rows and columns of axes
     remark: str = ""  # what we know beyond the numbers: a slip of the paper, what was left out
     unpublished: str = ""  # the data or the setting that decides, where the paper does not state it
+    holds_if: str = ""  # of what is refuted: a change with which it holds
+    provided: str = ""  # what it rests on that it holds: requests made to have what is printed
 
 
 @dataclass

@@ -20,7 +20,7 @@ _KINDS = {"lines": lines, "bars": bars}
 
 def _targets() -> dict[str, Target]:
     texts = tomllib.loads(resources.files(__package__).joinpath("targets.toml").read_text("utf-8"))
-    notes = texts.pop("notes")
+    notes, papers = texts.pop("notes"), texts.pop("papers")
     computations: Computations = {}
     for paper, modules in _MODULES.items():
         for module in modules:
@@ -34,8 +34,9 @@ def _targets() -> dict[str, Target]:
             compute, draw = found
         else:
             compute, draw = found, _KINDS[draw.pop("kind")](**draw)
-        remark = remark.format_map(notes)
-        return Target(name, compute=compute, draw=draw, panels=tuple(panels), remark=remark, **text)
+        version = next(each["read"] for paper, each in papers.items() if name.startswith(paper))
+        text |= {"remark": remark.format_map(notes), "version": version}
+        return Target(name, compute=compute, draw=draw, panels=tuple(panels), **text)
 
     return {name: target(name, **text) for name, text in texts.items()}
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from quick_targets import quick
 
+from optsched_papers.distributions import CONVERSATION, CONVERSATIONS
 from optsched_papers.fluid import measured
 from optsched_papers.fluid.memory import BINS
 
@@ -45,17 +46,23 @@ def test_prefills_and_decodes_lie_on_lines_of_their_own():
 def test_the_thresholds_follow_from_the_rates_and_the_lengths_do_not_from_the_family():
     claims = claims_of("fluid-fig-10")
     assert claims["thresholds that are sums of the rates from their bin on"].holds
-    assert not claims["mean prefill"].holds
-    assert not claims["share of the first bin"].holds
-    for name in ("fluid-fig-9", "fluid-fig-15"):
-        assert quick(name).verdict.label == "cannot be decided"
+    assert not claims["mean prefill, single answers"].holds
+    assert claims["mean prefill, whole conversations"].holds
+    assert not claims["share of the first bin, single answers"].holds
+    for name, label in (("fluid-fig-9", "reproduced"), ("fluid-fig-15", "in shape")):
+        assert quick(name).verdict.label == label
 
 
 def test_words_of_whole_conversations_agree_with_the_printed_bins(shared_data):
     frame = pd.read_csv(shared_data / "lmsys_chat.csv.gz")
+    tens = np.bincount((frame["output_tokens"] - 1) // 10)
+    assert tens.tolist() == list(CONVERSATIONS)
+    assert frame["output_tokens"].mean() == pytest.approx(CONVERSATION)
     frame = frame[frame["output_tokens"] <= 500]
+    place = (frame["output_tokens"] - 1) // 50
+    assert frame.groupby(place)["prompt_tokens"].mean().round(2).tolist() == list(measured.PROMPTS)
     assert frame["prompt_tokens"].mean() == pytest.approx(60, rel=0.05)
-    counts = np.bincount((frame["output_tokens"] - 1) // 50)
+    counts = np.bincount(place)
     shares = counts / counts.sum()
     assert np.rint(sum(BINS) * shares).tolist() == [20, 10, 7, 7, 7, 5, 4, 3, 2, 1]
     assert np.abs(shares - np.array(BINS) / sum(BINS)).sum() / 2 < 0.08
@@ -66,4 +73,4 @@ def test_ten_segments_are_best_at_the_frequencies_of_the_family_too():
     assert types.rates.sum() == pytest.approx(50)
     assert len(types) == 500
     claims = claims_of("fluid-fig-15")
-    assert claims["segments of least memory at these rates"].holds
+    assert claims["segments of least memory at rates of single answers"].holds

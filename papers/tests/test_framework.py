@@ -15,7 +15,11 @@ from optsched import OptschedError
 from optsched.experiments.cells import Places
 from optsched_papers import TARGETS, reproduce, reproduce_into
 from optsched_papers.claims import (
+    BEYOND,
+    FALSE,
     LABELS,
+    REFUTATIONS,
+    TOLERANCES,
     Claim,
     beside,
     number,
@@ -43,7 +47,7 @@ STOP_AT_3 = [0.0]
 
 def _squares(study):
     rows = study.map(_square, [{"x": x} for x in range(study.choose(3, 6))])
-    return Outcome(pd.DataFrame(rows), [number("last", 25, rows[-1]["square"], within=0)])
+    return Outcome(pd.DataFrame(rows), [number("last", 25, rows[-1]["square"], "exact")])
 
 
 def _draw(table, axes):
@@ -108,8 +112,8 @@ def test_results_of_another_kind_are_kept_unless_overwritten(squares, tmp_path):
     (found,) = reproduce_into([squares], tmp_path, quick=True, seed=7, overwrite=True, jobs=1)
     assert (found["quick"], found["seed"]) == (True, 7)
     manifest = tmp_path / "_reproduction.json"
-    manifest.write_text(manifest.read_text().replace("reproduction-2", "reproduction"))
-    with pytest.raises(OptschedError, match=r"format \('optsched-reproduction', not '.*-2'\);"):
+    manifest.write_text(manifest.read_text().replace("reproduction-3", "reproduction"))
+    with pytest.raises(OptschedError, match=r"format \('optsched-reproduction', not '.*-3'\);"):
         reproduce_into([squares], tmp_path, quick=True, seed=7, jobs=1)
 
 
@@ -147,10 +151,12 @@ def divmod_of(a, b):
 values = st.floats(-100, 100)
 
 
-@given(paper=values, ours=values, within=st.floats(0, 1))
-def test_a_number_holds_exactly_within_its_tolerance(paper, ours, within):
-    claim = number("it", paper, ours, within=within)
-    slack = within * (abs(paper) or 1)
+@given(
+    paper=values, ours=values, kind=st.sampled_from(list(TOLERANCES)), unit=st.sampled_from([0, 1])
+)
+def test_a_number_holds_exactly_within_its_tolerance(paper, ours, kind, unit):
+    claim = number("it", paper, ours, kind, unit=unit)
+    slack = max(TOLERANCES[kind] * (abs(paper) or 1), unit)
     assert claim.holds == (paper - slack <= ours <= paper + slack)
     assert (claim.verdict == "reproduced") == claim.holds
 
@@ -161,7 +167,8 @@ def test_a_number_holds_exactly_within_its_tolerance(paper, ours, within):
 @st.composite
 def drawn_claims(draw, least=1):
     """Some claims, of which the first counts."""
-    kinds = st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 3))
+    proven = st.sampled_from(["", "", *REFUTATIONS])
+    kinds = st.tuples(st.booleans(), st.booleans(), st.booleans(), proven, st.integers(0, 3))
     claims = []
     for holds, exact, counts, refutes, group in draw(st.lists(kinds, min_size=least, max_size=6)):
         counts = counts or not claims
@@ -190,7 +197,7 @@ def test_the_order_of_claims_does_not_matter(claims, random, unpublished):
 
 @given(drawn_claims(0), st.booleans(), st.booleans())
 def test_readings_hold_if_one_of_them_does(claims, exact, first):
-    right, wrong = number("x", 1, 1, within=0), number("x", 1, 2, within=0)
+    right, wrong = number("x", 1, 1, "exact"), number("x", 1, 2, "exact")
     if not exact:
         right, wrong = shape("x", 1, at_most=1), shape("x", 2, at_most=1)
     pair = [right, wrong] if first else [wrong, right]
@@ -207,16 +214,30 @@ def test_nothing_is_reproduced_while_a_claim_that_counts_fails(claims, exact, un
     assert found.reason
 
 
-@given(drawn_claims(0), st.sampled_from(["", "the data"]))
-def test_a_proof_refutes_whatever_else_holds(claims, unpublished):
-    found = verdict([*claims, failing(exact=False, refutes=True)], unpublished)
-    assert found.label == "refuted"
+@given(drawn_claims(0), st.sampled_from(REFUTATIONS), st.sampled_from(["", "the data"]))
+def test_a_proof_refutes_whatever_else_holds(claims, kind, unpublished):
+    found = verdict([*claims, failing(exact=False, refutes=kind)], unpublished)
+    assert found.label in REFUTATIONS
+    assert kind != FALSE or found.label == FALSE
+
+
+def test_an_assumption_saves_only_what_holds_within_it():
+    beyond, fails = failing(exact=False, refutes=BEYOND), failing(exact=False)
+    holds = shape("within", 1, at_most=2)
+    assert verdict([holds, beyond]).label == BEYOND
+    assert verdict([beyond]).label == verdict([holds, fails, beyond]).label == FALSE
+
+
+def test_what_a_result_rests_on_is_said_where_it_holds():
+    holds, fails = shape("a", 1, at_most=2), shape("b", 3, at_most=2)
+    assert verdict([holds], provided="by construction") == ("in shape", "by construction")
+    assert "construction" not in verdict([holds, holds, fails], provided="by construction").reason
 
 
 @given(drawn_claims())
 def test_what_is_unpublished_decides_only_where_claims_fail_without_proof(claims):
     without, known = verdict(claims), verdict(claims, "the trace is not published")
-    if without.label in ("mostly", "cannot be decided"):
+    if without.label in ("partly", "cannot be decided"):
         assert known.label == "cannot be decided"
         assert known.reason.startswith("the trace is not published; ")
     else:
@@ -230,42 +251,49 @@ def test_verdicts_are_those_of_a_literal_twin(claims, unpublished):
 
 
 def _literal(claims, unpublished):
-    """The five rules in the words of docs/how-to/reproduce.md, one statement after the other."""
+    """The rules in the words of docs/how-to/reproduce.md, one statement after the other."""
     single = [[claim] for claim in claims if claim.counts and not claim.statement]
     names = {claim.statement for claim in claims if claim.counts and claim.statement}
     joined = [[c for c in claims if c.counts and c.statement == name] for name in names]
-    held, proven, numbers, shapes, failing_shapes = 0, 0, 0, 0, 0
+    held, numbers, shapes, failing_shapes, proven, within = 0, 0, 0, 0, set(), []
     for statement in single + joined:
         holds = any(claim.least <= claim.ours <= claim.most for claim in statement)
         held += holds
-        proven += not holds and all(claim.refutes for claim in statement)
+        if not holds and all(claim.refutes for claim in statement):
+            proven |= {claim.refutes for claim in statement}
+        if statement[0].refutes != "false beyond an assumption":
+            within.append(holds)
         numbers += statement[0].exact
         shapes += not statement[0].exact
         failing_shapes += not holds and not statement[0].exact
     count = numbers + shapes
+    if "false as stated" in proven:
+        return "false as stated"
+    if "false beyond an assumption" in proven:
+        return "false beyond an assumption" if within and all(within) else "false as stated"
     if proven:
-        return "refuted"
+        return "proof fails" if "proof fails" in proven else "contradicts itself"
     if held == count:
         return "reproduced" if numbers else "in shape"
     if shapes and not failing_shapes:
         return "in shape"
     if unpublished or held < count / 2:
         return "cannot be decided"
-    return "mostly"
+    return "partly"
 
 
 def test_a_value_that_is_missing_fails():
-    assert number("x", 1, math.nan, within=1).verdict == "fails: x has no value"
+    assert number("x", 1, math.nan, "slope").verdict == "fails: x has no value"
     assert shape("x", math.nan).to_dict()["ours"] is None
 
 
 def test_a_reason_names_each_claim_that_fails():
     claims = [shape("a", 1, at_most=2), shape("b", 3, at_most=2), shape("c", 0, at_most=2)]
-    assert verdict(claims) == ("mostly", "2 of 3 claims hold; not b (3)")
+    assert verdict(claims) == ("partly", "2 of 3 claims hold; not b (3)")
     (proof,) = refutable([shape("d", 0.5, at_least=1, paper=1)])
     reason = "d is 0.5 (at least 1 counts)"
-    assert str(verdict([*claims, proof])) == f"refuted: {reason}"
-    assert proof.verdict == f"refuted: {reason}"
+    assert str(verdict([*claims, proof])) == f"false as stated: {reason}"
+    assert proof.verdict == f"false as stated: {reason}"
 
 
 def test_a_reason_gives_the_value_of_the_nearest_reading():
@@ -277,3 +305,4 @@ def test_every_target_is_named_after_its_paper():
     papers = ("jaillet", "sorted-f", "robust", "fluid", "bf-io")
     assert all(name.startswith(tuple(f"{paper}-" for paper in papers)) for name in TARGETS)
     assert all(target.title and target.source for target in TARGETS.values())
+    assert all(target.version.startswith("arXiv ") for target in TARGETS.values())

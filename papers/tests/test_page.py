@@ -15,6 +15,8 @@ def result(name, **changes):
         "target": name,
         "title": "what it shows",
         "source": "somebody, Fig. 1",
+        "version": "v1",
+        "holds_if": "",
         "verdict": "reproduced",
         "reason": "",
         "rows": [],

@@ -17,7 +17,8 @@ def test_list_names_all_targets_with_their_last_verdicts(optsched_command):
     assert code == 0
     entries = json.loads(out)
     assert [entry["target"] for entry in entries] == list(TARGETS)
-    assert all({"title", "verdict", "reason", "quick"} <= set(entry) for entry in entries)
+    fields = {"title", "version", "verdict", "reason", "holds_if", "quick"}
+    assert all(fields <= set(entry) for entry in entries)
     assert {entry["verdict"] for entry in entries} <= {*LABELS, "not run"}
     code, out, _ = optsched_command("reproduce", "--list")
     assert code == 0
@@ -36,7 +37,7 @@ def test_a_target_without_a_verdict_is_listed_as_not_run(optsched_command, monke
     found = {entry.pop("target"): entry for entry in entries}
     assert found["robust-fig-1"]["verdict"] == "reproduced"
     assert found["robust-fig-4"]["verdict"] == "not run"
-    assert all(set(entry) == {"title", *known} for entry in found.values())
+    assert all(set(entry) == {"title", "version", "holds_if", *known} for entry in found.values())
     code, out, _ = optsched_command("reproduce", "--list")
     assert code == 0
     others = len(TARGETS) - 1

@@ -162,6 +162,8 @@ def test_the_bound_of_a_max_is_the_largest_over_mixes(short, long, printed_is_ab
     drawn = [np.sort(rng.random(long - short) ** rng.choice([1, 4, 16]))[::-1] for _ in range(500)]
     assert max(map(value, drawn)) <= bound
     assert (a_max_printed_lower_bound(short / long) > bound) == printed_is_above
+    longer = [a_max_proven_bound(short, long, prompt) for prompt in (0, 1, 5, 50, 5000)]
+    assert longer == sorted(longer, reverse=True)  # no prompts are worst
 
 
 def test_example_3_2():

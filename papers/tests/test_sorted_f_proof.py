@@ -273,6 +273,6 @@ def test_targets(name):
     found = quick(f"sorted-f-{name}")
     pyplot.close(drawn(found))
     false = name in ("theorem-7", "theorem-8")
-    assert found.verdict.label == ("refuted" if false else "in shape")
+    assert found.verdict.label == ("proof fails" if false else "in shape")
     labels = [claim.label for claim in found.claims]
     assert len(set(labels)) == len(labels)

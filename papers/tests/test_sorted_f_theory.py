@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optsched import bound, family, run
+from optsched import Instance, bound, family, run
 from optsched.policies import PriorityPolicy
 
 MEMORIES = (100, 1024, 10_000, 99_856, 1_000_000)
@@ -90,3 +90,17 @@ def test_the_alternative_order_is_near_the_optimum():
     for theorem, (_, alternative) in FAILING.items():
         instance = family(f"{theorem}-long", memory=10_000)
         assert run(instance, alternative).total_latency < 1.5 * bound(instance).value, theorem
+
+
+@pytest.mark.parametrize("largest", [0.1, 0.3, 0.5, 0.8])
+def test_area_keeps_the_published_ratio_of_smallest_volume_first(largest):
+    """Kong, Qi, Ye, Zhou (arXiv 2606.22327): 1 + 2 / (1 - a), no peak above a M, all present."""
+    rng = np.random.default_rng(round(10 * largest))
+    for _ in range(20):
+        memory, count = int(rng.integers(20, 400)), int(rng.integers(2, 60))
+        most = max(2, int(largest * memory))
+        peaks = rng.integers(2, most + 1, count)
+        outputs = rng.integers(1, peaks)
+        instance = Instance(peaks - outputs, outputs, memory)
+        limit = 1 + 2 / (1 - peaks.max() / memory)
+        assert run(instance, "area").total_latency <= limit * bound(instance).value

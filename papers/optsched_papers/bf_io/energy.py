@@ -139,7 +139,7 @@ def _appendix_d_1(study: Study) -> Outcome:
         printed = _PRINTED["bf-io"] / _PRINTED["fcfs"]
         label = f"{READINGS[name]}: bf-io H=20 over fcfs"
         ours = estimate((mine[1] / mine[0]).tolist())
-        claims += beside(number(label, printed, ours, within=0.01))
+        claims += beside(number(label, printed, ours, "ratio"))
     shown = pd.concat([pairs[pairs["apart"] == _SHOWN_APART], _bars(runs)], ignore_index=True)
     cheaper = pairs[(pairs["reading"] == SHARE) & (pairs["ratio"] > 1)]
     settings = {

@@ -209,9 +209,9 @@ def _proposition_5(study: Study) -> Outcome:
             for name in (*UNAWARE, "mixed")
         ),
         # Steps of the proof.
-        number("M*", 9, balance.memory, within=1e-9),
-        number("requests of type 1", 2, balance.active_requests[0], within=1e-9),
-        number("requests of type 2", 3, balance.active_requests[1], within=1e-9),
+        number("M*", 9, balance.memory, "exact"),
+        number("requests of type 1", 2, balance.active_requests[0], "exact"),
+        number("requests of type 2", 3, balance.active_requests[1], "exact"),
         # The same where time grows with the tokens of a batch, d0 = 1 - 9 d1.
         (
             shape(

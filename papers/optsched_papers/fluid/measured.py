@@ -11,8 +11,13 @@ from optsched.clock import BatchContent, get_clock
 from optsched.report.series import plot_bars
 from optsched.workloads import family
 from optsched.workloads.request_types import RequestTypes
-from optsched_papers.claims import beside, estimate, number, readings, shape
-from optsched_papers.distributions import Printed, distributions, draw_distributions
+from optsched_papers.claims import Claim, beside, estimate, number, readings, shape
+from optsched_papers.distributions import (
+    CONVERSATIONS,
+    Printed,
+    distributions,
+    draw_distributions,
+)
 from optsched_papers.fluid.memory import BINS, LONGEST, PROMPT, chats, least_plan
 from optsched_papers.fluid.serving import BIN_THRESHOLDS
 from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, grid, panels
@@ -94,23 +99,47 @@ def _figure_3(study: Study) -> Outcome:
 
 # Figures 9, 10 and 15: lengths of conversations
 
+#: Mean prompts of the public sample by outputs, 1 to 50, ..., 451 to 500; a test finds them again.
+PROMPTS = (53.28, 59.77, 64.70, 57.95, 54.22, 58.97, 63.92, 70.50, 67.41, 64.96)
+_WIDTH = LONGEST // len(BINS)
+_SAMPLE = np.array(CONVERSATIONS).reshape(-1, 5).sum(axis=1)[: len(BINS)]
+_SHARES = _SAMPLE / _SAMPLE.sum()
+_WHOLE, _TURNS = "whole conversations", "single answers"
+
 
 def conversations(seed: int, n: int = 50_000) -> tuple[IntArray, IntArray]:
-    """Draw lengths, with outputs up to 500."""
+    """Draw lengths of single answers, with outputs up to 500."""
     drawn = family(WORKLOAD, n=n, seed=seed)
     kept = drawn.outputs <= LONGEST
     return drawn.prompts[kept], drawn.outputs[kept]
 
 
+def _mean_prefill(study: Study, printed: float) -> list[Claim]:
+    """Claim the mean prompt, of whole conversations or of single answers."""
+    drawn = [float(conversations(seed)[0].mean()) for seed in study.seeds(4, 12)]
+    found = {_WHOLE: float(_SHARES @ PROMPTS), _TURNS: estimate(drawn)}
+    claims = [
+        number(f"mean prefill, {what}", printed, ours, "quantile") for what, ours in found.items()
+    ]
+    return readings("mean prefill", claims)
+
+
 def _figure_9(study: Study) -> Outcome:
-    printed = {"prompts": Printed(mean=60.0), "outputs": Printed()}  # bins are in Fig. 10
-    return distributions(study, WORKLOAD, printed, n=10_000)
+    found = distributions(study, WORKLOAD, {"prompts": Printed(), "outputs": Printed()}, n=10_000)
+    outputs = found.table[found.table["lengths"] == "outputs"]
+    whole = {"least": 10 * np.arange(len(CONVERSATIONS)), "width": 10}
+    whole |= {"share": np.array(CONVERSATIONS) / sum(CONVERSATIONS)}
+    table = [outputs.assign(lengths=f"outputs, {_TURNS}")]
+    table.append(pd.DataFrame(whole).assign(lengths=f"outputs, {_WHOLE}"))
+    shown = pd.concat(table, ignore_index=True)
+    shown[["printed_mean", "printed_median"]] = np.nan
+    return Outcome(shown, _mean_prefill(study, 60.0), found.settings)
 
 
 def bins(seed: int) -> list[dict[str, float]]:
     """Count the requests of each bin of 50 output tokens, and average their prompts."""
     prompts, outputs = conversations(seed)
-    place = (outputs - 1) // (LONGEST // len(BINS))
+    place = (outputs - 1) // _WIDTH
     counts = np.bincount(place, minlength=len(BINS))
     sums = np.bincount(place, prompts, minlength=len(BINS))
     return [
@@ -121,33 +150,30 @@ def bins(seed: int) -> list[dict[str, float]]:
 
 def _figure_10(study: Study) -> Outcome:
     runs = study.table(bins, grid(seed=study.seeds(4, 12)))
+    drawn = runs.groupby("bin")[["share", "prompt"]].mean()
+    by = {
+        _WHOLE: pd.DataFrame({"share": _SHARES, "prompt": PROMPTS}),
+        _TURNS: drawn,
+    }
     paper = np.array(BINS) / sum(BINS)
-    by_seed = runs.groupby("seed")
-    shares = np.stack([rows["share"].to_numpy() for _, rows in by_seed])
-    prompts = np.stack([rows["prompt"].to_numpy() for _, rows in by_seed])
-    sums = np.cumsum(BINS[::-1])[::-1]
-    agree = int((sums == np.array(BIN_THRESHOLDS)).sum())
-    falls = (shares.mean(axis=0)[1:] / shares.mean(axis=0)[:-1]).max()
-
-    flat, means = prompts.mean(axis=0), (shares * prompts).sum(axis=1).tolist()
+    agree = int((np.cumsum(BINS[::-1])[::-1] == np.array(BIN_THRESHOLDS)).sum())
     claims = [
-        number("thresholds that are sums of the rates from their bin on", 10, agree, within=0),
-        shape("requests of a bin over those of the one before, most", falls, at_most=1),
-        number("share of the first bin", paper[0], estimate(shares[:, 0].tolist()), within=0.1),
-        number("mean prefill", 60, estimate(means), within=0.1),
-        shape("mean prefill of a bin, most over least", flat.max() / flat.min(), at_most=1.25),
+        number("thresholds that are sums of the rates from their bin on", 10, agree, "exact"),
+        *_mean_prefill(study, 60.0),
     ]
-    width = LONGEST // len(BINS)
-    names = [f"{b * width + 1}-{(b + 1) * width}" for b in range(len(BINS))]
-    ours = {"share": shares.mean(axis=0), "prompt": flat}
-    table = pd.concat(
-        [
-            pd.DataFrame({"bin": names, "of": "printed", "share": paper, "prompt": 60.0}),
-            pd.DataFrame({"bin": names, "of": WORKLOAD, **ours}),
-        ],
-        ignore_index=True,
-    )
-    return Outcome(table, claims, {"workload": WORKLOAD, "seeds": len(by_seed)})
+    labels = ("requests of a bin over those of the one before, most", "share of the first bin")
+    flat = "mean prefill of a bin, most over least"
+    for what, found in by.items():
+        share, prompt = found["share"].to_numpy(), found["prompt"].to_numpy()
+        falls = float((share[1:] / share[:-1]).max())
+        claims += readings(labels[0], shape(f"{labels[0]}, {what}", falls, at_most=1))
+        claims += readings(labels[1], number(f"{labels[1]}, {what}", paper[0], share[0], "level"))
+        most = float(prompt.max() / prompt.min())
+        claims += readings(flat, shape(f"{flat}, {what}", most, at_most=1.25))
+    names = [f"{b * _WIDTH + 1}-{(b + 1) * _WIDTH}" for b in range(len(BINS))]
+    shown = {"printed": pd.DataFrame({"share": paper, "prompt": 60.0}), **by}
+    table = pd.concat([each.assign(bin=names, of=name) for name, each in shown.items()])
+    return Outcome(table.reset_index(drop=True), claims, {"workload": WORKLOAD})
 
 
 def _draw_figure_10(table: pd.DataFrame, axes: Panels) -> None:
@@ -176,22 +202,29 @@ def _least_segments(seed: int, segments: list[int], margins: list[float]) -> int
 def _figure_15(study: Study) -> Outcome:
     drawn = frequencies(study.seed)
     even = chats(float(drawn.rates.sum()))
-    tens = drawn.rates.reshape(-1, 10).sum(axis=1)
-    prompts = [float(conversations(seed)[0].mean()) for seed in study.seeds(4, 12)]
-    claims = [number("mean prefill", PROMPT, estimate(prompts), within=0.1)]
+    whole = np.array(CONVERSATIONS[: LONGEST // 10])
+    tens = {_WHOLE: whole, _TURNS: drawn.rates.reshape(-1, 10).sum(axis=1)}
     segments = [1, 2, 4, 6, 8, 10, 12, 15, 20, 30, 50, 100]
     margins = study.choose([0.01, 0.1], [0.005, 0.01, 0.02, 0.05, 0.1, 0.2])
     call = {"seed": study.seed, "segments": segments, "margins": margins}
     least = study.map(_least_segments, [call])[0]
     # Of the first 200 lengths, which are frequent; the figure prints no numbers.
-    rise = float((tens[1:20] / tens[:19]).max())
-    claims += beside(
-        shape("rate of ten lengths over that of the ten before, most", rise, at_most=1.2),
-        number("segments of least memory at these rates", 10, least, within=0.5),
+    falls, few = "rate of ten lengths over that of the ten before, most", "segments of least memory"
+    claims = readings(
+        falls,
+        (
+            shape(f"{falls}, {what}", float((ten[1:20] / ten[:19]).max()), at_most=1.2)
+            for what, ten in tens.items()
+        ),
     )
+    claims += beside(
+        _mean_prefill(study, PROMPT),
+        shape(f"{few} at rates of {_TURNS}", least, at_least=5, at_most=15, paper=10),
+    )
+    rates = {"bins of Section 6.2": even.rates, _TURNS: drawn.rates}
+    rates[_WHOLE] = np.repeat(whole * drawn.rates.sum() / whole.sum() / 10, 10)
     table = pd.DataFrame(
-        {"of": name, "output": types.outputs, "rate": types.rates}
-        for name, types in (("bins of Section 6.2", even), (WORKLOAD, drawn))
+        {"of": name, "output": drawn.outputs, "rate": each} for name, each in rates.items()
     ).explode(["output", "rate"], ignore_index=True)
     table = table.astype({"output": int, "rate": float})
     return Outcome(table, claims, {"workload": WORKLOAD, "margins": margins})

@@ -15,7 +15,7 @@ from optsched.report.series import plot_series
 from optsched.simulate import run
 from optsched.workloads import poisson_requests
 from optsched.workloads.request_types import RequestTypes
-from optsched_papers.claims import Claim, beside, estimate, number, readings, shape
+from optsched_papers.claims import TOLERANCES, Claim, beside, estimate, readings, shape
 from optsched_papers.target import Computations, Outcome, Panels, Study, band, grid
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def _claims(target: str, name: str, row: Row, runs: pd.DataFrame) -> list[Claim]
     # Workers and thresholds are readings of what Section 6 leaves open. The rates of the figures'
     # axes are not printed; those below the rate of the text are ours.
     where = "" if len(FIGURES[target].rows) == 1 else f" ({row.label})"
-    most = runs["rate"].max()
+    most, fewest = runs["rate"].max(), runs["rate"].min()
 
     def at(what: str, rate: float) -> pd.DataFrame:
         return runs[runs["rate"] == rate].pivot_table(index="seed", columns="policy", values=what)
@@ -259,6 +259,13 @@ def _claims(target: str, name: str, row: Row, runs: pd.DataFrame) -> list[Claim]
         at_printed = shape(f"{label} at {most:g}/s{where}", ours, at_least=1)
         claims += readings(f"throughput over {engine} at {most:g}/s", at_printed)
         claims += beside(shape(f"{label}, least over rates{where}", least, at_least=1))
+        if target == "fluid-fig-7":
+            # Whatever the batch limit: below capacity all serve what arrives, by Proposition 2.
+            low = float(ratios("throughput", engine, fewest).mean())
+            claims += readings(
+                f"throughput over {engine} below capacity",
+                shape(f"{label} at {fewest:g}/s", low, at_least=1 + TOLERANCES["digits"]),
+            )
         ours = estimate(ratios("latency", engine, most).tolist())
         label = f"{name} over {engine}, latency at {most:g}/s{where}"
         latency = shape(label, ours, at_most=limit)
@@ -267,7 +274,9 @@ def _claims(target: str, name: str, row: Row, runs: pd.DataFrame) -> list[Claim]
         found = at("latency", most)
         ours = estimate((found[name] - found["vllm-v0"]).tolist())
         # "approximately": between nothing and twice as much
-        more = number(f"{name} less vllm-v0, latency{where} (s)", 0.5, ours, within=1)
+        more = shape(
+            f"{name} less vllm-v0, latency{where} (s)", ours, paper=0.5, at_least=0, at_most=1
+        )
         claims += readings("latency beyond vllm-v0 (s)", more)
     return claims
 

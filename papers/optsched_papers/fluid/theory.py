@@ -172,9 +172,9 @@ def _proposition_4(study: Study) -> Outcome:
         for name, rows in runs.groupby("policy", sort=False)
     ]
     waiting = longest["waiting_long"].mean()
-    claims.append(number("probability of an overflow", 0.391, overflow_probability(), within=0.002))
+    claims.append(number("probability of an overflow", 0.391, overflow_probability(), "digits"))
     label = "long requests that wait, per iteration"  # a step of the proof
-    claims += beside(number(label, 0.3, waiting, within=0.1))
+    claims += beside(number(label, 0.3, waiting, "level"))
     settings = {"memory": SMALL_MEMORY, "clock": clock, "seeds": seeds, "horizons": list(horizons)}
     return Outcome(curves(runs, "policy", ("gap", "waiting_long")), claims, settings)
 

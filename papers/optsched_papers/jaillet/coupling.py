@@ -102,8 +102,8 @@ def _figure_4(study: Study) -> Outcome:
     met = max(row["until"] for row in found)
     above = "least latency with the wait, above the optimum, least of all readings (steps)"
     claims = [
-        number("Off-Couple: steps until P3 starts, the most", 0, begins, within=0),
-        number("Off-Couple: steps from P3's end to P4's start, the most", 0, gap, within=0),
+        number("Off-Couple: steps until P3 starts, the most", 0, begins, "exact"),
+        number("Off-Couple: steps from P3's end to P4's start, the most", 0, gap, "exact"),
         shape("steps from t until both are in the same state, the most", met, at_most=_SAME_BY),
         _none(above, min(row["costs"] for row in found)),
     ]

@@ -184,13 +184,13 @@ def _claims_of_high_demand(fits: dict[tuple[Demand, str], _Fits]) -> list[Claim]
     claims = [
         _slope_ratio(fits, HIGH_SLOWER),
         shape(f"{name}: least R2 of a straight line", straight, at_least=0.98),
-        number(f"{name}: mean latency of MC-SF, 10,000 requests (s)", 200, last, within=0.1),
+        number(f"{name}: mean latency of MC-SF, 10,000 requests (s)", 200, last, "level"),
     ]
     for policy, fit, printed in (("MC-SF", ours, 1 / 6), ("the best benchmark", best, 1 / 2)):
         slope, label = over_seeds(fit.slopes), f"{name}: slope of {policy} (s)"
         read = {f"{label}, as printed": printed, f"{label}, a tenth of it": printed / 10}
         claims += readings(
-            label, [number(each, paper, slope, within=0.25) for each, paper in read.items()]
+            label, [number(each, paper, slope, "slope") for each, paper in read.items()]
         )
     return claims
 
@@ -200,12 +200,10 @@ def _claims_of_low_demand(fits: dict[tuple[Demand, str], _Fits]) -> list[Claim]:
     slope, other = over_seeds(ours.slopes), over_seeds(best.slopes)
     ratio, name = other.mean / slope.mean, LOW_SLOWER.name
     named = [over_seeds(fits[LOW_SLOWER, policy].slopes).mean for policy in _BEST_AT_LOW_DEMAND]
-    fitted = number(
-        f"{name}: slope of MC-SF (s), to which 1.6 is fitted", 1 / 800, slope, within=0.25
-    )
+    fitted = number(f"{name}: slope of MC-SF (s), to which 1.6 is fitted", 1 / 800, slope, "slope")
     return [
         *beside(fitted),
-        number(f"{name}: slope of the best benchmark (s)", 1 / 100, other, within=0.25),
+        number(f"{name}: slope of the best benchmark (s)", 1 / 100, other, "slope"),
         at_least(f"{name}: the second over the first", ratio, 8),
         # "Best" is read as within a tenth of it.
         shape(
@@ -267,7 +265,7 @@ def _memory_over_time(rate: float, slower: float, seed: int) -> dict[str, Any]:
     }
 
 
-def _memory(study: Study, demands: Sequence[Demand], *, near_limit: bool) -> Outcome:
+def _memory(study: Study, demands: Sequence[Demand]) -> Outcome:
     seeds = study.seeds(3, 20)
     cells = {demand: demand._asdict() for demand in demands}
     found = study.by_seed(_memory_over_time, cells, seeds)
@@ -278,11 +276,13 @@ def _memory(study: Study, demands: Sequence[Demand], *, near_limit: bool) -> Out
     claims = []
     for demand, runs in found.items():
         label = f"{demand.name}: most tokens held over M, all seeds"
-        own = [at_most(label, max(run["peak"] for run in runs), 1)]
-        if near_limit:
-            # "Close to the limit for most of the time": above 90 % of it in more than half.
-            ours = over_seeds([run["nearly_full"] for run in runs])
-            own.append(shape(f"{demand.name}: share of time above 0.9 M", ours, at_least=0.5))
+        # MC-SF checks the limit itself; so what is not trivial is that it comes close: above 90 %
+        # of it in more than half of the time.
+        ours = over_seeds([run["nearly_full"] for run in runs])
+        own = [
+            at_most(label, max(run["peak"] for run in runs), 1),
+            shape(f"{demand.name}: share of time above 0.9 M", ours, at_least=0.5),
+        ]
         claims += beside(own) if demand is LOW else own  # where no request waits
     settings = {"policy": "mc-sf", "seeds": len(seeds), "plotted": "first seed"}
     settings = SETTINGS | {"requests": 10_000} | settings
@@ -353,8 +353,8 @@ def _figure_7(study: Study) -> Outcome:
         least = [min(a for a in tried if a > max(run["loops"], default=0)) for run in runs]
         ours = Estimate(float(np.median(least)), min(least), max(least))
         label = f"smallest alpha without a loop, {printed[demand]} in the paper, median over seeds"
-        claim = number(f"{demand.name}: {label}", printed[demand], ours, within=0.25)
-        claims += readings(f"{demand.rate:g}/s: {label}", claim)
+        # One extreme of a sample decides nothing.
+        claims += beside(number(f"{demand.name}: {label}", printed[demand], ours, "level"))
     settings = SETTINGS | {"requests": 10_000, "alpha": _LOOPING, "seeds": len(seeds), "grid": 0.01}
     if looping:
         settings |= {name: looping[0][name] for name in ("period", "requests", "unfinished")}
@@ -458,8 +458,8 @@ _OVER_BETA = partial(_draw_sweep, varied="beta", fixed="alpha")
 
 TARGETS: Computations = {
     "jaillet-fig-5": (_figure_5, _draw_figure_5),
-    "jaillet-fig-8": (partial(_memory, demands=[HIGH], near_limit=False), _draw_memory),
-    "jaillet-fig-11": (partial(_memory, demands=[LOW_SLOWER, LOW], near_limit=True), _draw_memory),
+    "jaillet-fig-8": (partial(_memory, demands=[HIGH]), _draw_memory),
+    "jaillet-fig-11": (partial(_memory, demands=[LOW_SLOWER, LOW]), _draw_memory),
     "jaillet-fig-7": (_figure_7, _draw_figure_7),
     "jaillet-fig-9": (partial(_vary_alpha, demand=HIGH, best_from=0.15), _OVER_ALPHA),
     "jaillet-fig-10": (partial(_vary_beta, demand=HIGH, well_to=0.25), _OVER_BETA),

@@ -330,9 +330,9 @@ def _theorem_6_2(study: Study) -> Outcome:
         shape(f"{name}: started anew while the steps lost are fewer than those that short ones "
               "would wait", best[least]["weighed"], at_least=least),
         number(f"{name}: interrupted with its tokens kept, one short one at a time, as the proof "
-               "grants", least, last[least]["paused"], within=0.1),
+               "grants", least, last[least]["paused"], "level"),
         number(f"{name}: short ones that fit beside these tokens",
-               1, last[least]["beside"], within=0),
+               1, last[least]["beside"], "exact"),
     ]  # fmt: skip
     parts = [pd.DataFrame(found).assign(long=_ENDS), pd.DataFrame(answered).assign(long=_ANEW)]
     table = pd.concat(parts, ignore_index=True)
@@ -419,7 +419,7 @@ def _theorem_6_4(study: Study) -> Outcome:
     claims += beside(  # what the proof takes for its arrivals
         at_least(label, last[_PRINTED], proven),
         printed,
-        number(f"{name}: sum of the printed probabilities", 1, probabilities, within=1e-9),
+        number(f"{name}: sum of the printed probabilities", 1, probabilities, "exact"),
     )
     settings = {"family": "jaillet-theorem-6-4", "c": _DELAY, "memory": "16 / epsilon^3"}
     return Outcome(table, claims, settings)

@@ -25,19 +25,24 @@ def a_max_printed_lower_bound(alpha: float) -> float:
     return (1 + 1 / math.sqrt(alpha)) / (2 * alpha)
 
 
-def a_max_proven_bound(short: int, long: int) -> float:
-    """Bound A_max over all outputs from short to long, at a memory of a multiple of long."""
-    # While a request waits, at least m = M / u run, as none is thought to hold more than u. So the
-    # k-th starts by sum_{j < k} o_j / m, and in random order all of them cost at most
+def a_max_proven_bound(
+    short: int, long: int, prompt: int = 0, *, any_memory: bool = False
+) -> float:
+    """Bound A_max over all outputs from short to long, in multiples of the largest peak or not."""
+    # While a request waits, at least m = floor(M / (s + u)) run, as none is thought to hold more.
+    # So the k-th starts by sum_{j < k} o_j / m, and in random order all of them cost at most
     # sum o + (n - 1) sum o / 2 m. No schedule costs less than sum o, nor less than
-    # n^2 E min(w, w') / 2 M for two requests drawn with memory-times w = o (o + 1) / 2. Hence the
-    # ratio is at most 1 + u E o / E min(w, w'), which is largest where P(o >= k) is in proportion
-    # to 1 / k for k above short.
+    # n^2 E min(w, w') / 2 M for two requests drawn with memory-times w = s o + o (o + 1) / 2. Hence
+    # the ratio is at most 1 + (M / m) E o / E min(w, w'), which is largest where P(o >= k) is in
+    # proportion to 1 / (s + k) for k above short. M / m is s + u for a multiple, else below twice
+    # that: most of the memory is left over where one token is missing for a second request.
     if not 1 <= short <= long:
         raise ModelError(f"short is {short} and long {long}, but 1 <= short <= long must hold")
-    harmonic = sum(1 / k for k in range(short + 1, long + 1))
-    root = math.sqrt(1 + (1 + 1 / short) * harmonic / 2)
-    return 1 + long / (short + 1) * (1 + root)
+    peak = prompt + long
+    per_request = 2 * peak - 1 if any_memory else peak
+    harmonic = sum(1 / (prompt + k) for k in range(short + 1, long + 1))
+    least = short * (prompt + (short + 1) / 2)
+    return 1 + per_request * (short + math.sqrt(short**2 + least * harmonic)) / (2 * least)
 
 
 def a_max_workers(alpha: float, mix: float) -> float:
@@ -52,15 +57,6 @@ def a_min_two_point(alpha: float) -> float:
     r"""Theorem 5.1, outputs l or u: :math:`(3 - \alpha) / 2`, at :math:`x_\ell = x_u / \alpha`."""
     _check("alpha", alpha)
     return (3 - alpha) / 2
-
-
-def a_min_long_prompts(upper: int) -> float:
-    """Return the ratio of Lemma 4.6 for outputs of 1 and u as prompts grow, at its worst mix."""
-    # There a_ij / s tends to (i + j) / 2 and b_ij / s to min(i, j), so that a share v of long ones
-    # has the ratio (1 + v (u - 1)) / (1 + v^2 (u - 1)), which is largest at v = 1 / (1 + sqrt u).
-    if upper < 1:
-        raise ModelError(f"upper is {upper}, but must be at least 1")
-    return (1 + math.sqrt(upper)) / 2
 
 
 def a_l_two_point(alpha: float) -> float:

@@ -68,9 +68,8 @@ def _fig_1(study: Study) -> Outcome:
     table = found.drop(columns="uppers").sort_values("u", ignore_index=True)
     table["printed_fit"] = [float(_printed_fit(u)) for u in table["u"].tolist()]
     own, claims = _claims_of_fits(table[table["u"] <= fitted])
-    # The figure shows the fit within the width of a line: 1 % of its value.
     proven = [
-        number(f"u={u}", fit, Estimate(value, low, high), within=0.01)  # scripts know these names
+        number(f"u={u}", fit, Estimate(value, low, high), "digits")  # scripts know these names
         for u, low, value, high, _, fit in table[table["u"].isin(rows)].itertuples(index=False)
     ]
     highest = float((table["at_most"] / table["h_u"]).max())
@@ -96,14 +95,14 @@ def _claims_of_fits(table: pd.DataFrame) -> tuple[str, list[Claim]]:
     shift_of = "read with u - 1, from u = 2"
     return f"{slope:.4f} log(u {shift:+.4f}) + {constant:.4f}", [
         at_least("R2 of our own fit a log(u + b) + c", own, 0.9999),
-        # Fits over other ranges of u, which the paper does not name, differ by this much.
-        number("slope a of the fit", 0.2555, slope, within=0.02),
-        number("constant c of the fit", 1.1587, constant, within=0.02),
-        number("shift b of the fit", 0.2793, shift, within=0.1),
+        # Fits over other ranges of u, which the paper does not name, differ by as much.
+        number("slope a of the fit", 0.2555, slope, "ratio"),
+        number("constant c of the fit", 1.1587, constant, "ratio"),
+        number("shift b of the fit", 0.2793, shift, "ratio"),
         *readings(
             "R2 of the printed fit, or read with u - 1",
-            number("R2 of the printed fit", 0.9999, printed, within=0.0001),
-            number(f"R2 of the printed fit {shift_of}", 0.9999, shifted, within=0.0001),
+            number("R2 of the printed fit", 0.9999, printed, "fit"),
+            number(f"R2 of the printed fit {shift_of}", 0.9999, shifted, "fit"),
         ),
     ]
 
@@ -155,9 +154,9 @@ def _fig_2(study: Study) -> Outcome:
     weight = over[first - 1] / (over[first - 1] - over[first])
     crossing = float(alpha[first - 1] + weight * (alpha[first] - alpha[first - 1]))
     claims = [
-        number("where the bounds cross", CROSSOVER, crossing, within=0.005),
-        number("bound of A_min as alpha tends to 0", 1.5, float(a_min[0]), within=1 / long),
-        number("bound of A_l at alpha = 1/2", 1.5, float(np.interp(0.5, alpha, a_l)), within=0.01),
+        number("where the bounds cross", CROSSOVER, crossing, "digits"),
+        number("bound of A_min, alpha = 1/u", 1.5 - 0.5 / long, float(a_min[0]), "digits"),
+        number("bound of A_l, alpha = 1/2", 1.5, float(np.interp(0.5, alpha, a_l)), "digits"),
         shape("A_l below A_min left of it", (a_l - a_min)[alpha < 0.38].max(), at_most=0),
         shape("A_min below A_l right of it", over[alpha > 0.39].max(), at_most=0),
     ]

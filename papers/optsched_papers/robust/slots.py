@@ -2,8 +2,10 @@
 
 # With prompts of s = m u tokens and a memory of m (s + u), m requests fit at any age, and m + 1
 # never do: they hold at least (m + 1) (s + 1) > m (s + u) tokens. As m grows, so does the memory,
-# and the share of it that a prompt takes vanishes. Nothing overflows, so that A_min preempts
-# nothing: it serves the requests in random order, one after the other on each slot.
+# and the share of it that a prompt takes vanishes. `a-min`, in which a request that outlives its
+# bound keeps its memory until it ends, admits no more than fit and preempts nothing: it serves the
+# requests in random order, one after the other on each slot. `a-min-overcommit` admits more, and
+# preempts; nothing here is proven of it.
 
 from __future__ import annotations
 
@@ -21,8 +23,12 @@ if TYPE_CHECKING:
 
     from optsched._internal.arrays import IntArray
 
-#: No outputs cost `in_rounds` more than this times the least total latency.
+#: No outputs cost `in_rounds` more than this times the least total latency on as many slots.
 MOST_OF_ROUNDS = 12
+#: Prompts of so many times u. The memory has fewer than (s + u) / s times as many places for short
+#: requests as slots for long ones, so that this bound holds for any memory but for such a factor.
+PROMPTS = 900
+MOST_AT_ANY_MEMORY = MOST_OF_ROUNDS * (1 + 1 / PROMPTS)
 MANY = {"slots": 100, "each": 10_000}  # by then the proven ratio of A_min is nearly its limit
 
 

@@ -12,6 +12,7 @@ from optsched.instance import Instance
 from optsched.simulate import run
 from optsched.workloads import family
 from optsched_papers.claims import (
+    BEYOND,
     Claim,
     Estimate,
     at_least,
@@ -30,13 +31,12 @@ from optsched_papers.robust.closed_ratios import (
     a_max_proven_bound,
     a_max_workers,
     a_min_geometric,
-    a_min_long_prompts,
     a_min_two_point,
     a_min_weighted_geometric,
 )
 from optsched_papers.robust.competitive_ratio import CompetitiveRatio
 from optsched_papers.robust.figures import ratios
-from optsched_papers.robust.slots import MANY, Slots, a_l_ratio, one_by_one
+from optsched_papers.robust.slots import MANY, PROMPTS, Slots, a_l_ratio, one_by_one
 from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, grid, lines, panels
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def ratio_to_hindsight(instance: Instance, policy: str, upper: int, seeds: Seque
     return float(np.mean(totals)) / run(instance, "h-sf").total_latency
 
 
-_LONG = 20
-_ROOTS = (16, 256)  # of the largest outputs between which a logarithm doubles
+_LONG, _PROMPT = 20, 41  # tokens; prompts of that mean are those of Section 6
+_ROOTS = (8, 16, 32)  # of the largest outputs with long prompts
 _PROMPTS = "prompts of {slots} u, memory for {slots} requests".format(**MANY)
 
 
@@ -152,25 +152,33 @@ def _theorem_3_3(study: Study) -> Outcome:
 
 def _theorem_5_1(study: Study) -> Outcome:
     table, settings = two_outputs(study, [*_READINGS], a_min_two_point, 20)
-    either = [bounded(table, name, a_min_two_point, settings["memory"]) for name in _READINGS]
+    alphas = table.loc[table["curve"] == "bound", "alpha"].tolist()
+    lemmas = {"Lemma 4.6": 0, f"Lemma 4.6, prompts of {_PROMPT}": _PROMPT}
+    for name, prompt in lemmas.items():
+        table = with_curve(
+            table, name, alphas, lambda alpha, s=prompt: _lemma_of_two(round(alpha * _LONG), s)
+        )
+    without, with_prompts = lemmas
+    either = [
+        bounded(table, name, a_min_two_point, settings["memory"]) for name in (*_READINGS, without)
+    ]
     claims = [
         claim
-        for pair in zip(*either, strict=True)
-        for claim in readings(f"{pair[0].label.partition(':')[0]}, bound {pair[0].paper:.3f}", pair)
+        for each in zip(*either, strict=True)
+        for claim in readings(f"{each[0].label.partition(':')[0]}, bound {each[0].paper:.3f}", each)
     ]
-    prompt, name = 10 * _LONG, "Lemma 4.6, prompts of 10 u"
-    alphas = table.loc[table["curve"] == "bound", "alpha"].tolist()
-    table = with_curve(
-        table, name, alphas, lambda alpha: _lemma_of_two(round(alpha * _LONG), prompt)
-    )
     # The proof sets prompts aside, the theorem does not.
-    of = Slots(_ROOTS[0], **MANY)
-    label = f"outputs 1 or {of.upper}, {_PROMPTS}: what A_min costs at least over H-SF, proven"
-    bound = a_min_two_point(1 / of.upper)
-    claims += refutable(at_most(label, float(of.proven), bound))
-    claims += beside(bounded(table, name, a_min_two_point, settings["memory"]))
+    of = Slots(_ROOTS[1], **MANY)
+    few = f"outputs 1 or {_LONG}, prompts of {_PROMPT}: Lemma 4.6, largest ratio"
+    many = f"outputs 1 or {of.upper}, {_PROMPTS}: what a-min costs at least over H-SF, proven"
+    claims += refutable(
+        at_most(few, _lemma_of_two(1, _PROMPT), a_min_two_point(1 / _LONG)),
+        at_most(many, float(of.proven), a_min_two_point(1 / of.upper)),
+        proves=BEYOND,
+    )
+    claims += beside(bounded(table, with_prompts, a_min_two_point, settings["memory"]))
     claims += beside(_excess(study, settings))
-    return Outcome(table, claims, settings | {"prompts of the lemma": prompt})
+    return Outcome(table, claims, settings)
 
 
 def _excess(study: Study, settings: dict[str, Any]) -> list[Claim]:
@@ -201,11 +209,14 @@ def _theorem_5_2(study: Study) -> Outcome:
         bound = a_l_two_point(short / _LONG)
         label = f"alpha={short / _LONG:g}, {_PROMPTS}: A_l over H-SF, exact"
         ours = float(a_l_ratio(short, _LONG, shorts, 1000))
-        claims += refutable(at_most(label, ours, bound))
+        claims += refutable(at_most(label, ours, bound), proves=BEYOND)
     return Outcome(table, claims, settings)
 
 
 # Theorem 3.4
+
+#: Outputs of a token, known to be at most 4, in a memory that is no multiple of it.
+_INDIVISIBLE: dict[str, Any] = {"upper": 4, "memory": 7, "requests": 35}
 
 
 def _instance_3_4(short: int, long: int, mix: float, batches: int, seed: int) -> dict[str, float]:
@@ -236,11 +247,23 @@ def _theorem_3_4(study: Study) -> Outcome:
     common = {"batches": batches, "seed": study.seed}
     runs = study.map(_instance_3_4, [call | common for _, call in calls])
     claims, of_proof, rows = list[Claim](), list[Claim](), []
-    for short, long in [(1, 4), (1, 16), *outputs]:
-        printed, most = a_max_printed_lower_bound(short / long), a_max_proven_bound(short, long)
-        label = f"outputs {short} to {long}: proven most of A_max over H-SF"
-        claims += refutable(at_least(label, most, printed))
-        rows.append(["proven bound, all outputs", short / long, most, most])
+    for short, long in [(1, 4), (1, 16), *outputs, (4, 512)]:
+        printed, name = a_max_printed_lower_bound(short / long), f"outputs {short} to {long}"
+        most = {
+            f"memory a multiple of {long}": a_max_proven_bound(short, long),
+            "any memory": a_max_proven_bound(short, long, any_memory=True),
+        }
+        either = refutable(
+            at_least(f"{name}, {where}: proven most of A_max over H-SF", bound, printed)
+            for where, bound in most.items()
+        )
+        if long == _INDIVISIBLE["upper"]:
+            label = "{}, M = {memory}, s = 0, {requests} requests of one token: a-max"
+            either.append(at_least(label.format(name, **_INDIVISIBLE), _indivisible(), printed))
+        claims += readings(f"{name}: the printed ratio is reached", either)
+        rows += [
+            [f"proven bound, {where}", short / long, each, each] for where, each in most.items()
+        ]
     for (name, call), found in zip(calls, runs, strict=True):
         alpha = call["short"] / call["long"]
         printed = a_max_printed_lower_bound(alpha)
@@ -263,6 +286,13 @@ def _theorem_3_4(study: Study) -> Outcome:
     of_proof.append(shape(label, distance, at_most=0.03))
     settings = {"memory": "l u", "batches of long requests": batches}
     return Outcome(table, [*claims, *beside(of_proof)], settings)
+
+
+def _indivisible() -> float:
+    """Return what A_max costs over H-SF where a second request of the upper bound nearly fits."""
+    upper, memory, count = _INDIVISIBLE.values()
+    instance = Instance(np.zeros(count, np.int64), np.ones(count, np.int64), memory)
+    return ratio_to_hindsight(instance, "a-max", upper, [0])
 
 
 def _draw_3_4(table: pd.DataFrame, axes: Panels) -> None:
@@ -315,38 +345,69 @@ def _theorem_4_3(study: Study) -> Outcome:
     table = pd.DataFrame(rows, columns=["prompts", "curve", "u", "ratio"])
     table = table.sort_values(["prompts", "u"], kind="stable")
     bound = {u: CompetitiveRatio(u).trace_bound for u in table["u"].unique()}
-    claims, others = list[Claim](), list[Claim]()
-    simulated = table[table["curve"] != "bound H_u"]
-    for key, points in simulated.groupby(["prompts", "curve"], sort=False):
-        name = "{1}, {0}".format(*key)
+    claims, others = list[Claim](), _at_fixed_prompts(study)
+    for key, points in table[table["curve"] != "bound H_u"].groupby(
+        ["prompts", "curve"], sort=False
+    ):
+        prompts, curve = map(str, key)
         ratio = points.set_index("u")["ratio"]
         before, last = ratio.index[-2:]
-        # c log u grows by this much; a constant beside it only makes that less.
-        most = math.log(last) / math.log(before)
-        label = f"{name}: growth from u={before} to {last}"
-        growth = at_most(label, ratio[last] / ratio[before], most)
-        counted = others if "a-double" in key else claims
-        counted.append(growth)
-        label = f"{name}: ratio over H_u at u={last}"
+        growth = _growth(
+            f"{prompts}: growth from u={before} to {last}, {curve}", ratio[[before, last]]
+        )
+        if prompts == "no prompts" and curve != "a-double":
+            # What the lemma says of A_min counts as Algorithm 2 in simulation does.
+            claims += readings("no prompts: growth by the last fourfold", growth)
+        else:
+            others.append(growth)
+        label = f"{prompts}: ratio over H_u at u={last}, {curve}"
         others.append(at_most(label, ratio[last] / bound[last], 1.0))
-    proven, by_lemma = _with_prompts()
-    claims[:0], others[:0] = refutable(proven), [by_lemma]
+    claims[:0] = _with_prompts()
     settings = {"mix": "worst by Lemma 4.6", "seeds": seeds}
     return Outcome(table, [*claims, *beside(others)], settings)
 
 
+def _growth(label: str, ratio: pd.Series[float]) -> Claim:
+    """Claim that a ratio, by u, grows like a logarithm."""
+    # c log u grows by this much; a constant beside it only makes that less.
+    first, last = ratio.index
+    return at_most(label, ratio[last] / ratio[first], math.log(last) / math.log(first))
+
+
 def _with_prompts() -> list[Claim]:
-    """Claim the growth with prompts, which only the proof sets aside: proven, and by the lemma."""
-    small, large = _ROOTS
-    growth = f"growth from u={small**2} to {large**2}"
-    on_slots = [float(Slots(root, **MANY).proven) for root in _ROOTS]
-    by_limit = [a_min_long_prompts(root**2) for root in _ROOTS]
+    """Claim the growth with prompts, which only the proof sets aside: by the lemma, and proven."""
+    uppers = [_ROOTS[0] ** 2, _ROOTS[-1] ** 2]
+    label = f"growth from u={uppers[0]} to {uppers[-1]}"
+    by_lemma = [float(CompetitiveRatio(u, prompt=PROMPTS * u).lower_bound) for u in uppers]
+    on_slots = [float(Slots(root, **MANY).proven) for root in (_ROOTS[0], _ROOTS[-1])]
     curves = {
-        f"{_PROMPTS}: what A_min costs at least over H-SF, proven": on_slots,
-        "Lemma 4.6 as prompts grow, (1 + sqrt u) / 2": by_limit,
+        f"prompts of {PROMPTS} u, Lemma 4.6": by_lemma,
+        f"{_PROMPTS}, what a-min costs at least over H-SF, proven": on_slots,
     }
+    claims = [_growth(f"{key}: {label}", pd.Series(of, uppers)) for key, of in curves.items()]
+    return readings(f"prompts in proportion to u: {label}", refutable(claims, proves=BEYOND))
+
+
+_FIXED = {"upper": 64, "prompt": 1024}
+
+
+def _fixed_prompt(upper: int, prompt: int, memory: int, each: int, seeds: list[int]) -> float:
+    """Run A_min on the outputs that are worst for it on slots, while only the memory grows."""
+    of = Slots(math.isqrt(upper), memory // (prompt + upper), each)
+    instance = Instance(np.full(len(of.outputs), prompt), of.outputs, memory)
+    return ratio_to_hindsight(instance, "a-min", upper, seeds)
+
+
+def _at_fixed_prompts(study: Study) -> list[Claim]:
+    """Compare A_min with the lemma at one prompt, on which a constant may depend, in any memory."""
+    memories = study.choose([2**14, 2**16], [2**14, 2**17, 2**20])
+    options = {"each": study.choose(5, 20), "seeds": study.seeds(1, 2)}
+    calls = [{**_FIXED, "memory": memory, **options} for memory in memories]
+    limit = float(CompetitiveRatio(_FIXED["upper"], prompt=_FIXED["prompt"]).lower_bound)
+    label = "u = {upper}, s = {prompt:,}, M = {{:,}}: a-min over H-SF".format(**_FIXED)
     return [
-        at_most(f"{curve}, {growth}", most / least, 2) for curve, (least, most) in curves.items()
+        at_most(label.format(memory), ratio, limit)
+        for memory, ratio in zip(memories, study.map(_fixed_prompt, calls), strict=True)
     ]
 
 
@@ -358,8 +419,6 @@ def _draw_4_3(table: pd.DataFrame, axes: Panels) -> None:
 
 # Fig. 3 and Theorem 5.3: outputs of geometric families
 
-# Simulated ratios with four times the memory or the requests differ by less.
-_SPREAD = 0.05
 _SIMULATED = "a-min, simulated"
 _FAMILIES = {"geometric": a_min_geometric, "weighted geometric": a_min_weighted_geometric}
 
@@ -372,10 +431,11 @@ def _shares(name: str, q: float) -> FloatArray:
     return weights
 
 
-def _lemma(name: str, q: float) -> float:
+def _lemma(name: str, q: float, prompt: int = 0) -> float:
     """Sum Lemma 4.6 over a distribution, without its closed form."""
     shares = _shares(name, q)
-    form, suffixes = CompetitiveRatio(len(shares)).form(), np.cumsum(shares[::-1])[::-1]
+    form = CompetitiveRatio(len(shares), prompt=prompt).form()
+    suffixes = np.cumsum(shares[::-1])[::-1]
     return float(suffixes @ form.image(suffixes) / (form.diagonal @ suffixes**2))
 
 
@@ -432,23 +492,32 @@ def _fig_3(study: Study) -> Outcome:
         claims += beside(
             shape(label, distance, at_most=1e-9),
             (
-                number(agree.format(q), _lemma(name, q), Estimate(*ours), within=_SPREAD)
+                number(agree.format(q), _lemma(name, q), Estimate(*ours), "ratio")
                 for q, *ours in points[["q", "ratio", "low", "high"]].to_numpy().tolist()
             ),
         )
+    claims += _long_prompts("geometric", 0.9, 1.7)
     return Outcome(table, claims, settings)
+
+
+def _long_prompts(name: str, q: float, most: float) -> list[Claim]:
+    """Claim a limit that is printed without a condition on prompts where they are long."""
+    prompt = 900_000
+    label = f"{name}, q={q:g}, prompts of {prompt:,} tokens: Lemma 4.6"
+    return refutable(at_most(label, _lemma(name, q, prompt), most), proves=BEYOND)
 
 
 def _theorem_5_3(_study: Study) -> Outcome:
     name = "weighted geometric"
     table = _lemma_by_q(name)
     claims = [
-        number(f"q={q:g}: Lemma 4.6", a_min_weighted_geometric(q), _lemma(name, q), within=1e-9)
+        number(f"q={q:g}: Lemma 4.6", a_min_weighted_geometric(q), _lemma(name, q), "exact")
         for q in (0.1, 0.5, 0.9, 0.99)
     ]
     claims += [
-        number("limit as q tends to 1", 14 / 9, _lemma(name, 0.9999), within=1e-6),
+        number("limit as q tends to 1", 14 / 9, _lemma(name, 0.9999), "digits"),
         at_most("largest ratio", table["ratio"].max(), 14 / 9),
+        *_long_prompts(name, 0.9, 14 / 9),
     ]
     return Outcome(table, claims, {"summed": "Lemma 4.6, until 1e-17 of the second moment is left"})
 

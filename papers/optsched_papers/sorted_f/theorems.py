@@ -81,7 +81,7 @@ def _rate(study: Study, theorem: str) -> Outcome:
     # The ratio of worst numbers is 1 more than a multiple of M^(1/4), which lowers the fit by 0.02.
     fourth = {"at_least": 0.22, "at_most": 0.28}
     others = [
-        number("printed numbers: exponent of M", 0.5, power(printed.index, printed), within=0.1),
+        number("printed numbers: exponent of M", 0.5, power(printed.index, printed), "slope"),
         shape("worst numbers: exponent of M", power(balanced.index, balanced), **fourth),
     ]
     # The constant of Theorem 3 for Sorted-F, which chooses its batches exactly, is 48.
@@ -172,9 +172,7 @@ def _decide(study: Study, question: Question) -> Outcome:
     )
     asked, first = table[~table.printed], table[table.printed].iloc[0]
     claims = [
-        number(
-            f"{size} numbers, yes: largest optimum", rows.least.max(), rows.highs.max(), within=0
-        )
+        number(f"{size} numbers, yes: largest optimum", rows.least.max(), rows.highs.max(), "exact")
         for size, rows in asked[asked.yes].groupby("size")
     ]
     claims += [
@@ -185,7 +183,7 @@ def _decide(study: Study, question: Question) -> Outcome:
     what = f"prompts s = x as printed, {first['size']} numbers, yes: optimum"
     claims += beside(
         shape("HiGHS and CP-SAT agree (share)", agree, at_least=1),
-        number(what, first.least, first.highs, within=0),
+        number(what, first.least, first.highs, "exact"),
     )
     settings = {"sizes": list(sizes), "solvers": SOLVERS, "answers yes": int(asked.yes.sum())}
     return Outcome(table, claims, {**settings, "answers no": int((~asked.yes).sum())})
