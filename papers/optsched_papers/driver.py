@@ -105,7 +105,7 @@ def describe(result: dict[str, Any]) -> str:
 
     lines = [
         f"{result['target']}: {Verdict(result['verdict'], result['reason'])}",
-        f"  {result['title']}; {result['source']} ({result['version']})",
+        f"  {result['title']}; {result['source']}; {result['version']}",
         to_text(claims_table(result)),
         *([f"  holds if {result['holds_if']}"] if result["holds_if"] else []),
     ]

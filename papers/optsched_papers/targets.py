@@ -11,7 +11,7 @@ from optsched_papers.target import Computations, Target, bars, lines
 _MODULES = {
     "jaillet": ("section_7", "lengths", "section_8", "coupling", "theorems"),
     "fluid": ("measured", "serving", "memory", "stability", "theory", "segments", "at_capacity"),
-    "robust": ("figures", "theorems", "appendix"),
+    "robust": ("figures", "theorems", "geometric", "appendix"),
     "sorted_f": ("figures", "theorems", "proof", "relaxation"),
     "bf_io": ("figures", "theorems", "energy"),
 }

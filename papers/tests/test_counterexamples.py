@@ -200,7 +200,7 @@ def lemma_4_6(mix, prompt):
         later = [(i, mix[i]) for i in lengths if i >= k]
         delta = prompt + 1 if k == 1 else 1
         time = sum(i * x for i, x in later)
-        there = sum(Fraction((delta + 2 * (i - k)) * x, prompt + i) for i, x in later)
+        there = sum(Fraction(delta + 2 * (i - k), prompt + i) * x for i, x in later)
         above += delta * time * there
         own = mix.get(k, 0)
         below += k * (prompt + k) * own * (own + 2 * sum(x for i, x in later if i > k))
@@ -265,6 +265,15 @@ def test_robust_4_2_and_its_lemma_4_6_exclude_each_other():
     assert total <= 12 * least
     # More memory than the slots need is less than a share u / s of it.
     assert lemma_4_6({1: 32, upper: 1}, 900 * upper) > 12 * (1 + 1 / 900)
+
+
+@pytest.mark.parametrize(
+    ("power", "ratio", "printed"), [(0, 1.9, 1.7), (1, 1.598, 14 / 9)], ids=["fig 3", "5.3"]
+)
+def test_robust_5_3_and_figure_3_need_short_prompts(power, ratio, printed):
+    """Outputs in the shares k^power 0.9^k, by the lemma."""
+    mix = {k: k**power * 0.9**k for k in range(1, 250)}
+    assert lemma_4_6(mix, 0) < printed < lemma_4_6(mix, 10**6) == pytest.approx(ratio, abs=2e-3)
 
 
 def test_robust_5_1_fails_by_the_lemma_with_the_prompts_of_section_6():

@@ -306,7 +306,7 @@ def _mean_load() -> float:
     mean, deviation = BURST["mean"], BURST["deviation"]
     together = _BURST_CORRELATION * _BURST_PROMPT_DEVIATION * deviation / mean
     age = (deviation**2 + mean**2) / mean / 2
-    return CLUSTER.slots * (_BURST_PROMPT + together + age)
+    return _TRACE_SLOTS * (_BURST_PROMPT + together + age)
 
 
 def _outlasting(name: str, n: int, seed: int) -> dict[str, Any]:

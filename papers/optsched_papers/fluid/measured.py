@@ -11,7 +11,7 @@ from optsched.clock import BatchContent, get_clock
 from optsched.report.series import plot_bars
 from optsched.workloads import family
 from optsched.workloads.request_types import RequestTypes
-from optsched_papers.claims import Claim, beside, estimate, number, readings, shape
+from optsched_papers.claims import Claim, Estimate, beside, estimate, number, readings, shape
 from optsched_papers.distributions import (
     CONVERSATIONS,
     Printed,
@@ -117,7 +117,8 @@ def conversations(seed: int, n: int = 50_000) -> tuple[IntArray, IntArray]:
 def _mean_prefill(study: Study, printed: float) -> list[Claim]:
     """Claim the mean prompt, of whole conversations or of single answers."""
     drawn = [float(conversations(seed)[0].mean()) for seed in study.seeds(4, 12)]
-    found = {_WHOLE: float(_SHARES @ PROMPTS), _TURNS: estimate(drawn)}
+    found: dict[str, float | Estimate] = {_WHOLE: float(_SHARES @ PROMPTS)}
+    found[_TURNS] = estimate(drawn)
     claims = [
         number(f"mean prefill, {what}", printed, ours, "quantile") for what, ours in found.items()
     ]

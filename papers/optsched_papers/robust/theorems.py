@@ -1,8 +1,9 @@
-"""Robust Fig. 3 and Theorems 3.3 to 5.3 in simulation: no prompts unless said otherwise."""
+"""Robust Theorems 3.3, 3.4, 4.3, 5.1 and 5.2 in simulation: no prompts unless said otherwise."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +15,9 @@ from optsched.workloads import family
 from optsched_papers.claims import (
     BEYOND,
     Claim,
-    Estimate,
     at_least,
     at_most,
     beside,
-    estimate,
-    number,
     readings,
     refutable,
     shape,
@@ -30,21 +28,19 @@ from optsched_papers.robust.closed_ratios import (
     a_max_printed_lower_bound,
     a_max_proven_bound,
     a_max_workers,
-    a_min_geometric,
     a_min_two_point,
-    a_min_weighted_geometric,
 )
 from optsched_papers.robust.competitive_ratio import CompetitiveRatio
 from optsched_papers.robust.figures import ratios
 from optsched_papers.robust.slots import MANY, PROMPTS, Slots, a_l_ratio, one_by_one
-from optsched_papers.target import BAND, Computations, Outcome, Panels, Study, grid, lines, panels
+from optsched_papers.target import Computations, Outcome, Panels, Study, grid, lines, panels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from optsched._internal.arrays import FloatArray, IntArray
 
-_RATIO = "ratio to H-SF"
+RATIO = "ratio to H-SF"
 
 
 def requests_of(shares: FloatArray, count: int, smallest: int = 1) -> IntArray:
@@ -155,9 +151,7 @@ def _theorem_5_1(study: Study) -> Outcome:
     alphas = table.loc[table["curve"] == "bound", "alpha"].tolist()
     lemmas = {"Lemma 4.6": 0, f"Lemma 4.6, prompts of {_PROMPT}": _PROMPT}
     for name, prompt in lemmas.items():
-        table = with_curve(
-            table, name, alphas, lambda alpha, s=prompt: _lemma_of_two(round(alpha * _LONG), s)
-        )
+        table = with_curve(table, name, alphas, partial(_lemma_of_two, prompt))
     without, with_prompts = lemmas
     either = [
         bounded(table, name, a_min_two_point, settings["memory"]) for name in (*_READINGS, without)
@@ -172,7 +166,7 @@ def _theorem_5_1(study: Study) -> Outcome:
     few = f"outputs 1 or {_LONG}, prompts of {_PROMPT}: Lemma 4.6, largest ratio"
     many = f"outputs 1 or {of.upper}, {_PROMPTS}: what a-min costs at least over H-SF, proven"
     claims += refutable(
-        at_most(few, _lemma_of_two(1, _PROMPT), a_min_two_point(1 / _LONG)),
+        at_most(few, _lemma_of_two(_PROMPT, 1 / _LONG), a_min_two_point(1 / _LONG)),
         at_most(many, float(of.proven), a_min_two_point(1 / of.upper)),
         proves=BEYOND,
     )
@@ -194,8 +188,9 @@ def _excess(study: Study, settings: dict[str, Any]) -> list[Claim]:
     ]
 
 
-def _lemma_of_two(short: int, prompt: int) -> float:
+def _lemma_of_two(prompt: int, alpha: float) -> float:
     """Maximise Lemma 4.6 over the shares of two outputs."""
+    short = round(alpha * _LONG)
     quotient = CompetitiveRatio(_LONG, short, prompt)
     middle = [0] * (_LONG - short - 1)
     return max(float(quotient.quotient([few, *middle, 20])) for few in range(401))
@@ -250,8 +245,8 @@ def _theorem_3_4(study: Study) -> Outcome:
     for short, long in [(1, 4), (1, 16), *outputs, (4, 512)]:
         printed, name = a_max_printed_lower_bound(short / long), f"outputs {short} to {long}"
         most = {
-            f"memory a multiple of {long}": a_max_proven_bound(short, long),
             "any memory": a_max_proven_bound(short, long, any_memory=True),
+            f"memory a multiple of {long}": a_max_proven_bound(short, long),
         }
         either = refutable(
             at_least(f"{name}, {where}: proven most of A_max over H-SF", bound, printed)
@@ -297,7 +292,7 @@ def _indivisible() -> float:
 
 def _draw_3_4(table: pd.DataFrame, axes: Panels) -> None:
     log: dict[str, Any] = {"by": "curve", "xscale": "log", "yscale": "log"}
-    draw = lines(x="inverse", y="ratio", xlabel="1 / alpha = u / l", ylabel=_RATIO, **log)
+    draw = lines(x="inverse", y="ratio", xlabel="1 / alpha = u / l", ylabel=RATIO, **log)
     draw(table.assign(inverse=1 / table["alpha"]), axes)
 
 
@@ -412,121 +407,12 @@ def _at_fixed_prompts(study: Study) -> list[Claim]:
 
 
 def _draw_4_3(table: pd.DataFrame, axes: Panels) -> None:
-    look: dict[str, Any] = {"by": "curve", "xscale": "log", "yscale": "log", "ylabel": _RATIO}
+    look: dict[str, Any] = {"by": "curve", "xscale": "log", "yscale": "log", "ylabel": RATIO}
     look["ylim"] = (1, 1.2 * table["ratio"].max())
     panels("prompts", "largest output u (tokens), {}", x="u", y="ratio", **look)(table, axes)
 
 
-# Fig. 3 and Theorem 5.3: outputs of geometric families
-
-_SIMULATED = "a-min, simulated"
-_FAMILIES = {"geometric": a_min_geometric, "weighted geometric": a_min_weighted_geometric}
-
-
-def _shares(name: str, q: float) -> FloatArray:
-    """Return the distribution, cut where less than 1e-17 of its second moment is left."""
-    lengths = np.arange(1.0, 2 + int(60 / (1 - q)))
-    weights: FloatArray = (lengths if name != "geometric" else 1.0) * q ** (lengths - 1)
-    weights /= weights.sum()
-    return weights
-
-
-def _lemma(name: str, q: float, prompt: int = 0) -> float:
-    """Sum Lemma 4.6 over a distribution, without its closed form."""
-    shares = _shares(name, q)
-    form = CompetitiveRatio(len(shares), prompt=prompt).form()
-    suffixes = np.cumsum(shares[::-1])[::-1]
-    return float(suffixes @ form.image(suffixes) / (form.diagonal @ suffixes**2))
-
-
-def _simulated(name: str, q: float, memory: int, batches: int, seeds: list[int]) -> list[float]:
-    shares = _shares(name, q)
-    mean = float(shares @ np.arange(1, len(shares) + 1))
-    outputs = requests_of(shares, int(batches * memory / mean))
-    instance = Instance(np.zeros_like(outputs), outputs, memory)
-    return [ratio_to_hindsight(instance, "a-min", int(outputs.max()), [seed]) for seed in seeds]
-
-
-def _lemma_by_q(name: str) -> pd.DataFrame:
-    """Return the ratio of Lemma 4.6, summed, by q."""
-    found = [(float(q), _lemma(name, float(q))) for q in np.linspace(0, 0.99, 100)]
-    rows = [[name, "Lemma 4.6", q, *3 * (ratio,)] for q, ratio in found]
-    return pd.DataFrame(rows, columns=["family", "curve", "q", "ratio", "low", "high"])
-
-
-def _fig_3(study: Study) -> Outcome:
-    settings = {
-        "memory": study.choose(1000, 4000),
-        "batches": study.choose(60, 200),
-        "seeds": study.seeds(4, 4),
-    }
-    calls = [call | settings for call in grid(name=_FAMILIES, q=[0.3, 0.5, 0.7, 0.8, 0.9])]
-    lemmas = pd.concat([_lemma_by_q(name) for name in _FAMILIES], ignore_index=True)
-    rows = [
-        [call["name"], _SIMULATED, call["q"], *estimate(run)]
-        for call, run in zip(calls, study.map(_simulated, calls), strict=True)
-    ]
-    table = pd.concat([pd.DataFrame(rows, columns=lemmas.columns), lemmas], ignore_index=True)
-    claims = []
-    for name, most in (("geometric", 1.7), ("weighted geometric", 1.6)):
-        lemma = table[(table["family"] == name) & (table["curve"] == "Lemma 4.6")]
-        closed = np.array([_FAMILIES[name](q) for q in lemma["q"]])
-        distance = np.abs(closed - lemma["ratio"]).max()
-        label = f"{name}: largest distance of the lemma from our closed form"
-        points = table[(table["family"] == name) & (table["curve"] == _SIMULATED)]
-        by = {"Lemma 4.6": lemma["ratio"], _SIMULATED: points["ratio"]}
-        # The figure shows what the lemma says of A_min; either way of finding that counts.
-        largest, rise = f"{name}: largest ratio", f"{name}: least rise with q"
-        claims += readings(
-            largest,
-            (at_most(f"{largest}, {curve}", ratio.max(), most) for curve, ratio in by.items()),
-        )
-        claims += readings(
-            rise,
-            (
-                shape(f"{rise}, {curve}", ratio.diff().min(), at_least=0)
-                for curve, ratio in by.items()
-            ),
-        )
-        agree = f"{name}, q={{:g}}: {_SIMULATED}, and by the lemma"
-        claims += beside(
-            shape(label, distance, at_most=1e-9),
-            (
-                number(agree.format(q), _lemma(name, q), Estimate(*ours), "ratio")
-                for q, *ours in points[["q", "ratio", "low", "high"]].to_numpy().tolist()
-            ),
-        )
-    claims += _long_prompts("geometric", 0.9, 1.7)
-    return Outcome(table, claims, settings)
-
-
-def _long_prompts(name: str, q: float, most: float) -> list[Claim]:
-    """Claim a limit that is printed without a condition on prompts where they are long."""
-    prompt = 900_000
-    label = f"{name}, q={q:g}, prompts of {prompt:,} tokens: Lemma 4.6"
-    return refutable(at_most(label, _lemma(name, q, prompt), most), proves=BEYOND)
-
-
-def _theorem_5_3(_study: Study) -> Outcome:
-    name = "weighted geometric"
-    table = _lemma_by_q(name)
-    claims = [
-        number(f"q={q:g}: Lemma 4.6", a_min_weighted_geometric(q), _lemma(name, q), "exact")
-        for q in (0.1, 0.5, 0.9, 0.99)
-    ]
-    claims += [
-        number("limit as q tends to 1", 14 / 9, _lemma(name, 0.9999), "digits"),
-        at_most("largest ratio", table["ratio"].max(), 14 / 9),
-        *_long_prompts(name, 0.9, 14 / 9),
-    ]
-    return Outcome(table, claims, {"summed": "Lemma 4.6, until 1e-17 of the second moment is left"})
-
-
-_DRAW = panels("family", "q of {} outputs", x="q", y="ratio", by="curve", ylabel=_RATIO, **BAND)
-
 TARGETS: Computations = {
-    "robust-fig-3": (_fig_3, _DRAW),
-    "robust-theorem-5-3": (_theorem_5_3, _DRAW),
     "robust-theorem-3-3": (_theorem_3_3, ratios(by="curve", yscale="log")),
     "robust-theorem-3-4": (_theorem_3_4, _draw_3_4),
     "robust-theorem-4-3": (_theorem_4_3, _draw_4_3),
