@@ -5,9 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from optsched.errors import OptschedError
+from optsched.errors import OptschedError, PolicyError, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pandas as pd
 
 #: The extra that brings a package.
@@ -29,3 +31,27 @@ def data_frame(data: Any, **options: Any) -> pd.DataFrame:
     """Make a table of pandas."""
     frame: pd.DataFrame = need("pandas", "a table of results").DataFrame(data, **options)
     return frame
+
+
+def names_module(text: str, known: Iterable[str]) -> bool:
+    """Say whether a text is "module:name", and not a known name with parameters."""
+    module, colon, name = text.partition(":")
+    dotted = all(part.isidentifier() for part in module.split("."))
+    return bool(colon) and dotted and name.isidentifier() and module not in known
+
+
+def imported(text: str, what: str, known: Iterable[str]) -> Any:
+    """Return what a module of the user's has under a name, both written as "module:name"."""
+    module, _, name = text.partition(":")
+    try:
+        found = import_module(module)
+    except Exception as error:  # code of the user's raises anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise PolicyError(
+            f"unknown {what} {text!r}: {nearest(module, known)}; a module {module!r} cannot be "
+            f"imported ({reason}): if it is yours, add its folder to PYTHONPATH"
+        ) from error
+    if not hasattr(found, name):
+        own = [each for each in vars(found) if not each.startswith("_")]
+        raise PolicyError(f"module {module!r} has no {what} {name!r}: {nearest(name, own)}")
+    return getattr(found, name)

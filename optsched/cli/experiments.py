@@ -83,6 +83,7 @@ def regret(
     JOBS,
     flag("--resume", "Resume with what is in the folder."),
     SEED,
+    HTML,
     runs=("sweep sweep.toml --out results", "sweep sweep.toml --out results --resume"),
 )
 def sweep(config: str, output: Output, out: str, executor: Any, **options: Any) -> int:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optsched._internal.numbers import number
-from optsched._internal.student import student
+from optsched._internal.student import Interval, interval
 from optsched._internal.views import text
 from optsched.comparison.result import Comparison
 from optsched.errors import PolicyError, nearest
@@ -17,19 +16,6 @@ from optsched.errors import PolicyError, nearest
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray
     from optsched.cluster.results import ClusterRun
-
-CONFIDENCE = 0.95
-
-
-class Interval(NamedTuple):
-    """A mean over traces and its 95 % confidence interval (Student's t)."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{number(self.mean)} ({number(self.low)} to {number(self.high)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -141,8 +127,4 @@ def _rising(entries: dict[str, dict[str, Any]], runs: dict[str, ClusterRun]) -> 
 
 def _interval(values: FloatArray) -> Interval:
     mean = float(values.mean())
-    if len(values) < 2:
-        return Interval(mean, mean, mean)
-    spread = float(values.std(ddof=1)) / math.sqrt(len(values))
-    reach = spread * student((1 + CONFIDENCE) / 2, len(values))
-    return Interval(mean, mean - reach, mean + reach)
+    return Interval(mean, mean, mean) if len(values) < 2 else interval(values)

@@ -11,6 +11,7 @@ from optsched._internal.loading import stopwatch
 from optsched.cluster.results import ClusterRun
 from optsched.cluster.routing import BalanceRouting, get_routings
 from optsched.comparison.cluster import ClusterComparison
+from optsched.comparison.replications import Replications
 from optsched.comparison.result import Comparison
 from optsched.errors import InstanceError, PolicyError, ScheduleError, require
 from optsched.execution import Execution
@@ -54,7 +55,8 @@ def compare(
     Parameters
     ----------
     instance
-        The requests; on a cluster perhaps several traces, such as a family under several seeds.
+        The requests; or a list of instances, such as a family under several seeds, each run with a
+        seed of its own.
     policies
         A name, a policy object, a function (as for `run`), or a list of them. None: the basic
         ones, which take milliseconds; under intervals those that need no outputs; on a clock
@@ -79,7 +81,8 @@ def compare(
     -------
     Comparison
         All runs, those in steps checked for feasibility; those that never complete are listed
-        apart.
+        apart. For several instances `optsched.comparison.Replications`: means with confidence
+        intervals, paired differences, and a `Comparison` of each.
 
     Raises
     ------
@@ -109,8 +112,16 @@ def compare(
             "compare has no workers or router: optsched.routing_loss compares routers and policies "
             "on several workers, with the best placement and order too"
         )
-    traces = _traces(instance, settings)
     clustered = settings.cluster is not None
+    traces = _traces(instance)
+    if not clustered and not isinstance(instance, Instance):
+        known: Any = {"bound": bound, "warm_up": warm_up, "on_result": on_result}
+        policies = compared(policies, settings)
+        parts = [
+            compare(trace, policies, settings, on_progress=on_progress, **known, seed=seed)
+            for seed, trace in enumerate(traces, settings.seed)
+        ]
+        return Replications(tuple(parts))
     _check_bound(bound, traces[0], settings)
     warm_up = _warm_up(warm_up, settings)
     chosen = compared(policies, settings)
@@ -165,19 +176,13 @@ def compare_lookaheads(
     return found
 
 
-def _traces(instance: Any, settings: RunSettings) -> list[Instance]:
-    if settings.cluster is None:
-        if not isinstance(instance, Instance):
-            raise InstanceError(
-                f"compare takes one Instance, but got a {type(instance).__name__}; only a cluster "
-                "compares on several"
-            )
-        return [instance]
-    traces = list(instance) if isinstance(instance, Iterable) else [instance]
+def _traces(instance: Any) -> list[Instance]:
+    several = isinstance(instance, Iterable) and not isinstance(instance, str)
+    traces = list(instance) if several else [instance]
     for trace in traces:
-        require(trace, Instance, "one of the traces", "an Instance")
+        require(trace, Instance, "one of the instances", "an Instance", InstanceError)
     if not traces:
-        raise InstanceError("there is no trace to compare policies on")
+        raise InstanceError("there is no instance to compare policies on")
     return traces
 
 

@@ -6,11 +6,11 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from optsched._internal.arguments import as_count
 from optsched.errors import OptschedError, is_interrupt
-from optsched.experiments.executors import on_dask, on_local_cores
+from optsched.experiments.executors import check_scheduler, on_dask, on_local_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,10 +44,12 @@ class Places:
     """Where cells are carried out: processes of this machine (None: all cores), or Dask's."""
 
     jobs: int | None = 1
-    address: str | None = None
+    address: Any = None  # text, or a client or cluster of Dask
 
     def __post_init__(self) -> None:
-        if self.jobs is not None:
+        if self.address is not None:
+            check_scheduler(self.address)
+        elif self.jobs is not None:
             as_count("jobs", self.jobs, error=OptschedError)
 
 

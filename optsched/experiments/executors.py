@@ -13,13 +13,13 @@ import time
 import warnings
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from optsched._internal.extras import need
 from optsched._version import __version__
-from optsched.errors import OptschedError
+from optsched.errors import OptschedError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -109,7 +109,7 @@ def _keyed(function: Callable[[Cell], Result], key: str, cell: Cell) -> tuple[st
 def on_dask(
     function: Callable[[Cell], Result],
     cells: Mapping[str, Cell],
-    address: str,
+    address: Any,
     killed: Callable[[Cell], Result],
 ) -> Generator[tuple[str, Result], None, None]:
     """Carry cells out on a Dask cluster, which may grow and shrink meanwhile."""
@@ -154,8 +154,8 @@ def on_dask(
                     yield from zip(keys, results, strict=True)
         except (OSError, distributed.CancelledError):
             raise OptschedError(
-                f"lost the Dask scheduler at {address}; the finished cells are kept: resume when "
-                "it is there again"
+                f"lost the Dask scheduler at {_where(address)}; the finished cells are kept: "
+                "resume when it is there again"
             ) from None
 
 
@@ -175,9 +175,21 @@ def _keep_freed_memory() -> None:
         library.mallopt(ctypes.c_int(_M_TRIM_THRESHOLD), ctypes.c_int(64 << 20))
 
 
-def check_scheduler(address: str) -> None:
+def check_scheduler(address: Any) -> None:
     """Refuse an address where no Dask scheduler answers within seconds."""
-    need("distributed", "the executor dask")
+    distributed = need("distributed", "the executor dask")
+    if isinstance(address, distributed.Client | distributed.deploy.Cluster):
+        if address.asynchronous or address.status != "running":
+            raise OptschedError(
+                f"the {type(address).__name__} of Dask is {address.status}, perhaps asynchronous; "
+                "pass one that runs and was made without asynchronous=True"
+            )
+        return
+    if not isinstance(address, str):
+        raise OptschedError(
+            f"address is {shown(address)}, but must be that of a Dask scheduler, such as "
+            "tcp://127.0.0.1:8786, or a Client or Cluster of Dask"
+        )
     # A client that meets no scheduler hangs or fails only after several times its timeout.
     with ThreadPoolExecutor(1) as thread:  # notebooks have an event loop of their own in this one
         reason = thread.submit(lambda: asyncio.run(_no_answer(address))).result()
@@ -187,25 +199,36 @@ def check_scheduler(address: str) -> None:
         )
 
 
+def _where(address: Any) -> str:
+    """Return the address of a scheduler, a cluster or a client."""
+    if isinstance(address, str):
+        return address
+    return str(getattr(address, "scheduler_address", None) or address.scheduler.address)
+
+
 @contextmanager
-def _connected(address: str) -> Iterator[distributed.Client]:
+def _connected(address: Any) -> Iterator[distributed.Client]:
     """Connect to a scheduler that has workers with this version of optsched."""
     import distributed
 
-    client = distributed.Client(address, timeout=CONNECT_WITHIN, set_as_default=False)
-    with client:
+    given, where = isinstance(address, distributed.Client), _where(address)
+    with ExitStack() as opened:
+        client = address
+        if not given:
+            client = distributed.Client(address, timeout=CONNECT_WITHIN, set_as_default=False)
+            opened.enter_context(client)
         deadline = time.monotonic() + CONNECT_WITHIN
         while not client.nthreads():
             if time.monotonic() > deadline:
                 raise OptschedError(
-                    f"the Dask scheduler at {address} has no workers; start some and try again"
+                    f"the Dask scheduler at {where} has no workers; start some and try again"
                 )
             time.sleep(0.1)
         versions = set(client.run(_version, on_error="return").values())
         if versions != {__version__}:
             other = next(version for version in versions if version != __version__)
             raise OptschedError(
-                f"a Dask worker at {address} answers {other!r} where optsched {__version__} should "
+                f"a Dask worker at {where} answers {other!r} where optsched {__version__} should "
                 "be; install this version on all of them"
             )
         yield client

@@ -6,6 +6,7 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
+from optsched._internal.extras import imported, names_module
 from optsched.errors import PolicyError, require_distinct, require_known
 from optsched.policies.base import (
     RULES,
@@ -55,6 +56,7 @@ __all__ = [
     "WaitPolicy",
     "get_policies",
     "get_policy",
+    "is_shipped",
     "split_names",
     "with_rule",
 ]
@@ -84,12 +86,20 @@ POLICIES: dict[str, Policy] = {
         *ROLLING,
     )
 }
+_SHIPPED = dict(POLICIES)
+
+
+def is_shipped(name: str) -> bool:
+    """Say whether a name means the same in every process: it is ours, and nobody replaced it."""
+    plain = re.split("[:+]", name)[0]
+    return plain in _SHIPPED and POLICIES.get(plain) is _SHIPPED[plain]
 
 
 def get_policy(policy: str | Policy | Callable[[Any], Any]) -> Policy:
     """Return a policy by name, perhaps with a rule or parameters; an object is passed through.
 
-    A function becomes a `DecisionPolicy` or a `PriorityPolicy`, by the name of its parameter.
+    A function becomes a `DecisionPolicy` or a `PriorityPolicy`, by the name of its parameter, and
+    "module:name" is what a module of your own has under that name.
 
     >>> get_policy("area+backfill").name, get_policy("rolling:relax-lp").name
     ('area+backfill', 'rolling:relax-lp')
@@ -111,8 +121,11 @@ def get_policy(policy: str | Policy | Callable[[Any], Any]) -> Policy:
         )
     plain, plus, rule = policy.partition("+")
     name, colon, parameters = plain.partition(":")
-    require_known("policy", name, POLICIES, PolicyError)
-    found = POLICIES[name]
+    if names_module(plain, POLICIES):
+        found, colon = get_policy(imported(plain, "policy", POLICIES)), ""
+    else:
+        require_known("policy", name, POLICIES, PolicyError)
+        found = POLICIES[name]
     if colon:
         found = found.parsed(parameters)
     if plus and rule == "plan":

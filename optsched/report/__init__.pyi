@@ -10,6 +10,7 @@ from .pages import optimum_page as optimum_page
 from .pages import regret_page as regret_page
 from .pages import routing_page as routing_page
 from .pages import run_page as run_page
+from .pages import summary_page as summary_page
 from .placements import plot_placement as plot_placement
 from .placements import plot_workers as plot_workers
 from .regrets import plot_regret as plot_regret
@@ -33,6 +34,7 @@ from .schedules import plot_latency as plot_latency
 from .schedules import plot_memory as plot_memory
 from .schedules import plot_schedule as plot_schedule
 from .series import plot_bars as plot_bars
+from .series import plot_means as plot_means
 from .series import plot_series as plot_series
 from .series import plot_stack as plot_stack
 from .style import save_figure as save_figure
@@ -44,6 +46,7 @@ from .tables import cluster_table as cluster_table
 from .tables import comparison_table as comparison_table
 from .tables import facts_table as facts_table
 from .tables import lines_table as lines_table
+from .tables import means_table as means_table
 from .tables import percent as percent
 from .tables import regret_table as regret_table
 from .tables import routing_table as routing_table

@@ -26,6 +26,7 @@ from optsched.report.interactive import Figure, plot_of, short
 from optsched.report.placements import plot_workers
 from optsched.report.regrets import plot_regret, plot_regret_ratio
 from optsched.report.routing import plot_losses
+from optsched.report.series import plot_means
 from optsched.report.style import step_unit
 from optsched.simulate.replicas.result import RoutedRun
 
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
 
-    from optsched.comparison import ClusterComparison, Comparison
+    from optsched.comparison import ClusterComparison, Comparison, Replications
     from optsched.execution import Execution
     from optsched.experiments.regrets import Regret
+    from optsched.experiments.sweeps import Sweep
     from optsched.optimum.result import Optimum
     from optsched.optimum.routing import RoutingLoss
     from optsched.schedule import Schedule
@@ -114,6 +116,15 @@ def regret_page(result: Regret) -> str:
     seeds = max(band.seeds for band in result.bands())
     table = tables.regret_table(result)
     return _page("regret", result, table, figures, growths=growths, seeds=seeds)
+
+
+def summary_page(result: Replications | Sweep) -> str:
+    """Return the page of means over instances or seeds."""
+    shown: dict[str, Any] = {"table": tables.means_table(result), "title": result.title}
+    shown |= {"said": result.notes, "policies": []}
+    figures = {"means": _drawn([], plot_means, result)}
+    content = result.to_dict()
+    return render_page("summary.html.j2", figures=figures, content=content, **shown)
 
 
 def routing_page(result: RoutingLoss) -> str:

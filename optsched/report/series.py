@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.extras import data_frame
+from optsched._internal.student import interval
+from optsched.errors import OptschedError
 from optsched.report.style import (
     BLUE,
     GREEN,
@@ -34,8 +37,11 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
     from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.comparison import Replications
+    from optsched.experiments.sweeps import Sweep
     from optsched.report.style import LineStyle
 
+_MEANS = ("policy", "runs", "failed", "mean_latency", "difference", "gap", "largest_gap")
 _MAX_MARKED = 40  # points of a line that get markers
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++")
 _STACKED = (BLUE, ORANGE, VERMILLION, GREEN, PURPLE, SKY)
@@ -53,7 +59,19 @@ def plot_series(
     ax: Axes | None = None,
     **axes: Any,
 ) -> Axes:
-    """Plot one line per name in column `by`, with a band between columns `low` and `high`."""
+    """Plot one line per name in column `by`, with a band between columns `low` and `high`.
+
+    Rows of one name and one `x`, such as those of several seeds, become their mean, with the 95 %
+    confidence interval by Student's t as the band.
+    """
+    repeated = table.duplicated([x] if by is None else [by, x]).any()
+    if repeated and (low is not None or high is not None):
+        raise OptschedError(
+            f"several rows have one {x!r}, whose intervals cannot be averaged; leave low and high "
+            f"out, or name what tells these rows apart as by, which is {by!r}"
+        )
+    if repeated:
+        table, low, high = _averaged(table, x, y, by), "low", "high"
     ax = prepare(ax)
     ax.set(**axes)
     for name, style, rows in _groups(table, by):
@@ -67,6 +85,17 @@ def plot_series(
     if legend and by is not None:
         legend_above(ax)
     return ax
+
+
+def _averaged(table: pd.DataFrame, x: str, y: str, by: str | None) -> pd.DataFrame:
+    """Return one row per name and x: the mean of y and its interval, NaN for a single value."""
+    keys = [x] if by is None else [by, x]
+    rows = []
+    for key, values in table.groupby(keys, sort=False)[y]:
+        mean, *ends = interval(values.to_numpy(np.float64))
+        low, high = np.where(np.isfinite(ends), ends, np.nan)
+        rows.append((*key, mean, low, high))
+    return data_frame(rows, columns=[*keys, y, "low", "high"])
 
 
 def plot_bars(
@@ -114,6 +143,22 @@ def plot_bars(
     if by is not None:
         legend_above(ax)
     return ax
+
+
+def plot_means(result: Replications | Sweep, ax: Axes | None = None) -> Axes:
+    """Plot the mean latency of each policy with its interval, side by side in each setting."""
+    rows = []
+    for entry in result.means:
+        mean = entry["mean_latency"] or {"mean": np.nan, "low": None, "high": None}
+        ends = {end: mean["mean"] if mean[end] is None else mean[end] for end in ("low", "high")}
+        rest = [f"{key} {value}" for key, value in entry.items() if key not in _MEANS]
+        setting = ", ".join(rest) or entry["policy"]
+        rows.append({"policy": entry["policy"], "setting": setting, "mean": mean["mean"], **ends})
+    table = data_frame(rows)
+    by = "policy" if (table.setting != table.policy).any() else None
+    return plot_bars(
+        table, x="setting", y="mean", by=by, low="low", high="high", ax=ax, ylabel="mean latency"
+    )
 
 
 def plot_stack(

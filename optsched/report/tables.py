@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from optsched._internal.numbers import at_least as at_least
 from optsched._internal.numbers import down, interval, number, proven
 from optsched._internal.numbers import percent as percent
+from optsched._internal.student import Interval
 from optsched.forecasts import described
 from optsched.policies import POLICIES
 
 if TYPE_CHECKING:
-    from optsched.comparison import (
-        ClusterComparison,
-        Comparison,
-    )
+    from optsched.comparison import ClusterComparison, Comparison, Replications
     from optsched.experiments.regrets import Regret
     from optsched.experiments.regrets.result import Band
+    from optsched.experiments.sweeps import Sweep
     from optsched.optimum.gap import GapExplanation
     from optsched.optimum.routing import RoutingLoss
 
@@ -230,6 +229,31 @@ def cluster_table(comparison: ClusterComparison) -> Table:
     count = len(next(iter(comparison.runs.values())))
     traces = "" if count == 1 else f"; means over {count} traces, largest wait and stuck"
     return _policies(comparison, _CLUSTER, f"{comparison.cluster}{traces}", best="imbalance_tokens")
+
+
+def means_table(result: Replications | Sweep) -> Table:
+    """Return the means of several instances or of a sweep, with their intervals."""
+    entries = result.means
+    shown = [key for key in entries[0] if any(entry[key] not in (None, 0) for entry in entries)]
+    rows = []
+    for entry in entries:
+        name = str(entry["policy"])
+        mark = "best" if getattr(result, "best", None) == name else ""
+        rows.append(Row(name, [_mean(key, entry[key]) for key in shown if key != "policy"], mark))
+    titles = [key.replace("_", " ") for key in shown if key != "policy"]
+    return Table(["policy", *titles], rows, result.caption, width=130)
+
+
+def _mean(key: str, value: Any) -> tuple[Any, str]:
+    """Return value and text of a cell: a mean with its interval, a gap, a count or a word."""
+    if value is None:
+        return None, "-"
+    if isinstance(value, Mapping):
+        ends = [math.inf if value[end] is None else value[end] for end in ("low", "high")]
+        return value["mean"], str(Interval(value["mean"], *ends))
+    if key in ("gap", "largest_gap"):
+        return value, percent(value)
+    return value, f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def regret_table(result: Regret) -> Table:

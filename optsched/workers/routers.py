@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from optsched._internal.arguments import checked
+from optsched._internal.extras import imported, names_module
 from optsched.errors import PolicyError, nearest, require_distinct, require_known
 
 if TYPE_CHECKING:
@@ -159,10 +160,19 @@ ROUTERS: dict[str, Router] = {
         Router("central", "one queue for all workers, the reference; no router", source="bounds"),
     )
 }
+_SHIPPED = dict(ROUTERS)
+
+
+def is_shipped(router: Any) -> bool:
+    """Say whether a router is a name that means the same in every process."""
+    plain = router.partition(":")[0] if isinstance(router, str) else ""
+    return plain in _SHIPPED and ROUTERS.get(plain) is _SHIPPED[plain]
 
 
 def get_router(router: str | Router | Callable[[RouterState], int]) -> Router:
-    """Return a router by name; an object is passed through, and a function becomes one."""
+    """Return a router by name or "module:name"; an object is passed through, a function wrapped."""
+    if isinstance(router, str) and names_module(router, ROUTERS):
+        router = imported(router, "router", ROUTERS)
     if isinstance(router, Router):
         return router
     if callable(router) and not isinstance(router, type):

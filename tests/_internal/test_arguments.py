@@ -80,7 +80,10 @@ WRONG = [
     (lambda: run(INSTANCE, "jsq", cluster=2), "cluster is 2, but must be a Cluster"),
     (lambda: run(INSTANCE, "a-min", intervals=3), "intervals is 3, but must be a text"),
     (lambda: solve(INSTANCE, params={}), "params is {}, but must be a SolveParams"),
-    (lambda: optsched.sweep({}, "x", "dask", address=3), "address is 3, but must be a text"),
+    (
+        lambda: optsched.sweep({}, "x", "dask", address=3),
+        "address is 3, but must be that of a Dask",
+    ),
     (lambda: optsched.models.equilibrium(3, "unit"), "types is 3, but must be a RequestTypes"),
     (
         lambda: optsched.models.WaitThresholds(None, "unit"),
@@ -92,7 +95,7 @@ WRONG = [
         "unknown outlived 'dies': did you",
     ),
     (lambda: EnginePolicy("e", "", batching=3), "batching is 3, but must be a text"),
-    (lambda: compare([3], cluster=CLUSTER), "one of the traces is 3, but must be an Instance"),
+    (lambda: compare([3], cluster=CLUSTER), "one of the instances is 3, but must be an Instance"),
     (lambda: Workers(np.array(3)), r"memories is array\(3\), but must be a list"),
     (lambda: Beliefs([["x"]]), r"chances are \[\['x'\]\], but must be numbers"),
     (lambda: Predictor(3, relative_error=np.inf), "relative_error is inf, but must not be neg"),

@@ -62,7 +62,7 @@ def test_what_did_not_run_is_said(comparison):
         compare(TRACES, ["lpt", "lpt"], cluster=CLUSTER)
     with pytest.raises(PolicyError, match="no routing policy given"):
         compare(TRACES, [], cluster=CLUSTER)
-    with pytest.raises(InstanceError, match="no trace"):
+    with pytest.raises(InstanceError, match="no instance"):
         compare([], cluster=CLUSTER)
     with pytest.raises(
         InstanceError, match="warm_up is 99, but must be a number of steps from 0 that the run"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from optsched._internal.loading import stopwatch
 from optsched.certificates.prices import Certificate
 from optsched.errors import PolicyError, ScheduleError
+from optsched.experiments.own import loaded
 from optsched.optimum.solving import solve
 from optsched.policies import get_policy
 from optsched.premises import STORAGES, strongest
@@ -23,6 +24,7 @@ from optsched.solvers.search.pacing import start_evenly
 if TYPE_CHECKING:
     from optsched.clock import LinearClock
     from optsched.execution import Execution
+    from optsched.experiments.own import Own
     from optsched.experiments.regrets.source import Source
     from optsched.instance import Instance
     from optsched.policies import Policy
@@ -43,7 +45,7 @@ class Task:
     """An instance to be drawn, and what to run on it."""
 
     source: Source
-    policies: tuple[Policy, ...]
+    policies: tuple[str | Policy | Own, ...]
     load: float
     rate: float
     horizon: int
@@ -99,7 +101,7 @@ def perform(task: Task) -> Cell:
     if task.source.clock is not None:
         found, later = _on_clock(task, task.source.clock, instance)
         return Cell(*drawn, *found, stopwatch() - began, later)
-    runs = [run(instance, policy, seed=task.seed) for policy in task.policies]
+    runs = [run(instance, loaded(policy), seed=task.seed) for policy in task.policies]
     schedules = {each.policy: each.schedule for each in runs}
     best, proven = enclose(instance, list(schedules.values()), task.time_limit)
     for each in runs:
@@ -120,7 +122,7 @@ def _on_clock(
 ) -> tuple[tuple[dict[str, float], float, str, float, str], dict[str, Any] | None]:
     """Return latencies, the best checked run and a bound; the latter two also of later storage."""
     runs = [
-        run(instance, policy, clock=clock, seed=task.seed)
+        run(instance, loaded(policy), clock=clock, seed=task.seed)
         for policy in (*task.policies, get_policy("work"))
     ]
     for found in runs:

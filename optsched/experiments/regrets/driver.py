@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from optsched._internal.arguments import as_count, as_number
 from optsched._version import __version__
 from optsched.errors import OptschedError
 from optsched.experiments.cells import INTERRUPTED, Places, finish
+from optsched.experiments.own import Own, carried, fingerprint_of, loaded, rehearse
 from optsched.experiments.regrets.cell import Cell, Task, perform
 from optsched.experiments.regrets.result import Regret
 from optsched.experiments.regrets.source import numbers_of, read_source, seeds_of
@@ -24,13 +26,16 @@ if TYPE_CHECKING:
     from optsched.instance import Instance
     from optsched.policies import Policy
 
+    SomePolicy = str | Policy | Callable[[Any], Any]
+    SomePolicies = SomePolicy | Sequence[SomePolicy]
+
 _TOLERANCE = 0.05  # of the mean latency of requests that are alone
 _MANIFEST = "_regret.json"
 
 
 def regret(
     source: str | Path | Instance = "family:equal-prompts",
-    policies: str | Policy | Sequence[str | Policy] = ("mc-sf", "area"),
+    policies: SomePolicies = ("mc-sf", "area"),
     loads: float | Sequence[float] = (0.8, 1.2),
     horizons: int | Sequence[int] | None = None,
     seeds: int | Sequence[int] = 5,
@@ -39,7 +44,7 @@ def regret(
     clock: str | Clock | None = None,
     time_limit: float = 0.0,
     tolerance: float | None = None,
-    jobs: int | None = 1,
+    jobs: Any = 1,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> Regret:
     """Enclose the regret of policies between the best schedule known and a proven bound.
@@ -54,7 +59,7 @@ def regret(
         ``family:NAME,key=number,...``, a trace or an instance. The lengths of a trace are drawn
         with replacement, and its requests arrive by a Poisson process.
     policies
-        Names or policy objects, or one of them; they know the outputs.
+        Names, policy objects, functions or "module:name", or one of them; they know the outputs.
     loads
         Memory-time that arrives per step over the memory: rate times mean :math:`A_i` over
         :math:`M`. On a clock the work that arrives per unit of time.
@@ -77,7 +82,8 @@ def regret(
         Growth of regret per tenfold horizon, in steps, that does not count; None means 5 % of the
         mean output.
     jobs
-        Processes on this machine; None: one per core.
+        Processes on this machine; None: one per core. Or a Dask `Client` or `Cluster`, or the
+        address of its scheduler.
     on_progress
         Called when an instance is finished, with `done`, `count` and `seconds_left`; printed, it
         is one line.
@@ -103,28 +109,34 @@ def regret(
     'grows'
     """
     tasks = _tasks(source, policies, loads, horizons, seeds, memory, time_limit, clock)
-    return _enclosed(tasks, tolerance, Store(), Places(jobs), on_progress)
+    return _enclosed(tasks, tolerance, Store(), _places(jobs), on_progress)
 
 
 def regret_into(
     out: str | Path,
     source: str | Path | Instance,
-    policies: str | Policy | Sequence[str | Policy],
+    policies: SomePolicies,
     *,
     resume: bool = False,
     tolerance: float | None = None,
-    jobs: int | None = 1,
+    jobs: Any = 1,
     on_progress: Callable[[Progress], object] | None = None,
     **options: Any,
 ) -> Regret:
     """Enclose the regret as `regret` does, with a folder of instances that can be resumed."""
-    places, tasks, path = Places(jobs), _tasks(source, policies, **options), Path(out)
+    places, tasks, path = _places(jobs), _tasks(source, policies, **options), Path(out)
     open_folder(path, _MANIFEST, "regret", _settings(next(iter(tasks.values()))))
     with locked(path):
         store = JsonFolder(path, tasks)
         if not resume:
             refuse_begun(path, len(store), len(tasks), "instances of this regret")
         return _enclosed(tasks, tolerance, store, places, on_progress)
+
+
+def _places(jobs: Any) -> Places:
+    """Return where instances are enclosed: on this machine, unless it is Dask's."""
+    here = jobs is None or isinstance(jobs, Real)
+    return Places(jobs) if here else Places(None, jobs)
 
 
 def _settings(task: Task) -> dict[str, Any]:
@@ -135,7 +147,7 @@ def _settings(task: Task) -> dict[str, Any]:
         "trace": None if task.source.trace is None else task.source.trace.fingerprint,
         "memory": task.source.memory_tokens,
         "clock": None if task.source.clock is None else task.source.clock.coefficients.tolist(),
-        "policies": [policy.name for policy in task.policies],
+        "policies": [fingerprint_of(policy) for policy in task.policies],
         "time_limit": task.time_limit,
         "version": __version__,
     }
@@ -143,7 +155,7 @@ def _settings(task: Task) -> dict[str, Any]:
 
 def _tasks(
     source: str | Path | Instance,
-    policies: str | Policy | Sequence[str | Policy],
+    policies: SomePolicies,
     loads: float | Sequence[float] = (0.8, 1.2),
     horizons: int | Sequence[int] | None = None,
     seeds: int | Sequence[int] = 5,
@@ -152,7 +164,8 @@ def _tasks(
     clock: str | Clock | None = None,
 ) -> dict[str, Task]:
     """Check what is asked for, and return its instances by their keys."""
-    chosen, drawn = tuple(get_policies(policies)), read_source(source, memory, clock)
+    chosen = tuple(carried(policy) for policy in get_policies(policies))
+    drawn = read_source(source, memory, clock)
     loads, seeds = sorted(numbers_of("loads", loads)), seeds_of(seeds)
     rates = {load: drawn.rate(load) for load in loads}
     if horizons is None:
@@ -163,6 +176,10 @@ def _tasks(
         raise OptschedError("time_limit is for the search in steps; leave it or the clock out")
     for load in loads:
         drawn.check(rates[load], horizons[0])
+    few = drawn.draw(rates[loads[0]], horizons[0], seeds[0])
+    for policy in chosen:
+        if isinstance(policy, Own):
+            rehearse(policy, few, clock=drawn.clock)
     # The quick ones first.
     return {
         f"load-{load}-horizon-{horizon}-seed-{seed}": Task(
@@ -184,6 +201,7 @@ def _enclosed(
     if tolerance is None:
         tolerance = _TOLERANCE * task.source.mean_alone
     as_number("tolerance", tolerance, lambda x: x > 0, "a number above 0")
+    policies = get_policies([loaded(policy) for policy in task.policies])
     status = finish(_plain, tasks, store, places, title="instances", on_progress=on_progress)
     if status == INTERRUPTED and not store:
         raise KeyboardInterrupt
@@ -191,7 +209,7 @@ def _enclosed(
     return Regret(
         task.source.name,
         task.source.memory_tokens,
-        tuple(policy.name for policy in task.policies),
+        tuple(policy.name for policy in policies),
         tuple(sorted(cells, key=lambda cell: (cell.load, cell.horizon, cell.seed))),
         float(tolerance),
         status,

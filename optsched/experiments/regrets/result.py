@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.extras import data_frame
-from optsched._internal.student import student
+from optsched._internal.student import reach
 from optsched._internal.views import draw, html, text, write
 from optsched.errors import OptschedError
 from optsched.experiments.regrets.growth import Growth, finite, growth_of
@@ -205,12 +204,7 @@ class Regret:
 
     def _margins(self, values: FloatArray) -> list[float]:
         """Return half the width of a two-sided confidence interval of each column's mean."""
-        count = len(values)
-        if count < 2:
-            return [math.inf] * values.shape[1]
-        quantile = student((1 + self.confidence) / 2, count)
-        margins: list[float] = (quantile * values.std(axis=0, ddof=1) / math.sqrt(count)).tolist()
-        return margins
+        return [reach(column, self.confidence) for column in values.T]
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per policy, load and horizon, indexed by these.

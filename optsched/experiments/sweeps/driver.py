@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from optsched._internal.arguments import checked
-from optsched._internal.views import html
+from optsched._internal.views import draw, html, text, write
 from optsched.errors import OptschedError, require_known
 from optsched.experiments.cells import Places, finish
-from optsched.experiments.executors import check_scheduler
 from optsched.experiments.sweeps.folder import opened, read_sweep
 from optsched.experiments.sweeps.plan import read_plan
 from optsched.experiments.sweeps.run import OK, killed, perform
+from optsched.experiments.sweeps.summary import summarised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import pandas as pd
+    from matplotlib.axes import Axes
 
     from optsched.experiments.cells import Progress
 
@@ -51,28 +53,59 @@ class Sweep:
         """Return the results, one row per run: see `read_sweep`."""
         return read_sweep(self.folder)
 
+    @cached_property
+    def means(self) -> list[dict[str, Any]]:
+        """One row per policy and instance: mean latency with its interval, and mean gap."""
+        return summarised(self.folder)
+
+    @property
+    def title(self) -> str:
+        """What it is, for a page."""
+        return f"Sweep in {self.folder}"
+
+    @property
+    def caption(self) -> str:
+        """What the columns of the table are."""
+        return (
+            "mean latency over the seeds, with the 95 % confidence interval by Student's t; gap to "
+            "the proven bound, in the mean"
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the results as plain data, ready for JSON."""
-        facts = {name: value for name, value in vars(self).items() if name != "folder"}
-        return {"out": str(self.folder), **facts, "failed": self.failed}
+        """Return everything but the runs as plain data, ready for JSON; "means" is the table."""
+        facts = {each.name: getattr(self, each.name) for each in fields(self)[1:]}
+        return {"out": str(self.folder), **facts, "failed": self.failed, "means": self.means}
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the mean latencies with their intervals."""
+        return draw("plot_means", self, ax)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write table and plot as one HTML file that needs no network."""
+        write("summary_page", path, self)
 
     def __repr__(self) -> str:
         done = f"{self.done:,} of {self.runs:,} runs, {self.failed:,} failed"
         return f"<Sweep {str(self.folder)!r}: {done}, {self.status}>"
 
     def _repr_html_(self) -> str:
-        return html("facts_table", self)
+        return html("facts_table", self) + (html("means_table", self) if self.means else "")
 
     def __str__(self) -> str:
-        text = (
+        return "\n".join([*self.notes, text("means_table", self) if self.means else ""]).rstrip()
+
+    @property
+    def notes(self) -> list[str]:
+        """What was done and what failed, one line each."""
+        found = [
             f"{self.done:,} of {self.runs:,} runs in {self.folder}, {self.carried_out:,} of them "
             f"carried out now in {self.seconds:,.1f} s"
-        )
+        ]
         for reason, count in list(self.failures.items())[:_LISTED]:
-            text += f"\n  {count:,} failed: {reason}"
+            found.append(f"  {count:,} failed: {reason}")
         if len(self.failures) > _LISTED:
-            text += f"\n  ... and {len(self.failures) - _LISTED:,} other reasons (see status)"
-        return text
+            found.append(f"  ... and {len(self.failures) - _LISTED:,} other reasons (see status)")
+        return found
 
 
 @checked(OptschedError)
@@ -80,7 +113,7 @@ def sweep(
     config: str | Path | Mapping[str, Any],
     out: str | Path,
     executor: Executor = "local",
-    address: str | None = None,
+    address: Any = None,
     jobs: int | None = None,
     resume: bool = False,
     *,
@@ -95,13 +128,14 @@ def sweep(
     Parameters
     ----------
     config
-        A TOML file, or a mapping of the same form: docs/sweeps.md explains it.
+        A TOML file, or a mapping of the same form: docs/sweeps.md explains it. Policies may be
+        objects, functions or "module:name"; their code is sent to all processes.
     out
         The folder of the results, which `read_sweep` reads.
     executor
         "local": processes on this machine. "dask": a cluster, which need not see any of the files.
     address
-        Of the Dask scheduler, such as "tcp://10.0.0.1:8786".
+        Of the Dask scheduler, such as "tcp://10.0.0.1:8786", or a Dask `Client` or `Cluster`.
     jobs
         Processes on this machine; None: one per core; 1: this process itself.
     resume
@@ -116,7 +150,8 @@ def sweep(
     -------
     Sweep
         What was done: `runs`, `done`, `carried_out`, `failed` and `failures`, `status` ("complete"
-        or "interrupted"), `seconds`, and the results by `to_pandas()`.
+        or "interrupted"), `seconds`, the results by `to_pandas()`, and their `means` over the seeds
+        with 95 % confidence intervals by Student's t, which printing, `plot` and `to_html` show.
 
     Raises
     ------
@@ -161,7 +196,7 @@ def sweep(
     )
 
 
-def _places(executor: str, address: str | None, jobs: int | None) -> Places:
+def _places(executor: str, address: Any, jobs: int | None) -> Places:
     """Check where a sweep is to run."""
     require_known("executor", executor, EXECUTORS, OptschedError)
     if (executor == "dask") != (address is not None):
@@ -169,11 +204,8 @@ def _places(executor: str, address: str | None, jobs: int | None) -> Places:
             "the executor dask needs the address of a scheduler, such as tcp://127.0.0.1:8786, and "
             "only that executor takes one"
         )
-    places = Places(jobs, address)
-    if address is not None:
-        if jobs is not None:
-            raise OptschedError(
-                f"jobs is {jobs}, but the executor dask has workers of its own; leave jobs out"
-            )
-        check_scheduler(address)
-    return places
+    if address is not None and jobs is not None:
+        raise OptschedError(
+            f"jobs is {jobs}, but the executor dask has workers of its own; leave jobs out"
+        )
+    return Places(jobs, address)

@@ -134,6 +134,17 @@ def read_sweep(folder: str | Path) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(gaps, "Int64"))
 
 
+def read_columns(path: Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Read some columns of all rows on disk, as far as there are such columns."""
+    found = _read(path)
+    if found is None:
+        return []
+    rows: list[dict[str, Any]] = found.select(
+        [name for name in names if name in found.column_names]
+    ).to_pylist()
+    return rows
+
+
 def _read(path: Path) -> pa.Table | None:
     """Read all rows on disk; None if there are none."""
     import pyarrow as pa

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import itertools
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from optsched._internal.arguments import whole
 from optsched.errors import InstanceError, OptschedError, nearest, require_known
+from optsched.experiments.own import Own, carried, carried_option, name_of, rehearse
 from optsched.experiments.sweeps.run import HINDSIGHT, Parameters, Run, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from optsched.instance import Instance
 
 #: Of `optsched.solve`; others would make its costs differ from those of the policies beside it.
 HINDSIGHT_OPTIONS = ("method", "time_limit", "threads", "memory_limit")
@@ -56,15 +60,17 @@ def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> Plan:
     sources: list[Source] = []
     for at, table in _tables(content, "instances", where):
         sources += _sources(table, at, base, seeds[0])
-    policies: list[tuple[str, Parameters]] = []
+    policies: list[tuple[str | Own, Parameters]] = []
     for at, table in _tables(content, "policies", where):
-        policies += _policies(table, at)
+        policies += _policies(table, at, sources[0].make(seeds[0]))
+    own = _check_names(policies, where)
     runs = [
         Run(source, policy, options, each, bound)
         for source, each, (policy, options) in itertools.product(sources, seeds, policies)
     ]
     _check_distinct(runs, where)
-    return Plan(name, tuple(runs), dict(content) | {"seeds": seeds})
+    known = json.loads(json.dumps(content, default=name_of))
+    return Plan(name, tuple(runs), known | {"seeds": seeds} | ({"own code": own} if own else {}))
 
 
 def _opened(config: str | Path | Mapping[str, Any]) -> tuple[str, Path, Mapping[str, Any]]:
@@ -143,7 +149,9 @@ def _trace(base: Path, trace: Any, **parameters: Any) -> Any:
     return read_trace(base / trace, **parameters)
 
 
-def _policies(table: Mapping[str, Any], at: str) -> Iterator[tuple[str, Parameters]]:
+def _policies(
+    table: Mapping[str, Any], at: str, instance: Instance
+) -> Iterator[tuple[str | Own, Parameters]]:
     from optsched.simulate.settings import ON_CLUSTER, RunSettings
 
     if "name" not in table:
@@ -156,15 +164,26 @@ def _policies(table: Mapping[str, Any], at: str) -> Iterator[tuple[str, Paramete
     _check_keys(table, ["name", *known], at)
     for options in _product(table, "name", at):
         try:
-            name = _checked(str(options.pop("name")), options)
+            policy = _checked(options.pop("name"), options, instance)
         except OptschedError as error:
             raise type(error)(f"{at}: {error}") from None
-        yield name, tuple(options.items())
+        yield policy, tuple(options.items())
 
 
-def _checked(name: str, options: dict[str, Any]) -> str:
+def _check_names(policies: list[tuple[str | Own, Parameters]], where: str) -> dict[str, str]:
+    """Return fingerprints of what is the user's own by name, refusing two things of one name."""
+    found: dict[str, str] = {}
+    for policy, options in policies:
+        for each in (policy, *(value for _, value in options)):
+            code = each.fingerprint if isinstance(each, Own) else ""
+            if isinstance(each, str | Own) and found.setdefault(str(each), code) != code:
+                raise OptschedError(f"{where}: there are two of the name {str(each)!r}; rename one")
+    return {name: code for name, code in found.items() if code}
+
+
+def _checked(name: Any, options: dict[str, Any], instance: Instance) -> str | Own:
     """Check a policy and its options, and take its rule out of them into its name."""
-    if name == HINDSIGHT:
+    if isinstance(name, str) and name == HINDSIGHT:
         from optsched.optimum.solving import METHODS
         from optsched.solvers import Options
 
@@ -173,14 +192,19 @@ def _checked(name: str, options: dict[str, Any]) -> str:
         Options(**{key: value for key, value in options.items() if key != "method"})
         return name
     from optsched.forecasts import check_intervals
+    from optsched.policies import get_policy, with_rule
     from optsched.simulate import RunSettings
     from optsched.simulate.dispatch import fitted
 
-    policy = fitted(name, RunSettings(**options))
-    options.pop("rule", None)
+    fitted(name, RunSettings(**options))
+    policy = carried(with_rule(get_policy(name), options.pop("rule", "prefix")))
     if "intervals" in options:
         check_intervals(options["intervals"])
-    return policy.name
+    for key in options:
+        options[key] = carried_option(key, options[key])
+    if any(isinstance(each, Own) for each in (policy, *options.values())):
+        rehearse(policy, instance, **options)
+    return policy
 
 
 def _check_distinct(runs: list[Run], where: str) -> None:
@@ -205,7 +229,7 @@ def _check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> N
 
 
 def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _product(table: Mapping[str, Any], first: str, at: str) -> Iterator[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from optsched._internal.loading import stopwatch
 from optsched._version import __version__
 from optsched.errors import OptschedError
+from optsched.experiments.own import Own, fingerprint_of, loaded
 from optsched.premises import strongest
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Run:
     """One policy on one instance with one seed."""
 
     source: Source
-    policy: str  # the full name, rule and parameters included; or "hindsight"
+    policy: str | Own  # the full name, rule and parameters included; or "hindsight"
     options: Parameters  # of `optsched.run`, or of `optsched.solve` for "hindsight"
     seed: int
     bound: bool = False  # whether the row is to have the instance's lower bound
@@ -65,7 +66,7 @@ class Run:
     def key(self) -> str:
         """What the run is, as a hash that is the same on every machine."""
         what = [self.source.parameters, self.source.content, self.policy, sorted(self.options)]
-        text = json.dumps([*what, self.seed, self.bound], default=str)
+        text = json.dumps([*what, self.seed, self.bound], default=fingerprint_of)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def provenance(self) -> dict[str, Any]:
@@ -74,8 +75,9 @@ class Run:
             "key": self.key,
             **dict(self.source.parameters),
             "source": json.dumps(dict(self.source.parameters), default=str),
-            "policy": self.policy,
-            **dict(self.options),
+            "policy": str(self.policy),
+            "policy_fingerprint": getattr(self.policy, "fingerprint", None),
+            **{name: str(v) if isinstance(v, Own) else v for name, v in self.options},
             "seed": self.seed,
             "version": __version__,
         }
@@ -113,8 +115,10 @@ def _executed(planned: Run, instance: Instance) -> dict[str, Any]:
     from optsched.simulate import run
     from optsched.simulate.runners import raise_if_interrupted
 
+    policy = loaded(planned.policy)
+    options = {name: loaded(value) for name, value in planned.options}
     began = stopwatch()
-    execution = run(instance, planned.policy, seed=planned.seed, **dict(planned.options))
+    execution = run(instance, policy, seed=planned.seed, **options)
     seconds = stopwatch() - began
     raise_if_interrupted(execution)
     metrics = {
@@ -123,7 +127,7 @@ def _executed(planned: Run, instance: Instance) -> dict[str, Any]:
     }
     done, all_of_them = metrics["completed"], metrics["requests"]
     status = OK if done == all_of_them else f"completes {done} of {all_of_them} requests"
-    rule = getattr(get_policy(planned.policy), "rule", None)
+    rule = getattr(get_policy(policy), "rule", None)
     claims = _claims(execution, instance) if planned.bound else {}
     return {"rule": rule, "status": status, "seconds": seconds} | metrics | claims
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from deadly_source import DeadlySource
 
+import optsched
 from optsched import OptschedError, sweep
 from optsched.experiments.executors import on_dask
 from optsched.experiments.sweeps.plan import read_plan
@@ -102,6 +103,43 @@ def test_a_cluster_gives_what_this_process_gives(cluster, tmp_path):
         pd.testing.assert_frame_equal(*frames, check_like=True)
     assert len(frames[0]) == 1
     assert frames[0].proven_optimal.all()
+
+
+def shortest_prompts(state):
+    return sorted(state.waiting, key=lambda i: state.forecast.prompts[i])[:OF_THESE]
+
+
+OF_THESE = 2
+
+
+def test_policies_of_ones_own_go_to_the_cluster_of_a_client(cluster, tmp_path):
+    import distributed
+    import pandas as pd
+
+    config = CONFIG | {"policies": [{"name": [shortest_prompts, "area"]}]}
+    source = ("family:equal-prompts", ["mc-sf", lambda instance: instance.outputs], [0.8], [50])
+    here = sweep(config, tmp_path / "here", jobs=1).to_pandas()
+    with distributed.Client(cluster[0], set_as_default=False) as client:
+        there = sweep(config, tmp_path / "there", "dask", client).to_pandas()
+        found = optsched.regret(*source, seeds=2, jobs=client)
+        assert client.status == "running"  # it is the caller's
+    frames = [frame.drop(columns="seconds") for frame in (here, there)]
+    pd.testing.assert_frame_equal(*frames, check_like=True)
+    assert set(there.status) == {"ok"}
+    assert found.bands() == optsched.regret(*source, seeds=2).bands()
+    with pytest.raises(OptschedError, match="the Client of Dask is closed"):
+        sweep(config, tmp_path / "later", "dask", client)
+    with pytest.raises(OptschedError, match="address is 8786, but must be that of a Dask"):
+        sweep(config, tmp_path / "later", "dask", 8786)
+
+
+@pytest.mark.long
+def test_a_cluster_in_this_process_may_be_passed(tmp_path):
+    import distributed
+
+    how = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**how) as here:
+        assert sweep(CONFIG, tmp_path, "dask", here).failed == 0
 
 
 @pytest.mark.long
