@@ -188,7 +188,8 @@ class Comparison:
             if why := self.covering(run)[1]:
                 reasons.setdefault(why, []).append(run.policy)
         found += [f"No gap of {', '.join(names)}: {why}." for why, names in reasons.items()]
-        if split := [run.policy for run in self if run.split]:
+        split = [run.policy for run in self if run.split]
+        if split and self.bounds:
             found.append(
                 f"{', '.join(split)}: preempted requests go on where they were stopped; for that "
                 f"the proven bound on the total is {at_least(self.bounds[-1].value)}."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from optsched._internal.arguments import as_count, checked
+from optsched._internal.arrays import frozen
 from optsched.errors import PolicyError
 from optsched.policies.base import Needs, Rule, window_of
 from optsched.policies.decision import DecidedPolicy
@@ -119,5 +120,6 @@ def _admitted(state: State, order: IntArray, limits: tuple[float, int]) -> IntAr
     outputs = least[waiting]
     usage = np.zeros(max(ahead.max(initial=0), outputs.max(initial=0)) + 2, dtype=np.int32)
     add_all(held, ahead, usage, np.zeros_like(running), 1)
-    sizes = prompts[waiting] + state.made[waiting]
-    return admit_now(sizes, outputs, state.forecast.memory, usage, order, *limits)
+    # Read-only, as where a rolling horizon calls it: then it is compiled once.
+    sizes = frozen(prompts[waiting] + state.made[waiting]), frozen(outputs)
+    return admit_now(*sizes, state.forecast.memory, usage, order, *limits)
