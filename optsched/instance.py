@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched._internal.arguments import as_count
 from optsched._internal.arrays import BoolArray as BoolArray
 from optsched._internal.arrays import FloatArray as FloatArray
 from optsched._internal.arrays import IntArray as IntArray
@@ -38,7 +39,7 @@ INTEGER_FIELDS = (
 )
 OPTIONAL_FIELDS = (
     *("weights", "deadlines", "output_lower", "output_upper", "priorities", "output_estimates"),
-    "labels",
+    *("labels", "hash_ids"),
 )
 #: Columns of a table of requests, where they are called otherwise than the fields.
 _COLUMNS = {
@@ -85,6 +86,12 @@ class Instance(Shown):
         Priorities for engines that schedule by them, smaller first.
     output_estimates
         Outputs that a predictor expects, at least 1; they may be far off.
+    hash_ids
+        Ids of the blocks of each request's tokens, from the first on and as far as they are known,
+        which may be into the output: with the same id, two requests are equal up to the end of
+        that block. Engines with a prefix cache share them.
+    hash_block
+        Tokens of such a block.
 
     Raises
     ------
@@ -121,6 +128,8 @@ class Instance(Shown):
     seconds_per_step: float | None
     priorities: IntArray | None
     output_estimates: IntArray | None
+    hash_ids: tuple[IntArray, ...] | None
+    hash_block: int | None
 
     def __init__(
         self,
@@ -137,6 +146,8 @@ class Instance(Shown):
         seconds_per_step: float | None = None,
         priorities: npt.ArrayLike | None = None,
         output_estimates: npt.ArrayLike | None = None,
+        hash_ids: Iterable[npt.ArrayLike] | None = None,
+        hash_block: int | None = None,
     ) -> None:
         fields: dict[str, Any] = {"memory": checked_memory(memory)}
         numbers = (
@@ -152,7 +163,11 @@ class Instance(Shown):
         if labels is not None:
             require(labels, Iterable, "labels", "a list", InstanceError)
         fields["labels"] = None if labels is None else tuple(str(label) for label in labels)
-        fields |= {"name": name, "seconds_per_step": seconds_per_step}
+        fields |= {"name": name, "seconds_per_step": seconds_per_step, "hash_ids": None}
+        if hash_ids is not None:
+            require(hash_ids, Iterable, "hash_ids", "a list of lists", InstanceError)
+            fields["hash_ids"] = tuple(as_integers("hash_ids", ids) for ids in hash_ids)
+        fields["hash_block"] = None if hash_block is None else as_count("hash_block", hash_block)
         for field, value in fields.items():
             object.__setattr__(self, field, value)
         self._validate()
@@ -160,7 +175,7 @@ class Instance(Shown):
     def _validate(self) -> None:
         if len(self.prompts) == 0:
             raise InstanceError("there are no requests, but an instance needs at least one")
-        for field in (*INTEGER_FIELDS, "weights", "labels"):
+        for field in (*INTEGER_FIELDS, "weights", "labels", "hash_ids"):
             values = getattr(self, field)
             if values is not None and len(values) != len(self.prompts):
                 raise InstanceError(
@@ -180,6 +195,24 @@ class Instance(Shown):
             )
         if self.seconds_per_step is not None:
             checked_step(self.seconds_per_step)
+        self._validate_hashes()
+
+    def _validate_hashes(self) -> None:
+        if (self.hash_ids is None) != (self.hash_block is None):
+            missing = "hash_block" if self.hash_block is None else "hash_ids"
+            raise InstanceError(f"{missing} is missing; pass hash_ids and hash_block, or neither")
+        if self.hash_ids is None or self.hash_block is None:
+            return
+        lengths = np.fromiter(map(len, self.hash_ids), np.int64, len(self.hash_ids))
+        most = -(-self.peaks // self.hash_block)
+        if (longer := lengths > most).any():
+            request = int(np.argmax(longer))
+            raise InstanceError(
+                f"request {self.label(request)}: hash_ids has {lengths[request]} entries, but "
+                f"prompt and output are {most[request]} blocks of {self.hash_block} tokens",
+                column="hash_ids",
+                request=request,
+            )
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -191,10 +224,7 @@ class Instance(Shown):
             (getattr(self, field.name), getattr(other, field.name))
             for field in dataclasses.fields(self)
         )
-        return all(
-            np.array_equal(mine, its) if isinstance(mine, np.ndarray) else mine == its
-            for mine, its in pairs
-        )
+        return all(_equal(mine, its) for mine, its in pairs)
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
@@ -277,6 +307,8 @@ class Instance(Shown):
             raise InstanceError(f"requests are {shown(requests)}, but there are {len(self)}")
         parts: dict[str, Any] = {field: values[index] for field, values in self.columns().items()}
         parts["labels"] = tuple(self.label(request) for request in index.tolist())
+        if self.hash_ids is not None:
+            parts["hash_ids"] = [self.hash_ids[request] for request in index.tolist()]
         return self.replace(**parts)
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -288,6 +320,9 @@ class Instance(Shown):
         content |= {field: values.tolist() for field, values in self.columns().items()}
         if self.labels is not None:
             content["labels"] = list(self.labels)
+        if self.hash_ids is not None:
+            content["hash_ids"] = [ids.tolist() for ids in self.hash_ids]
+            content["hash_block"] = self.hash_block
         return write_object(content, path)
 
     @classmethod
@@ -346,3 +381,10 @@ class Instance(Shown):
             if field != "arrivals" or self.arrivals.any():
                 columns[_COLUMNS.get(field, field)] = values.tolist()
         return columns
+
+
+def _equal(mine: Any, its: Any) -> bool:
+    """Whether two values of a field are equal."""
+    if isinstance(mine, tuple) and isinstance(its, tuple):
+        return len(mine) == len(its) and all(map(_equal, mine, its))
+    return bool(np.array_equal(mine, its) if isinstance(mine, np.ndarray) else mine == its)

@@ -149,6 +149,17 @@ class Scheduler:
         """Tokens for which there must be blocks before a request is admitted."""
         return request.known if self.settings.scheduler_reserve_full_isl else tokens
 
+    def cached(self, request: Request) -> int:
+        """Tokens of a waiting request that need not be computed."""
+        return 0
+
+    def demand(self, request: Request, cached: int, tokens: int) -> int:
+        """Free blocks that an admission takes, or must find."""
+        return self.blocks_for(self.whole(request, cached + tokens))
+
+    def reuse(self, request: Request, cached: int) -> None:
+        """Let a request that is admitted hold the blocks of its cached tokens."""
+
     def may_admit(self, preempted: int) -> bool:
         return not preempted
 
@@ -184,13 +195,16 @@ class Scheduler:
             if len(self.running) == self.settings.max_num_seqs:
                 break
             request = self.waiting[0]
-            tokens = min(request.known, left)
-            if self.lacking(request, self.whole(request, tokens)) + self.reserve() > self.free:
+            cached = self.cached(request)
+            tokens = min(request.known - cached, left)
+            if self.demand(request, cached, tokens) + self.reserve() > self.free:
                 break
             if not self.is_planned(request):
                 break
             self.waiting.pop(0)
             self.running.append(request)
+            self.reuse(request, cached)
+            request.computed = cached
             self.allocate(request, tokens)
             chosen[request] = tokens
             left -= tokens

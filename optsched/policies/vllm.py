@@ -62,6 +62,9 @@ class VllmPolicy(NamedPolicy):
         Admit a request only if its whole prompt fits, not only its first chunk.
     async_scheduling
         Form each batch while the one before it runs.
+    enable_prefix_caching
+        Let full blocks be found again: after a preemption, and by requests whose `hash_ids` say
+        that they begin alike.
     order
         By whose keys priorities are set, and again when a request is preempted, for the tokens that
         are then expected. None: as `scheduling_policy` says.
@@ -88,6 +91,7 @@ class VllmPolicy(NamedPolicy):
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True
     async_scheduling: bool = True
+    enable_prefix_caching: bool = False
     order: PriorityPolicy | None = None
     plan: bool = False
     deviations: float = 1.0
@@ -104,6 +108,11 @@ class VllmPolicy(NamedPolicy):
         self.require(
             0 <= self.deviations < np.inf,
             f"deviations is {self.deviations}, but must be a number of at least 0",
+        )
+        self.require(
+            not (self.plan and self.enable_prefix_caching),
+            "a plan counts blocks that requests share once for each of them; leave the plan out, "
+            "or enable_prefix_caching",
         )
         self.require(
             self.scheduling_policy in ("fcfs", "priority"),

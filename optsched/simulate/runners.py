@@ -24,6 +24,7 @@ from optsched.simulate.likely import steps_ahead, tables
 from optsched.simulate.seconds import serving, vllm
 from optsched.simulate.seconds.admission import admit_on_clock
 from optsched.simulate.seconds.batches import new_log, timing
+from optsched.simulate.seconds.block_cache import Prefixes
 from optsched.simulate.seconds.delay import admit_with_delay
 from optsched.simulate.seconds.execution import ClockedRun, requests_of
 from optsched.simulate.seconds.reranking import reranking
@@ -336,11 +337,14 @@ def serve_vllm(task: Task) -> ClockedRun:
     """Run vLLM's scheduler."""
     policy, requests = task.policy, requests_of(task.instance, task.clock)
     limits = vllm_limits(policy, task.instance)
+    prefixes = Prefixes.of(task.instance) if policy.enable_prefix_caching else None
     with vllm_queue(task, requests) as queue:
-        served, log, rows = vllm.serve(requests, queue, task.clock, limits, task.until)
+        served, log, rows = vllm.serve(requests, queue, task.clock, limits, task.until, prefixes)
     run = _served(task, served, log, "recomputed")
-    intervals = None if policy.foresees == "nothing" else task.intervals
-    return replace(run, statistics=rows, intervals=intervals)
+    run = replace(run, intervals=None if policy.foresees == "nothing" else task.intervals)
+    if prefixes is None:
+        return replace(run, statistics=rows[:, :-1])
+    return replace(run, statistics=rows, cached=served.cached.copy(), asked=served.asked.copy())
 
 
 @contextmanager

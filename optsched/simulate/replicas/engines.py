@@ -10,6 +10,7 @@ import numpy as np
 from optsched.simulate.runners import engine_limits, vllm_limits, vllm_queue
 from optsched.simulate.seconds import serving, vllm
 from optsched.simulate.seconds.batches import timing
+from optsched.simulate.seconds.block_cache import Prefixes
 from optsched.simulate.seconds.execution import requests_of
 from optsched.workers import Load
 
@@ -37,12 +38,13 @@ class EngineWorkers:
         requests = requests_of(task.instance, task.clock)
         is_vllm = policy.needs.kind == "vllm"
         served = (vllm if is_vllm else serving).new_records(requests)
+        prefixes = Prefixes.of(task.instance) if is_vllm and policy.enable_prefix_caching else None
         for memory in self._memories:
             own = self._fitting(memory)
             engine: vllm.Server | serving.Server
             if is_vllm:
                 options, queue = vllm_limits(policy, own), self._queue(own)
-                engine = vllm.Server(served, queue, options, timer, task.until)
+                engine = vllm.Server(served, queue, options, timer, task.until, prefixes=prefixes)
             else:
                 how, limits = serving.BATCHING.index(policy.batching), engine_limits(policy, own)
                 engine = serving.Server(served, how, limits, timer, task.until)

@@ -25,8 +25,11 @@ _LOGGED = 0
 #: those that start in that batch: how many have prompts, their tokens, and the squares of these.
 BATCH = ("batch", "active", "tokens", "entered", "prefill", "squares")
 
-#: What vLLM's scheduler says of each batch.
-COLUMNS = ("requests", "tokens", "running", "waiting", "free_blocks", "preempted")
+#: What vLLM's scheduler says of each batch; the last only where blocks can be found again.
+COLUMNS = (
+    *("requests", "tokens", "running", "waiting", "free_blocks", "preempted"),
+    "cached_blocks",
+)
 
 
 class BatchLog(NamedTuple):

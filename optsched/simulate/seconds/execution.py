@@ -61,6 +61,9 @@ class ClockedRun(TimedRun):
         None for other policies.
     max_num_seqs
         Limit of requests per batch that an engine kept; None for other policies.
+    asked, cached
+        Tokens of each request at its admissions, and those of them that were found in a prefix
+        cache; None without one.
     preemption
         What became of preempted requests, as of `DecisionPolicy`: "restarted", "recomputed" or
         "resumed".
@@ -90,6 +93,8 @@ class ClockedRun(TimedRun):
     decisions: Any = None
     statistics: IntArray | None = None
     max_num_seqs: int | None = None
+    asked: IntArray | None = None
+    cached: IntArray | None = None
     preemption: Preemption = "restarted"
 
     def __repr__(self) -> str:
@@ -153,10 +158,29 @@ class ClockedRun(TimedRun):
             clock=() if coefficients is None else tuple(coefficients.tolist()),
             step=step_of(self.instance, self.clock),
             storage=STORAGES[int(held.max(initial=0) > self.instance.memory)],
-            preemption=self.preemption if self.preemptions else "none",
+            preemption=self._preemption,
             max_num_seqs=self.max_num_seqs,
             unfinished=self.unfinished,
+            shared=bool(self.cached_tokens) and self.instance.hash_ids is not None,
         )
+
+    @property
+    def _preemption(self) -> Preemption:
+        """What became of preempted requests; some find their own blocks again."""
+        kept = "resumed" if self.cached_tokens else self.preemption
+        return kept if self.preemptions else "none"
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens that requests found in a prefix cache."""
+        return 0 if self.cached is None else int(self.cached.sum())
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of the tokens of admitted requests that were found; None without a cache."""
+        if self.asked is None:
+            return None
+        return self.cached_tokens / max(1, int(self.asked.sum()))
 
     @property
     def preemptions(self) -> int:
@@ -281,6 +305,11 @@ class ClockedRun(TimedRun):
             "busy": float((ends - begins).sum()) / (self.makespan or np.inf),
             **self._outcome(self.preempted_tokens),
             **(
+                {}
+                if self.cached is None
+                else {"cached_tokens": self.cached_tokens, "hit_rate": self.hit_rate}
+            ),
+            **(
                 {} if self.deadlines is None else {"missed_deadlines": self._missed(self.deadlines)}
             ),
         }
@@ -316,7 +345,7 @@ class ClockedRun(TimedRun):
         """Write one row per batch of vLLM's scheduler, with the columns of `statistics`."""
         if self.statistics is None:
             raise PolicyError(f"only vllm keeps a row per batch, but {self.policy} ran")
-        frame = data_frame(self.statistics, columns=list(COLUMNS))
+        frame = data_frame(self.statistics, columns=list(COLUMNS[: self.statistics.shape[1]]))
         frame.insert(0, "end_s", self.log.spans[:, 1])
         frame.insert(0, "begin_s", self.log.spans[:, 0])
         write_log(frame, path)

@@ -2,7 +2,8 @@
 
 A request holds blocks for the tokens that are *computed*; the token that a batch makes is stored in
 the next one. Asynchronously a batch is formed while the one before it runs: a token in flight
-counts, although it is not back yet.
+counts, although it is not back yet. Blocks are only counted, unless they can be found again
+(`block_cache`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,17 @@ from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
 from optsched._internal.small_kernels import pop_by_key, push_by_key
 from optsched.simulate.seconds.batches import COLUMNS, BatchLog, add_batch, new_log, timing
+from optsched.simulate.seconds.block_cache import (
+    Cache,
+    Prefixes,
+    extend,
+    find,
+    give_back,
+    names,
+    new_cache,
+    publish,
+    reuse,
+)
 from optsched.simulate.seconds.vllm_plans import fits_to_the_end
 
 if TYPE_CHECKING:
@@ -36,6 +48,8 @@ _REQUEST = (
     *("first", "last"),  # batches in which these tokens were made
     "preempted",  # how often
     "recomputed",  # tokens that were in the KV cache before and are computed again
+    *("slot", "named"),  # where a prefix cache lists its blocks, and how many of them can be found
+    *("asked", "cached"),  # tokens at its admissions, and those of them that were found
 )
 
 
@@ -99,6 +113,7 @@ class Server:
         timer: Any,
         until: float,
         arrivals: FloatArray = _NONE,
+        prefixes: Prefixes | None = None,
     ) -> None:
         self.served, self.log = served, new_log()
         self.rows = np.zeros((len(self.log.usage), len(COLUMNS)), dtype=np.int64)
@@ -111,11 +126,15 @@ class Server:
         )
         flight = Flight(np.zeros((2, seqs), dtype=np.int64), sizes, numbers, np.zeros(2))
         self._engine = Engine(arrivals, served, queue, heap, running, flight, counters, np.zeros(1))
+        self._cache = None
+        if prefixes is not None:
+            self._cache = new_cache(limits.usable, limits.block_size, seqs, prefixes)
 
     def run(self, pause: float = np.inf) -> None:
         """Run until all is done or it is time to pause."""
         go_on, limits = interruptible_kernel(run_until, len(self._engine.arrivals)), self._limits
-        while not go_on(self._engine, self.log, self.rows, self._timer, limits, self._until, pause):
+        engine, cache, timer = self._engine, self._cache, self._timer
+        while not go_on(engine, cache, self.log, self.rows, timer, limits, self._until, pause):
             self.log = self.log.doubled()
             self.rows = np.concatenate([self.rows, np.zeros_like(self.rows)])
 
@@ -135,11 +154,17 @@ class Server:
 
 
 def serve(
-    requests: Requests, queue: Queue, clock: Clock, limits: Limits, until: float = np.inf
+    requests: Requests,
+    queue: Queue,
+    clock: Clock,
+    limits: Limits,
+    until: float,
+    prefixes: Prefixes | None,
 ) -> tuple[Records, BatchLog, IntArray]:
     """Serve requests; return what became of each, the batches, and a row of `COLUMNS` for each."""
     with timing(clock) as timer:
-        server = Server(new_records(requests), queue, limits, timer, until, requests.arrivals)
+        made = new_records(requests)
+        server = Server(made, queue, limits, timer, until, requests.arrivals, prefixes)
         server.run()
     log = server.log.finished()
     return server.served, log, server.rows[: len(log.usage)].copy()
@@ -148,13 +173,14 @@ def serve(
 def new_records(requests: Requests) -> Records:
     """Make the records of requests of which none has come."""
     prompts, outputs = requests.prompts, requests.outputs
-    never = {"first": _NEVER, "last": _NEVER}
+    never = {"first": _NEVER, "last": _NEVER, "slot": _NEVER}
     return records(len(prompts), _REQUEST, prompt=prompts, output=outputs, **never)
 
 
 @compiled
 def run_until(
     engine: Engine,
+    cache: Cache | None,
     log: BatchLog,
     rows: IntArray,
     timer: tuple[FloatArray, Any],
@@ -173,7 +199,7 @@ def run_until(
         there = counters[_WAITING] + counters[_RUNNING] > 0
         if there and counters[_FLYING] < limits.depth and now[0] < until:
             number = log.state[0]
-            preempted = _form(engine, rows[number], limits)
+            preempted = _form(engine, cache, rows[number], limits)
             if rows[number, 0] > 0:
                 log.now[0] = max(log.now[0], now[0])
                 if not _start(engine, log, timer, limits):
@@ -183,7 +209,7 @@ def run_until(
                 continue  # all were preempted: the queue goes on
         if counters[_FLYING] > 0:
             now[0] = max(now[0], ends[counters[_OLDEST]])
-            _finish_oldest(engine, limits.block_size)
+            _finish_oldest(engine, cache, limits)
         elif now[0] >= until or counters[_RELEASED] == len(arrivals):
             return True
         else:
@@ -192,7 +218,7 @@ def run_until(
 
 
 @compiled
-def _form(engine: Engine, row: IntArray, limits: Limits) -> int:
+def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) -> int:
     """Decide what is in the next batch; return how many were preempted."""
     counters, requests, running = engine.counters, engine.requests, engine.running
     row[3] = counters[_WAITING]
@@ -207,10 +233,11 @@ def _form(engine: Engine, row: IntArray, limits: Limits) -> int:
             continue
         tokens = min(request.prompt + known - request.computed, left)
         victim = MINUS_ONE
+        room = request.room
         while victim != index and not _hold(engine, index, tokens, limits.block_size):
             worst = counters[_RUNNING] - 1 if limits.in_turn else _largest(engine)
             victim = running[worst]
-            given_back = _preempt(engine, worst, limits)
+            given_back = _preempt(engine, cache, worst, limits)
             preempted += 1
             if worst < place:  # in the batch, or with its last token in flight
                 place -= 1
@@ -218,15 +245,20 @@ def _form(engine: Engine, row: IntArray, limits: Limits) -> int:
                 left += given_back
                 chosen -= 1
         if victim != index:
+            full = (request.computed + tokens) // limits.block_size
+            if cache is not None and (request.room > room or request.named < full):
+                extend(cache, index, request, room, tokens, limits.block_size)
             request.chunk = tokens
             left -= tokens
             chosen += 1
             place += 1
     before = counters[_RUNNING]
     if preempted == 0 and counters[_WAITING] > 0:
-        left = _admit(engine, left, limits)
+        left = _admit(engine, cache, left, limits)
     row[0], row[1] = chosen + counters[_RUNNING] - before, limits.max_num_batched_tokens - left
     row[2], row[4], row[5] = counters[_RUNNING], counters[_FREE], preempted
+    if cache is not None:
+        row[6] = names(cache)
     return preempted
 
 
@@ -246,6 +278,17 @@ def _hold(engine: Engine, index: int, tokens: int, block_size: int) -> bool:
 
 
 @compiled
+def _release(engine: Engine, cache: Cache | None, index: int, limits: Limits) -> None:
+    """Give the blocks of a request back."""
+    request = engine.requests[index]
+    blocks = request.room // limits.block_size
+    if cache is not None and request.slot >= 0:
+        blocks = give_back(cache, request, blocks)
+    engine.counters[_FREE] += blocks
+    request.room = ZERO
+
+
+@compiled
 def _largest(engine: Engine) -> int:
     """Return the place of the running request that is preempted first by priority."""
     running, levels, keys = engine.running, engine.queue.levels, engine.queue.keys
@@ -258,7 +301,7 @@ def _largest(engine: Engine) -> int:
 
 
 @compiled
-def _preempt(engine: Engine, worst: int, limits: Limits) -> int:
+def _preempt(engine: Engine, cache: Cache | None, worst: int, limits: Limits) -> int:
     """Send a request back to the queue; return its tokens in the batch that is formed."""
     running, counters = engine.running, engine.counters
     index = running[worst]
@@ -266,11 +309,11 @@ def _preempt(engine: Engine, worst: int, limits: Limits) -> int:
     counters[_RUNNING] -= 1
     for place in range(worst, counters[_RUNNING]):
         running[place] = running[place + 1]
-    counters[_FREE] += request.room // limits.block_size
+    _release(engine, cache, index, limits)
     request.preempted += 1
     request.recomputed += request.computed
     given_back = request.chunk
-    request.room = request.computed = request.in_flight = request.chunk = ZERO
+    request.computed = request.in_flight = request.chunk = ZERO
     if limits.ordered:
         engine.queue.keys[index] = engine.queue.rerank(index, request.made)
     enqueue(engine, index)
@@ -278,7 +321,7 @@ def _preempt(engine: Engine, worst: int, limits: Limits) -> int:
 
 
 @compiled
-def _admit(engine: Engine, left: int, limits: Limits) -> int:
+def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> int:
     """Admit waiting requests while their blocks are free; return the tokens left."""
     counters, running, requests = engine.counters, engine.running, engine.requests
     heap, keys, turns = engine.heap, engine.queue.keys, engine.queue.turns
@@ -288,9 +331,13 @@ def _admit(engine: Engine, left: int, limits: Limits) -> int:
         index = heap[0]
         request = requests[index]
         known = request.prompt + request.made
-        tokens = min(known, left)
-        needed = known if limits.whole else tokens
-        blocks = (needed + limits.block_size - 1) // limits.block_size
+        found = free = ZERO
+        if cache is not None:
+            found, free = find(cache, index, known, limits.block_size)
+        cached = found * limits.block_size
+        tokens = min(known - cached, left)
+        needed = known if limits.whole else cached + tokens
+        blocks = (needed + limits.block_size - 1) // limits.block_size - found + free
         if counters[_RUNNING] > 0:
             blocks += limits.reserve
         if blocks > counters[_FREE]:
@@ -301,7 +348,15 @@ def _admit(engine: Engine, left: int, limits: Limits) -> int:
         counters[_HEAP] = pop_by_key(heap, counters[_HEAP], keys, turns)
         counters[_WAITING] -= 1
         request.waits = ZERO
+        if cache is not None:
+            reuse(cache, index, request, found, limits.block_size)
+            counters[_FREE] -= free
+            request.computed = request.room = cached
+            request.asked += known
+            request.cached += cached
         _hold(engine, index, tokens, limits.block_size)
+        if cache is not None:
+            extend(cache, index, request, cached, tokens, limits.block_size)
         counters[_RUNNING] += 1
         request.chunk = tokens
         left -= tokens
@@ -362,23 +417,29 @@ def _start(engine: Engine, log: BatchLog, timer: tuple[FloatArray, Any], limits:
 
 
 @compiled
-def _finish_oldest(engine: Engine, block_size: int) -> None:
+def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
     """Take the tokens of the batch that ends first; requests that are complete leave."""
     requests, running, counters = engine.requests, engine.running, engine.counters
     flight, slot = engine.flight, counters[_OLDEST]
     done = ZERO
     for maker in range(flight.sizes[slot]):
-        request = requests[flight.requests[slot, maker]]
+        index = flight.requests[slot, maker]
+        request = requests[index]
         request.made += 1
         if request.in_flight > 0:  # else it was preempted meanwhile, and keeps the token
             request.in_flight -= 1
+        if cache is not None and limits.depth > 1 and request.slot >= 0:
+            # What was under way is known now.
+            full = (request.computed - request.in_flight) // limits.block_size
+            if request.named < full:
+                publish(cache, index, request, full, limits.block_size)
         if request.made == 1:
             request.first = flight.numbers[slot]
         if request.made == request.output:
             request.last = flight.numbers[slot]
-            counters[_FREE] += request.room // block_size
+            _release(engine, cache, index, limits)
             counters[_WAITING] -= request.waits
-            request.room = request.waits = ZERO
+            request.waits = ZERO
             done += 1
     counters[_OLDEST] = (slot + 1) % 2
     counters[_FLYING] -= 1
