@@ -1,0 +1,226 @@
+"""vLLM's scheduler with prefix caching: the kernel, its literal twin, and what vLLM itself did."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import literal_prefix
+import literal_vllm
+import numpy as np
+import pytest
+from effort import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from vllm_runs import CLOCK, policy_of, same
+
+import optsched
+from optsched import Instance
+from optsched.clock import LinearClock
+from optsched.errors import InstanceError, PolicyError
+from optsched.policies import get_policy
+
+CASES = 24
+
+
+@pytest.fixture(scope="module")
+def recorded(shared_data):
+    engines = shared_data / "engines"
+    found = json.loads((engines / "vllm_prefix_batches.json").read_text(encoding="utf-8"))
+    with np.load(engines / "vllm_prefix_batches.npz") as arrays:
+        return found, dict(arrays)
+
+
+def kernel_run(requests, case, clock, block=1, until=np.inf):
+    """Run requests (prompt segments, output segment, tick, priority) in the package."""
+    rows = sorted(range(len(requests)), key=lambda i: requests[i][2])
+    texts = [tokens_of(requests[i]) for i in rows]
+    outputs = [requests[i][1][1] for i in rows]
+    prompts = [len(text) - output for text, output in zip(texts, outputs, strict=True)]
+    known = {}  # ids of beginnings
+    ids = [
+        [known.setdefault(text[: end + block], len(known)) for end in range(0, len(text), block)]
+        for text in texts
+    ]
+    instance = Instance(
+        prompts,
+        outputs,
+        max((case["num_gpu_blocks"] - 1) * case["block_size"], max(map(len, texts))),
+        [requests[i][2] for i in rows],
+        labels=rows,
+        seconds_per_step=1e-6,
+        priorities=[requests[i][3] for i in rows],
+        hash_ids=ids,
+        hash_block=block,
+    )
+    assert Instance.from_json(instance.to_json()) == instance
+    return optsched.run(instance, policy_of(case), clock=clock, until=until), rows
+
+
+def tokens_of(request):
+    """Tokens of prompt and output: (segment, place)."""
+    segments = [*request[0], request[1]]
+    return tuple((segment, place) for segment, length in segments for place in range(length))
+
+
+def twin_run(requests, case, clock, until=np.inf):
+    settings = {name: value for name, value in case.items() if name != "enable_prefix_caching"}
+    made = [
+        literal_prefix.Request(
+            index,
+            sum(length for _, length in prompt),
+            output[1],
+            tick * 1e-6,
+            priority,
+            tokens=tokens_of((prompt, output)),
+        )
+        for index, (prompt, output, tick, priority) in enumerate(requests)
+    ]
+    scheduler = literal_prefix.Scheduler
+    return literal_vllm.run(made, literal_vllm.Settings(**settings), clock, until, scheduler)
+
+
+def found_alike(run, rows, twin):
+    admissions = [twin.requests[index].admissions for index in rows]
+    return run.cached.tolist() == [sum(each) for each in admissions]
+
+
+@pytest.mark.parametrize("number", range(CASES))
+def test_batches_are_those_that_vllm_itself_formed(recorded, number):
+    found, did = recorded
+    case = dict(found["cases"][number])
+    requests = [
+        (r["prompt"], r["output"], round(r["arrival_s"] * 1e6), r["priority"])
+        for r in case.pop("requests")
+    ]
+    clock = LinearClock("recorded", *found["clock"])
+    twin = twin_run(requests, case, clock)
+    contents = [
+        sorted([r.index, before, tokens] for r, before, tokens, _ in batch.parts)
+        for batch in twin.batches
+    ]
+    assert [part for batch in contents for part in batch] == did[f"content{number}"].tolist()
+    admitted = did[f"admitted{number}"]
+    for request in twin.requests:
+        cached = admitted[admitted[:, 1] == request.index, 2].tolist()
+        assert request.admissions == cached
+    run, order = kernel_run(requests, case, clock)
+    assert same(run, order, twin)
+    assert found_alike(run, order, twin)
+    assert run.statistics.tolist() == did[f"rows{number}"].tolist()
+    assert len(did[f"preempted{number}"]) == run.preemptions
+    assert np.abs(run.log.spans - did[f"span{number}"]).max() < 1e-9
+    assert np.abs(run.first_tokens - did[f"first{number}"][order]).max() < 1e-9
+    assert np.abs(run.completions - did[f"last{number}"][order]).max() < 1e-9
+
+
+@st.composite
+def cases(draw):
+    """Settings and requests that begin alike, under which memory is short now and then."""
+    size = draw(st.sampled_from([1, 2, 4]))
+    blocks = draw(st.integers(6, 24))
+    seqs = draw(st.integers(1, 6))
+    case = {
+        "num_gpu_blocks": blocks,
+        "block_size": size,
+        "max_num_seqs": seqs,
+        "max_num_batched_tokens": draw(st.integers(seqs, 6 * size + seqs)),
+        "policy": draw(st.sampled_from(["fcfs", "priority"])),
+        "watermark": draw(st.sampled_from([0.0, 0.0, 0.2])),
+        "scheduler_reserve_full_isl": draw(st.booleans()),
+        "async_scheduling": draw(st.booleans()),
+        "enable_prefix_caching": True,
+    }
+    most = (blocks - 1) * size + 1
+    requests = []
+    for number in range(draw(st.integers(1, 14))):
+        output = draw(st.integers(1, min(20, most - 2)))
+        prompt = draw(st.integers(1, min(6 * size, most - output)))
+        shared = draw(st.integers(0, prompt))
+        streams = draw(st.integers(0, 2)), draw(st.sampled_from([3, 4, 100 + number]))
+        segments = [(stream, n) for stream, n in zip(streams, (shared, prompt - shared)) if n]  # noqa: B905
+        answer = draw(st.sampled_from([5, 200 + number]))
+        tick = draw(st.sampled_from([0, 0, 50_000, 120_001, 900_000, 2_000_000]))
+        requests.append((segments, (answer, output), tick, draw(st.integers(0, 2))))
+    return case, requests
+
+
+@examples(200)
+@given(cases(), st.sampled_from([np.inf, np.inf, 0.3]))
+def test_the_kernel_equals_the_literal_scheduler(drawn, until):
+    case, requests = drawn
+    run, order = kernel_run(requests, case, CLOCK, until=until)
+    twin = twin_run(requests, case, CLOCK, until)
+    assert same(run, order, twin)
+    assert found_alike(run, order, twin)
+    assert run.check() == []
+    assert until < np.inf or run.unfinished == 0
+
+
+@examples(50)
+@given(cases(), st.sampled_from([2, 3, 4, 8]))
+def test_ids_of_longer_blocks_share_what_is_surely_alike(drawn, block):
+    case, requests = drawn
+    run, rows = kernel_run(requests, case, CLOCK, block)
+    assert run.unfinished == 0
+    exact, _ = kernel_run(requests, case, CLOCK)
+    # A block of the engine within one with an id is equal where the ids are.
+    if block == case["block_size"]:
+        assert run.completions.tolist() == exact.completions.tolist()
+    assert run.asked.sum() >= run.cached.sum()
+
+
+def test_a_bound_says_nothing_of_runs_that_share_tokens():
+    shared = [np.arange(60)] * 4
+    instance = Instance([60] * 4, [3] * 4, 256, seconds_per_step=1.0, hash_ids=shared, hash_block=1)
+    policy = replace(get_policy("vllm"), name="shares", enable_prefix_caching=True)
+    compared = optsched.compare(instance, [policy, "vllm"], clock="llama-2-7b-a100")
+    shares, counts = compared["shares"], compared["vllm"]
+    assert shares.hit_rate == 144 / 240  # three times 48 of 60 tokens, in whole blocks
+    assert shares.metrics()["cached_tokens"] == shares.cached_tokens == 144
+    assert "hit_rate" not in counts.metrics()
+    lines = {line["policy"]: line for line in compared.to_dict()["policies"]}
+    assert lines["vllm"]["gap"] is not None
+    assert lines["shares"]["gap"] is None
+    assert "share cached tokens" in lines["shares"]["why_no_gap"]
+
+
+def test_own_blocks_that_are_found_again_count_as_resumed():
+    instance = Instance([40, 40], [60, 60], 160, seconds_per_step=1.0)
+    policy = replace(get_policy("vllm"), enable_prefix_caching=True, block_size=4)
+    run = optsched.run(instance, policy, clock="llama-2-7b-a100")
+    assert run.preemptions > 0
+    assert run.cached_tokens > 0
+    assert (run.facts.preemption, run.facts.shared) == ("resumed", False)
+
+
+def test_workers_share_nothing_with_each_other():
+    instance = Instance(
+        [64] * 6, [3] * 6, 512, range(6), seconds_per_step=1.0, hash_ids=[[1, 2]] * 6, hash_block=32
+    )
+    policy = replace(get_policy("vllm"), enable_prefix_caching=True)
+    one = optsched.run(instance, policy, clock="llama-2-7b-a100")
+    three = optsched.run(instance, policy, clock="llama-2-7b-a100", workers=3, router="round-robin")
+    assert [one.cached_tokens, *(run.cached_tokens for run in three.runs)] == [240, 48, 48, 48]
+    assert three.facts.shared
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hash_ids": [[1]]}, "hash_ids has 1 entries for 2 requests"),
+        ({"hash_ids": [[1], [1, 2]], "hash_block": None}, "hash_block is missing"),
+        ({"hash_block": 0}, "hash_block is 0, but must be a whole number from 1"),
+        ({"hash_ids": [[1] * 4, [1]]}, "request 0: hash_ids has 4 entries, but prompt and output "),
+        ({"hash_ids": [1, 2]}, "hash_ids must be a list of numbers"),
+    ],
+)
+def test_ids_that_are_refused(changes, words):
+    given = {"hash_ids": [[1], [1, 2]], "hash_block": 4} | changes
+    with pytest.raises(InstanceError, match=words):
+        Instance([8, 8], [3, 3], 64, **given)
+
+
+def test_a_plan_with_a_prefix_cache_is_refused():
+    with pytest.raises(PolicyError, match="leave the plan out, or enable_prefix_caching"):
+        replace(get_policy("vllm").with_plan(), enable_prefix_caching=True)
