@@ -139,6 +139,7 @@ def note_unforeseen(policies: Sequence[Policy]) -> None:
 
 _WHOLE = "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl"
 _ASYNC = "--async-scheduling/--no-async-scheduling"
+_CACHE = "--enable-prefix-caching/--no-enable-prefix-caching"
 _ENGINE = (
     option("--num-gpu-blocks N", int, "Blocks of KV cache of vllm, instead of --memory."),
     option("--block-size T", int, "Tokens per block (default: 16 for vllm, otherwise 1)."),
@@ -148,6 +149,7 @@ _ENGINE = (
     option("--watermark X", float, "Share of memory that admissions to an engine leave free."),
     flag(_WHOLE, "Whether vllm admits only prompts that fit whole.", default=None),
     flag(_ASYNC, "Whether vllm forms a batch while the one before it runs.", default=None),
+    flag(_CACHE, "Whether vllm finds the blocks of requests that begin alike.", default=None),
 )
 
 
@@ -162,6 +164,7 @@ _ENGINE = (
     HTML,
     LOG,
     option("--batches FILE", Written(check_log), "Write each batch of vllm, as --log does."),
+    option("--hash-block T", int, "Tokens per id of the column hash_ids (Mooncake: 512)."),
     runs=(
         "simulate trace.csv --memory 16492 --policy area --log attempts.csv",
         "simulate family:uniform,n=50 --policy a-min --intervals relative:0.5",
@@ -174,10 +177,14 @@ def simulate(
     policy: str,
     log: str | None,
     batches: str | None,
+    hash_block: int | None,
     **known: Any,
 ) -> int:
     """Run one policy and record everything that happened."""
     chosen = _engine(policy, known)
+    only_for("hash_block", instance.hash_ids is not None, "for a TRACE with hash_ids")
+    if hash_block is not None:
+        instance = instance.replace(hash_block=hash_block)
     only_for("batches", chosen.needs.kind == "vllm", f"for the policy vllm, not {policy}")
     note_unforeseen([chosen])
     warm_up = known.pop("warm_up")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -81,6 +82,17 @@ def _texts(cells: Sequence[str]) -> npt.NDArray[np.object_]:
     return np.array(cells, dtype=object)
 
 
+def _lists(cells: Sequence[str]) -> npt.NDArray[np.object_]:
+    values = np.empty(len(cells), dtype=object)
+    for at, cell in enumerate(cells):
+        ids = json.loads(cell or "[]")
+        whole = isinstance(ids, list) and {int}.issuperset(map(type, ids))
+        if not whole or any(abs(each) >= 2**53 for each in ids):
+            raise ValueError("no list of whole numbers")
+        values[at] = np.array(ids, dtype=np.int64)
+    return values
+
+
 def _single_lines(cells: Sequence[str]) -> Values:
     # A quote without its partner swallows the lines up to the next one.
     if "\n" in "".join(cells):
@@ -93,6 +105,7 @@ NUMBER = Kind(_numbers, "a finite number", 0.0)
 #: Nanoseconds since 1970, of a date and time with or without an offset from UTC.
 STAMP = Kind(_stamps, "a date and time such as 2023-11-16 18:15:46.68", 0)
 TEXT = Kind(_texts, "UTF-8 text on one line", "")
+LIST = Kind(_lists, "a list of whole numbers", None)
 #: What an instance does not need, checked only for rows swallowed by a quote.
 IGNORED = Kind(_single_lines, "text on one line", 0)
 
@@ -112,7 +125,7 @@ def read_cells(cells: Sequence[str], kind: Kind) -> tuple[Values, BoolArray]:
 
 
 #: How the cells of a field of `Instance` are read, where they are not whole numbers.
-FIELD_KINDS = {"weights": NUMBER, "labels": TEXT}
+FIELD_KINDS = {"weights": NUMBER, "labels": TEXT, "hash_ids": LIST}
 
 
 @dataclass(frozen=True)
@@ -127,6 +140,7 @@ class TraceFormat:
     optional: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
     public: bool = True
+    hash_block: int | None = None  # tokens of a block with an id
 
     @functools.cached_property
     def kinds(self) -> dict[str, Kind]:
@@ -173,17 +187,20 @@ NATIVE = TraceFormat(
 JSONL_FORMATS = (
     TraceFormat(
         "Mooncake JSONL",
-        {"input_length": "prompts", "output_length": "outputs"},
+        {"input_length": "prompts", "output_length": "outputs", "hash_ids": "hash_ids"},
         clock="timestamp",
         clock_kind=WHOLE,
         units_per_second=1000,
-        ignored=frozenset({"hash_ids"}),
+        optional=frozenset({"hash_ids"}),
+        hash_block=512,
     ),
     TraceFormat(
         "Qwen Bailian JSONL",
-        {"input_length": "prompts", "output_length": "outputs"},
+        {"input_length": "prompts", "output_length": "outputs", "hash_ids": "hash_ids"},
         clock="timestamp",
-        ignored=frozenset({"chat_id", "parent_chat_id", "type", "turn", "hash_ids"}),
+        optional=frozenset({"hash_ids"}),
+        ignored=frozenset({"chat_id", "parent_chat_id", "type", "turn"}),
+        hash_block=16,
     ),
 )
 

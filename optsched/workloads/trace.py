@@ -90,6 +90,8 @@ class Trace:
         timed = self.form.clock in columns
         name = self.path.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".jsonl")
         seconds = seconds_per_step if timed else None
+        if "hash_ids" in fields:
+            fields["hash_block"] = self.form.hash_block
         return Instance(**fields, memory=memory, name=name, seconds_per_step=seconds), skipped
 
     def _blocks(self, lines: Iterable[bytes], line: int = 2) -> Generator[Block, None, None]:
@@ -164,7 +166,9 @@ class Trace:
         return fields
 
     def _broken_rules(self, fields: dict[str, Values], memory: int) -> Iterator[BrokenRule]:
-        numbers = {name: values for name, values in fields.items() if name != "labels"}
+        numbers = {
+            name: values for name, values in fields.items() if name not in ("labels", "hash_ids")
+        }
         if self.form.public and numbers:
             prompts = numbers["prompts"]
             if (mask := prompts == 0).any():
@@ -230,7 +234,7 @@ def read_trace(
     and, in any order, ``arrival`` (steps) or ``arrival_s`` (seconds), ``weight``, ``deadline``,
     ``output_lower``, ``output_upper``, ``output_estimate``, ``priority`` and ``label``; or one of
     the public traces: Azure LLM inference 2023 and 2024, BurstGPT, Vidur, and as JSONL Mooncake and
-    Qwen Bailian. The header, or the keys of the first line, tell which.
+    Qwen Bailian, with their ``hash_ids``. The header, or the keys of the first line, tell which.
 
     An arrival after :math:`t` seconds becomes step :math:`\lceil t / \mathtt{seconds\_per\_step}
     \rceil`, because a request cannot start before it arrives. Public traces start when their first
@@ -311,8 +315,9 @@ def _read(
                 first += stream.readline()
             if b'"input_length"' not in first and ".jsonl" not in path.suffixes:
                 return _head(_from_json(path, first + stream.read(), memory), limit), []
-            form = recognised(keys_of(first, str(path)), str(path), JSONL_FORMATS)
-            header = form.required
+            keys = keys_of(first, str(path))
+            form = recognised(keys, str(path), JSONL_FORMATS)
+            header = [column for column in (*form.fields, form.clock) if column in keys]
         if memory is None:
             raise InstanceError(
                 f"{path} does not say how much the worker holds; pass the memory (--memory M)"

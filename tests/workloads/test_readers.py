@@ -145,6 +145,24 @@ def test_limit_reads_nothing_behind_it(trace):
     assert len(read_trace(mooncake, 10_000, limit=1)) == 1
 
 
+def test_ids_of_equal_blocks_are_kept(trace):
+    ids = [[46, 47, 48], [46, 47], [46]]
+    lines = [{"timestamp": t, "input_length": 1100, "output_length": 5} for t in range(3)]
+    lines = [line | {"hash_ids": each} for line, each in zip(lines, ids, strict=True)]
+    del lines[2]["hash_ids"]
+    mooncake = read_trace(trace("\n".join(map(json.dumps, lines)), "x.jsonl"), 10_000)
+    assert [each.tolist() for each in mooncake.hash_ids] == [*ids[:2], []]
+    assert mooncake.hash_block == 512
+    assert mooncake.take([1]).hash_ids[0].tolist() == ids[1]
+    qwen = read_trace(trace(QWEN, "x.jsonl"), 10_000)
+    assert qwen.hash_block == 16
+    lines[1]["hash_ids"] = [46, 4.5]
+    with pytest.raises(
+        InstanceError, match=r"line 2, column hash_ids, value '\[46, 4.5\]': must be"
+    ):
+        read_trace(trace("\n".join(map(json.dumps, lines)), "x.jsonl"), 10_000)
+
+
 @given(instance=instances(), data=st.data())
 def test_csv_round_trip(tmp_path_factory, instance, data):
     count = len(instance)

@@ -367,6 +367,11 @@ class ClockedRun(TimedRun):
             else ""
         )
         given_up = [] if self.why is None else [f"  the run {self.why}"]
+        cached = []
+        if self.hit_rate is not None:
+            cached = [
+                f"  cache     {self.cached_tokens:,} tokens found, {self.hit_rate:.1%} of all"
+            ]
         load = load_on_clock(self.instance, self.clock)
         offered = [] if load is None else [f"  load      {load}"]
         return "\n".join(
@@ -377,6 +382,7 @@ class ClockedRun(TimedRun):
                 f"  output    {number(metrics['throughput'])} tokens per {per}, "
                 f"{metrics['batches']:,} batches until {number(self.makespan)} {unit}",
                 f"  memory    peak {self.peak_memory:,} of {memory:,} tokens{preempted}",
+                *cached,
                 *offered,
                 *given_up,
             ]

@@ -161,7 +161,7 @@ def test_the_kernel_equals_the_literal_scheduler(drawn, until):
 @given(cases(), st.sampled_from([2, 3, 4, 8]))
 def test_ids_of_longer_blocks_share_what_is_surely_alike(drawn, block):
     case, requests = drawn
-    run, rows = kernel_run(requests, case, CLOCK, block)
+    run, _ = kernel_run(requests, case, CLOCK, block)
     assert run.unfinished == 0
     exact, _ = kernel_run(requests, case, CLOCK)
     # A block of the engine within one with an id is equal where the ids are.
