@@ -21,7 +21,7 @@ from optsched.optimum.state import TOO_LARGE
 from optsched.solvers.backends.driver import solve_events, solve_linear
 from optsched.solvers.bounds.lagrangian import PricedStarts
 from optsched.solvers.bounds.one_worker import Bound
-from optsched.solvers.exact.parts import solve_few
+from optsched.solvers.exact.few import solve_few
 from optsched.solvers.exact.search import solve_exact
 
 if TYPE_CHECKING:
@@ -36,12 +36,16 @@ _MAX_PLACED = 60  # requests of several workers; their event program grows with 
 
 
 def enumerate_few(state: State) -> None:
-    """Close the interval of a few requests by trying the orders that may be optimal."""
+    """Close the interval of a few requests: in arrays, as compiling takes longer than that."""
     raise_prices(state, state.tuning.first_prices)  # whose proof is easier to check
     if state.best is None or state.finished:
         return
     began = state.elapsed
-    found = solve_few(state.instance, state.best, state.tuning.enumeration)
+
+    def over() -> bool:
+        return state.finished or state.left <= 0
+
+    found = solve_few(state.instance, state.best, state.tuning.enumeration, over)
     if found is None:
         state.note("enumeration: left out, it takes too long")
         return

@@ -38,8 +38,6 @@ _BEYOND = 2  # requests more than a worker's share, up to which parts are put in
 _MANY = 8000  # parts of one size that are too many for that
 _WORK = 200_000_000  # of one order between two looks at the clock
 _MORE = 4  # times as much when it was not enough
-_ENDLESS = 2**60
-_STEPS = 10**6  # looked at for one order at most
 
 
 @dataclass(frozen=True)
@@ -51,29 +49,6 @@ class PartsResult:
     stopped: Stopped
     ordered: int  # parts whose best order was asked for
     seconds: float
-
-
-def solve_few(instance: Instance, upper: Schedule, work: float = math.inf) -> Schedule | None:
-    """Return a schedule of least total latency on one worker, `upper` if none is better."""
-    # None if it would take more work than this, or look at too many steps.
-    if len(instance) > MOST or instance.deadlines is not None:
-        raise OptschedError(
-            f"{instance.name} has {len(instance)} requests, or deadlines; at most {MOST} without "
-            "deadlines can be put in order"
-        )
-    if int(np.ptp(instance.arrivals)) + int(instance.outputs.sum()) > _STEPS:
-        return None
-    order, first = np.argsort(instance.areas, kind="stable"), int(instance.arrivals[0])
-    few = _few(instance, order, first)
-    lower, best = np.zeros(2 ** len(order), dtype=np.int64), np.full(len(order), -1)
-    bound_parts(few, lower)
-    least = int(upper.starts.sum()) - first * len(order)
-    _, left = order_part(few, len(lower) - 1, lower, least, best, int(min(work, _ENDLESS)))
-    if left < 0:
-        return None
-    if best[0] < 0:
-        return upper
-    return Schedule(instance, best[np.argsort(order)] + first, "exact")
 
 
 class _GivenUp(Exception):  # noqa: N818  # no error: how the search is left
@@ -254,8 +229,7 @@ class _Search:
             self.on_progress(self.lowest, self.least + self.constant)
 
 
-def _few(instance: Instance, order: IntArray, first: int = 0) -> Few:
-    """Return requests in an order, with steps counted from the first one."""
+def _few(instance: Instance, order: IntArray) -> Few:
     rows = np.column_stack([instance.prompts, instance.outputs, instance.arrivals])[order]
     twin = np.full(len(order), -1)
     last: dict[tuple[int, ...], int] = {}
@@ -263,4 +237,4 @@ def _few(instance: Instance, order: IntArray, first: int = 0) -> Few:
         twin[request] = last.get(row, -1)
         last[row] = request
     prompts, outputs, arrivals = rows.T.copy()
-    return Few(prompts, outputs, arrivals - first, instance.areas[order], twin, instance.memory)
+    return Few(prompts, outputs, arrivals, instance.areas[order], twin, instance.memory)

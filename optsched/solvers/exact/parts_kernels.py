@@ -128,8 +128,7 @@ def order_part(
     # `least` comes back where there is none. Beside it stands the work left, negative if the search
     # was given up. Requests start in the order of time, all that fit or fewer at each step; a node
     # is dropped if its bound is no better than the best, or if one of its requests could have
-    # started a step earlier with all else as it is: after a start later than its arrival the first
-    # token had no room a step before, or memory is full to the last token while the request runs.
+    # started a step earlier with all else as it is (see `few`).
     prompts, outputs, arrivals, memory = few.prompts, few.outputs, few.arrivals, few.memory
     starts, due = np.empty(len(prompts), dtype=np.int64), np.empty(len(prompts), dtype=np.int64)
     members = np.empty(len(prompts), dtype=np.int64)

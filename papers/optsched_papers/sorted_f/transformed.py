@@ -15,7 +15,7 @@ import numpy as np
 
 from optsched.admission import admit_by_priority
 from optsched.schedule import Schedule
-from optsched.solvers.exact.parts import solve_few
+from optsched.solvers.exact.few import solve_few
 from optsched.solvers.selection.batch import select_batch
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The best order of a few requests against trying everything."""
+"""The enumeration of a few requests against trying everything."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from literal import optimum
 from strategies import instances
 
 from optsched import Instance, OptschedError, Schedule, family, run
-from optsched.solvers.exact.parts import solve_few
+from optsched.solvers.exact.few import solve_few
 from optsched.solvers.exact.search import solve_exact
 
 
@@ -46,17 +46,19 @@ def test_it_finds_what_branch_and_bound_finds(rate):
         assert found.total_latency == known.lower
 
 
-def test_it_gives_up_where_there_is_more_work_or_arrivals_are_far_apart():
+def test_it_gives_up_where_there_is_more_work_or_someone_says_stop():
     instance = family("uniform", n=5, seed=1)
     start = run(instance, "fcfs").schedule
-    assert solve_few(instance, start, work=10) is None
-    assert solve_few(instance.replace(arrivals=[0, 0, 0, 0, 10**9]), start) is None
+    assert solve_few(instance, start, work=1000) is None
+    calls = []
+    assert solve_few(instance, start, stop=lambda: calls.append(1) or len(calls) > 3) is None
+    assert len(calls) == 4
     assert solve_few(instance, start).total_latency < start.total_latency
 
 
 @pytest.mark.parametrize("deadlines", [None, [40] * 3])
-def test_it_refuses_what_it_cannot_put_in_order(deadlines):
-    count = 21 if deadlines is None else 3
+def test_it_refuses_what_it_cannot_enumerate(deadlines):
+    count = 13 if deadlines is None else 3
     instance = Instance([1] * count, [2] * count, 20, deadlines=deadlines)
-    with pytest.raises(OptschedError, match=r"at most 20 without deadlines can be put in order"):
+    with pytest.raises(OptschedError, match=r"at most 12 without deadlines can be enumerated"):
         solve_few(instance, one_by_one(instance, range(count)))
