@@ -402,9 +402,10 @@ main.command("docs", help="Write the table of gaps into the docs.")(write_page)
 
 @main.command()
 @NAMES
-@click.option("--work", default=1.0, help="Seconds of a slow core that a search reckons with.")
+@click.option("--work", default=0.3, help="Seconds of a slow core that a search reckons with.")
+@click.option("--seed", default=0, help="Seed of the searches.")
 @click.option("--write", is_flag=True, help="Keep the gaps as those to compare with.")
-def compare(names: tuple[str, ...], work: float, write: bool) -> None:
+def compare(names: tuple[str, ...], work: float, seed: int, write: bool) -> None:
     """Search each instance anew; exit code 1 if the median gap is worse than at the same work."""
     known = json.loads(AT_WORK.read_text(encoding="utf-8")) if AT_WORK.is_file() else {}
     gaps: dict[str, float] = {}
@@ -416,7 +417,7 @@ def compare(names: tuple[str, ...], work: float, write: bool) -> None:
             or not least <= record.requests <= most
         ):
             continue
-        _, schedule, certificate, _ = searched(record, record.instance(), work, 0, None)
+        _, schedule, certificate, _ = searched(record, record.instance(), work, seed, None)
         assert schedule is not None
         assert certificate is not None
         gaps[record.name] = float(1 - certificate.value / schedule.total_latency)
@@ -424,7 +425,8 @@ def compare(names: tuple[str, ...], work: float, write: bool) -> None:
         beside = "" if was is None else f", {percent(was, 3)} before"
         print(f"{record.name}: {percent(gaps[record.name], 3)}{beside}", flush=True)
     if write:
-        content = {"work": work, "version": optsched.__version__, "gaps": gaps}
+        kept = known["gaps"] if known.get("work") == work else {}
+        content = {"work": work, "version": optsched.__version__, "gaps": kept | gaps}
         write_whole(AT_WORK, json.dumps(content, indent=1) + "\n")
         return
     sys.exit(verdict(gaps, known, work))

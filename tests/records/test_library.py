@@ -277,6 +277,15 @@ def test_a_record_is_kept_only_where_it_is_better(maker, monkeypatch):
     assert [each.objective for each in kept][-1] == RECORD.objective
 
 
+def test_all_instances_that_are_compared_have_a_gap_to_compare_with(maker):
+    known = json.loads(maker.AT_WORK.read_text(encoding="utf-8"))
+    small = [e for e in RECORDS.values() if maker.MEASURED[0] <= e.requests <= maker.MEASURED[1]]
+    names = [each.name for each in small if each.clock is None and each.trace not in TRACES]
+    assert set(known["gaps"]) == set(names)
+    (default,) = (each.default for each in maker.compare.params if each.name == "work")
+    assert known["work"] == default
+
+
 @pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (0.9, 0), (1.05, 1)])
 def test_the_median_gap_is_compared_at_equal_work(maker, capsys, factor, code):
     known = {"work": 1.0, "version": "0", "gaps": {"a": 0.01, "b": 0.02, "c": 0.5, "d": 0.7}}
