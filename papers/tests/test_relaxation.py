@@ -37,7 +37,7 @@ def test_pairs_are_those_whose_shorter_output_takes_more():
     assert short_first(instance, np.array([0.0, 1.0, 2.0]), least=1) == 1
     assert short_first(instance, np.array([2.0, 0.0, 1.0]), least=1) == 0
     assert short_first(instance, np.array([2.0, 0.0, 1.0])) == pytest.approx(1 / 3)
-    assert short_first(instance, np.array([1.0, 0.0, 2.0])) == 0.5
+    assert short_first(instance, np.array([1.0, 0.0, 2.0]), least=1) == 0.5
 
 
 @pytest.mark.long

@@ -143,7 +143,7 @@ def _run_policies(
 
 def _table_1(study: Study) -> Outcome:
     steps, policies = study.choose(1600, STEPS), [*_POLICIES, "lpt"]
-    seeds = study.seeds(5, 20, apart=1000)
+    seeds = study.seeds(5, 40, apart=1000)
     cells = {of: {"steps": steps, "policies": policies, "of": of} for of in _READ}
     runs = study.by_seed(_run_policies, cells, seeds)
 

@@ -246,7 +246,7 @@ def _theorem_3_4(study: Study) -> Outcome:
         printed, name = a_max_printed_lower_bound(short / long), f"outputs {short} to {long}"
         most = {
             "any memory": a_max_proven_bound(short, long, any_memory=True),
-            f"memory a multiple of {long}": a_max_proven_bound(short, long),
+            "memory a multiple of u": a_max_proven_bound(short, long),
         }
         either = refutable(
             at_least(f"{name}, {where}: proven most of A_max over H-SF", bound, printed)
