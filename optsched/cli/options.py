@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 TICK = 1e-6  # seconds of a step where arrivals must stay precise
 IDLE = 100_000  # steps before the first arrival that are nothing unusual
 DEFAULT_BLOCK = 16  # tokens of a block where vLLM is not told
+_MAX_SEEDS = 10_000
 UNLOADED = 0.01  # load below which the unit of arrivals is doubtful
 #: Names that options had in version 0.1, and those that they have now.
 _RENAMED = {
@@ -270,7 +271,7 @@ def command(
                 _take_hardware(options)
             check_conditions(options)
             if TRACE in parameters:
-                options["instance"] = _instance(output, options)
+                _read_all(output, options)
             if KNOWLEDGE in parameters:
                 options["beliefs"] = _beliefs(output, options, skip_invalid)
             code = function(output=output, **options)
@@ -298,6 +299,23 @@ def _take_hardware(options: dict[str, Any]) -> None:
             options[name] = known(llm, gpu, gpus)
     used = any(options[name] is not None for name in unset)
     only_for("llm gpu gpus", used, "where no memory, or no known clock, is set")
+
+
+def _read_all(output: Output, options: dict[str, Any]) -> None:
+    """Put the instance in the place of TRACE, or several where --seeds asks for them."""
+    trace, seed = options["trace"], options["seed"]
+    if (count := options.pop("seeds", None)) is None:
+        options["instance"] = _instance(output, options)
+        return
+    if not trace.startswith("family:") or "seed=" in trace or not 1 <= count <= _MAX_SEEDS:
+        raise OptschedError(
+            f"--seeds {count} needs a family without a seed of its own, and a number from 1 to "
+            f"{_MAX_SEEDS:,}, but TRACE is {trace}; correct that, or leave --seeds out"
+        )
+    seeds = range(seed, seed + count)
+    several = [_instance(output, options | {"seed": each}) for each in seeds]
+    options["instance"] = _instance(output, options)
+    options["several"] = several
 
 
 def _instance(output: Output, options: dict[str, Any]) -> Instance:

@@ -22,7 +22,7 @@ from optsched.cli.options import (
     flag,
     option,
 )
-from optsched.errors import OptschedError, is_interrupt
+from optsched.errors import OptschedError, is_interrupt, require_known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,19 +42,33 @@ def _check_folder(name: str) -> None:
 
 @command(
     TRACE,
-    option("--policies A,B", str, "Policies to compare (default: the quick ones)."),
+    option("--policies A,B", str, "Policies to compare, or module:name (default: the quick ones)."),
+    option("--seeds K", int, "Compare on a family under K seeds, from --seed on: with intervals."),
+    option("--baseline P", str, "Show differences to this policy.", needs="--seeds"),
     KNOWLEDGE,
     CLOCK,
     HTML,
-    option("--schedules DIR", Written(_check_folder), "Write DIR/POLICY.json.", needs="no --clock"),
+    option(
+        "--schedules DIR",
+        Written(_check_folder),
+        "Write DIR/POLICY.json.",
+        needs="no --clock,no --seeds",
+    ),
     runs=(
         "compare trace.csv --memory 16492 --html report.html",
         "compare family:uniform,n=100 --policies mc-sf,area,rolling",
         "compare trace.csv --memory 16492 --clock llama-2-70b-2xa100",
+        "compare family:uniform,n=100,load=1.1 --policies mc-sf,area --seeds 5 --baseline mc-sf",
     ),
 )
 def compare(
-    instance: Instance, output: Output, policies: str | None, schedules: str | None, **known: Any
+    instance: Instance,
+    output: Output,
+    policies: str | None,
+    schedules: str | None,
+    baseline: str | None,
+    several: list[Instance] | None = None,
+    **known: Any,
 ) -> int:
     """Compare policies with each other and with a proven bound."""
     from optsched.comparison.comparing import compared
@@ -65,6 +79,10 @@ def compare(
     settings = _settings(known)
     chosen = compared(None if policies is None else split_names(policies), settings)
     note_unforeseen(chosen)
+    if several is not None:
+        if baseline is not None:
+            require_known("baseline", baseline, [policy.name for policy in chosen])
+        return _replicated(several, chosen, settings, output, warm_up, baseline)
     comparison, code = compared_until_interrupted(instance, chosen, settings, output, warm_up)
     if schedules is not None:
         Path(schedules).mkdir(parents=True, exist_ok=True)
@@ -74,6 +92,35 @@ def compare(
         for caveat in caveats(instance, comparison.bound.clock):
             output.note(caveat)
     output.show(comparison)
+    return code
+
+
+def _replicated(
+    instances: list[Instance],
+    chosen: Sequence[Any],
+    settings: RunSettings,
+    output: Output,
+    warm_up: float | None,
+    baseline: str | None,
+) -> int:
+    """Compare on several instances, or on those that are finished when Ctrl-C ends the rest."""
+    from optsched.comparison import Replications
+
+    parts: list[Any] = []
+    code = DONE
+    for seed, instance in enumerate(instances, settings.seed):
+        own = dataclasses.replace(settings, seed=seed)
+        try:
+            part, code = compared_until_interrupted(instance, chosen, own, output, warm_up)
+        except BaseException as error:
+            if not parts or not is_interrupt(error):
+                raise
+            code = INTERRUPTED
+        if code == INTERRUPTED and parts:
+            output.note(f"finished {len(parts)} of {len(instances)} instances")
+            break
+        parts.append(part)
+    output.show(Replications(tuple(parts), baseline))
     return code
 
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from optsched._internal.arguments import as_count
+from optsched._internal.progress import watched
 from optsched.errors import OptschedError, is_interrupt
 from optsched.experiments.executors import check_scheduler, on_dask, on_local_cores
 
@@ -81,12 +82,12 @@ def finish(
     else:
         results = on_dask(function, missing, places.address, killed)
     try:
-        with closing(results):
+        with watched(on_progress) as tell, closing(results):
             for number, (key, result) in enumerate(results, 1):
                 store.add(key, result)
-                if on_progress is not None:
+                if tell is not None:
                     left = (time.perf_counter() - began) / number * (len(missing) - number)
-                    on_progress(Progress(title, done + number, len(cells), store.failed, left))
+                    tell(Progress(title, done + number, len(cells), store.failed, left))
     except (KeyboardInterrupt, SystemError) as stop:
         if not is_interrupt(stop):
             raise

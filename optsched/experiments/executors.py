@@ -179,10 +179,12 @@ def check_scheduler(address: Any) -> None:
     """Refuse an address where no Dask scheduler answers within seconds."""
     distributed = need("distributed", "the executor dask")
     if isinstance(address, distributed.Client | distributed.deploy.Cluster):
-        if address.asynchronous or address.status != "running":
+        status = getattr(address.status, "name", address.status)
+        if address.asynchronous or status != "running":
             raise OptschedError(
-                f"the {type(address).__name__} of Dask is {address.status}, perhaps asynchronous; "
-                "pass one that runs and was made without asynchronous=True"
+                f"the {type(address).__name__} of Dask is "
+                f"{'asynchronous' if address.asynchronous else status}; pass one that runs and was "
+                "made without asynchronous=True"
             )
         return
     if not isinstance(address, str):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from optsched._internal.arguments import checked
+from optsched._internal.progress import watched
 from optsched.errors import OptschedError, SolverError, require_known
 from optsched.instance import Instance
 from optsched.optimum.params import SolveParams
@@ -120,7 +122,9 @@ def solve(
     45
     """
     if isinstance(problem, Instance):
-        return _solve_instance(problem, objective, method, time_limit, params, workers)
+        with watched(params.on_progress) as tell:
+            params = replace(params, on_progress=tell)
+            return _solve_instance(problem, objective, method, time_limit, params, workers)
     if workers is not None:
         raise OptschedError(f"workers are {workers}, but only an Instance is placed on workers")
     kind = kind_of(problem)
@@ -129,7 +133,8 @@ def solve(
         raise OptschedError(
             f"objective is {objective!r}, but {kind.title} has its own; leave it out"
         )
-    return kind.solve(problem, method, time_limit, params)
+    with watched(params.on_progress) as tell:
+        return kind.solve(problem, method, time_limit, replace(params, on_progress=tell))
 
 
 def _solve_instance(

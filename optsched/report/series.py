@@ -55,23 +55,24 @@ def plot_series(
     by: str | None = None,
     low: str | None = None,
     high: str | None = None,
+    over: str = "seed",
     legend: bool = True,
     ax: Axes | None = None,
     **axes: Any,
 ) -> Axes:
     """Plot one line per name in column `by`, with a band between columns `low` and `high`.
 
-    Rows of one name and one `x`, such as those of several seeds, become their mean, with the 95 %
-    confidence interval by Student's t as the band.
+    Repeats, which the column `over` tells apart where the table has it, become their mean, with the
+    95 % confidence interval by Student's t as the band.
     """
-    repeated = table.duplicated([x] if by is None else [by, x]).any()
-    if repeated and (low is not None or high is not None):
-        raise OptschedError(
-            f"several rows have one {x!r}, whose intervals cannot be averaged; leave low and high "
-            f"out, or name what tells these rows apart as by, which is {by!r}"
-        )
-    if repeated:
-        table, low, high = _averaged(table, x, y, by), "low", "high"
+    keys = [x] if by is None else [by, x]
+    if over in table and table.duplicated(keys).any():
+        if low is not None or high is not None or table.duplicated([*keys, over]).any():
+            raise OptschedError(
+                f"several rows have one {x!r} and one {by or over!r}, but cannot be averaged over "
+                f"{over!r}: leave low and high out, and name as by what else tells them apart"
+            )
+        table, low, high = _averaged(table, keys, y), "low", "high"
     ax = prepare(ax)
     ax.set(**axes)
     for name, style, rows in _groups(table, by):
@@ -87,14 +88,12 @@ def plot_series(
     return ax
 
 
-def _averaged(table: pd.DataFrame, x: str, y: str, by: str | None) -> pd.DataFrame:
-    """Return one row per name and x: the mean of y and its interval, NaN for a single value."""
-    keys = [x] if by is None else [by, x]
+def _averaged(table: pd.DataFrame, keys: list[str], y: str) -> pd.DataFrame:
+    """Return one row per key: the mean of y and its interval, NaN for a single value."""
     rows = []
     for key, values in table.groupby(keys, sort=False)[y]:
         mean, *ends = interval(values.to_numpy(np.float64))
-        low, high = np.where(np.isfinite(ends), ends, np.nan)
-        rows.append((*key, mean, low, high))
+        rows.append((*key, mean, *np.where(np.isfinite(ends), ends, np.nan)))
     return data_frame(rows, columns=[*keys, y, "low", "high"])
 
 

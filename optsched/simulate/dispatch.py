@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from optsched._internal.arguments import checked
+from optsched._internal.progress import watched
 from optsched.admission import STEP_AHEAD, require_steps
 from optsched.errors import PolicyError
 from optsched.forecasts import forecast
@@ -148,6 +149,17 @@ def run(
             f"run takes one policy, but got {len(policy)}; compare(instance, policies) runs several"
         )
     settings = settings_of(settings, options)
+    with watched(on_progress) as tell:
+        return _run(instance, policy, settings, tell)
+
+
+def _run(
+    instance: Instance,
+    policy: Any,
+    settings: RunSettings,
+    on_progress: Callable[[int, int], None] | None,
+) -> Execution | ClockedRun | ClusterRun | RoutedRun:
+    """Run a policy as settings say."""
     if settings.cluster is not None:
         return run_cluster(instance, policy, settings, on_progress)
     task = prepared(instance, policy, settings, on_progress)

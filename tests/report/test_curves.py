@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from literal import usage_at
+from scipy import stats
 from strategies import instances
 
-from optsched import Bound, Instance, RunSettings, Schedule, run
+from optsched import Bound, Instance, OptschedError, RunSettings, Schedule, run
 from optsched.comparison import Comparison
-from optsched.report import curves, pages
+from optsched.report import curves, pages, plot_series
 
 
 @st.composite
@@ -154,3 +156,20 @@ def test_small_curves_are_what_the_definitions_say():
     assert (latencies.tolist(), shares.tolist()) == ([2, 5, 6], [0.5, 0.75, 1.0])
     three = Schedule(Instance([1, 1, 1], [2, 2, 2], memory=9), [4, 0, 2])
     assert [part.tolist() for part in curves.sample_by_start(three, 2)] == [[1, 0], [0, 2]]
+
+
+def test_repeats_become_a_mean_with_its_interval():
+    rows = [(load, seed, seed**2 + load, "a") for load in (1, 2) for seed in range(4)]
+    table = pd.DataFrame([*rows, (2, 9, 7.0, "b")], columns=["load", "seed", "latency", "policy"])
+    ax = plot_series(table, x="load", y="latency", by="policy")
+    means = [line.get_ydata().tolist() for line in ax.lines]
+    assert means == [[4.5, 5.5], [7.0]]
+    ends = stats.ttest_1samp([1.0, 2.0, 5.0, 10.0], 0).confidence_interval(0.95)
+    band = ax.collections[0].get_datalim(ax.transData).get_points()[:, 1]
+    assert band == pytest.approx([ends.low, ends.high + 1])
+    with pytest.raises(OptschedError, match="several rows have one 'load' and one 'seed'"):
+        plot_series(table.assign(seed=0), x="load", y="latency")
+    with pytest.raises(OptschedError, match="leave low and high out"):
+        plot_series(table.assign(low=0), x="load", y="latency", by="policy", low="low")
+    curve = plot_series(table.drop(columns="seed"), x="load", y="latency")  # as it is
+    assert len(curve.lines[0].get_ydata()) == len(table)

@@ -137,7 +137,7 @@ def test_policies_of_ones_own_go_to_the_cluster_of_a_client(cluster, tmp_path):
 def test_a_cluster_in_this_process_may_be_passed(tmp_path):
     import distributed
 
-    how = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    how = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with distributed.LocalCluster(**how) as here:
         assert sweep(CONFIG, tmp_path, "dask", here).failed == 0
 

@@ -14,6 +14,7 @@ import pandas as pd
 import psutil
 import pytest
 from deadly_source import DeadlySource
+from scipy import stats
 
 import optsched
 from optsched import OptschedError, read_sweep, sweep
@@ -203,6 +204,42 @@ def test_executors_that_are_refused(tmp_path):
         assert not (tmp_path / "out").exists()
 
 
+def test_it_ends_with_the_means_of_its_rows(tmp_path):
+    policies = [{"name": ["mc-sf", "area"]}, {"name": "a-min", "intervals": "relative:0.5"}]
+    result = sweep(CONFIG | {"policies": policies}, tmp_path, jobs=1)
+    rows = result.to_pandas().fillna({"intervals": "-"})
+    groups = dict(list(rows.groupby(["policy", "n", "load"])))
+    assert len(result.means) == len(groups) == 3 * 2 * 2
+    for entry in result.means:
+        found = groups[entry["policy"], entry["n"], entry["load"]]
+        ends = stats.ttest_1samp(found.mean_latency, 0).confidence_interval(0.95)
+        assert (entry["runs"], entry["failed"]) == (len(found), 0)
+        assert [*entry["mean_latency"].values()] == pytest.approx(
+            [found.mean_latency.mean(), *ends]
+        )
+        assert entry["gap"] == pytest.approx(found.gap.mean())
+    assert result.to_dict()["means"] == result.means
+    assert str(result).count("relative:0.5") == 4
+    assert len(result.plot().patches) == len(groups)
+
+
+def test_a_failed_run_has_no_mean(tmp_path):
+    policy = optsched.DecisionPolicy("sometimes", "", fails_with_many)
+    config = {"seeds": 2, "instances": [{"family": "uniform", "n": [5, 30]}]}
+    result = sweep(config | {"policies": [{"name": policy}]}, tmp_path, jobs=1)
+    few, many = result.means
+    assert (few["failed"], many["failed"]) == (0, 2)
+    assert few["mean_latency"]["mean"] > 0
+    assert many["mean_latency"] is None
+    assert "2 failed: ValueError: too many" in str(result)
+
+
+def fails_with_many(state):
+    if len(state.forecast) > 8:
+        raise ValueError("too many")
+    return state.waiting
+
+
 def test_an_interrupt_keeps_what_is_done(serial, tmp_path):
     def interrupt(progress):
         if progress.done == 20:
@@ -299,7 +336,10 @@ def test_the_command_line(optsched_command, tmp_path):
     config, out = tmp_path / "few.toml", tmp_path / "out"
     config.write_text('instances = [{family = "uniform", n = 9}]\npolicies = [{name = "area"}]\n')
     command = ["sweep", config, "--out", out]
-    code, text, _ = optsched_command(*command, "--jobs", 1, "--seed", 5)
+    page = tmp_path / "page.html"
+    code, text, _ = optsched_command(*command, "--jobs", 1, "--seed", 5, "--html", page)
+    assert "mean latency over the seeds" in text
+    assert f"Sweep in {out}" in page.read_text()
     assert (code, f"1 of 1 runs in {out}, 1 of them carried out now" in text) == (0, True)
     assert read_sweep(out).seed.tolist() == [5]
     code, text, _ = optsched_command(*command, "--resume", "--seed", 5, "--json", "-")
