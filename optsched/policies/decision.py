@@ -38,8 +38,8 @@ class State:
     free
         Tokens of memory that the next step leaves if none starts; negative where it overflows,
         which only policies that preempt get to see.
-    made
-        Tokens that each request has made, shape (n,); 0 where it waits to make them again.
+    kept
+        Tokens that each request keeps of attempts that were preempted, shape (n,).
     lower
         What each request's output is at least, shape (n,): the forecast's lower bound, or more
         where it made more tokens in an attempt, the present one included; the output itself of
@@ -56,10 +56,17 @@ class State:
     running: IntArray
     tokens: IntArray
     free: int
-    made: IntArray
+    kept: IntArray
     lower: IntArray
     forecast: Forecast
     seed: int
+
+    @property
+    def made(self) -> IntArray:
+        """Tokens that each request that waits or runs has made, and not to make again, (n,)."""
+        made = self.kept.copy()
+        made[self.running] = self.tokens
+        return made
 
     @property
     def waited(self) -> FloatArray:
@@ -69,7 +76,7 @@ class State:
     def fits(self, requests: npt.ArrayLike) -> bool:
         """Tell whether requests that wait, one or several together, find room at the next step."""
         which = np.asarray(requests, dtype=np.int64)
-        return int((self.forecast.prompts[which] + self.made[which] + 1).sum()) <= self.free
+        return int((self.forecast.prompts[which] + self.kept[which] + 1).sum()) <= self.free
 
 
 class Decision(NamedTuple):
@@ -90,9 +97,10 @@ class Decision(NamedTuple):
         fit the next step ends it.
         """
         there = np.concatenate([state.running, state.waiting])
+        made = np.concatenate([state.tokens, state.kept[state.waiting]])
         places = np.argsort(np.asarray(keys)[there], kind="stable")
         known = state.forecast
-        needed = np.cumsum((known.prompts[there] + state.made[there] + 1)[places])
+        needed = np.cumsum((known.prompts[there] + made + 1)[places])
         chosen = np.zeros(len(there), dtype=bool)
         chosen[places[: np.searchsorted(needed, known.memory, side="right")]] = True
         stays, starts = np.split(chosen, [len(state.running)])

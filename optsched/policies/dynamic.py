@@ -114,12 +114,14 @@ def _admitted(state: State, order: IntArray, limits: tuple[float, int]) -> IntAr
 
     Outputs are taken to be as small as they can be.
     """
-    least = np.maximum(state.lower - state.made, 1)
     waiting, running, prompts = state.waiting, state.running, state.forecast.prompts
-    held, ahead = prompts[running] + state.tokens, least[running]
-    outputs = least[waiting]
+    held, ahead = (
+        prompts[running] + state.tokens,
+        np.maximum(state.lower[running] - state.tokens, 1),
+    )
+    outputs = np.maximum(state.lower[waiting] - state.kept[waiting], 1)
     usage = np.zeros(max(ahead.max(initial=0), outputs.max(initial=0)) + 2, dtype=np.int32)
     add_all(held, ahead, usage, np.zeros_like(running), 1)
     # Read-only, as where a rolling horizon calls it: then it is compiled once.
-    sizes = frozen(prompts[waiting] + state.made[waiting]), frozen(outputs)
+    sizes = frozen(prompts[waiting] + state.kept[waiting]), frozen(outputs)
     return admit_now(*sizes, state.forecast.memory, usage, order, *limits)

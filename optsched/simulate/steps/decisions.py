@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 def run_decisions(task: Task, known: Forecast) -> tuple[IntArray, int, BatchLog, bool]:
     """Run a policy that decides batch by batch."""
-    run = _Run(task, known)
+    run, until, patience = _Run(task, known), task.until, task.patience
     given_up = False
-    while not given_up and run.now < task.until and run.advance():
-        given_up = run.step + run.idle - run.progress > task.patience
+    while not given_up and run.now < until and run.advance():
+        given_up = run.step + run.idle - run.progress > patience
     running = run.unfinished()
     attempts = np.array(run.attempts + running, dtype=np.int64).reshape(-1, 3).T
     return attempts, len(running), run.log(), given_up
@@ -51,6 +51,7 @@ class _Run:
         self._cost = Fraction(str(task.policy.resume_cost))
         self._lower = known.lower.copy()
         self._made = np.zeros(len(known), dtype=np.int64)  # and kept, before what runs
+        self._kept = self._made  # as decisions see it
         self._released = 0
         self._waiting: set[int] = set()
         self._changed = False
@@ -102,18 +103,18 @@ class _Run:
         count = len(self._running)
         running = np.fromiter(self._running, np.int64, count)
         tokens = self.step - np.fromiter(self._running.values(), np.int64, count)
-        made = self._made.copy()
-        made[running] = tokens
-        lower = np.maximum(self._lower, made)
+        lower = self._lower.copy()
+        lower[running] = np.maximum(lower[running], tokens)
         if self._changed:
+            self._kept = self._made.copy() if self._keeps else self._made
             self._queue = np.sort(np.fromiter(self._waiting, np.int64, len(self._waiting)))
             self._queued_since = self._since[self._queue]
             self._changed = False
-        for array in (running, tokens, made, lower, self._queue, self._queued_since):
+        for array in (running, tokens, lower, self._kept, self._queue, self._queued_since):
             array.flags.writeable = False
         now = int(self.now) if self._clock.unit == "steps" else self.now
         free = self._known.memory - self._held - count
-        seen = (now, self._queue, self._queued_since, running, tokens, free, made, lower)
+        seen = (now, self._queue, self._queued_since, running, tokens, free, self._kept, lower)
         given = self._decider(State(*seen, self._known, self._task.seed))
         if not isinstance(given, Decision):
             return self._checked("starts", given), []
@@ -214,7 +215,7 @@ class _Run:
             start, before = self._running.pop(request), int(self._made[request])
             made = self._outputs[request]
             self._held -= self._prompts[request] + made
-            self._lower[request] = self._made[request] = made  # its completion gives it away
+            self._lower[request] = made  # its completion gives the output away
             self.attempts.append((request, start + before, made - before))
             self.progress = self.step + self.idle
 
