@@ -66,7 +66,7 @@ def plot_series(
     95 % confidence interval by Student's t as the band.
     """
     keys = [x] if by is None else [by, x]
-    if over in table and table.duplicated(keys).any():
+    if over in table and table[over].nunique() > 1 and table.duplicated(keys).any():
         if low is not None or high is not None or table.duplicated([*keys, over]).any():
             raise OptschedError(
                 f"several rows have one {x!r} and one {by or over!r}, but cannot be averaged over "

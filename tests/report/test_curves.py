@@ -168,8 +168,9 @@ def test_repeats_become_a_mean_with_its_interval():
     band = ax.collections[0].get_datalim(ax.transData).get_points()[:, 1]
     assert band == pytest.approx([ends.low, ends.high + 1])
     with pytest.raises(OptschedError, match="several rows have one 'load' and one 'seed'"):
-        plot_series(table.assign(seed=0), x="load", y="latency")
+        plot_series(table.assign(seed=[0, 1, 0, 1, 0, 1, 0, 1, 0]), x="load", y="latency")
     with pytest.raises(OptschedError, match="leave low and high out"):
         plot_series(table.assign(low=0), x="load", y="latency", by="policy", low="low")
-    curve = plot_series(table.drop(columns="seed"), x="load", y="latency")  # as it is
-    assert len(curve.lines[0].get_ydata()) == len(table)
+    for curve in (table.drop(columns="seed"), table.assign(seed=7)):  # of one run: as it is
+        (line,) = plot_series(curve, x="load", y="latency").lines
+        assert len(line.get_ydata()) == len(table)
