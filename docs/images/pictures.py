@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ARROW = {"arrowstyle": "<->", "color": LIMIT, "shrinkA": 0, "shrinkB": 0}
-TINTS = (BLUE, SKY, "#3F93C5", "#8CCBEF", "#1F7FB8", "#BFE2F6")
+TINTS = (BLUE, "#5B93C4", "#8AB4D8", "#3A7DB6", "#B7D0E7", "#D5E3F0")
 
 
 def save(ax: Axes, path: Path) -> None:

@@ -14,12 +14,8 @@ from optsched._internal.student import interval
 from optsched.errors import OptschedError
 from optsched.report.style import (
     BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    SKY,
+    COLOURS,
     TEXT_SIZE,
-    VERMILLION,
     count_axis,
     count_log_axis,
     legend_above,
@@ -44,7 +40,6 @@ if TYPE_CHECKING:
 _MEANS = ("policy", "runs", "failed", "mean_latency", "difference", "gap", "largest_gap")
 _MAX_MARKED = 40  # points of a line that get markers
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++")
-_STACKED = (BLUE, ORANGE, VERMILLION, GREEN, PURPLE, SKY)
 
 
 def plot_series(
@@ -185,7 +180,7 @@ def plot_stack(
 def stack_bars(ax: Axes, places: IntArray, parts: Mapping[str, FloatArray]) -> FloatArray:
     """Draw bars made of parts on top of each other, the lowest first, and return their tops."""
     below = np.zeros(len(places))
-    for (name, heights), colour, hatch in zip(parts.items(), _STACKED, _HATCHES, strict=False):
+    for (name, heights), colour, hatch in zip(parts.items(), COLOURS, _HATCHES, strict=False):
         ax.bar(
             places,
             heights,

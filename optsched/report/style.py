@@ -34,6 +34,7 @@ Run = TypeVar("Run", bound=_OfPolicy)
 # without red, green or blue cones, any two are further apart than Okabe and Ito's are.
 BLUE, ORANGE, GREEN, VERMILLION = "#1C68A8", "#E06C08", "#7C9870", "#C4380C"
 PURPLE, SKY, WINE, VIOLET = "#B478B8", "#0098F8", "#985064", "#8838EC"
+COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, WINE, VIOLET)
 
 UNAVOIDABLE = "#8C8C8C"  # what the bound proves that no schedule can save
 LIMIT = "#5C5C5C"  # the memory limit
@@ -81,7 +82,7 @@ _POLICIES = (
     "bf-io round-robin lpt - jsq power-of-d alpha-greedy alpha-beta-clearing",
 )
 _SHADES = (
-    (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, WINE, VIOLET),
+    COLOURS,
     ("#307098", "#FC5430", "#848478", "#CC0424", "#B484B0", "#708CFC", "#7C6068", "#7C54DC"),
     ("#007894", "#E0600C", "#6C8C7C", "#B83820", "#C468C4", "#6490F0", "#A04C70", "#7C34F0"),
     ("#006C9C", "#D47400", "#808C70", "#B44000", "#B870C4", "#388CFC", "#786058", "#8448E4"),
@@ -285,13 +286,9 @@ def share_legend(figure: Figure) -> None:
 def save_figure(drawn: Axes | Figure, path: str | Path, dpi: int = 300) -> None:
     """Write a figure in the format that the path ends with, its fonts as publishers ask for."""
     from matplotlib import rc_context
-    from matplotlib.figure import Figure
 
-    figure = drawn.figure
-    while not isinstance(figure, Figure):  # a part of a figure
-        figure = figure.figure
     with rc_context({"pdf.fonttype": 42, "ps.fonttype": 42}):
-        figure.savefig(path, dpi=dpi)
+        drawn.figure.figure.savefig(path, dpi=dpi)  # the whole, of axes in a part of it too
 
 
 def finish(

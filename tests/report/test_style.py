@@ -16,21 +16,13 @@ from optsched.policies import BASIC, POLICIES
 from optsched.policies.serving import ENGINES
 from optsched.report import save_figure, set_title, share_legend
 from optsched.report.style import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    SKY,
+    COLOURS,
     UNAVOIDABLE,
-    VERMILLION,
-    VIOLET,
-    WINE,
     legend_above,
     line_styles,
     prepare,
 )
 
-COLOURS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, WINE, VIOLET)
 OKABE_AND_ITO = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
 REGISTERED = list(dict.fromkeys([*POLICIES, *ROUTINGS, "area+window"]))
 TOGETHER = [
