@@ -55,7 +55,10 @@ holds in full ones; they are marked."""
 def main(folders: list[Path]) -> None:
     """Write verdicts, pictures and pages."""
     found = {name: find(name, folders) for name in TARGETS}
-    results = [json.loads(path.read_text("utf-8")) for path in found.values()]
+    texts = {
+        name: {"remark": TARGETS[name].remark, "holds_if": TARGETS[name].holds_if} for name in found
+    }
+    results = [json.loads(path.read_text("utf-8")) | texts[name] for name, path in found.items()]
     (HERE / "optsched_papers" / VERDICTS).write_text(to_store(results), encoding="utf-8")
     PICTURES.mkdir(exist_ok=True)
     for name, path in found.items():
