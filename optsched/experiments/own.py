@@ -14,7 +14,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from optsched._version import __version__
-from optsched.errors import PolicyError
+from optsched.errors import OptschedError, PolicyError
 from optsched.instance import Instance
 from optsched.policies import get_policy, is_shipped
 from optsched.simulate import run
@@ -78,7 +78,8 @@ def rehearse(policy: str | Own, instance: Instance, **options: Any) -> None:
     try:
         run(few, loaded(policy), **{name: loaded(value) for name, value in options.items()})
     except Exception as error:  # whatever code of the user's raises becomes a sentence
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        kind = "" if isinstance(error, OptschedError) else f"{type(error).__name__}: "
+        reason = " ".join(f"{kind}{error}".split())
         raise PolicyError(
             f"policy {str(policy)!r} fails on the first {len(few)} requests of {instance.name}: "
             f"{reason}; correct it"

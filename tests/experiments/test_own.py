@@ -18,7 +18,7 @@ import optsched
 from optsched import POLICIES, DecisionPolicy, OptschedError, PriorityPolicy, RollingPolicy, sweep
 from optsched.experiments.own import Own, carried, portable
 from optsched.experiments.regrets import regret_into
-from optsched.policies import get_policy
+from optsched.policies import BatchPolicy, DynamicPolicy, get_policy
 from optsched.workers import get_router
 
 MODULE = """import numpy as np
@@ -167,6 +167,38 @@ def test_they_run_alike_in_this_process_and_in_others(module, tmp_path):
         instance = optsched.family("uniform", n=12, load=0.9, seed=row.seed)
         assert row.total_latency == optsched.run(instance, careful).total_latency
     assert not seen
+
+
+class Pairs:
+    """Batches of two in the order of arrival."""
+
+    def __init__(self, instance):
+        self.waiting = []
+
+    def release(self, requests):
+        self.waiting += requests.tolist()
+
+    def next_batch(self):
+        batch, self.waiting = self.waiting[:2], self.waiting[2:]
+        return np.array(batch, dtype=np.int64)
+
+
+def by_prompt(window):
+    return window.place(np.argsort(window.prompts, kind="stable"))
+
+
+def test_plans_batches_and_keys_of_the_state_are_sent_too(tmp_path):
+    policies = [
+        RollingPolicy(model=by_prompt, budget=60.0),
+        BatchPolicy("pairs", "", Pairs),
+        DynamicPolicy("aging", "", lambda state: -state.waited),
+    ]
+    frame = sweep(SMALL | {"policies": [{"name": policies}]}, tmp_path, jobs=1).to_pandas()
+    assert set(frame.status) == {"ok"}
+    for row in frame.itertuples():
+        instance = optsched.family("uniform", n=12, load=0.9, seed=row.seed)
+        policy = next(each for each in policies if each.name == row.policy)
+        assert row.total_latency == optsched.run(instance, policy).total_latency
 
 
 def test_results_of_another_policy_of_that_name_are_not_resumed(module, tmp_path):
