@@ -136,12 +136,24 @@ function pick(name) {
   refresh();
 }
 
+const shapes = {  // of the markers that policies have
+  circle: "M11.5 6a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z",
+  square: "M12 3h6v6h-6z",
+  diamond: "M15 1.8l4.2 4.2-4.2 4.2-4.2-4.2z",
+  "triangle-up": "M15 2l4 7h-8z",
+  "triangle-down": "M15 10l-4-7h8z",
+  cross: "M13.7 2h2.6v2.7h2.7v2.6h-2.7v2.7h-2.6v-2.7h-2.7v-2.6h2.7z",
+  x: "M12.7 1.9l2.3 2.3 2.3-2.3 1.8 1.8-2.3 2.3 2.3 2.3-1.8 1.8-2.3-2.3-2.3 2.3-1.8-1.8 2.3-2.3-2.3-2.3z",
+  star: "M15 1l1.3 3.4h3.6l-2.9 2.2 1.1 3.5-3.1-2.1-3.1 2.1 1.1-3.5-2.9-2.2h3.6z",
+};
+
 function swatch(trace) {
   const { color, dash, width } = { ...trace.line, ...(trace.type === "bar" ? trace.marker : {}) };
   const shade = adapted([trace.fill === "toself" ? trace.fillcolor : color].flat()[0]);
   const dashes = dash === "solid" || !dash ? "" : `stroke-dasharray="${dash.replaceAll("px", "")}"`;
   if (trace.type === "bar" || trace.fill === "toself") return `<rect width="30" height="12" fill="${shade}"/>`;
-  const mark = trace.marker ? `<circle cx="15" cy="6" r="3.5" fill="${shade}"/>` : "";
+  const symbol = trace.marker?.symbol?.replace("-open", "");
+  const mark = trace.marker ? `<path d="${shapes[symbol] ?? shapes.circle}" fill="${shade}"/>` : "";
   return (trace.mode === "markers" ? "" : `<path d="M0 6H30" stroke="${shade}" stroke-width="${Math.max(width, 1.5)}" ${dashes}/>`) + mark;
 }
 
