@@ -59,9 +59,10 @@ def write_traces(folder: Path, rows: int) -> dict[str, Path]:
         for prompt, output, instant in zip(
             instance.prompts.tolist(), instance.outputs.tolist(), clock.tolist(), strict=True
         ):
+            ids = list(range(-(-prompt // 512)))
             target.write(
                 f'{{"timestamp": {int(instant * 1000)}, "input_length": {prompt}, '
-                f'"output_length": {output}, "hash_ids": [0, 1, 2, 3]}}\n'
+                f'"output_length": {output}, "hash_ids": {ids}}}\n'
             )
     return files
 

@@ -193,7 +193,7 @@ def _refutation(refuted: Sequence[list[Claim]], statements: Sequence[list[Claim]
     """Return what has been proven; what does not hold within its assumption is false as stated."""
     proven = {claim.refutes for each in refuted for claim in each}
     kind = next(each for each in REFUTATIONS if each in proven)
-    within = [each for each in statements if each[0].refutes != BEYOND]
+    within = [each for each in statements if {claim.refutes for claim in each} != {BEYOND}]
     holds = within and all(any(claim.holds for claim in each) for each in within)
     return FALSE if kind == BEYOND and not holds else kind
 

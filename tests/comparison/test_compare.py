@@ -83,9 +83,9 @@ def test_what_cannot_be_compared_is_one_sentence(sentence):
     assert sentence in str(error.value)
 
 
-def test_only_a_cluster_compares_on_several_traces():
-    with pytest.raises(OptschedError, match="compare takes one Instance, but got a list"):
-        compare([REQUESTS, REQUESTS], "area")
+def test_what_is_no_instance_is_refused():
+    with pytest.raises(OptschedError, match="one of the instances is 3, but must be an Instance"):
+        compare([REQUESTS, 3], "area")
 
 
 @pytest.mark.parametrize("kind", ["steps", "clock"])
