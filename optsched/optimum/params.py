@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.arguments import as_count, checked
@@ -29,8 +29,17 @@ class Effort(NamedTuple):
     nodes: int  # of branch and bound
 
 
-@dataclass(frozen=True)
-class Tuning:
+class _Brief:
+    """Prints those of its fields that are set."""
+
+    def __repr__(self) -> str:
+        given = [(each, getattr(self, each.name)) for each in fields(self)]  # type: ignore[arg-type]
+        changed = [f"{each.name}={value!r}" for each, value in given if value != each.default]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+
+@dataclass(frozen=True, repr=False)
+class Tuning(_Brief):
     """When the stages for an `Instance` are worth their time (docs/research.md has figures)."""
 
     events: int = 12  # requests up to which the event program is the faster one
@@ -74,8 +83,8 @@ class Tuning:
 
 
 @checked(SolverError)
-@dataclass(frozen=True, eq=False)
-class SolveParams:
+@dataclass(frozen=True, eq=False, repr=False)
+class SolveParams(_Brief):
     """What `solve` can be asked for beyond problem, time limit, objective and method.
 
     A parameter that the problem has no use for is refused.
@@ -119,6 +128,8 @@ class SolveParams:
 
     Examples
     --------
+    >>> SolveParams(threads=2, seed=5)
+    SolveParams(threads=2, seed=5)
     >>> SolveParams(threads=0)
     Traceback (most recent call last):
         ...
@@ -139,7 +150,7 @@ class SolveParams:
     in_child: bool = False
     on_progress: OnProgress | None = None
     stop: threading.Event | None = None
-    tuning: Tuning = field(default_factory=Tuning)
+    tuning: Tuning = Tuning()
 
     def __post_init__(self) -> None:
         self.options(None)
