@@ -89,7 +89,8 @@ class Instance(Shown):
     hash_ids
         Ids of the blocks of each request's tokens, from the first on and as far as they are known,
         which may be into the output: with the same id, two requests are equal up to the end of
-        that block. Engines with a prefix cache share them.
+        that block, or of the prompts if the ids end with them. Engines with a prefix cache share
+        them.
     hash_block
         Tokens of such a block.
 

@@ -161,7 +161,7 @@ class DecisionPolicy(DecidedPolicy):
     >>> run(Instance([1, 1], [2, 3], memory=9), single).schedule.starts
     array([0, 2])
 
-    Whoever has the fewest tokens left runs, and others make way:
+    The request with the fewest tokens left runs, and others make way:
 
     >>> from optsched.policies import Decision
     >>> def shortest(state):

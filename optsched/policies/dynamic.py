@@ -45,7 +45,7 @@ class DynamicPolicy(DecidedPolicy):
 
     Examples
     --------
-    Short requests first, but after 3 steps of waiting whoever came first:
+    Short requests first, but after 3 steps of waiting in order of arrival:
 
     >>> import numpy as np
     >>> from optsched import Instance, run

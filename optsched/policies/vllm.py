@@ -112,7 +112,7 @@ class VllmPolicy(NamedPolicy):
         self.require(
             not (self.plan and self.enable_prefix_caching),
             "a plan counts blocks that requests share once for each of them; leave the plan out, "
-            "or enable_prefix_caching",
+            "or turn enable_prefix_caching off",
         )
         self.require(
             self.scheduling_policy in ("fcfs", "priority"),

@@ -33,21 +33,25 @@ class Prefixes(NamedTuple):
     """Ids of the blocks of requests, in whose equality they and all before them are equal."""
 
     ids: IntArray
-    begins: IntArray  # of those of each request, shape (n + 1,)
+    begins: IntArray  # where those of each request begin
+    covered: IntArray  # tokens of each request that they tell of
     tokens: int  # of a block with an id
     most: int  # tokens of the longest request
 
     @classmethod
     def of(cls, instance: Instance) -> Prefixes:
         """Return those of an instance; requests without ids share nothing."""
-        most, given = int(instance.peaks.max()), instance.hash_ids
-        if given is None:
-            return cls(np.zeros(0, np.int64), np.zeros(len(instance) + 1, np.int64), 1, most)
+        most, given, size = int(instance.peaks.max()), instance.hash_ids, instance.hash_block
+        none = np.zeros(len(instance), dtype=np.int64)
+        if given is None or size is None:
+            return cls(none[:0], none, none, 1, most)
         lengths = np.fromiter(map(len, given), np.int64, len(given))
         # Names are made of small numbers.
         _, ids = np.unique(np.concatenate(given), return_inverse=True)
-        begins = np.concatenate([[0], np.cumsum(lengths)])
-        return cls(ids.astype(np.int64), begins, instance.hash_block or 1, most)
+        # The last id of a prompt says nothing of the output that follows it in its block.
+        prompts, covered = instance.prompts, lengths * size
+        covered = np.where(lengths == -(-prompts // size), np.minimum(prompts, covered), covered)
+        return cls(ids.astype(np.int64), np.cumsum(lengths) - lengths, covered, size, most)
 
 
 class Cache(NamedTuple):
@@ -82,9 +86,9 @@ def names(cache: Cache) -> int:
 @compiled
 def _name(cache: Cache, index: int, number: int, block_size: int) -> int:
     """Name a block of a request; one without an id has a name of its own, below zero."""
-    ids, begins, tokens, most = cache.prefixes
-    of_id = ((number + 1) * block_size - 1) // tokens
-    if begins[index] + of_id < begins[index + 1]:
+    ids, begins, covered, tokens, most = cache.prefixes
+    if (number + 1) * block_size <= covered[index]:
+        of_id = ((number + 1) * block_size - 1) // tokens
         inside = number - of_id * tokens // block_size
         return int(ids[begins[index] + of_id] * (tokens // block_size + 2) + inside)
     return -1 - (index * (most + 1) + number)
@@ -179,7 +183,7 @@ def publish(cache: Cache, index: int, request: Any, full: int, block_size: int) 
 
 @compiled
 def extend(cache: Cache, index: int, request: Any, room: int, tokens: int, block_size: int) -> None:
-    """Give a request blocks for all its room, and name those that its next tokens fill."""
+    """Let a request hold blocks for all its room, and name those that its next tokens fill."""
     blocks = cache.blocks
     for number in range(room // block_size, request.room // block_size):
         block = blocks[0].after
@@ -195,7 +199,7 @@ def extend(cache: Cache, index: int, request: Any, room: int, tokens: int, block
 
 @compiled
 def give_back(cache: Cache, request: Any, count: int) -> int:
-    """Give the blocks of a request back, the last one first; return how many are free now."""
+    """Free the blocks of a request, the last one first; return how many are free now."""
     blocks, counters = cache.blocks, cache.counters
     free = ZERO
     for number in range(count - 1, -1, -1):

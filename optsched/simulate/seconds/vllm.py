@@ -279,7 +279,7 @@ def _hold(engine: Engine, index: int, tokens: int, block_size: int) -> bool:
 
 @compiled
 def _release(engine: Engine, cache: Cache | None, index: int, limits: Limits) -> None:
-    """Give the blocks of a request back."""
+    """Free the blocks of a request."""
     request = engine.requests[index]
     blocks = request.room // limits.block_size
     if cache is not None and request.slot >= 0:

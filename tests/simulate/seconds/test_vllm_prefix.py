@@ -31,8 +31,11 @@ def recorded(shared_data):
         return found, dict(arrays)
 
 
-def kernel_run(requests, case, clock, block=1, until=np.inf):
-    """Run requests (prompt segments, output segment, tick, priority) in the package."""
+def kernel_run(requests, case, clock, block=1, until=np.inf, answers=True):
+    """Run requests (prompt segments, output segment, tick, priority) in the package.
+
+    Their ids tell of the answers, too, or of the prompts alone.
+    """
     rows = sorted(range(len(requests)), key=lambda i: requests[i][2])
     texts = [tokens_of(requests[i]) for i in rows]
     outputs = [requests[i][1][1] for i in rows]
@@ -40,7 +43,9 @@ def kernel_run(requests, case, clock, block=1, until=np.inf):
     known = {}  # ids of beginnings
     ids = [
         [known.setdefault(text[: end + block], len(known)) for end in range(0, len(text), block)]
-        for text in texts
+        for text in (
+            texts if answers else [text[:n] for text, n in zip(texts, prompts, strict=True)]
+        )
     ]
     instance = Instance(
         prompts,
@@ -170,6 +175,22 @@ def test_ids_of_longer_blocks_share_what_is_surely_alike(drawn, block):
     assert run.asked.sum() >= run.cached.sum()
 
 
+@examples(100)
+@given(cases(), st.lists(st.integers(0, 1), min_size=14, max_size=14))
+def test_ids_of_prompts_say_nothing_of_outputs(drawn, streams):
+    case, requests = drawn
+    length = min(sum(n for _, n in segments) for segments, *_ in requests)
+    alike = [
+        ([(stream, length)], (200 + number, output[1]), *rest)
+        for number, (stream, (_, output, *rest)) in enumerate(zip(streams, requests))  # noqa: B905
+    ]
+    # An id for a whole prompt, which ends within its block.
+    run, order = kernel_run(alike, case, CLOCK, block=64, answers=False)
+    twin = twin_run(alike, case, CLOCK)
+    assert same(run, order, twin)
+    assert found_alike(run, order, twin)
+
+
 def test_a_bound_says_nothing_of_runs_that_share_tokens():
     shared = [np.arange(60)] * 4
     instance = Instance([60] * 4, [3] * 4, 256, seconds_per_step=1.0, hash_ids=shared, hash_block=1)
@@ -222,5 +243,5 @@ def test_ids_that_are_refused(changes, words):
 
 
 def test_a_plan_with_a_prefix_cache_is_refused():
-    with pytest.raises(PolicyError, match="leave the plan out, or enable_prefix_caching"):
+    with pytest.raises(PolicyError, match="leave the plan out, or turn enable_prefix_caching off"):
         replace(get_policy("vllm").with_plan(), enable_prefix_caching=True)
