@@ -1,0 +1,188 @@
+"""What is expected of requests: outputs, keys, and whether a group will fit; knows no vLLM."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import ceil, inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from optsched.clock import get_clock
+from optsched.forecasts import Beliefs
+from optsched.instance import Instance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from optsched._internal.arrays import FloatArray, IntArray
+    from optsched.vllm.settings import Settings
+
+_FIRST_GUESS = 256.0  # tokens of an output before any request has completed
+_GROUP_PRIOR = 10  # completed requests that the mean of all is worth within a group
+_REMEMBERED = 1000  # completed requests over which a mean is taken, about
+_LONGEST = 16_384  # tokens: what beliefs say of longer outputs is said of these
+_POINT = -1  # row of a request of which a number is known, no belief
+
+
+class Outlook(NamedTuple):
+    """What is expected of a request that has made some tokens."""
+
+    left: int  # tokens still to come, one at least
+    planned: int  # tokens that a plan counts on
+    row: int  # of the beliefs, or _POINT
+
+
+class Foresight:
+    """What is expected of requests, their keys, and whether a group will fit: all but vLLM."""
+
+    def __init__(self, settings: Settings, usable: int, sizes: Sequence[int], longest: int) -> None:
+        self.usable = usable
+        self.sizes = sizes
+        self._settings = settings
+        self._policy = settings.policy()
+        self.clock = get_clock("unit" if settings.clock is None else settings.clock)
+        self._memory = usable * min(sizes, default=1)
+        self._means: dict[Any, tuple[int, float]] = defaultdict(lambda: (0, _FIRST_GUESS))
+        self._near, self._past = _beliefs(settings, min(longest, _LONGEST))
+        tables = [each.chances for each in (self._near, self._past) if each is not None]
+        # Of each row: the chance of an output above 0, 1, ... tokens, and the sum from there on.
+        above = [np.cumsum(table[:, ::-1], axis=1)[:, ::-1] for table in tables]
+        self._above = np.concatenate(above) if above else np.zeros((0, 1))
+        self._sums = np.cumsum(self._above[:, ::-1], axis=1)[:, ::-1]
+        self._past_rows = 0 if self._near is None else len(self._near.chances)
+
+    def outlook(self, request: Any, made: int, limit: int) -> Outlook:
+        """Return what is expected of a request that has made so many tokens, up to a limit."""
+        room = max(limit - made, 1)
+        forecast = _forecast_of(request)
+        factor = self._settings.factor
+        row = self._row(request, forecast)
+        if row != _POINT:
+            at = min(made, self._above.shape[1] - 1)
+            left = ceil(self._sums[row, at] / max(self._above[row, at], 1e-300) - 1e-9)
+            left = min(max(left, 1), room)
+            return Outlook(left, left, row)
+        if forecast is None:  # outputs of which only a mean is known are taken to have no memory
+            mean = self._mean(request)
+            left, planned = ceil(mean), ceil(factor * mean)
+        else:
+            left, planned = ceil(forecast) - made, ceil(factor * forecast) - made
+        return Outlook(min(max(left, 1), room), min(max(planned, 1), room), _POINT)
+
+    def key(self, prompt: int, left: int) -> float:
+        """Return the key of a request in the order."""
+        assert self._policy is not None
+        alone = Instance([prompt], [left], max(self._memory, prompt + left))
+        return float(self._policy.keys(alone, self.clock)[0])
+
+    @property
+    def ordered(self) -> bool:
+        """Whether there is an order."""
+        return self._policy is not None
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a waiting request comes first."""
+        return self._settings.patience
+
+    def fit(self, group: Iterable[tuple[int, int, int, Outlook]], lag: int) -> bool:
+        """Whether requests, as of `looked_at`, are expected to fit until all are complete."""
+        rows = [(p, made, limit, look.planned, look.row) for p, made, limit, look in group]
+        prompts, made, limits, left, row = np.array(rows, dtype=np.int64).T
+        certain = row == _POINT
+        ahead = np.unique(left[certain] + lag)
+        if not certain.all():
+            ahead = np.union1d(ahead, _ahead(int((limits - made)[~certain].max())))
+        tokens = np.minimum(ahead, np.where(certain, left, np.maximum(limits - made, 1))[:, None])
+        stored = (prompts + made)[:, None] + tokens - 1
+        blocks = sum(-(-stored // size) for size in self.sizes)
+        chances = (ahead <= left[:, None] + lag).astype(np.float64)
+        if not certain.all():
+            chances[~certain] = self._chances(made, limits, row, ahead - lag)[~certain]
+        mean = (chances * blocks).sum(axis=0)
+        spread = np.sqrt((chances * (1 - chances) * blocks**2).sum(axis=0))
+        return bool((mean + self._settings.deviations * spread <= self.usable).all())
+
+    def learn(self, request: Any, output: int) -> None:
+        """Take note of a request that is complete."""
+        for group in (_group_of(request), None):
+            count, mean = self._means[group]
+            count = min(count + 1, _REMEMBERED)
+            self._means[group] = count, mean + (output - mean) / count
+
+    def _mean(self, request: Any) -> float:
+        """Return the mean output of requests like this one, drawn towards the mean of all."""
+        count, mean = self._means[_group_of(request)]
+        overall = self._means[None][1]
+        return (count * mean + _GROUP_PRIOR * overall) / (count + _GROUP_PRIOR)
+
+    def _row(self, request: Any, forecast: float | None) -> int:
+        """Return the row of the belief about a request."""
+        if forecast is not None:
+            if self._near is None:
+                return _POINT
+            return int(self._near.rows[min(ceil(forecast), len(self._near.rows)) - 1])
+        if self._past is None:
+            return _POINT
+        prompt = min(request.num_prompt_tokens, len(self._past.rows) - 1)
+        return self._past_rows + int(self._past.rows[prompt])
+
+    def _chances(
+        self, made: IntArray, limits: IntArray, row: IntArray, ahead: IntArray
+    ) -> FloatArray:
+        """Return the chance that each request still runs in each batch ahead."""
+        last = self._above.shape[1] - 1
+        now = np.minimum(made, last)[:, None]
+        then = np.minimum(now + np.maximum(ahead - 1, 0), last)
+        rows = np.maximum(row, 0)[:, None]
+        chances = self._above[rows, then] / np.maximum(self._above[rows, now], 1e-300)
+        return np.asarray(np.where(made[:, None] + ahead > limits[:, None], 0.0, chances))
+
+
+def _beliefs(settings: Settings, longest: int) -> tuple[Beliefs | None, Beliefs | None]:
+    """Return the belief about each forecast, from 1 on, and that about each prompt, from 0 on."""
+    near = past = None
+    if settings.log_error is not None:
+        near = Beliefs.around(np.arange(1, longest + 1), settings.log_error, longest)
+    if settings.history is not None:
+        history = settings.history
+        if not isinstance(history, Instance):
+            from optsched.workloads import read_trace
+
+            history = read_trace(history)
+        past = Beliefs.of_history(history, np.arange(longest + 1), longest)
+        if near is not None:  # both have columns up to the longest output
+            assert near.chances.shape[1] == past.chances.shape[1]
+    return near, past
+
+
+def _ahead(most: int) -> IntArray:
+    """Return the batches ahead at which memory is looked at, each from 8 on a quarter further."""
+    found = [1]
+    while found[-1] < most:
+        found.append(found[-1] + max(1, found[-1] // 4))
+    return np.array(found)
+
+
+def _extra(request: Any, name: str) -> Any:
+    """Return what a client said of a request: `extra_args`, which is `vllm_xargs` over HTTP."""
+    parameters = request.sampling_params
+    return ((parameters and parameters.extra_args) or {}).get(name)
+
+
+def _forecast_of(request: Any) -> float | None:
+    """Return the output that a client expects; all but numbers of at least 1 are ignored."""
+    try:
+        value = float(_extra(request, "expected_output"))
+    except (TypeError, ValueError):
+        return None
+    return value if 1 <= value < inf else None
+
+
+def _group_of(request: Any) -> tuple[str, Any]:
+    """Return the group in which a request's output is estimated: its client, or its prompt."""
+    client = _extra(request, "client")
+    if isinstance(client, str | int):
+        return "client", client
+    return "prompt", int(request.num_prompt_tokens).bit_length()

@@ -1,0 +1,115 @@
+"""What a scheduler inside vLLM goes by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from importlib import import_module
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from optsched.errors import OptschedError, nearest
+from optsched.policies import PriorityPolicy, get_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from optsched.clock import Clock
+    from optsched.instance import Instance
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a scheduler inside vLLM goes by; a server passes them as JSON.
+
+    `--additional-config '{"optsched": {"order": "work", "clock": "mine.json"}}'`
+
+    Parameters
+    ----------
+    order
+        By what priorities are set, smallest first: the name of an order, a `PriorityPolicy`, a
+        function of an `Instance`, or "module:function". None: vLLM's own order.
+    clock
+        How long batches take, for orders that depend on it, such as "work": a name, a JSON file or
+        a clock.
+    factor
+        A plan counts on the expected output times this factor.
+    patience
+        Requests that have waited this many seconds come first, in order of arrival.
+    log_error
+        Error of forecasts, as the standard deviation of their logarithm: a plan then admits what is
+        likely to fit, in place of counting on the factor.
+    history
+        Completed requests, as a trace or an `Instance`, that show which outputs are likely where
+        there is no forecast. None: a running mean.
+    deviations
+        Standard deviations of the memory that a plan leaves free where it goes by beliefs.
+
+    Examples
+    --------
+    >>> Settings(order="work", clock="llama-2-70b-2xa100").policy().name
+    'work'
+    >>> Settings(factor=0)
+    Traceback (most recent call last):
+        ...
+    optsched.errors.OptschedError: optsched.vllm: factor is 0, but must be a finite number above 0
+    """
+
+    order: str | PriorityPolicy | Callable[[Any], Any] | None = "area"
+    clock: str | Clock | None = None
+    factor: float = 1.0
+    patience: float = inf
+    log_error: float | None = None
+    history: str | Path | Instance | None = None
+    deviations: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, least, most in (("factor", 0, inf), ("log_error", 0, inf), ("patience", 0, None)):
+            value = getattr(self, name)
+            if value is not None and not _is_between(value, least, most):
+                finite = "finite " if most else ""
+                raise OptschedError(
+                    f"optsched.vllm: {name} is {value!r}, but must be a {finite}number above 0"
+                )
+        if not _is_between(self.deviations, -1, inf) or self.deviations < 0:
+            raise OptschedError(
+                f"optsched.vllm: deviations is {self.deviations!r}, but must be a finite number "
+                "of at least 0"
+            )
+
+    def updated(self, given: dict[str, Any]) -> Settings:
+        """Return the settings with those that a server was started with."""
+        known = [field.name for field in fields(self)]
+        for name in given:
+            if name not in known:
+                raise OptschedError(
+                    f"optsched.vllm has no setting {name!r}: {nearest(name, known)}"
+                )
+        return replace(self, **given)
+
+    def policy(self) -> PriorityPolicy | None:
+        """Return the order."""
+        order = self.order
+        if isinstance(order, str) and ":" in order and "." in order.partition(":")[0]:
+            module, _, name = order.partition(":")
+            order = getattr(import_module(module), name)
+        if order is None:
+            return None
+        policy = get_policy(order)
+        if not isinstance(policy, PriorityPolicy) or policy.rule != "prefix":
+            raise OptschedError(
+                f"optsched.vllm: {policy.name!r} is no plain order; use one such as area, work or "
+                "mc-sf, or a function of an Instance"
+            )
+        if self.clock is None and policy.name.partition(":")[0] == "work":
+            raise OptschedError(
+                f"optsched.vllm: the order {policy.name!r} depends on how long batches take; set "
+                "clock to a name or a JSON file"
+            )
+        return policy
+
+
+def _is_between(value: Any, least: float, most: float | None) -> bool:
+    """Whether a value is a number above the least and below the most; None: infinity counts."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and value > least
+    return number and (most is None or value < most)
