@@ -69,6 +69,8 @@ _LEAST_DECODE = BatchContent(0, 1, 1, 0, 2)
 _FITTED = BatchContent._fields[:4]  # held tokens are those prefilled and resident, nearly
 _UNITS = ("s", "steps")
 _MIN = 1e-12  # of a batch: below it time would hardly pass at all
+_REFITS = 5  # rounds of a fit, after which the coefficients hardly change
+_MOST_OUTLYING = 10  # times as long as fitted: beyond that a batch weighs no more
 _MAX = 1e12  # beyond it sums of many batches would leave the numbers there are
 
 
@@ -173,8 +175,8 @@ class LinearClock:
     ) -> ClockFit:
         """Fit a clock to measured batches.
 
-        Coefficients minimise the squared relative errors over every second batch, none of them
-        negative; the errors reported are those on the others.
+        Coefficients minimise the squared errors, as shares of the fitted times, over every second
+        batch, none of them negative; the errors reported are those on the others.
 
         Parameters
         ----------
@@ -207,9 +209,13 @@ class LinearClock:
         tokens = counts[:, 0] + counts[:, 1]
         bends = [np.maximum(tokens - hinge, 0) for hinge in hinges]
         table = np.column_stack([np.ones(len(seconds)), counts, *bends])
-        fitted = table[::2] / seconds[::2, None]
-        scale = np.maximum(np.linalg.norm(fitted, axis=0), np.finfo(float).tiny)
-        found = nnls(fitted / scale, np.ones(len(fitted)))[0] / scale
+        rows, times = table[::2], seconds[::2]
+        fitted = times  # of measured times alone, those that happened to be long would count less
+        for _ in range(_REFITS):
+            shares = rows / fitted[:, None]
+            scale = np.maximum(np.linalg.norm(shares, axis=0), np.finfo(float).tiny)
+            found = nnls(shares / scale, times / fitted)[0] / scale
+            fitted = np.maximum(rows @ found, times / _MOST_OUTLYING)
         weights = [float(f"{weight:.6g}") for weight in found]
         constant, prefill, decode, resident, squares, *slopes = weights
         bent = tuple(pair for pair in zip(hinges, slopes, strict=True) if pair[1])
