@@ -7,6 +7,7 @@ folder that has it, so that full runs of some stand before quick runs of all. Th
 """
 
 import io
+import itertools
 import json
 import re
 import sys
@@ -26,7 +27,8 @@ DOCS = HERE.parent / "docs"
 PICTURES = DOCS / "images" / "results"
 TEXTS = tomllib.loads((HERE / "optsched_papers" / "targets.toml").read_text("utf-8"))
 NOTES = TEXTS["notes"]
-WIDTH = 520  # pixels of a picture, per column of panels, at most twice
+BETWEEN = "..."  # what stands between the first and the last of many alike
+WIDTH = 640  # pixels of a picture, per column of panels, at most twice
 PAPERS = {
     "jaillet": "Jaillet et al.",
     "sorted-f": "Wang et al. (Sorted-F)",
@@ -36,16 +38,15 @@ PAPERS = {
 }
 
 HEAD = """\
-Every target of the five papers as this version last ran it: {counts}.
-{kind} [Reproduce the papers](how-to/reproduce.md) says what the verdicts and their tolerances
-are; each is on the version of the paper that is named, and where a statement does not hold as
-printed, a change with which it does stands beside it. The [errata](errata.md) have the
-counterexamples. A target leads to its plot and its claims: our values, with the paper's in
-parentheses; ✗ marks what fails. Of several
-*readings* of a statement one suffices. What stands *beside* the paper's claims, such as the steps
-of a proof, does not count towards the verdict, and only the JSON of `optsched reproduce` has the
-part that holds. `papers/make_results.py` writes these pages from folders of `optsched reproduce
-all`.
+Every target of the five papers as this version last ran it: {counts}. {kind} Each verdict is on
+the version of the paper that is named; [Reproduce the papers](how-to/reproduce.md) says what
+verdicts and tolerances mean, and the [errata](errata.md) have the counterexamples. A target leads
+to its plot and to what decides: the claims that fail (✗), and our values beside the printed ones,
+which are in parentheses. Where a statement does not hold as printed, a change with which it does
+stands there, too. Of several readings of a statement one suffices; where one holds, only that is
+shown. Of many values alike the first and the last are shown. `optsched reproduce` has them all,
+and what it adds to the paper's claims, such as the steps of a proof; `papers/make_results.py`
+writes these pages from its folders.
 """
 QUICK = """\
 {quick} of {all} are from quick runs (`--quick`: fewer and smaller runs), which may miss what
@@ -94,7 +95,8 @@ def shrink(path: Path, name: str) -> bytes:
     height = round(picture.height * width / picture.width)
     if width < picture.width:
         picture = picture.resize((width, height), Image.Resampling.LANCZOS)
-    picture.quantize(48).save(written, "PNG", optimize=True)
+    # Other methods give what is seldom, such as a thin line, the colour of what is frequent.
+    picture.quantize(64, Image.Quantize.FASTOCTREE).save(written, "PNG", optimize=True)
     return written.getvalue()
 
 
@@ -106,12 +108,10 @@ def overview(by_paper: dict[str, list[dict]]) -> str:
     parts = ["# Results\n", fill(HEAD.format(counts=count_labels(results), kind=kind))]
     for prefix, mine in by_paper.items():
         parts.append(f"## {PAPERS[prefix]}\n\n{read(prefix)} {counted(mine)}\n")
-        lines = ["| target | place | what | verdict |", "|---|---|---|---|"]
+        lines = ["| target | what | verdict |", "|---|---|---|"]
         for each in mine:
-            place = each["source"].removeprefix(f"{PAPERS[prefix]}, ")
             link = f"[{each['target']}](results/{prefix}.md#{each['target']})"
-            what = plain(each["title"]) + f"; holds if {plain(each['holds_if'])}" * mended(each)
-            lines.append(f"| {link} | {place} | {what} | {label(each)} |")
+            lines.append(f"| {link} | {plain(each['title'])} | {label(each)} |")
         parts.append("\n".join(lines) + "\n")
     pages = "\n".join(f"results/{prefix}" for prefix in by_paper)
     parts.append(f"```{{toctree}}\n:hidden:\n{pages}\n```\n")
@@ -120,10 +120,9 @@ def overview(by_paper: dict[str, list[dict]]) -> str:
 
 def label(result: dict) -> str:
     """Return the verdict on a target, with what it rests on, marked where a quick run found it."""
-    provided, colon, _ = TARGETS[result["target"]].provided.partition(":")
-    rests = result["reason"] and result["reason"] == TARGETS[result["target"]].provided and colon
-    verdict = f"{result['verdict']}, {provided}" if rests else str(result["verdict"])
-    return verdict + (" (quick)" if result["quick"] else "")
+    rests = TARGETS[result["target"]].provided
+    named = f", {rests.partition(':')[0]}" * bool(rests and result["reason"].startswith(rests))
+    return result["verdict"] + named + (" (quick)" if result["quick"] else "")
 
 
 def mended(result: dict) -> bool:
@@ -149,7 +148,10 @@ def fill(text: str) -> str:
 
 def page(prefix: str, results: list[dict]) -> str:
     """Return the page of a paper: a section per target; what remarks have in common once."""
-    head = f"{read(prefix)} {counted(results)} [How to read this](../results.md)\n"
+    reading = plain(TEXTS["papers"][prefix]["reading"])
+    where = f"Where no line has another reading: {reading[0].lower()}{reading[1:]}"
+    links = "See [conventions](../conventions.md) and [how to read this](../results.md)."
+    head = f"{read(prefix)} {counted(results)} {where} {links}\n"
     parts = [f"# Results: {PAPERS[prefix]}\n", head]
     said: dict[str, str] = {}  # in which section a note stands
     for each in results:
@@ -173,15 +175,29 @@ def section(result: dict, remark: str) -> str:
         + f"; {plain(reason)}." * bool(reason)
         + f". Holds if {plain(result['holds_if'])}." * mended(result),
         f"![{name}](../images/results/{name}.png)",
-        *claims([row for row in result["rows"] if row["counts"] and not row["statement"]], ""),
-        *claims([row for row in result["rows"] if row["counts"] and row["statement"]], "Readings"),
-        *claims([row for row in result["rows"] if not row["counts"] and fails(row)], "Beside"),
+        *claims(deciding(result["rows"])),
         plain(remark),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def claims(rows: list[dict], kind: str) -> list[str]:
+def deciding(rows: list[dict]) -> list[dict]:
+    """Return what counts and fails in all readings, or can be compared with what is printed."""
+    counted = [row for row in rows if row["counts"]]
+    nearest: dict[str, dict] = {}  # of the readings of a statement that hold
+    for row in sorted(counted, key=off):
+        if row["statement"] and not fails(row):
+            nearest.setdefault(row["statement"], row)
+    shown = (row for row in counted if nearest.get(row["statement"], row) is row)
+    return [row for row in shown if fails(row) or row["paper"] is not None]
+
+
+def off(row: dict) -> float:
+    """Return how far our value is from the paper's."""
+    return 0.0 if None in (row["ours"], row["paper"]) else abs(row["ours"] - row["paper"])
+
+
+def claims(rows: list[dict]) -> list[str]:
     """Return claims as a list and tables: what is alike in their labels is said once."""
     by_setting: dict[str, dict[str, dict]] = {}
     for row in rows:
@@ -200,8 +216,7 @@ def claims(rows: list[dict], kind: str) -> list[str]:
             )
         else:
             lines.append(listed(settings[0], whats, list(by_setting[settings[0]].values())))
-    parts = ["\n".join(f"- {line}" for line in lines), *tables]
-    return [f"*{kind}*"] * bool(kind and rows) + parts
+    return ["\n".join(f"- {line}" for line in lines), *tables]
 
 
 def split(label: str) -> tuple[str, str]:
@@ -219,16 +234,30 @@ def split(label: str) -> tuple[str, str]:
 def table(settings: list[str], whats: tuple[str, ...], by_setting: dict) -> str:
     """Return a table of values by setting and what is claimed."""
     lines = [f"| | {' | '.join(map(plain, whats))} |", f"|---|{'---|' * len(whats)}"]
-    for each in settings:
-        values = (value(by_setting[each][what]) for what in whats)
-        lines.append(f"| {plain(each)} | {' | '.join(values)} |")
-    return "\n".join(lines)
+    values = [[value(by_setting[each][what]) for what in whats] for each in settings]
+    rows = [
+        f"| {plain(name)} | {' | '.join(own)} |" for name, own in zip(settings, values, strict=True)
+    ]
+    return "\n".join(lines + thin(rows, f"| {BETWEEN} | {' | ' * len(whats)}"))
 
 
 def listed(shared: str, own: Sequence[str], rows: list[dict]) -> str:
     """Return the line of claims that share a setting, or what is claimed."""
-    values = "; ".join(f"{plain(what)} {value(row)}" for what, row in zip(own, rows, strict=True))
-    return f"{plain(shared)}: {values}" if shared else values
+    values = [f"{plain(what)} {value(row)}" for what, row in zip(own, rows, strict=True)]
+    shown = "; ".join(thin(values, BETWEEN))
+    return f"{plain(shared)}: {shown}" if shared else shown
+
+
+def outcomes(text: str) -> list[bool]:
+    """Say which cells of a row fail."""
+    return ["✗" in cell for cell in text.split("|")]
+
+
+def thin(texts: list[str], between: str) -> list[str]:
+    """Return the first and the last of each four or more in a row with the same outcomes."""
+    runs = [list(own) for _, own in itertools.groupby(texts, outcomes)]
+    kept = ([run[0], between, run[-1]] if len(run) > 2 else run for run in runs)
+    return [text for own in kept for text in own]
 
 
 def value(row: dict) -> str:

@@ -181,7 +181,8 @@ def verdict(claims: Sequence[Claim], unpublished: str = "", provided: str = "") 
         return Verdict(IN_SHAPE if len(shapes) == len(statements) else REPRODUCED, provided)
     held = f"{len(statements) - len(failing)} of {len(statements)}"
     if shapes and all(each[0].exact for each in failing):
-        return Verdict(IN_SHAPE, f"{held} numbers and shapes hold; not {_names(failing)}")
+        rests = f"{provided}; " if provided else ""
+        return Verdict(IN_SHAPE, f"{rests}{held} numbers and shapes hold; not {_names(failing)}")
     if unpublished:
         return Verdict(UNDECIDED, f"{unpublished}; {held} claims hold, not {_names(failing)}")
     if 2 * len(failing) > len(statements):

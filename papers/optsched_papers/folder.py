@@ -93,8 +93,9 @@ def _write(found: Reproduction, path: Path) -> None:
     found.table.to_csv(path / f"{name}.csv", index=False)
     figure, drawn = found.plot(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=160)
-    # A palette takes a third of the room of full colours.
-    Image.open(drawn).convert("RGB").quantize(128).save(path / f"{name}.png", "PNG", optimize=True)
+    # A palette takes a third of the room of full colours; this method leaves thin lines theirs.
+    palette = Image.open(drawn).convert("RGB").quantize(128, Image.Quantize.FASTOCTREE)
+    palette.save(path / f"{name}.png", "PNG", optimize=True)
     plots = json.dumps(interactive(figure), separators=(",", ":"))
     write_whole(path / _CELLS / name / _PLOTS, plots.encode())
     pyplot.close(figure)

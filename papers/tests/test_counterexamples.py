@@ -213,6 +213,14 @@ def two(upper, prompt):
 
 
 @both
+def test_robust_example_3_2_holds_in_both_conventions(first):
+    """Five requests of one token each, known to be at most 4, prompts of one, M = 10."""
+    requests = [(1, 1)] * 5
+    assert in_order(requests, 10, first, believed=4) == 9
+    assert shortest_first(requests, 10, first) == 5
+
+
+@both
 def test_robust_3_4_needs_a_memory_that_u_divides(first):
     """Outputs of one token known to be at most 4, no prompts, M = 7: exactly the printed ratio."""
     for count, ratio in ((35, 6), (70, Fraction(2485, 385))):

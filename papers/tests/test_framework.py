@@ -232,6 +232,8 @@ def test_what_a_result_rests_on_is_said_where_it_holds():
     holds, fails = shape("a", 1, at_most=2), shape("b", 3, at_most=2)
     assert verdict([holds], provided="by construction") == ("in shape", "by construction")
     assert "construction" not in verdict([holds, holds, fails], provided="by construction").reason
+    missed = number("c", 1, 3, "digits")
+    assert verdict([holds, missed], provided="fitted").reason.startswith("fitted; 1 of 2")
 
 
 @given(drawn_claims())
