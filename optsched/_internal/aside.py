@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from optsched._internal.progress import still_at_work
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -19,6 +21,7 @@ T = TypeVar("T")
 _here = threading.local()  # in a thread of ours: its call
 
 _LONG = 10_000  # requests from which a kernel may take a second
+_LOOK_EVERY = 0.2  # seconds between two signs of life in a notebook
 
 
 class Token(threading.Event):
@@ -68,7 +71,8 @@ class Aside(Generic[T]):
     def result(self) -> T:
         """Wait for the result, or raise what the call has raised."""
         try:
-            self.wait()
+            while not self.wait(_LOOK_EVERY):
+                still_at_work()
         except BaseException:
             self.give_up()
             raise

@@ -8,7 +8,7 @@ import pytest
 
 import optsched
 from optsched import Cluster, SolveParams, family, run, solve, sweep
-from optsched._internal import progress
+from optsched._internal import aside, progress
 
 SMALL = {"seeds": 3, "instances": [{"family": "uniform", "n": 9}], "policies": [{"name": "area"}]}
 
@@ -55,6 +55,25 @@ def test_regret_and_run_show_one_bar(shown):
     shown.clear()
     run(family("uniform", n=9), "fcfs", cluster=Cluster(2, 2))
     assert_one_bar_that_went_away(shown, " of 9")
+
+
+def test_a_long_kernel_shows_that_it_is_at_work(shown, monkeypatch):
+    monkeypatch.setattr(aside, "_LOOK_EVERY", 1e-4)
+    requests = family("uniform", n=20_000, seed=1, load=0.9)
+    found = run(requests, "a-min", intervals="relative:0.5")
+    assert_one_bar_that_went_away(shown, "at work")
+    assert 'value="' not in shown[0][0]["text/html"]
+    shown.clear()
+    run(requests, "a-min", intervals="relative:0.5", on_progress=print)
+    assert not shown
+    assert found.all_complete
+
+
+def test_numbers_stay_while_a_kernel_is_at_work(shown):
+    with progress.watched(None) as tell:
+        tell(1, 3)
+        progress.still_at_work()
+    assert [each["text/plain"] for each in shown[0]] == ["1 of 3", ""]
 
 
 def test_solve_shows_what_is_known(shown):
