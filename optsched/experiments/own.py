@@ -18,6 +18,7 @@ from optsched.errors import OptschedError, PolicyError
 from optsched.instance import Instance
 from optsched.policies import get_policy, is_shipped
 from optsched.simulate import run
+from optsched.workers import Workers, get_router, routers
 
 if TYPE_CHECKING:
     from optsched.policies import Policy
@@ -51,12 +52,13 @@ def carried(policy: Policy) -> str | Own:
 
 
 def carried_option(name: str, value: Any) -> Any:
-    """Return a setting of a run as it is sent: plain data as it is."""
+    """Return a setting of a run as it is sent: plain data as it is, memories as text."""
+    if name == "workers" and not isinstance(value, int | str | None):
+        several = value if isinstance(value, Workers) else Workers(value)
+        if several.eligible is None:
+            return str(several) if len(several) > 1 else f"{several.total}x1"
     if name == "router" and value is not None:
-        from optsched.workers import get_router
-        from optsched.workers.routers import is_shipped
-
-        if is_shipped(value):
+        if routers.is_shipped(value):
             return value
         value = get_router(value)
     return value if isinstance(value, _PLAIN) else portable(value)

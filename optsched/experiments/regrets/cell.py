@@ -68,7 +68,8 @@ class Cell:
     bound: float  # no schedule has less
     proof: str
     seconds: float  # for everything
-    later: dict[str, Any] | None = None  # of engines: their names, best, best_by, bound, proof
+    # Of engines, and of preempted requests that go on: policies, best, best_by, bound, proof
+    later: dict[str, Any] | None = None
 
     def _ends(self, policy: str) -> tuple[float, float]:
         """Return the best latency known and the bound, in the world of a policy."""
@@ -102,19 +103,33 @@ def perform(task: Task) -> Cell:
         found, later = _on_clock(task, task.source.clock, instance)
         return Cell(*drawn, *found, stopwatch() - began, later)
     runs = [run(instance, loaded(policy), seed=task.seed) for policy in task.policies]
-    schedules = {each.policy: each.schedule for each in runs}
-    best, proven = enclose(instance, list(schedules.values()), task.time_limit)
-    for each in runs:
+    whole = [each for each in runs if each.preemption == "restarted"]
+    others = [each for each in runs if each.preemption != "restarted"]
+    best, proven = enclose(instance, [each.schedule for each in whole], task.time_limit)
+    for each in whole:
         _covered(proven, each)
-    return Cell(
-        *drawn,
-        {name: schedule.total_latency for name, schedule in schedules.items()},
-        best.total_latency,
-        best.policy,
-        math.ceil(proven.value),  # total latencies are whole
-        proven.method,
-        stopwatch() - began,
-    )
+    ends = best.total_latency, best.policy, math.ceil(proven.value), proven.method
+    latencies: dict[str, float] = {each.policy: each.total_latency for each in runs}
+    later = _going_on(instance, others, best) if others else None
+    return Cell(*drawn, latencies, *ends, stopwatch() - began, later)
+
+
+def _going_on(instance: Instance, runs: list[Execution], best: Schedule) -> dict[str, Any]:
+    """Return the best run known, and a bound, where preempted requests may go on."""
+    proven = find_bound(instance, "closed-form")
+    for each in runs:
+        if broken := each.check():
+            raise ScheduleError(f"the run of {each.policy!r} is infeasible: {broken[0]}")
+        _covered(proven, each)
+    known: list[Execution | Schedule] = [best, *runs]
+    least = min(known, key=lambda each: each.total_latency)
+    ends = least.total_latency, least.policy, math.ceil(proven.value), proven.method
+    return _in_own_world([each.policy for each in runs], ends)
+
+
+def _in_own_world(policies: list[str], ends: tuple[float, str, float, str]) -> dict[str, Any]:
+    names = ("policies", "best", "best_by", "bound", "proof")
+    return dict(zip(names, (policies, *ends), strict=True))
 
 
 def _on_clock(
@@ -139,9 +154,7 @@ def _on_clock(
     engines = [each.policy for each in runs if _is_later(each)]
     if not engines:
         return (latencies, *ends), None
-    names = ("best", "best_by", "bound", "proof")
-    weaker = dict(zip(names, _enclosed(instance, clock, runs, STORAGES[1]), strict=True))
-    return (latencies, *ends), {"policies": engines} | weaker
+    return (latencies, *ends), _in_own_world(engines, _enclosed(instance, clock, runs, STORAGES[1]))
 
 
 def _is_later(run: ClockedRun) -> bool:

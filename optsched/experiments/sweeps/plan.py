@@ -63,6 +63,7 @@ def read_plan(config: str | Path | Mapping[str, Any], seed: int = 0) -> Plan:
     policies: list[tuple[str | Own, Parameters]] = []
     for at, table in _tables(content, "policies", where):
         policies += _policies(table, at, sources[0].make(seeds[0]))
+    policies = [(policy, _in_one_way(options, policies)) for policy, options in policies]
     own = _check_names(policies, where)
     runs = [
         Run(source, policy, options, each, bound)
@@ -168,6 +169,14 @@ def _policies(
         except OptschedError as error:
             raise type(error)(f"{at}: {error}") from None
         yield policy, tuple(options.items())
+
+
+def _in_one_way(options: Parameters, policies: list[tuple[str | Own, Parameters]]) -> Parameters:
+    """Write numbers of workers as text where others are memories: a column holds one kind."""
+    every = [value for _, each in policies for name, value in each if name == "workers"]
+    if not any(isinstance(value, str) for value in every):
+        return options
+    return tuple((name, str(value) if name == "workers" else value) for name, value in options)
 
 
 def _check_names(policies: list[tuple[str | Own, Parameters]], where: str) -> dict[str, str]:

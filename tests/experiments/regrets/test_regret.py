@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -17,7 +18,7 @@ from optsched.experiments.regrets import driver
 from optsched.experiments.regrets.cell import Cell, Task, enclose, perform
 from optsched.experiments.regrets.result import Regret
 from optsched.experiments.regrets.source import read_source
-from optsched.policies import PriorityPolicy, get_policies
+from optsched.policies import Decision, DecisionPolicy, PriorityPolicy, get_policies
 from optsched.solvers.bounds import bound as bounds
 
 
@@ -136,6 +137,26 @@ def test_bands_are_those_of_student():
     assert band.ceiling == pytest.approx(14 / 3 + 4.3027 * deviation / 3**0.5, rel=1e-4)
     assert band.floor == 0  # regret is not negative
     assert band.worst_ratio == pytest.approx(10 / 4)
+
+
+def shortest_remaining(state):
+    return Decision.most_urgent(state, state.forecast.upper - state.made)
+
+
+@pytest.mark.parametrize("preemption", ["recomputed", "resumed"])
+def test_where_preempted_requests_go_on_regret_is_to_what_bounds_that(preemption):
+    policy = DecisionPolicy("srpt", "", shortest_remaining, preemption=preemption)
+    found = regret("family:equal-prompts", [policy, "mc-sf"], [1.2], [60], seeds=2)
+    for cell in found.cells:
+        instance = read_source("family:equal-prompts").draw(cell.rate, 60, cell.seed)
+        own, whole = run(instance, policy), run(instance, "mc-sf").total_latency
+        assert own.preemptions
+        total, least = own.total_latency, math.ceil(bound(instance, "closed-form").value)
+        assert least < cell.bound  # which says nothing of preempted requests that go on
+        ends = total - min(total, cell.best), total - least
+        assert cell.regret("srpt") == tuple(end / len(instance) for end in ends)
+        assert cell.regret("mc-sf")[1] == (whole - cell.bound) / len(instance)
+        assert Cell(**json.loads(json.dumps(cell.to_dict()))) == cell
 
 
 def test_a_trace_is_drawn_from_with_replacement():

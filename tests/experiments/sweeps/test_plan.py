@@ -7,7 +7,7 @@ import os
 import pytest
 from fresh import printed
 
-from optsched import OptschedError
+from optsched import OptschedError, Workers
 from optsched.experiments.sweeps.plan import read_plan
 
 INSTANCES = [{"family": "uniform", "n": [5, 6], "load": [0.5, 0.9, 1.1]}]
@@ -46,6 +46,19 @@ def test_lists_make_the_product():
     assert {run.seed for run in plan.runs} == {0, 1, 2, 3}
     moved = read_plan({"seeds": 4, "instances": INSTANCES, "policies": POLICIES}, seed=2)
     assert len({run.key for run in plan.runs} & {run.key for run in moved.runs}) == 2 * 3 * 2 * 6
+
+
+def test_memories_of_workers_are_one_column_of_text():
+    def told(*workers):
+        table = {"name": "area", "workers": list(workers), "router": "jsq"}
+        plan = read_plan({"instances": [{"family": "uniform", "n": 5}], "policies": [table]})
+        return [dict(run.options)["workers"] for run in plan.runs]
+
+    assert told(2, 3) == [2, 3]
+    assert told([200, 100, 100], Workers([300])) == ["200,100x2", "300x1"]
+    assert told(2, [200, 100]) == ["2", "200,100"]
+    with pytest.raises(OptschedError, match="policies 1: there are no workers"):
+        told([])
 
 
 def test_traces_stand_beside_the_file_and_are_read_once(file):
