@@ -67,35 +67,23 @@ def solve(
     Parameters
     ----------
     problem
-        An `Instance`: the best schedule, deadlines being hard unless `params.lateness` says
-        otherwise. Or a program of `optsched.models`, or whatever has its methods `to_linear`,
-        `read` and `write_point`; a `LinearModel`; or a Pyomo model, whose variables take the
-        values of the answer.
+        An `Instance`, deadlines being hard unless `params.lateness` says otherwise; a program of
+        `optsched.models`, or whatever has its methods `to_linear`, `read` and `write_point`; a
+        `LinearModel`; or a Pyomo model, whose variables take the values of the answer.
     time_limit
-        Seconds for everything but the compilation of kernels. Within half a second after it the
-        answer is there, once any schedule is known. None for no limit: solvers of programs go on
-        to their proof, and searches, which know no end, take the work of a minute
-        (`Tuning.unlimited`).
+        Seconds for everything but the compilation of kernels. None for no limit: solvers go on to
+        their proof, and searches, which know no end, take the work of a minute.
     objective
         Of an instance: "total-latency", "weighted-latency" or "makespan". Programs have their own.
     method
-        "auto": what suits the problem, and what is left of it where a stage cannot represent the
-        numbers or has no room in memory.
-
-        Instances: "highs", the time-indexed program; "cp-sat", the event program, or the
-        time-indexed one for more requests; "exact", the configuration bound, then branch and
-        bound; "search", no proof beyond the bound, any size.
-
-        Programs and models: "highs", "cp-sat", or what Pyomo calls one of its solvers, such as
-        "glpk" or "gurobi"; with "auto" programs of schedules begin from what policies do.
-        `EventProgram`: "cp-sat". `BalanceProgram`: also "swap" and "greedy" (searches).
-        `BatchSelection`: "dp" (Alg. 2, exact), "scaled-dp" (within 1 + epsilon), "swap" (Alg. 4),
-        "quantile" (Alg. 5) or "mip".
+        "auto": what suits the problem. Instances: "highs", "cp-sat", "exact" (branch and bound) or
+        "search" (any size). Programs and models: "highs", "cp-sat" or a solver of Pyomo's, such as
+        "gurobi"; `BalanceProgram` also "swap" and "greedy"; `BatchSelection` "dp", "scaled-dp",
+        "swap", "quantile" or "mip".
     params
         Everything else: threads, seed, start, limits, progress.
     workers
-        Of an instance: independent workers among which requests are placed: a number of workers
-        with its memory, their memories, or `Workers`.
+        Of an instance: independent workers, as a number, their memories, or `Workers`.
 
     Returns
     -------
@@ -105,21 +93,17 @@ def solve(
 
     Raises
     ------
-    InfeasibleError
-        If it is proven that no schedule meets the deadlines or the horizon.
-    OptschedError
-        If an argument is invalid, a solver is unknown, not installed or cannot represent the
-        model, the start is infeasible, or no schedule was found in time.
+    InfeasibleError, OptschedError
+        If it is proven that no schedule meets deadlines or horizon; if an argument is invalid, a
+        solver is missing or cannot represent the model, or no schedule was found in time.
 
     Examples
     --------
-    >>> from optsched import Instance, HindsightProgram, solve
+    >>> from optsched import Instance, solve
     >>> instance = Instance([63] + 21 * [1], [1] + 21 * [2], memory=64)
     >>> result = solve(instance)
     >>> result.objective, result.proven_optimal
     (45.0, True)
-    >>> solve(HindsightProgram(instance), method="highs").answer.total_latency
-    45
     """
     if isinstance(problem, Instance):
         with watched(params.on_progress) as tell:

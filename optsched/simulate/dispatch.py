@@ -29,19 +29,13 @@ if TYPE_CHECKING:
     from optsched.policies import Policy
     from optsched.simulate.replicas.result import RoutedRun
     from optsched.simulate.seconds.execution import ClockedRun
-    from optsched.simulate.settings import (
-        ClockOptions,
-        ClusterOptions,
-        RoutedOptions,
-        RunSettings,
-        StepOptions,
-    )
+    from optsched.simulate.settings import RunOptions, RunSettings
     from optsched.workers import Workers
 
 
 @overload
 def run(
-    instance: Instance, policy: str | Policy | Callable[[Any], Any], **options: Unpack[StepOptions]
+    instance: Instance, policy: str | Policy | Callable[[Any], Any], **options: Unpack[RunOptions]
 ) -> Execution: ...
 @overload
 def run(
@@ -49,7 +43,7 @@ def run(
     policy: str | Policy | Callable[[Any], Any],
     *,
     clock: str | Clock | Callable[[BatchContent], float],
-    **options: Unpack[ClockOptions],
+    **options: Unpack[RunOptions],
 ) -> ClockedRun: ...
 @overload
 def run(
@@ -57,7 +51,8 @@ def run(
     policy: str | Policy | Callable[[Any], Any],
     *,
     workers: int | str | Sequence[int] | Workers,
-    **options: Unpack[RoutedOptions],
+    clock: str | Clock | Callable[[BatchContent], float] | None = None,
+    **options: Unpack[RunOptions],
 ) -> RoutedRun: ...
 @overload
 def run(
@@ -65,7 +60,7 @@ def run(
     policy: str | Routing,
     *,
     cluster: Cluster,
-    **options: Unpack[ClusterOptions],
+    **options: Unpack[RunOptions],
 ) -> ClusterRun: ...
 @overload
 def run(

@@ -191,38 +191,17 @@ def settings_of(
     return replace(RunSettings() if settings is None else settings, **options)
 
 
-class SharedOptions(TypedDict, total=False):
-    """Options of every run, as keywords."""
+class RunOptions(TypedDict, total=False):
+    """Options of a run that do not decide what comes of it, as keywords."""
 
-    seed: int
     on_progress: Callable[[int, int], None] | None
-
-
-class StepOptions(SharedOptions, total=False):
-    """Options of a run on one worker in steps."""
-
+    router: str | Router | Callable[[RouterState], int] | None
     intervals: str | None
     beliefs: Beliefs | Instance | None
     rule: Rule
+    seed: int
     patience: int | None
-
-
-class ClockOptions(StepOptions, total=False):
-    """Options of a run on one worker on a clock, beside the clock."""
-
     until: float
-
-
-class RoutedOptions(ClockOptions, total=False):
-    """Options of a run on workers, beside these."""
-
-    clock: str | Clock | Callable[[BatchContent], float] | None
-    router: str | Router | Callable[[RouterState], int] | None
-
-
-class ClusterOptions(SharedOptions, total=False):
-    """Options of a run on a cluster, beside it."""
-
     steps: int | None
     drain: bool
     reveal: int | None
