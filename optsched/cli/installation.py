@@ -18,7 +18,6 @@ from optsched._internal.numbers import percent, proven
 from optsched.cli.common import DONE, NO, Output, check_writable
 from optsched.cli.given import only_for
 from optsched.cli.options import Written, command, option
-from optsched.errors import OptschedError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -90,8 +89,6 @@ def library(output: Output, name: str | None, submit: str | None, **files: str |
             )
         output.result([each.to_dict() for each in records.values()])
         return DONE
-    if name not in records:
-        raise OptschedError(f"the library has no {name!r}; {nearest(name, records)}")
     record, trace = records[name], files.pop("trace")
     if submit is not None:
         return _judge(record, *record.verified(Path(submit), record.instance(trace)), output)

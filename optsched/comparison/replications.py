@@ -154,7 +154,7 @@ class Replications:
         else:
             found = [
                 f"{self.least} has the least mean of these instances, but {', '.join(rest)} may be "
-                "as good: more instances tell them apart."
+                "as good; more instances may tell them apart."
             ]
         missing = dict.fromkeys(run.policy for part in self.parts for run in part.incomplete)
         return found + [f"{name} does not complete all requests everywhere." for name in missing]

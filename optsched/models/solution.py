@@ -194,11 +194,13 @@ class Solution(Shown):
         Otherwise an `InfeasibleError` says that there is none, a `SolverError` that none was found
         or that the proof is missing.
         """
+        said = str(self).splitlines()[0]
         if not self.has_answer:
             infeasible = self.status is Stopped.INFEASIBLE
-            raise (InfeasibleError if infeasible else SolverError)(str(self))
+            why = f"{said}, without an answer; {self.raw_status or 'allow more time'}"
+            raise (InfeasibleError if infeasible else SolverError)(why)
         if optimal and not self.proven_optimal:
-            raise SolverError(f"the answer is not proven optimal; allow more time\n{self}")
+            raise SolverError(f"{said}: the answer is not proven optimal; allow more time")
         return self
 
 

@@ -26,6 +26,7 @@ from optsched.errors import (
     InstanceError,
     OptschedError,
     ScheduleError,
+    nearest,
 )
 from optsched.premises import World, uncovered
 from optsched.records.batches import in_batches, latency_on
@@ -219,6 +220,11 @@ class Record:
         )
 
 
+class _Library(dict[str, Record]):
+    def __missing__(self, name: str) -> Record:
+        raise OptschedError(f"the library has no {name!r}; {nearest(name, self)}")
+
+
 def library() -> dict[str, Record]:
     """Return the instances of the library by name, with the best that is known of each.
 
@@ -233,4 +239,4 @@ def library() -> dict[str, Record]:
     for row in rows.values():
         for key in ("schedule_by", "bound_by"):
             row[key] = Finder(*row.get(key, _NOBODY))
-    return {name: Record(name, **row) for name, row in rows.items()}
+    return _Library({name: Record(name, **row) for name, row in rows.items()})

@@ -11,7 +11,7 @@ import numpy as np
 
 from optsched._internal.extras import data_frame
 from optsched._internal.student import interval
-from optsched.errors import OptschedError
+from optsched.errors import OptschedError, nearest
 from optsched.report.style import (
     BLUE,
     COLOURS,
@@ -60,12 +60,13 @@ def plot_series(
     Repeats, which the column `over` tells apart where the table has it, become their mean, with the
     95 % confidence interval by Student's t as the band.
     """
+    _require(table, x, y, by, low, high)
     keys = [x] if by is None else [by, x]
     if over in table and table[over].nunique() > 1 and table.duplicated(keys).any():
         if low is not None or high is not None or table.duplicated([*keys, over]).any():
             raise OptschedError(
-                f"several rows have one {x!r} and one {by or over!r}, but cannot be averaged over "
-                f"{over!r}: leave low and high out, and name as by what else tells them apart"
+                f"several rows have the same {x!r} and {by or over!r}, but cannot be averaged over "
+                f"{over!r}; leave low and high out, and pass as by the column that tells them apart"
             )
         table, low, high = _averaged(table, keys, y), "low", "high"
     ax = prepare(ax)
@@ -81,6 +82,15 @@ def plot_series(
     if legend and by is not None:
         legend_above(ax)
     return ax
+
+
+def _require(table: pd.DataFrame, *names: str | None) -> None:
+    """Refuse columns that are not there."""
+    for name in names:
+        if name is not None and name not in table:
+            raise OptschedError(
+                f"the table has no column {name!r}; {nearest(name, map(str, table))}"
+            )
 
 
 def _averaged(table: pd.DataFrame, keys: list[str], y: str) -> pd.DataFrame:
@@ -104,6 +114,7 @@ def plot_bars(
     **axes: Any,
 ) -> Axes:
     """Plot a group of bars for each name in column `x`, one bar for each name in column `by`."""
+    _require(table, x, y, by, low, high)
     ax = prepare(ax)
     ax.set(**axes)
     places = list(dict.fromkeys(table[x].astype(str)))

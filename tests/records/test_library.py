@@ -22,6 +22,7 @@ from optsched.certificates.on_clock import ClockCertificate
 from optsched.errors import (
     CertificateError,
     InstanceError,
+    OptschedError,
     ScheduleError,
 )
 from optsched.records import TRACES, Record
@@ -232,6 +233,11 @@ def test_wrong_questions_get_one_sentence(optsched_command, tmp_path):
     ):
         code, _, err = optsched_command("library", *words)
         assert (code, sentence in err, err.count("\n")) == (2, True, 1), err
+
+
+def test_a_mistyped_name_gets_one_sentence_in_python_too():
+    with pytest.raises(OptschedError, match="no 'uniform-9'; did you mean 'uniform-8'"):
+        optsched.library()["uniform-9"]
 
 
 def test_other_rows_than_those_of_the_trace_are_refused(tmp_path):

@@ -167,8 +167,10 @@ def test_repeats_become_a_mean_with_its_interval():
     ends = stats.ttest_1samp([1.0, 2.0, 5.0, 10.0], 0).confidence_interval(0.95)
     band = ax.collections[0].get_datalim(ax.transData).get_points()[:, 1]
     assert band == pytest.approx([ends.low, ends.high + 1])
-    with pytest.raises(OptschedError, match="several rows have one 'load' and one 'seed'"):
+    with pytest.raises(OptschedError, match="several rows have the same 'load' and 'seed'"):
         plot_series(table.assign(seed=[0, 1, 0, 1, 0, 1, 0, 1, 0]), x="load", y="latency")
+    with pytest.raises(OptschedError, match="no column 'lod'; did you mean 'load'"):
+        plot_series(table, x="lod", y="latency")
     with pytest.raises(OptschedError, match="leave low and high out"):
         plot_series(table.assign(low=0), x="load", y="latency", by="policy", low="low")
     for curve in (table.drop(columns="seed"), table.assign(seed=7)):  # of one run: as it is
