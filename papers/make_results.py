@@ -56,9 +56,8 @@ holds in full ones; they are marked."""
 def main(folders: list[Path]) -> None:
     """Write verdicts, pictures and pages."""
     found = {name: find(name, folders) for name in TARGETS}
-    texts = {
-        name: {"remark": TARGETS[name].remark, "holds_if": TARGETS[name].holds_if} for name in found
-    }
+    kept = ("title", "remark", "holds_if")
+    texts = {name: {key: getattr(TARGETS[name], key) for key in kept} for name in found}
     results = [json.loads(path.read_text("utf-8")) | texts[name] for name, path in found.items()]
     (HERE / "optsched_papers" / VERDICTS).write_text(to_store(results), encoding="utf-8")
     PICTURES.mkdir(exist_ok=True)
@@ -171,7 +170,8 @@ def section(result: dict, remark: str) -> str:
     reason = "" if result["verdict"] in REFUTATIONS else reason
     parts = [
         f"## {name}",
-        f"{title[0].upper()}{title[1:]}: **{result['verdict']}{' (quick)' * result['quick']}**"
+        f"{title[0].upper()}{title[1:]}{':' * (not title.endswith('?'))} "
+        + f"**{result['verdict']}{' (quick)' * result['quick']}**"
         + f"; {plain(reason)}." * bool(reason)
         + f". Holds if {plain(result['holds_if'])}." * mended(result),
         f"![{name}](../images/results/{name}.png)",
@@ -182,14 +182,14 @@ def section(result: dict, remark: str) -> str:
 
 
 def deciding(rows: list[dict]) -> list[dict]:
-    """Return what counts and fails in all readings, or can be compared with what is printed."""
+    """Return claims that fail in all readings or have a printed value, else three shapes."""
     counted = [row for row in rows if row["counts"]]
     nearest: dict[str, dict] = {}  # of the readings of a statement that hold
     for row in sorted(counted, key=off):
         if row["statement"] and not fails(row):
             nearest.setdefault(row["statement"], row)
-    shown = (row for row in counted if nearest.get(row["statement"], row) is row)
-    return [row for row in shown if fails(row) or row["paper"] is not None]
+    shown = [row for row in counted if nearest.get(row["statement"], row) is row]
+    return [row for row in shown if fails(row) or row["paper"] is not None] or shown[:3]
 
 
 def off(row: dict) -> float:
@@ -256,7 +256,7 @@ def outcomes(text: str) -> list[bool]:
 def thin(texts: list[str], between: str) -> list[str]:
     """Return the first and the last of each four or more in a row with the same outcomes."""
     runs = [list(own) for _, own in itertools.groupby(texts, outcomes)]
-    kept = ([run[0], between, run[-1]] if len(run) > 2 else run for run in runs)
+    kept = ([run[0], between, run[-1]] if len(run) > 3 else run for run in runs)
     return [text for own in kept for text in own]
 
 

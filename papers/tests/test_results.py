@@ -170,7 +170,7 @@ def test_the_pages_show_every_target_with_its_stored_verdict():
         own = re.search(line, page, re.MULTILINE)
         assert own is not None, name
         text = (DOCS / own[1]).read_text(encoding="utf-8").partition(f"## {name}\n\n")[2]
-        assert f": **{found['verdict']}{note}**" in text.splitlines()[0]
+        assert f" **{found['verdict']}{note}**" in text.splitlines()[0]
         assert (DOCS / "images" / "results" / f"{name}.png").stat().st_size > 1000
     assert len(list((DOCS / "images" / "results").iterdir())) == len(TARGETS)
 
