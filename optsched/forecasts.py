@@ -286,7 +286,7 @@ class Forecast:
         return self.labels[request] if self.labels is not None else str(request)
 
 
-@checked(OptschedError)
+@checked(OptschedError, turns=True)
 def forecast(
     instance: Instance, intervals: str, beliefs: Beliefs | Instance | None = None
 ) -> Forecast:

@@ -36,10 +36,11 @@ _SHORTEST_BATCH = 1e-3  # seconds; shorter steps are ticks of a clock, in which 
 INTEGER_FIELDS = (
     *("prompts", "outputs", "arrivals", "deadlines"),
     *("output_lower", "output_upper", "priorities", "output_estimates"),
+    *("follows", "pauses"),
 )
 OPTIONAL_FIELDS = (
     *("weights", "deadlines", "output_lower", "output_upper", "priorities", "output_estimates"),
-    *("labels", "hash_ids"),
+    *("labels", "hash_ids", "follows"),
 )
 #: Columns of a table of requests, where they are called otherwise than the fields.
 _COLUMNS = {
@@ -93,6 +94,13 @@ class Instance(Shown):
         them.
     hash_block
         Tokens of such a block.
+    follows
+        Number of the request that each goes on from, as a turn of a conversation does, or -1. It
+        arrives when that one has ended, a pause later, but not before its own arrival. Only policy
+        "vllm" on one worker runs such requests; the instance of its run has the arrivals that came
+        out.
+    pauses
+        Steps of those pauses; None means 0 each.
 
     Raises
     ------
@@ -131,6 +139,8 @@ class Instance(Shown):
     output_estimates: IntArray | None
     hash_ids: tuple[IntArray, ...] | None
     hash_block: int | None
+    follows: IntArray | None
+    pauses: IntArray | None
 
     def __init__(
         self,
@@ -149,11 +159,14 @@ class Instance(Shown):
         output_estimates: npt.ArrayLike | None = None,
         hash_ids: Iterable[npt.ArrayLike] | None = None,
         hash_block: int | None = None,
+        follows: npt.ArrayLike | None = None,
+        pauses: npt.ArrayLike | None = None,
     ) -> None:
         fields: dict[str, Any] = {"memory": checked_memory(memory)}
         numbers = (
             *(prompts, outputs, arrivals, deadlines),
             *(output_lower, output_upper, priorities, output_estimates),
+            *(follows, pauses),
         )
         for field, values in zip(INTEGER_FIELDS, numbers, strict=True):
             needed = field in ("prompts", "outputs") or values is not None
@@ -196,6 +209,8 @@ class Instance(Shown):
             )
         if self.seconds_per_step is not None:
             checked_step(self.seconds_per_step)
+        if self.pauses is not None and self.follows is None:
+            raise InstanceError("pauses are given without follows; pass both, or follows alone")
         self._validate_hashes()
 
     def _validate_hashes(self) -> None:
@@ -283,6 +298,9 @@ class Instance(Shown):
             digest.update(field.encode())
             if values is not None:
                 digest.update(values.tobytes())
+        if self.follows is not None:
+            digest.update(b"follows" + self.follows.tobytes())
+            digest.update(b"" if self.pauses is None else self.pauses.tobytes())
         return digest.hexdigest()
 
     def label(self, request: int) -> str:
@@ -302,7 +320,10 @@ class Instance(Shown):
         return dataclasses.replace(self, **changes)
 
     def take(self, requests: Sequence[int] | IntArray) -> Instance:
-        """Return an instance of the requests with these indices; they keep their labels."""
+        """Return an instance of the requests with these indices; they keep their labels.
+
+        A request that goes on from one that is left out arrives at its own arrival.
+        """
         index = as_integers("requests", requests)
         if not ((index >= -len(self)) & (index < len(self))).all():
             raise InstanceError(f"requests are {shown(requests)}, but there are {len(self)}")
@@ -310,6 +331,10 @@ class Instance(Shown):
         parts["labels"] = tuple(self.label(request) for request in index.tolist())
         if self.hash_ids is not None:
             parts["hash_ids"] = [self.hash_ids[request] for request in index.tolist()]
+        if self.follows is not None:
+            places = np.full(len(self) + 1, -1)  # the last one is that of no request
+            places[index] = np.arange(len(index))
+            parts["follows"] = places[parts["follows"]]
         return self.replace(**parts)
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -347,6 +372,11 @@ class Instance(Shown):
 
         Arrivals that count ticks of a clock, shorter than any batch, are written in seconds.
         """
+        if self.follows is not None:
+            raise InstanceError(
+                "a trace has no column for the request that another one goes on from; write the "
+                "instance with to_json"
+            )
         columns = self._table()
         if (step := self.seconds_per_step or 1.0) < _SHORTEST_BATCH and "arrival" in columns:
             columns["arrival_s"] = [step * tick for tick in columns.pop("arrival")]

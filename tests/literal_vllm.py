@@ -23,6 +23,8 @@ class Request:
     arrival: float
     priority: float = 0
     label: str = ""  # its index if it has none
+    after: int = -1  # the request that it goes on from
+    pause: int = 0  # steps from the end of that
     made: int = 0  # tokens of the output that have come back
     computed: int = 0  # tokens scheduled to be computed, those in flight included
     in_flight: int = 0  # tokens that batches in flight will make
@@ -356,15 +358,17 @@ def run(
     until: float = float("inf"),
     scheduler: type[Scheduler] = Scheduler,
     pause: float = float("inf"),
+    step: float = 1e-6,
 ) -> Outcome:
     """Serve requests; batches follow each other, and two are in flight if asynchronous.
 
-    At a pause nothing is formed any more, and what is in flight then stays there.
+    At a pause nothing is formed any more, and what is in flight then stays there. A turn comes at
+    the first step after its pause, counted from the first step after the end of the one before it.
     """
     engine = scheduler(settings)
     outcome = Outcome(list(requests), engine=engine)
     until = min(until, pause)
-    coming = sorted(requests, key=lambda r: r.arrival)
+    coming = sorted((r for r in requests if r.after < 0), key=lambda r: r.arrival)
     depth = 2 if settings.async_scheduling else 1
     flying: list[tuple[int, Batch, float]] = []
     now = free_from = 0.0
@@ -390,6 +394,11 @@ def run(
             number, batch, end = flying.pop(0)
             now = max(now, end)
             engine.update(batch, number)
+            for r in requests:
+                if r.after >= 0 and requests[r.after].last == number:
+                    r.arrival = max(r.arrival, (math.ceil(end / step) + r.pause) * step)
+                    coming.append(r)
+            coming.sort(key=lambda r: (r.arrival, r.index))
         elif coming and now < until:
             now = coming[0].arrival
         else:

@@ -104,8 +104,23 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, Integral) or math.isfinite(value) else None
 
 
-def checked(error: type[OptschedError] = OptschedError) -> Callable[[Entry], Entry]:
-    """Check arguments against annotations; whole floats and NumPy numbers become plain ones."""
+def refuse_turns(instance: Any, taker: str, error: type[OptschedError] = OptschedError) -> None:
+    """Refuse requests whose arrivals depend on the run."""
+    if getattr(instance, "follows", None) is not None:
+        raise error(
+            f"requests of {instance.name!r} arrive when others have ended, which {taker} does not "
+            "allow for; run policy vllm on a clock first, and pass the instance of that run, whose "
+            "arrivals are known"
+        )
+
+
+def checked(
+    error: type[OptschedError] = OptschedError, turns: bool = False
+) -> Callable[[Entry], Entry]:
+    """Check arguments against annotations; whole floats and NumPy numbers become plain ones.
+
+    Instances with turns, which arrive when others have ended, are refused where not asked for.
+    """
 
     def decorate(entry: Entry) -> Entry:
         door = ""
@@ -121,6 +136,8 @@ def checked(error: type[OptschedError] = OptschedError) -> Callable[[Entry], Ent
                 return value
             for kind in kinds[name]:
                 if (fitting := _as(kind, value)) is not _NOT:
+                    if kind == "Instance" and not turns:
+                        refuse_turns(value, entry.__name__, error)
                     return fitting
             *first, last = [word for kind in kinds[name] if (word := _word(kind))]
             wish = f"{', '.join(first)} or {last}" if first else last

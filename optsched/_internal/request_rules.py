@@ -84,6 +84,12 @@ def _rules(columns: dict[str, Any], memory: int) -> Iterator[tuple[str, BoolArra
     if (estimates := columns.get("output_estimates")) is not None:
         wrong = "output_estimates is {value}, but must be at least 1"
         yield ("output_estimates", estimates < 1, wrong)
+    if (follows := columns.get("follows")) is not None:
+        wrong = "follows is {value}, but must be the number of a request before it, or -1"
+        yield ("follows", (follows < -1) | (follows >= np.arange(len(follows))), wrong)
+    if (pauses := columns.get("pauses")) is not None:
+        wrong = f"pauses is {{value}}, but must be a number of steps from 0 to {MAX_STEP}"
+        yield ("pauses", (pauses < 0) | (pauses > MAX_STEP), wrong)
     # Last, because only among requests that break no other rule it is clear which one is too early.
     if arrivals is not None:
         descending = np.zeros(len(arrivals), dtype=bool)

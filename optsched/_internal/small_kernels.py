@@ -52,7 +52,7 @@ def pop(heap: IntArray, size: int) -> int:
 
 
 @compiled
-def _precedes(
+def precedes(
     keys: FloatArray | IntArray, ranks: IntArray | FloatArray, one: int, other: int
 ) -> bool:
     """Whether one entry comes before another."""
@@ -67,9 +67,9 @@ def sink_by_key(
     entry = heap[place]
     while True:
         child = 2 * place + 1
-        if child + 1 < size and _precedes(keys, ranks, heap[child + 1], heap[child]):
+        if child + 1 < size and precedes(keys, ranks, heap[child + 1], heap[child]):
             child += 1
-        if child >= size or not _precedes(keys, ranks, heap[child], entry):
+        if child >= size or not precedes(keys, ranks, heap[child], entry):
             break
         heap[place] = heap[child]
         place = child
@@ -82,7 +82,7 @@ def push_by_key(
 ) -> int:
     """Add an entry to the first `size` ones, of which the first is next; return the new size."""
     place = size
-    while place > 0 and _precedes(keys, ranks, entry, heap[(place - 1) // 2]):
+    while place > 0 and precedes(keys, ranks, entry, heap[(place - 1) // 2]):
         heap[place] = heap[(place - 1) // 2]
         place = (place - 1) // 2
     heap[place] = entry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +159,8 @@ def compare(
         )
     kind = ClusterComparison if clustered else Comparison
     result = kind(runs, tuple(times), settings, warm_up, incomplete=tuple(incomplete))
+    if traces[0].follows is not None:
+        result = replace(result, turns=True)
     return result.bounded(bound)
 
 

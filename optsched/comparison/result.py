@@ -61,6 +61,8 @@ class Comparison:
         Proven lower bounds on the total latency, each under premises of its own.
     incomplete
         Runs in steps that do not complete all requests, which are not compared.
+    turns
+        Whether requests arrived when others had ended, in each run at times of its own.
 
     Examples
     --------
@@ -75,6 +77,7 @@ class Comparison:
     warm_up: Any = 0.0
     bounds: tuple[Any, ...] = ()
     incomplete: tuple[Execution, ...] = ()
+    turns: bool = False
 
     @property
     def runs(self) -> Any:
@@ -127,6 +130,8 @@ class Comparison:
         self, bound: Bound | ClockBound | None = None, method: BoundMethod = "auto"
     ) -> Comparison:
         """Return the comparison with a known bound, or those of a method of `optsched.bound`."""
+        if self.turns:
+            return self
         clock = self.clock
         known: dict[str, Any] = {"clock": clock} if self.timed else {}
         if bound is None and isinstance(clock, LinearClock | None):
@@ -183,6 +188,11 @@ class Comparison:
         elif len(self.tied) > 1:
             names = [run.policy for run in self.tied]
             found.append(f"{', '.join(names[:-1])} and {names[-1]} are equal.")
+        if self.turns:
+            found.append(
+                "There is no bound: requests arrive when others have ended, in each run at times "
+                "of its own."
+            )
         reasons: dict[str, list[str]] = {}
         for run in self if self.bounds else ():
             if why := self.covering(run)[1]:
@@ -251,8 +261,7 @@ class Comparison:
     def comparable(self) -> bool:
         """Whether all runs of a trace completed the same requests, and means say which is best."""
         return not any(
-            any(run.unfinished for run in trace)
-            and len({run.completed.tobytes() for run in trace}) > 1
+            len({_served(run) for run in trace}) > 1
             for trace in zip(*self.runs_by_policy.values(), strict=False)
         )
 
@@ -397,3 +406,9 @@ def _demand(run: ClockedRun) -> int:
     changes = np.concatenate([peaks, -peaks[done]])
     order = np.lexsort((changes, times))  # at equal times those that complete go first
     return int(np.cumsum(changes[order]).max())
+
+
+def _served(run: Any) -> Any:
+    """Return which requests a run completed; turns come in another order in each."""
+    labels, done = run.instance.labels, run.completed
+    return done.tobytes() if labels is None else frozenset(np.array(labels)[done].tolist())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from optsched._internal.arguments import checked
+from optsched._internal.arguments import checked, refuse_turns
 from optsched._internal.progress import watched
 from optsched.errors import OptschedError, SolverError, require_known
 from optsched.instance import Instance
@@ -106,6 +106,7 @@ def solve(
     (45.0, True)
     """
     if isinstance(problem, Instance):
+        refuse_turns(problem, "solve")
         with watched(params.on_progress) as tell:
             params = replace(params, on_progress=tell)
             return _solve_instance(problem, objective, method, time_limit, params, workers)

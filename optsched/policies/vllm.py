@@ -147,9 +147,11 @@ class VllmPolicy(NamedPolicy):
         )
 
     def keys(self, instance: Instance, clock: Clock) -> FloatArray:
-        """Return the keys of its order; all are 0 where there is none."""
+        """Return the keys of its order, or where there is none the priorities that it goes by."""
         if self.order is None:
-            return np.zeros(len(instance))
+            by_priority = self.scheduling_policy == "priority" and instance.priorities is not None
+            given = instance.priorities if by_priority else np.zeros(len(instance))
+            return np.array(given, dtype=np.float64)
         return np.asarray(self.order.keys(instance, clock), dtype=np.float64)
 
     def blocks(self, instance: Instance) -> int:
@@ -178,19 +180,13 @@ class VllmPolicy(NamedPolicy):
         return count
 
     def ranks(self, instance: Instance) -> Ranks:
-        """Return the order in which requests are admitted and preempted."""
-        count, arrivals = len(instance), instance.arrivals
+        """Return the order in which requests of equal keys are admitted and preempted."""
+        count, levels = len(instance), instance.arrivals.copy()
         if self.scheduling_policy == "fcfs" and self.order is None:
-            return Ranks(np.arange(count), np.arange(count))
-        priorities = np.zeros_like(arrivals)
-        if self.order is None and instance.priorities is not None:
-            priorities = instance.priorities
+            return Ranks(np.arange(count), levels)
         labels = np.array([instance.label(request) for request in range(count)])
-        order = np.lexsort((labels, arrivals, priorities))
-        larger = (np.diff(priorities[order]) > 0) | (np.diff(arrivals[order]) > 0)
-        levels = np.zeros(count, dtype=np.int64)
-        levels[order[1:]] = np.cumsum(larger)
-        return Ranks(ranks_in(order), levels)
+        known = levels if instance.follows is None else np.zeros_like(levels)
+        return Ranks(ranks_in(np.lexsort((labels, known))), levels)
 
 
 VLLM = VllmPolicy(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-from optsched._internal.arguments import checked
+from optsched._internal.arguments import checked, refuse_turns
 from optsched._internal.progress import watched
 from optsched.admission import STEP_AHEAD, require_steps
 from optsched.errors import PolicyError
@@ -71,7 +71,7 @@ def run(
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Any: ...
-@checked(PolicyError)
+@checked(PolicyError, turns=True)
 def run(
     instance: Instance,
     policy: Any,
@@ -156,6 +156,7 @@ def _run(
 ) -> Execution | ClockedRun | ClusterRun | RoutedRun:
     """Run a policy as settings say."""
     if settings.cluster is not None:
+        refuse_turns(instance, "a cluster", PolicyError)
         return run_cluster(instance, policy, settings, on_progress)
     task = prepared(instance, policy, settings, on_progress)
     runner, timed = RUNNERS[task.policy.needs.kind], settings.clock is not None
@@ -186,6 +187,9 @@ def prepared(
 ) -> Task:
     """Return a run on one worker, or refuse it before anything is compiled for it."""
     chosen = fitted(policy, settings)
+    if settings.workers is not None or chosen.needs.kind != "vllm":
+        taker = f"policy {chosen.name!r}" if settings.workers is None else "a router"
+        refuse_turns(instance, taker, PolicyError)
     if settings.intervals is not None:
         forecast(instance, settings.intervals)
     return Task(instance, chosen, settings, on_progress)

@@ -23,6 +23,7 @@ from optsched.rolling.decisions import Decisions
 from optsched.simulate.likely import steps_ahead, tables
 from optsched.simulate.seconds import serving, vllm
 from optsched.simulate.seconds.admission import admit_on_clock
+from optsched.simulate.seconds.arrivals import Arrivals
 from optsched.simulate.seconds.batches import new_log, timing
 from optsched.simulate.seconds.block_cache import Prefixes
 from optsched.simulate.seconds.delay import admit_with_delay
@@ -339,12 +340,30 @@ def serve_vllm(task: Task) -> ClockedRun:
     limits = vllm_limits(policy, task.instance)
     prefixes = Prefixes.of(task.instance) if policy.enable_prefix_caching else None
     with vllm_queue(task, requests) as queue:
-        served, log, rows = vllm.serve(requests, queue, task.clock, limits, task.until, prefixes)
+        arrivals = Arrivals.of(task.instance, task.clock, queue.turns)
+        served, log, rows = vllm.serve(
+            requests, arrivals, queue, task.clock, limits, task.until, prefixes
+        )
+    if task.instance.follows is not None:
+        came, frozen = _as_they_came(task.instance, served.last, queue)
+        served, task = served[came].view(np.recarray), task._replace(instance=frozen)
     run = _served(task, served, log, "recomputed")
     run = replace(run, intervals=None if policy.foresees == "nothing" else task.intervals)
     if prefixes is None:
         return replace(run, statistics=rows[:, :-1])
     return replace(run, statistics=rows, cached=served.cached.copy(), asked=served.asked.copy())
+
+
+def _as_they_came(
+    instance: Instance, last: IntArray, queue: vllm.Queue
+) -> tuple[IntArray, Instance]:
+    """Return the requests that came, in that order, and their instance with their arrivals."""
+    assert instance.follows is not None
+    came = (instance.follows < 0) | (last[instance.follows] >= 0)
+    every = np.lexsort((queue.turns, queue.levels))
+    order = every[came[every]]
+    known = instance.replace(follows=None, pauses=None, arrivals=np.zeros_like(every))
+    return order, known.take(order).replace(arrivals=queue.levels[order])
 
 
 @contextmanager

@@ -130,7 +130,7 @@ def _example_1(rng: Generator, n: int | None, memory: int) -> Requests:
 
 
 @workload("jaillet-theorem-6-2", 64, None, "Jaillet Theorem 6.2")
-def _jaillet(rng: Generator, n: int | None, memory: int) -> Requests:
+def _jaillet(rng: Generator, n: int | None, memory: int) -> tuple[IntArray, IntArray, IntArray]:
     """one request that fills the memory, and short ones that come shortly before it ends"""
     # epsilon = shorts / M. The long request is taken to start at once, t' = 0.
     shorts = memory // 8 if n is None else n - 1

@@ -1,4 +1,4 @@
-"""Families of instances: the distributions of the papers' experiments."""
+"""Families of instances: the distributions of the papers' experiments, and requests that share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optsched._internal.arguments import MAX_SEED, MAX_TOKENS, as_count, as_number
-from optsched._internal.arrays import FloatArray, IntArray, checked_memory
+from optsched._internal.arrays import BoolArray, FloatArray, IntArray, checked_memory
 from optsched._internal.room import require_room
 from optsched.errors import InstanceError, nearest
 from optsched.instance import Instance
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
     from numpy.random import Generator
 
-#: What a family draws: prompts and outputs, and arrivals where the family sets them.
-Requests = tuple[IntArray, IntArray] | tuple[IntArray, IntArray, IntArray]
+#: What a family draws: prompts and outputs, and arrivals where the family sets them; or fields by
+#: name, where pauses count as rates do.
+Requests = tuple[IntArray, IntArray] | tuple[IntArray, IntArray, IntArray] | dict[str, Any]
 
 _LEAST_RATE = 1e-12  # beyond it no request comes before the last step there is
 _MAX_CV = 1e6  # of lengths; beyond it hardly one is between 1 and the longest
+_BLOCK = 16  # tokens with an id
 _REQUEST = 128  # bytes of a request, with what its columns are checked by
 LONGEST = 50  # prompts and outputs of Sorted-F EC.4.2
 
@@ -116,7 +118,7 @@ def family(
     rate
         Requests per step of a Poisson process of arrivals (of a bounded number per step for
         equal-prompts), or per second where the length of a step is given; None: all arrive at step
-        0, unless the family says otherwise.
+        0, unless the family says otherwise. Of conversations the first turns arrive so.
     load
         Sets the rate so that the requests bring this share of the memory-time that passes between
         arrivals: rate = load :math:`\cdot M /` mean :math:`A_i`.
@@ -161,16 +163,29 @@ def family(
         require_requests(n)
     rng = np.random.default_rng(as_count("seed", seed, 0, MAX_SEED))
     requests = chosen.draw(rng, n, memory, **parameters)
-    fields: dict[str, Any] = dict(zip(("prompts", "outputs", "arrivals"), requests, strict=False))
+    fields: dict[str, Any] = (
+        requests
+        if isinstance(requests, dict)
+        else dict(zip(("prompts", "outputs", "arrivals"), requests, strict=False))
+    )
+    if "pauses" in fields:
+        fields["pauses"] = np.rint(fields["pauses"] / (seconds_per_step or 1)).astype(np.int64)
     instance = Instance(**fields, memory=memory, name=name, seconds_per_step=seconds_per_step)
     if load is not None:
         load = as_number("load", load, lambda each: each > 0, "positive")
-        rate = load * memory / float(instance.areas.mean())
+        rate = load * memory / float(instance.areas.sum()) * _firsts(instance).sum()
     elif rate is not None and seconds_per_step is not None:
         rate *= seconds_per_step
     if rate is None:
         return instance
-    return instance.replace(arrivals=chosen.arrive(len(instance), rate, rng))
+    firsts = _firsts(instance)
+    arrivals = chosen.arrive(int(firsts.sum()), rate, rng)
+    return instance.replace(arrivals=arrivals[np.cumsum(firsts) - 1])
+
+
+def _firsts(instance: Instance) -> BoolArray:
+    """Return which requests go on from no other one."""
+    return np.full(len(instance), -1) < 0 if instance.follows is None else instance.follows < 0
 
 
 def require_requests(n: int) -> None:
@@ -341,3 +356,79 @@ def _lognormal(
         lengths("prompt", prompt_mean, prompt_cv, prompt_most),
         lengths("output", output_mean, output_cv, output_most),
     )
+
+
+@workload("system-prompts", 16492, 2000, "of its own")
+def _system_prompts(
+    rng: Generator,
+    n: int,
+    memory: int,
+    heads: int = 4,
+    shared: int = 2000,
+    text: float = 200,
+    output: float = 150,
+) -> Requests:
+    """s one of some shared heads, the k-th as likely as 1 / k, and a text, o an answer; both
+    lognormal of cv 1"""
+    drawn = _chats(rng, n, memory, (heads, shared), np.ones(n, dtype=bool), (text, output))
+    return {field: drawn[field] for field in ("prompts", "outputs", "hash_ids", "hash_block")}
+
+
+@workload("conversations", 16492, 2000, "of its own")
+def _conversations(
+    rng: Generator,
+    n: int,
+    memory: int,
+    turns: float = 4,
+    pause: float = 30,
+    heads: int = 1,
+    shared: int = 500,
+    text: float = 100,
+    output: float = 200,
+) -> Requests:
+    """turns whose s is a shared head, all that was said before and a text, o an answer; the next
+    one comes when it has ended, after an exponential pause"""
+    if not (turns >= 1 and pause >= 0):
+        raise InstanceError(
+            f"turns is {turns} and pause {pause}, but there must be at least 1 and no less than 0"
+        )
+    drawn = _chats(rng, n, memory, (heads, shared), rng.random(n) < 1 / turns, (text, output))
+    return drawn | {"pauses": rng.exponential(pause, n)}
+
+
+def _chats(
+    rng: Generator,
+    n: int,
+    memory: int,
+    head: tuple[int, int],
+    begin: BoolArray,
+    means: tuple[float, float],
+) -> dict[str, Any]:
+    """Draw turns of conversations that begin at some requests, and anew where memory is full."""
+    heads, shared = as_count("heads", head[0]), as_count("shared", head[1], 0, memory - 2)
+    longest, spread = (memory - shared) // 2, math.sqrt(math.log(2))  # of a cv of 1
+    for name, mean in zip(("text", "output"), means, strict=True):
+        as_number(name, mean, lambda each: each > 0, "a positive number of tokens")
+    texts, outputs = (
+        _rounded(rng.lognormal(math.log(mean) - spread**2 / 2, spread, n), longest)
+        for mean in means
+    )
+    follows, peaks, peak = np.arange(-1, n - 1), np.zeros(n, dtype=np.int64), memory
+    for request, more in enumerate((texts + outputs).tolist()):
+        if begin[request] or peak + more > memory:
+            follows[request], peak = -1, shared
+        peak += more
+        peaks[request] = peak
+    chat = np.cumsum(follows < 0) - 1
+    likely = 1 / np.arange(1, heads + 1)
+    of_chat = rng.choice(heads, chat[-1] + 1, p=likely / likely.sum())
+    lengths = peaks // _BLOCK if (follows >= 0).any() else np.full(n, shared // _BLOCK)
+    place = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    common = (place + 1) * _BLOCK <= shared
+    owner = np.where(common, np.repeat(of_chat[chat], lengths), heads + np.repeat(chat, lengths))
+    ids = owner * (memory // _BLOCK + 1) + place
+    return {
+        **{"prompts": peaks - outputs, "outputs": outputs, "follows": follows},
+        "hash_ids": np.split(ids, np.cumsum(lengths)[:-1]),
+        "hash_block": _BLOCK,
+    }

@@ -60,6 +60,54 @@ def test_mixed_has_two_humps_and_no_prompt_beyond_50():
     assert np.mean(prompts > 25) == pytest.approx(0.8 * np.exp(-2.55) + 0.2 * 0.964, rel=0.02)
 
 
+@pytest.mark.parametrize("seed", SEEDS[:3])
+@pytest.mark.parametrize("memory", [16_492, 900])
+def test_ids_of_conversations_say_which_tokens_are_alike(seed, memory):
+    instance = family("conversations", 300, seed, memory, rate=2.0, seconds_per_step=0.01)
+    firsts = instance.follows < 0
+    assert (np.diff(instance.arrivals)[firsts[1:]] >= 0).all()
+    assert set(instance.follows[~firsts] - np.flatnonzero(~firsts)) == {-1}
+    said = {}
+    for request, ids in enumerate(instance.hash_ids):
+        peak, before = int(instance.peaks[request]), int(instance.follows[request])
+        assert len(ids) == peak // 16
+        known = 500 // 16 if before < 0 else int(instance.peaks[before]) // 16
+        if before >= 0:
+            assert instance.prompts[request] > instance.peaks[before]
+            assert ids[:known].tolist() == instance.hash_ids[before].tolist()
+        assert ids[: 500 // 16].tolist() == instance.hash_ids[0][: 500 // 16].tolist()
+        new = ids[known:].tolist()
+        assert not said.keys() & set(new)
+        said |= dict.fromkeys(new)
+    assert instance.pauses[~firsts].mean() == pytest.approx(3000, rel=0.25)
+
+
+def test_system_prompts_are_shared_as_often_as_the_family_says():
+    instance = family("system-prompts", 5_000, heads=3, shared=100, rate=2.0)
+    heads, counts = np.unique([ids[0] for ids in instance.hash_ids], return_counts=True)
+    assert (len(heads), {len(ids) for ids in instance.hash_ids}) == (3, {100 // 16})
+    assert counts / 5_000 == pytest.approx([6 / 11, 3 / 11, 2 / 11], abs=0.03)
+    assert (instance.follows, instance.prompts.min() > 100) == (None, True)
+    assert instance.prompts.mean() == pytest.approx(300, rel=0.03)
+    assert instance.outputs.mean() == pytest.approx(150, rel=0.05)
+    loaded = family("conversations", 20_000, shared=0, load=0.5)
+    assert loaded.areas.sum() / (16_492 * loaded.arrivals[-1]) == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"turns": 0.5}, "turns is 0.5 and pause 30"),
+        ({"text": 0}, "text is 0, but must be a positive number of tokens"),
+        ({"shared": 16_491}, "shared is 16491, but must be a whole number from 0 to 16490"),
+        ({"heads": 0}, "heads is 0"),
+    ],
+)
+def test_conversations_that_cannot_be(parameters, words):
+    with pytest.raises(InstanceError, match=words):
+        family("conversations", **parameters)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("n", [2000, 20_000])
 def test_chat_and_summaries_has_the_moments_of_sorted_f_section_7(n, seed):

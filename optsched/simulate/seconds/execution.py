@@ -372,7 +372,8 @@ class ClockedRun(TimedRun):
             cached = [
                 f"  cache     {self.cached_tokens:,} tokens found, {self.hit_rate:.1%} of all"
             ]
-        load = load_on_clock(self.instance, self.clock)
+        # Of tokens that need not be computed again it says nothing.
+        load = None if self.cached_tokens else load_on_clock(self.instance, self.clock)
         offered = [] if load is None else [f"  load      {load}"]
         return "\n".join(
             [

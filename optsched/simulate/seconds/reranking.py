@@ -36,14 +36,13 @@ def reranking(task: Task, known: Forecast | None) -> Iterator[tuple[FloatArray, 
         )
         return float(policy.keys(alone, clock)[0])
 
-    keys = np.zeros(len(instance))
+    believed = instance
     if policy.order is not None and expected is not None:
         believed = instance.replace(
             outputs=expected(slice(None), 0), output_lower=None, output_upper=None
         )
-        keys = policy.keys(believed, clock)
     with called_back(_Callback, key, 0.0) as callback:
-        yield np.array(keys), callback
+        yield np.array(policy.keys(believed, clock)), callback
 
 
 def _tokens_to_come(known: Forecast) -> Callable[[Any, int], Any]:

@@ -16,6 +16,12 @@ from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
 from optsched._internal.small_kernels import pop_by_key, push_by_key
+from optsched.simulate.seconds.arrivals import (
+    Arrivals,
+    call_followers,
+    next_arrival,
+    take_arrival,
+)
 from optsched.simulate.seconds.batches import COLUMNS, BatchLog, add_batch, new_log, timing
 from optsched.simulate.seconds.block_cache import (
     Cache,
@@ -35,9 +41,8 @@ if TYPE_CHECKING:
     from optsched.clock import Clock
     from optsched.simulate.seconds.batches import Requests
 
-_RELEASED, _RUNNING, _WAITING, _HEAP, _FREE, _FLYING, _OLDEST = range(7)
+_RUNNING, _WAITING, _HEAP, _FREE, _FLYING, _OLDEST = range(6)
 _NEVER = -1
-_NONE = np.zeros(0)
 _REQUEST = (
     *("prompt", "output", "made"),
     "computed",  # tokens that are computed when the batches in flight have ended
@@ -72,7 +77,9 @@ class Queue(NamedTuple):
     """By what waiting requests are admitted, and running ones preempted."""
 
     turns: IntArray  # the least of those waiting is admitted first; no two are equal
-    levels: IntArray  # the largest of those running is preempted first, of equals the first
+    levels: (
+        IntArray  # arrivals; the latest of those running is preempted first, of equals the first
+    )
     keys: FloatArray  # come before turns and levels
     intervals: tuple[IntArray, IntArray]  # of the outputs, as far as they are known
     listed: IntArray  # where requests are listed for a plan by beliefs; empty where it has none
@@ -92,7 +99,7 @@ class Flight(NamedTuple):
 class Engine(NamedTuple):
     """State of an engine between two batches."""
 
-    arrivals: FloatArray
+    arrivals: Arrivals
     requests: Records
     queue: Queue
     heap: IntArray  # of waiting requests
@@ -112,7 +119,7 @@ class Server:
         limits: Limits,
         timer: Any,
         until: float,
-        arrivals: FloatArray = _NONE,
+        arrivals: Arrivals | None = None,
         prefixes: Prefixes | None = None,
     ) -> None:
         self.served, self.log = served, new_log()
@@ -125,6 +132,7 @@ class Server:
             np.zeros(size, dtype=np.int64) for size in (count, seqs, 2, 2)
         )
         flight = Flight(np.zeros((2, seqs), dtype=np.int64), sizes, numbers, np.zeros(2))
+        arrivals = Arrivals.at(np.zeros(0)) if arrivals is None else arrivals
         self._engine = Engine(arrivals, served, queue, heap, running, flight, counters, np.zeros(1))
         self._cache = None
         if prefixes is not None:
@@ -132,7 +140,10 @@ class Server:
 
     def run(self, pause: float = np.inf) -> None:
         """Run until all is done or it is time to pause."""
-        go_on, limits = interruptible_kernel(run_until, len(self._engine.arrivals)), self._limits
+        go_on, limits = (
+            interruptible_kernel(run_until, len(self._engine.arrivals.times)),
+            self._limits,
+        )
         engine, cache, timer = self._engine, self._cache, self._timer
         while not go_on(engine, cache, self.log, self.rows, timer, limits, self._until, pause):
             self.log = self.log.doubled()
@@ -155,6 +166,7 @@ class Server:
 
 def serve(
     requests: Requests,
+    arrivals: Arrivals,
     queue: Queue,
     clock: Clock,
     limits: Limits,
@@ -164,7 +176,7 @@ def serve(
     """Serve requests; return what became of each, the batches, and a row of `COLUMNS` for each."""
     with timing(clock) as timer:
         made = new_records(requests)
-        server = Server(made, queue, limits, timer, until, requests.arrivals, prefixes)
+        server = Server(made, queue, limits, timer, until, arrivals, prefixes)
         server.run()
     log = server.log.finished()
     return server.served, log, server.rows[: len(log.usage)].copy()
@@ -190,12 +202,15 @@ def run_until(
 ) -> bool:
     """Run until all is done, it is time to pause, or the log is full; tells which."""
     counters, arrivals, now, ends = engine.counters, engine.arrivals, engine.now, engine.flight.ends
+    turns = engine.queue.turns
     while log.state[0] < len(log.usage):
         if now[0] >= pause:
             return True
-        while counters[_RELEASED] < len(arrivals) and arrivals[counters[_RELEASED]] <= now[0]:
-            enqueue(engine, counters[_RELEASED])
-            counters[_RELEASED] += 1
+        index = next_arrival(arrivals, turns)
+        while index < len(arrivals.times) and arrivals.times[index] <= now[0]:
+            take_arrival(arrivals, turns, index)
+            enqueue(engine, index)
+            index = next_arrival(arrivals, turns)
         there = counters[_WAITING] + counters[_RUNNING] > 0
         if there and counters[_FLYING] < limits.depth and now[0] < until:
             number = log.state[0]
@@ -210,10 +225,10 @@ def run_until(
         if counters[_FLYING] > 0:
             now[0] = max(now[0], ends[counters[_OLDEST]])
             _finish_oldest(engine, cache, limits)
-        elif now[0] >= until or counters[_RELEASED] == len(arrivals):
+        elif now[0] >= until or index == len(arrivals.times):
             return True
         else:
-            now[0] = arrivals[counters[_RELEASED]]
+            now[0] = arrivals.times[index]
     return False
 
 
@@ -441,6 +456,9 @@ def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
             counters[_WAITING] -= request.waits
             request.waits = ZERO
             done += 1
+            if len(engine.arrivals.firsts) > 0:
+                queue, end = engine.queue, flight.ends[slot]
+                call_followers(engine.arrivals, queue.turns, queue.levels, index, end)
     counters[_OLDEST] = (slot + 1) % 2
     counters[_FLYING] -= 1
     if done == 0:
