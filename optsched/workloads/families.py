@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.random import Generator
+
+    Draw = TypeVar("Draw", bound="Callable[..., Requests]")
 
 #: What a family draws: prompts and outputs, and arrivals where the family sets them; or fields by
 #: name, where pauses count as rates do.
@@ -80,10 +82,10 @@ FAMILIES: dict[str, WorkloadFamily] = {}
 
 def workload(
     name: str, memory: int, requests: int | None, source: str, **arrive: Any
-) -> Callable[[Callable[..., Requests]], Callable[..., Requests]]:
+) -> Callable[[Draw], Draw]:
     """Register a function as a family, described by its docstring; see `WorkloadFamily`."""
 
-    def register(draw: Callable[..., Requests]) -> Callable[..., Requests]:
+    def register(draw: Draw) -> Draw:
         description = " ".join((draw.__doc__ or "").split())
         FAMILIES[name] = WorkloadFamily(draw, memory, requests, description, source, **arrive)
         return draw
