@@ -71,17 +71,23 @@ def end(worker: Worker, log: IntArray, request: int, prompt: int) -> IntArray:
 
 
 @compiled
-def _logged(worker: Worker, log: IntArray, request: int) -> IntArray:
+def log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: int) -> IntArray:
     """Write an attempt down; return the log, a larger one where it was full."""
-    now = worker.now[0]
-    logged, first = now.logged, worker.starts[request]
     if logged == log.shape[1]:
         larger = np.empty((3, 2 * logged), dtype=np.int64)
         for row in range(3):
             for column in range(logged):
                 larger[row, column] = log[row, column]
         log = larger
-    log[0, logged], log[1, logged], log[2, logged] = request, first, now.batch - first
+    log[0, logged], log[1, logged], log[2, logged] = request, start, tokens
+    return log
+
+
+@compiled
+def _logged(worker: Worker, log: IntArray, request: int) -> IntArray:
+    """Write down the attempt of a request that runs."""
+    now, first = worker.now[0], worker.starts[request]
+    log = log_attempt(log, now.logged, request, first, now.batch - first)
     now.logged += 1
     return log
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
 from optsched.simulate.seconds.batches import add_batch, with_room
-from optsched.simulate.steps.attempts import RUNS, WAITS, random_rank
+from optsched.simulate.steps.attempts import RUNS, WAITS, log_attempt, random_rank
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
@@ -26,19 +26,6 @@ OUTLIVED = ("ends-next", "holds-nothing", "restarts", "doubles")
 _ENDS_NEXT, _HOLDS_NOTHING, _RESTARTS, _DOUBLES = range(4)
 PREEMPT = ("bound", "tokens")
 _BY_BOUND, _BY_TOKENS = range(2)
-
-
-@compiled
-def _log_attempt(log: IntArray, logged: int, request: int, start: int, tokens: int) -> IntArray:
-    """Write an attempt down; return the log, a larger one where it was full."""
-    if logged == log.shape[1]:
-        larger = np.empty((3, 2 * logged), dtype=np.int64)
-        for row in range(3):
-            for column in range(logged):
-                larger[row, column] = log[row, column]
-        log = larger
-    log[0, logged], log[1, logged], log[2, logged] = request, start, tokens
-    return log
 
 
 @compiled
@@ -188,7 +175,7 @@ def run_planned(
                     prefill -= prompt
                     squares -= prompt * prompt
                 else:
-                    ended = _log_attempt(ended, logged, request, start, made)
+                    ended = log_attempt(ended, logged, request, start, made)
                     logged += 1
                 if at_once and planned[request] >= upper[request]:  # its interval missed
                     planned[request] = min(memory - prompt, 2 * planned[request])
@@ -221,7 +208,7 @@ def run_planned(
         if log.now[0] >= until or not add_batch(log, timer, content, usage):
             for request in running[:active]:  # those that are still running last
                 start = starts[request]
-                ended = _log_attempt(ended, logged, request, start, clock - start)
+                ended = log_attempt(ended, logged, request, start, clock - start)
                 logged += 1
             return ended[:, :logged].copy(), active, log
         clock += 1
@@ -235,7 +222,7 @@ def run_planned(
                 position += 1
                 continue
             start, prompt = starts[request], prompts[request]
-            ended = _log_attempt(ended, logged, request, start, made)
+            ended = log_attempt(ended, logged, request, start, made)
             logged += 1
             _change_plan(plan, prompt, start, clock + 1, start + planned[request], MINUS_ONE)
             held -= prompt + made
