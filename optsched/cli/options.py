@@ -294,15 +294,20 @@ def _read_all(output: Output, options: dict[str, Any]) -> None:
     if (count := options.pop("seeds", None)) is None:
         options["instance"] = _instance(output, options)
         return
+    seeds = seeds_of(trace, seed, count)
+    several = [_instance(output, options | {"seed": each}) for each in seeds]
+    options["instance"] = _instance(output, options)
+    options["several"] = several
+
+
+def seeds_of(trace: str, seed: int, count: int) -> range:
+    """Return the seeds of a family of which several instances are drawn."""
     if not trace.startswith("family:") or "seed=" in trace or not 1 <= count <= _MAX_SEEDS:
         raise OptschedError(
             f"--seeds {count} needs a family without a seed of its own, and a number from 1 to "
             f"{_MAX_SEEDS:,}, but TRACE is {trace}; correct that, or leave --seeds out"
         )
-    seeds = range(seed, seed + count)
-    several = [_instance(output, options | {"seed": each}) for each in seeds]
-    options["instance"] = _instance(output, options)
-    options["several"] = several
+    return range(seed, seed + count)
 
 
 def _instance(output: Output, options: dict[str, Any]) -> Instance:

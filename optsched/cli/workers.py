@@ -21,9 +21,9 @@ from optsched.cli.options import (
     flag,
     option,
     read_instance,
+    seeds_of,
 )
 from optsched.cli.policies import compared_until_interrupted, note_unforeseen
-from optsched.errors import OptschedError
 
 if TYPE_CHECKING:
     from optsched.cluster.routing import Routing
@@ -117,16 +117,11 @@ def _routings(policies: str, lookahead: Any, **how: Any) -> list[Routing]:
 def _traces(output: Output, trace: str, seed: int, seeds: int, **how: Any) -> list[Instance]:
     from optsched._internal.arrays import MAX_TOKENS
 
-    family = trace.startswith("family:")
-    one = not family or "seed=" in trace
-    if seeds < 1 or (seeds > 1 and one):
-        raise OptschedError(
-            f"--seeds is {seeds}, but only a family without a seed of its own has several; leave "
-            "it out"
-        )
     # The memory of an instance is that of one worker alone; here the cluster has its own.
-    how |= {"memory": None if family else MAX_TOKENS, "seconds_per_step": TICK}
-    return [read_instance(output, trace, seed=seed + number, **how) for number in range(seeds)]
+    memory = None if trace.startswith("family:") else MAX_TOKENS
+    how |= {"memory": memory, "seconds_per_step": TICK}
+    drawn = [seed] if seeds == 1 else seeds_of(trace, seed, seeds)
+    return [read_instance(output, trace, seed=each, **how) for each in drawn]
 
 
 def _write_report(

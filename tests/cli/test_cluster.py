@@ -84,7 +84,7 @@ def test_an_adaptive_window(optsched_command):
         (("--policies", "bfio"), "unknown routing policy 'bfio': did you mean 'bf-io'?"),
         (("--policies", "jsq,jsq"), "'jsq' is given twice"),
         (("--warm-up", 10_000), "too few to pass a warm-up of 10000"),
-        (("--seeds", 0), "--seeds is 0"),
+        (("--seeds", 0), "--seeds 0 needs a family"),
         (("--steps", 0), "steps is 0, but a run has at least 1"),
     ],
 )
