@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from itertools import islice
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import process_time
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
@@ -25,12 +28,14 @@ from vllm.config import (
     SchedulerConfig,
     VllmConfig,
 )
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.request_queue import PriorityRequestQueue
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 from optsched.clock import BatchContent
@@ -60,9 +65,15 @@ class Served:
     rows: list[tuple[int, ...]] = field(default_factory=list)
     spans: list[tuple[float, float]] = field(default_factory=list)
     preemptions: int = 0
+    cpu_s: float = 0.0  # in the scheduler
+
+    def __post_init__(self):
+        self.arrivals = np.zeros(len(self.first))
 
 
-def make(options, longest, settings=None, planned=None, *, unlimited=False, window=None):
+def make(
+    options, longest, settings=None, planned=None, *, unlimited=False, window=None, caching=False
+):
     """Make a scheduler with vLLM's options; settings and planned say which class of optsched.
 
     Unlimited: it does not know how long outputs are, although the engine does. A window is the
@@ -78,7 +89,7 @@ def make(options, longest, settings=None, planned=None, *, unlimited=False, wind
         model = ModelConfig(
             folder, skip_tokenizer_init=True, max_model_len=longest, dtype="float16", seed=0
         )
-    cache = CacheConfig(block_size=size, enable_prefix_caching=False)
+    cache = CacheConfig(block_size=size, enable_prefix_caching=caching)
     cache.num_gpu_blocks = blocks
     config = VllmConfig(
         model_config=model,
@@ -126,23 +137,19 @@ class Window(PriorityRequestQueue):
         self.scheduler, self.ratio, self.length = scheduler, ratio, length
         self.chosen = None
 
-    def fits(self, request):
-        """Whether the plan would admit a request."""
-        seen = map(self.scheduler.looked_at, (*self.scheduler.running, request))
-        return self.scheduler.foresight.fit(seen, self.scheduler.lag)
-
     def area(self, request):
         """Return the memory-time that a request is expected to take from now on."""
-        prompt, made, _, look = self.scheduler.looked_at(request)
-        return (prompt + made) * look.left + look.left * (look.left + 1) / 2
+        seen = self.scheduler.row_of(request)
+        return seen.tokens * seen.left + seen.left * (seen.left + 1) / 2
 
     def peek_request(self):
         """Choose the request that is admitted next."""
         first, *others = islice(self, self.length)
         self.chosen = first
-        if self.scheduler.running and not self.fits(first):
+        fits = self.scheduler.fits
+        if self.scheduler.running and not self.scheduler.fits(first):
             most = self.ratio * self.area(first)
-            passing = (each for each in others if self.area(each) <= most and self.fits(each))
+            passing = (each for each in others if self.area(each) <= most and fits(each))
             self.chosen = next(passing, first)
         return self.chosen
 
@@ -152,27 +159,49 @@ class Window(PriorityRequestQueue):
         return self.chosen
 
 
-def serve(scheduler, requests, clock, *, depth, extras=None):
-    """Serve requests (prompt, output, arrival, priority); extras are what clients say of them."""
-    count = len(requests)
+def serve(scheduler, requests, clock, *, depth, extras=None, texts=None, after=(), aborts=()):
+    """Serve requests (prompt, output, arrival, priority); extras are what clients say of them.
+
+    Texts are the tokens of each, prompt and output, where a prefix cache looks at them. Some come
+    after another one has ended, and a pause: {request: (other one, seconds)}; some are aborted, at
+    a time.
+    """
+    count, after, aborts = len(requests), dict(after), dict(aborts)
     served = Served(np.full(count, -1.0), np.full(count, -1.0))
-    coming = sorted(range(count), key=lambda i: requests[i][2])
-    there = {}
-    flying = []
-    now = free_from = 0.0
-    done = released = 0
+    coming = [(requests[i][2], i) for i in range(count) if i not in after]
+    heapify(coming)
+    followers = {}
+    for index, (other, pause) in after.items():
+        followers.setdefault(other, []).append((index, pause))
+    there, flying, done, now, free_from = {}, [], 0, 0.0, 0.0
+    hasher = None
+    if scheduler.kv_cache_manager.enable_caching:
+        init_none_hash(sha256)
+        hasher = get_request_block_hasher(scheduler.block_size, sha256)
+
+    def leave(index):
+        for other, pause in followers.get(index, ()):
+            heappush(coming, (now + pause, other))
+        del there[index]
+
     while done < count:
-        while released < count and requests[coming[released]][2] <= now:
-            index = coming[released]
-            there[index] = _request(index, requests[index], extras and extras[index])
+        while coming and coming[0][0] <= now:
+            arrival, index = heappop(coming)
+            facts = (*requests[index][:2], arrival, requests[index][3])
+            served.arrivals[index] = arrival
+            there[index] = _request(index, facts, extras and extras[index], texts, hasher)
             scheduler.add_request(there[index])
-            released += 1
+        for index in [index for index in there if aborts.get(index, inf) <= now]:
+            scheduler.finish_requests(str(index), RequestStatus.FINISHED_ABORTED)
+            leave(index)
+            done += 1
         if len(flying) < depth and scheduler.has_requests():
             scheduler.time = now
             waited = len(scheduler.waiting)
-            before = sum(r.num_preemptions for r in there.values())
+            begun = process_time()
             output = scheduler.schedule()
-            preempted = sum(r.num_preemptions for r in there.values()) - before
+            served.cpu_s += process_time() - begun
+            preempted = len(output.preempted_req_ids or ())
             served.preemptions += preempted
             if output.num_scheduled_tokens:
                 parts, content = _content(output, there)
@@ -191,26 +220,29 @@ def serve(scheduler, requests, clock, *, depth, extras=None):
         if flying:
             output, parts, end = flying.pop(0)
             now = max(now, end)
-            scheduler.update_from_output(output, _tokens(parts))
+            parts = [part for part in parts if part[0] in there]
+            scheduler.update_from_output(output, _tokens(parts, there, texts))
             for index, _, _, makes in parts:
                 request = there[index]
                 if makes and served.first[index] < 0:
                     served.first[index] = now
-                if request.is_finished() and served.last[index] < 0:
+                if request.is_finished():
                     served.last[index] = now
-                    del there[index]
+                    leave(index)
                     done += 1
+        elif coming:
+            now = max(now, coming[0][0])
         else:
-            now = requests[coming[released]][2]
+            break
     return served
 
 
-def _request(index, facts, extra):
+def _request(index, facts, extra, texts, hasher):
     prompt, output, arrival, priority = facts
     parameters = vllm.SamplingParams(max_tokens=output, ignore_eos=True, extra_args=extra)
-    return Request(
-        str(index), [_TOKEN] * prompt, parameters, None, arrival_time=arrival, priority=priority
-    )
+    tokens = [_TOKEN] * prompt if texts is None else texts[index][:prompt]
+    more = {"arrival_time": arrival, "priority": priority, "block_hasher": hasher}
+    return Request(str(index), tokens, parameters, None, **more)
 
 
 def _content(output, there):
@@ -233,8 +265,15 @@ def _content(output, there):
     return sorted(parts), BatchContent(prefill, decodes, resident, squares, held)
 
 
-def _tokens(parts):
-    """Return the dummy tokens of a batch."""
+def _tokens(parts, there, texts):
+    """Return the tokens of a batch, dummies where there is no text."""
     names = [str(index) for index, *_ in parts]
-    places = {name: place for place, name in enumerate(names)}
-    return ModelRunnerOutput(names, places, [[_TOKEN] if makes else [] for *_, makes in parts])
+    made = []
+    for index, _, _, makes in parts:
+        token = (
+            _TOKEN
+            if texts is None
+            else texts[index][min(there[index].num_tokens, len(texts[index]) - 1)]
+        )
+        made.append([token] if makes else [])
+    return ModelRunnerOutput(names, {name: place for place, name in enumerate(names)}, made)

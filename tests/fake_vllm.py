@@ -16,6 +16,7 @@ class Request(literal_vllm.Request):
     extra_args: dict[str, Any] | None = None
     limit: int = 10**6
     status: Any = field(default_factory=lambda: SimpleNamespace(name="WAITING"))
+    num_computed_tokens: int = 0
 
     @property
     def request_id(self):
@@ -112,6 +113,8 @@ def modules(scheduler=Scheduler, asynchronous=AsyncScheduler, version="0.33.0"):
         module = ModuleType(f"vllm.v1.core.sched.{name}")
         setattr(module, title, found)
         made[module.__name__] = module
+    made["vllm.v1.request"] = ModuleType("vllm.v1.request")
+    made["vllm.v1.request"].RequestStatus = SimpleNamespace(RUNNING="running")
     return made
 
 
@@ -122,6 +125,7 @@ def config(settings, extra=None, longest=10**6):
         SimpleNamespace(
             scheduler_config=settings,
             model_config=SimpleNamespace(max_model_len=longest),
+            cache_config=SimpleNamespace(enable_prefix_caching=False),
             additional_config={} if extra is None else {"optsched": extra},
         ),
         SimpleNamespace(num_blocks=settings.num_gpu_blocks, kv_cache_groups=[group]),

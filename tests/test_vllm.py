@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from math import ceil, inf
+from math import ceil, inf, log
 
 import fake_vllm
 import literal_vllm
@@ -19,6 +19,7 @@ from optsched import Beliefs, Instance, OptschedError, PriorityPolicy
 from optsched.clock import LinearClock
 from optsched.policies import get_policy
 from optsched.vllm import Foresight, Outlook, Settings
+from optsched.vllm.plan import Plan, Row
 
 CLOCK = LinearClock("all", 0.02, 0.001, 0.003, 0.0005, 0.0001, 0.0002)
 NAMES = [f"{kind}{mode}Scheduler" for kind in ("Ordered", "Planned") for mode in ("", "Async")]
@@ -71,15 +72,23 @@ def cases(draw):
 
 
 KEYS = {
-    None: None,
-    "mc-sf": lambda prompt, left, _: left,
-    "area": lambda prompt, left, _: prompt * left + left * (left + 1) / 2,
+    "mc-sf": lambda prompt, left: left,
+    "area": lambda prompt, left: prompt * left + left * (left + 1) / 2,
 }
 
 
+def literal_key(order, aging):
+    """Return the key of a request in an order, as the literal scheduler asks for it."""
+    if order is None:
+        return None
+    if aging is None:
+        return lambda prompt, left, _: KEYS[order](prompt, left)
+    return lambda prompt, left, request: log(KEYS[order](prompt, left)) + request.arrival / aging
+
+
 @examples(150)
-@given(cases(), st.sampled_from(list(KEYS)), st.booleans())
-def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order, plan):
+@given(cases(), st.sampled_from([None, *KEYS]), st.booleans(), st.sampled_from([None, 0.05, 80.0]))
+def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order, plan, aging):
     case, requests, forecasts = drawn
     by_policy = replace(case, policy="fcfs" if order is None else "priority")
 
@@ -87,7 +96,7 @@ def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order,
         prompt, output, arrival = requests[index]
         return kind(index, prompt, output, arrival, **more)
 
-    known = literal_vllm.Foresight(forecasts, forecasts, KEYS[order], plan)
+    known = literal_vllm.Foresight(forecasts, forecasts, literal_key(order, aging), plan)
     twin = literal_vllm.run(
         [request(i, literal_vllm.Request) for i in range(len(requests))],
         by_policy,
@@ -95,6 +104,7 @@ def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order,
         scheduler=literal_vllm.with_foresight(known),
     )
     name = f"{'Planned' if plan else 'Ordered'}{'Async' if case.async_scheduling else ''}Scheduler"
+    given = {"order": order, "aging": aging}
     ours = literal_vllm.run(
         [
             request(i, fake_vllm.Request, extra_args={"expected_output": forecasts[i]})
@@ -102,7 +112,7 @@ def test_batches_are_those_of_the_literal_scheduler_with_foresight(drawn, order,
         ],
         replace(case),
         CLOCK,
-        scheduler=lambda case: getattr(inside, name)(*fake_vllm.config(case, {"order": order})),
+        scheduler=lambda case: getattr(inside, name)(*fake_vllm.config(case, given)),
     )
     assert [batch.row for batch in ours.batches] == [batch.row for batch in twin.batches]
     assert ours.contents == twin.contents
@@ -185,10 +195,10 @@ def test_a_plan_with_beliefs_keeps_mean_and_deviation_below_the_blocks(group, la
     seen = foresight(usable, longest=120, log_error=0.4, deviations=1.5)
     belief = Beliefs.around(np.arange(1, 121), 0.4, 120)
     limit = 121
-    requests = [
-        (p, m, limit, seen.outlook(asked(p, expected_output=forecast), m, limit))
-        for p, m, forecast in group
-    ]
+    rows = []
+    for p, m, forecast in group:
+        look = seen.outlook(asked(p, expected_output=forecast), m, limit)
+        rows.append(Row(p + m, m, limit, look.planned, look.row))
     most = 0.0
     for ahead in range(1, limit + 1):
         mean = variance = 0.0
@@ -203,7 +213,61 @@ def test_a_plan_with_beliefs_keeps_mean_and_deviation_below_the_blocks(group, la
         if ahead <= 8:  # where the routine looks at every batch
             most = max(most, mean + 1.5 * variance**0.5)
     if most > usable + 1e-6:
-        assert not seen.fit(requests, lag)
+        assert not Plan(seen, rows[1:], lag).admits(rows[0])
+
+
+ROWS = st.builds(
+    lambda prompt, made, left: Row(prompt + made, made, made + left, left),
+    *(st.integers(1, 30), st.integers(0, 30), st.integers(1, 40)),
+)
+
+
+@st.composite
+def groups(draw):
+    """Return requests, the blocks that each holds, which may be shared, their size and the lag."""
+    rows = draw(st.lists(ROWS, max_size=6))
+    size, lag = draw(st.sampled_from([1, 2, 4])), draw(st.integers(0, 1))
+    held, unused = [], iter(range(1, 1000))
+    for row in rows:
+        count = draw(st.integers(0, -(-row.tokens // size)))
+        others = draw(st.sampled_from(held)) if held else []
+        found = others[: draw(st.integers(0, min(count, len(others))))]
+        held.append([*found, *(next(unused) for _ in range(count - len(found)))])
+    return rows, held, size, lag
+
+
+def different_blocks(rows, held, size, lag, ahead):
+    """Count the blocks that requests will hold, each once, so many batches ahead."""
+    there, more = set(), 0
+    for row, blocks in zip(rows, held, strict=True):
+        if row.left + lag >= ahead:
+            there |= set(blocks)
+            more += ceil((row.tokens + min(ahead, row.left) - 1) / size) - len(blocks)
+    return len(there) + more
+
+
+@examples(300)
+@given(groups(), st.lists(ROWS, min_size=1, max_size=4), st.data())
+def test_a_plan_counts_different_blocks_batch_by_batch(drawn, candidates, data):
+    rows, held, size, lag = drawn
+    seen = foresight(2000, sizes=(size,), room=data.draw(st.sampled_from([0.006, 0.02, 0.05])))
+    arrays = [np.array(blocks, dtype=np.int64) for blocks in held]
+    plan = Plan(seen, rows, lag, lambda: arrays, len(set().union(*held)) < sum(map(len, held)))
+    unused = iter(range(1000, 2000))
+    for row in candidates:
+        others = data.draw(st.sampled_from([*held, []]))
+        hits = others[: data.draw(st.integers(0, min(len(others), (row.tokens - 1) // size)))]
+        most = max(
+            different_blocks([*rows, row], [*held, hits], size, lag, ahead)
+            for ahead in range(1, 80)
+        )
+        assert plan.admits(row, hits) == (most <= seen.room)
+        if most > seen.room:
+            continue
+        blocks = [*hits, *(next(unused) for _ in range(ceil(row.tokens / size) - len(hits)))]
+        rows, held = [*rows, row], [*held, blocks]
+        arrays.append(np.array(blocks, dtype=np.int64))
+        plan.joined(row, lambda: arrays[-1])
 
 
 def test_a_history_says_what_requests_without_a_forecast_make():
@@ -240,15 +304,26 @@ def test_an_order_is_a_name_a_policy_or_a_function(monkeypatch):
     monkeypatch.setitem(sys.modules, "my.orders", module)
     for order in (longest_first, "my.orders:longest_first", PriorityPolicy("x", "", longest_first)):
         assert foresight(order=order).key(10, 7) == -7
-    assert foresight(order="mc-sf-total").key(10, 7) == 17
-    work = foresight(order="work", clock="llama-2-70b-2xa100")
-    alone = Instance([10], [7], 400)
-    clock = work.clock
-    assert work.key(10, 7) == get_policy("work").keys(alone, clock)[0] > 0
+    assert foresight(order="mc-sf-total", aging=None).key(10, 7) == 17
+    work = foresight(5000, order="work", clock="llama-2-70b-2xa100", aging=None)
+    for prompt, left in ((10, 7), (2500, 800), (1, 1)):
+        alone = get_policy("work").keys(Instance([prompt], [left], 20_000), work.clock)[0]
+        assert work.key(prompt, left) == pytest.approx(alone, rel=1e-12)
+
+
+def test_orders_of_ours_age_with_the_arrival_and_others_do_not():
+    plain, aged = (foresight(order="area", aging=aging) for aging in (None, 40.0))
+    assert aged.key(10, 7, 100.0) == log(plain.key(10, 7, 100.0)) + 2.5
+    assert plain.key(10, 7, 100.0) == plain.key(10, 7) == 98
+    for unaged in (foresight(order=lambda instance: -instance.outputs), foresight(patience=60)):
+        assert unaged.key(10, 7, 100.0) == unaged.key(10, 7) in (-7, 98)
+    assert foresight().key(10, 7, 80.0) == pytest.approx(log(98) + 1)  # a scale of 80 s
 
 
 def test_a_subclass_has_settings_of_its_own_which_the_server_may_change():
-    scheduler = made("PlannedScheduler", settings=Settings(order="mc-sf"), extra={"factor": 2})
+    scheduler = made(
+        "PlannedScheduler", settings=Settings(order="mc-sf", aging=None), extra={"factor": 2}
+    )
     request = asked(expected_output=30)
     scheduler.add_request(request)
     assert request.priority == 30
@@ -266,6 +341,8 @@ def test_a_subclass_has_settings_of_its_own_which_the_server_may_change():
         ("OrderedScheduler", {"order": "work"}, "set clock to a name or a JSON file"),
         ("PlannedScheduler", {"factor": -1}, "factor is -1, but must be a finite number above 0"),
         ("PlannedScheduler", {"factor": "2"}, "factor is '2', but must be a finite number"),
+        ("OrderedScheduler", {"aging": 0}, "aging is 0, but must be a finite number above 0"),
+        ("PlannedScheduler", {"room": 1.5}, "room is 1.5, but must be a share above 0 and at most"),
         ("PlannedScheduler", {"patience": 0}, "patience is 0, but must be a number above 0"),
         ("PlannedScheduler", {"log_error": inf}, "log_error is inf, but must be a finite"),
         ("PlannedScheduler", {"deviations": -1}, "deviations is -1, but must be a finite"),

@@ -1,9 +1,9 @@
-"""What is expected of requests: outputs, keys, and whether a group will fit; knows no vLLM."""
+"""What is expected of requests: their outputs, and their keys; knows no vLLM."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from math import ceil, inf
+from math import ceil, inf, isclose, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from optsched.forecasts import Beliefs
 from optsched.instance import Instance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.vllm.settings import Settings
@@ -22,7 +22,8 @@ _FIRST_GUESS = 256.0  # tokens of an output before any request has completed
 _GROUP_PRIOR = 10  # completed requests that the mean of all is worth within a group
 _REMEMBERED = 1000  # completed requests over which a mean is taken, about
 _LONGEST = 16_384  # tokens: what beliefs say of longer outputs is said of these
-_POINT = -1  # row of a request of which a number is known, no belief
+POINT = -1  # row of a request of which a number is known, no belief
+_LEAST = 1e-300  # keys of which there is a logarithm
 
 
 class Outlook(NamedTuple):
@@ -30,17 +31,21 @@ class Outlook(NamedTuple):
 
     left: int  # tokens still to come, one at least
     planned: int  # tokens that a plan counts on
-    row: int  # of the beliefs, or _POINT
+    row: int  # of the beliefs, or POINT
+    told: bool = True  # a forecast, which counts down
 
 
 class Foresight:
-    """What is expected of requests, their keys, and whether a group will fit: all but vLLM."""
+    """What is expected of requests, and by what they are ordered."""
 
     def __init__(self, settings: Settings, usable: int, sizes: Sequence[int], longest: int) -> None:
         self.usable = usable
         self.sizes = sizes
+        self.room = usable * settings.room
+        self.deviations = settings.deviations
         self._settings = settings
         self._policy = settings.policy()
+        self._aging = settings.scale
         self.clock = get_clock("unit" if settings.clock is None else settings.clock)
         self._memory = usable * min(sizes, default=1)
         self._means: dict[Any, tuple[int, float]] = defaultdict(lambda: (0, _FIRST_GUESS))
@@ -51,6 +56,9 @@ class Foresight:
         self._above = np.concatenate(above) if above else np.zeros((0, 1))
         self._sums = np.cumsum(self._above[:, ::-1], axis=1)[:, ::-1]
         self._past_rows = 0 if self._near is None else len(self._near.chances)
+        #: Batches ahead at which a plan by beliefs looks; None where there are none.
+        self.ahead = _ahead(self._above.shape[1]) if tables else None
+        self._formula = None if self._policy is None else _formula(settings, self._alone)
 
     def outlook(self, request: Any, made: int, limit: int) -> Outlook:
         """Return what is expected of a request that has made so many tokens, up to a limit."""
@@ -58,7 +66,7 @@ class Foresight:
         forecast = _forecast_of(request)
         factor = self._settings.factor
         row = self._row(request, forecast)
-        if row != _POINT:
+        if row != POINT:
             at = min(made, self._above.shape[1] - 1)
             left = ceil(self._sums[row, at] / max(self._above[row, at], 1e-300) - 1e-9)
             left = min(max(left, 1), room)
@@ -68,10 +76,16 @@ class Foresight:
             left, planned = ceil(mean), ceil(factor * mean)
         else:
             left, planned = ceil(forecast) - made, ceil(factor * forecast) - made
-        return Outlook(min(max(left, 1), room), min(max(planned, 1), room), _POINT)
+        left, planned = (min(max(tokens, 1), room) for tokens in (left, planned))
+        return Outlook(left, planned, POINT, forecast is not None)
 
-    def key(self, prompt: int, left: int) -> float:
+    def key(self, prompt: int, left: int, arrival_s: float = 0.0) -> float:
         """Return the key of a request in the order."""
+        key = self._alone(prompt, left) if self._formula is None else self._formula(prompt, left)
+        return key if self._aging is None else log(max(key, _LEAST)) + arrival_s / self._aging
+
+    def _alone(self, prompt: int, left: int) -> float:
+        """Return the key of a request in an instance of its own."""
         assert self._policy is not None
         alone = Instance([prompt], [left], max(self._memory, prompt + left))
         return float(self._policy.keys(alone, self.clock)[0])
@@ -85,24 +99,6 @@ class Foresight:
     def patience(self) -> float:
         """Seconds after which a waiting request comes first."""
         return self._settings.patience
-
-    def fit(self, group: Iterable[tuple[int, int, int, Outlook]], lag: int) -> bool:
-        """Whether requests, as of `looked_at`, are expected to fit until all are complete."""
-        rows = [(p, made, limit, look.planned, look.row) for p, made, limit, look in group]
-        prompts, made, limits, left, row = np.array(rows, dtype=np.int64).T
-        certain = row == _POINT
-        ahead = np.unique(left[certain] + lag)
-        if not certain.all():
-            ahead = np.union1d(ahead, _ahead(int((limits - made)[~certain].max())))
-        tokens = np.minimum(ahead, np.where(certain, left, np.maximum(limits - made, 1))[:, None])
-        stored = (prompts + made)[:, None] + tokens - 1
-        blocks = sum(-(-stored // size) for size in self.sizes)
-        chances = (ahead <= left[:, None] + lag).astype(np.float64)
-        if not certain.all():
-            chances[~certain] = self._chances(made, limits, row, ahead - lag)[~certain]
-        mean = (chances * blocks).sum(axis=0)
-        spread = np.sqrt((chances * (1 - chances) * blocks**2).sum(axis=0))
-        return bool((mean + self._settings.deviations * spread <= self.usable).all())
 
     def learn(self, request: Any, output: int) -> None:
         """Take note of a request that is complete."""
@@ -121,14 +117,14 @@ class Foresight:
         """Return the row of the belief about a request."""
         if forecast is not None:
             if self._near is None:
-                return _POINT
+                return POINT
             return int(self._near.rows[min(ceil(forecast), len(self._near.rows)) - 1])
         if self._past is None:
-            return _POINT
+            return POINT
         prompt = min(request.num_prompt_tokens, len(self._past.rows) - 1)
         return self._past_rows + int(self._past.rows[prompt])
 
-    def _chances(
+    def chances(
         self, made: IntArray, limits: IntArray, row: IntArray, ahead: IntArray
     ) -> FloatArray:
         """Return the chance that each request still runs in each batch ahead."""
@@ -138,6 +134,29 @@ class Foresight:
         rows = np.maximum(row, 0)[:, None]
         chances = self._above[rows, then] / np.maximum(self._above[rows, now], 1e-300)
         return np.asarray(np.where(made[:, None] + ahead > limits[:, None], 0.0, chances))
+
+
+def _formula(
+    settings: Settings, key: Callable[[int, int], float]
+) -> Callable[[int, int], float] | None:
+    """Return keys of an order of ours, all of them quadratic, without an instance for each."""
+    if not settings.is_ours:
+        return None
+    far = 1024  # a power of two: differences of whole numbers are exact
+    base, by_prompt, by_output = key(1, 1), key(1 + far, 1), key(1, 1 + far)
+    squares = (key(1 + 2 * far, 1) - 2 * by_prompt + base) / (2 * far**2)
+    outputs = (key(1, 1 + 2 * far) - 2 * by_output + base) / (2 * far**2)
+    both = (key(1 + far, 1 + far) - by_prompt - by_output + base) / far**2
+    prompt_slope = (by_prompt - base) / far - squares * far
+    output_slope = (by_output - base) / far - outputs * far
+
+    def formula(prompt: int, left: int) -> float:
+        p, o = prompt - 1, left - 1
+        rising = p * (prompt_slope + squares * p + both * o)
+        return base + rising + o * (output_slope + outputs * o)
+
+    tried = ((7, 3), (1000, 300), (5000, 20))
+    return formula if all(isclose(formula(*at), key(*at)) for at in tried) else None
 
 
 def _beliefs(settings: Settings, longest: int) -> tuple[Beliefs | None, Beliefs | None]:

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from collections import deque
+from dataclasses import dataclass
+from importlib import import_module
 from math import inf
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from optsched.errors import OptschedError
-from optsched.vllm.foresight import Foresight
+from optsched.vllm.foresight import POINT, Foresight, Outlook
+from optsched.vllm.plan import Plan, Row
 from optsched.vllm.settings import Settings
 
-if TYPE_CHECKING:
-    from optsched.vllm.foresight import Outlook
+_REFRESH = 8  # an expectation is looked at again when this share more has been made: an eighth
+_UNSEEN = Outlook(1, 1, POINT)
+_PROMOTIONS = 100  # within a patience at most; each sorts the queue anew
+
+
+@dataclass(slots=True)
+class Seen:
+    """What is known of a request."""
+
+    until: int = -1  # tokens made up to which the outlook holds
+    made: int = 0  # when it was looked at
+    limit: int = 0  # tokens that it may make at most
+    look: Outlook = _UNSEEN
+    client: Any = 0  # the priority that a client has set
+    overdue: bool = False
+    blocks: Any = ()  # numbers of the blocks that it holds, as of when they were asked for
 
 
 def scheduler_class(name: str, base: Any, planned: bool) -> type:
     """Return one of the classes, on top of a scheduler of vLLM."""
+    running_status = import_module("vllm.v1.request").RequestStatus.RUNNING
 
     class Scheduler(base):  # type: ignore[misc]
         #: What it goes by; a subclass may set its own.
@@ -27,6 +46,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             given = extra.get("optsched", {}) if isinstance(extra, dict) else {}
             settings = self.settings.updated(given)
             _check_mode(name, vllm_config.scheduler_config)
+            self._by_client = vllm_config.scheduler_config.policy == "priority"
             if settings.order is not None:
                 vllm_config.scheduler_config.policy = "priority"
             super().__init__(vllm_config, kv_cache_config, *args, **more)
@@ -34,9 +54,15 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             longest = vllm_config.model_config.max_model_len
             self.foresight = Foresight(settings, kv_cache_config.num_blocks - 1, sizes, longest)
             self.lag = int("Async" in name)
-            self._by_arrival: deque[Any] = deque()
+            self._seen: dict[str, Seen] = {}
+            self._by_arrival: dict[str, Any] = {}
+            self._promoted_s = -inf
+            self._plan: Plan | None = None
+            self._tables: list[Any] = []  # of blocks, where others may find them
             if planned:
                 manager = self.kv_cache_manager
+                if vllm_config.cache_config.enable_prefix_caching:
+                    self._tables = list(manager.coordinator.single_type_managers)
                 self._allocate, manager.allocate_slots = manager.allocate_slots, self._if_it_fits
 
         def limit_of(self, request: Any) -> int:
@@ -50,53 +76,127 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
 
         def add_request(self, request: Any) -> None:
             """Let a request wait in its place."""
-            if request.request_id not in self.requests:
+            if seen := self._seen.get(request.request_id):
+                seen.until = -1  # a session goes on with another prompt
+            else:
+                self._seen[request.request_id] = Seen(client=request.priority)
                 self._rank(request)
                 if self.foresight.patience < inf:
-                    self._by_arrival.append(request)
+                    self._by_arrival[request.request_id] = request
             super().add_request(request)
 
         def schedule(self, *args: Any, **more: Any) -> Any:
             """Form a batch."""
-            due = self.now() - self.foresight.patience
-            overdue = False
-            while self._by_arrival and self._by_arrival[0].arrival_time < due:
-                self._by_arrival.popleft().priority = -inf
-                overdue = True
-            if overdue:
-                self.waiting.remove_requests(())  # which sorts the queue anew
+            self._plan = None
+            if self._by_arrival:
+                self._promote()
             return super().schedule(*args, **more)
+
+        def _promote(self) -> None:
+            """Let those who waited beyond the patience come first."""
+            now, patience = self.now(), self.foresight.patience
+            if now < self._promoted_s + patience / _PROMOTIONS:
+                return
+            overdue = []
+            for request in self._by_arrival.values():
+                if request.arrival_time >= now - patience:
+                    break
+                overdue.append(request)
+            for request in overdue:
+                del self._by_arrival[request.request_id]
+                self._seen[request.request_id].overdue = True
+                self._rank(request)
+            if overdue:
+                self._promoted_s = now
+                self.waiting.remove_requests(())  # which sorts the queue anew
 
         def _rank(self, request: Any) -> None:
             """Set the priority of a request that waits."""
-            if self.foresight.ordered and request.priority != -inf:
+            if self.foresight.ordered:
                 made = request.num_output_tokens
-                left = self.foresight.outlook(request, made, self.limit_of(request)).left
-                request.priority = self.foresight.key(request.num_prompt_tokens + made, left)
+                seen, prompt = self._look(request, made), request.num_prompt_tokens + made
+                key = self.foresight.key(prompt, seen.look.left, request.arrival_time)
+                key = -inf if seen.overdue else key
+                request.priority = (seen.client, key) if self._by_client else key
+
+        def _look(self, request: Any, made: int) -> Seen:
+            """Return what is known of a request, looked at anew where it has made much since."""
+            seen = self._seen[request.request_id]
+            if made > seen.until:
+                seen.limit = self.limit_of(request)
+                seen.look = self.foresight.outlook(request, made, seen.limit)
+                seen.made = made
+                counts_down = seen.look.told and seen.look.row == POINT
+                seen.until = made + (seen.look.planned - 1 if counts_down else made // _REFRESH)
+            return seen
 
         def _preempt_request(self, request: Any, *args: Any, **more: Any) -> None:
+            seen = self._seen[request.request_id]
+            seen.until, seen.blocks = -1, ()
             self._rank(request)
             super()._preempt_request(request, *args, **more)
 
         def _free_request(self, request: Any, *args: Any, **more: Any) -> Any:
             if request.status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"):
                 self.foresight.learn(request, request.num_output_tokens)
+            self._seen.pop(request.request_id, None)
+            self._by_arrival.pop(request.request_id, None)
             return super()._free_request(request, *args, **more)
 
         def _if_it_fits(self, request: Any, *args: Any, **more: Any) -> Any:
             """Allocate blocks; none for a request whose admission would lead to preemptions."""
-            if request.status.name in ("WAITING", "PREEMPTED") and self.running:
-                group = map(self.looked_at, (*self.running, request))
-                if not self.foresight.fit(group, self.lag):
+            # Whoever holds blocks already must not wait behind others.
+            if request.status is running_status or request.num_computed_tokens:
+                return self._allocate(request, *args, **more)
+            if self.running:
+                found = more.get("new_computed_blocks")
+                if not self.fits(request, found.blocks if found is not None else ()):
                     return None
-            return self._allocate(request, *args, **more)
+            blocks = self._allocate(request, *args, **more)
+            if blocks is not None and self._plan is not None:
+                self._plan.joined(self._candidate, lambda: self._blocks_of(request))
+            return blocks
 
-        def looked_at(self, request: Any) -> tuple[int, int, int, Outlook]:
+        def fits(self, request: Any, found: Any = ()) -> bool:
+            """Whether a waiting request is planned to run beside those that run."""
+            if self._plan is None:
+                rows = [self.row_of(each) for each in self.running]
+                self._plan = Plan(self.foresight, rows, self.lag, self._held, self._shares())
+            hits = [block.block_id for group in found for block in group if block.ref_cnt > 0]
+            self._candidate = self.row_of(request)
+            return self._plan.admits(self._candidate, hits)
+
+        def _held(self) -> list[Any]:
+            """Return the blocks that each running request holds."""
+            return [self._blocks_of(request) for request in self.running]
+
+        def _blocks_of(self, request: Any) -> Any:
+            """Return the blocks that a request holds, where others may find them."""
+            seen = self._seen[request.request_id]
+            held = [each.req_to_blocks.get(request.request_id, ()) for each in self._tables]
+            if sum(map(len, held)) != len(seen.blocks):
+                seen.blocks = np.array([block.block_id for blocks in held for block in blocks])
+            return seen.blocks
+
+        def _shares(self) -> bool:
+            """Whether some block has several users."""
+            if not self._tables:
+                return False
+            names = [request.request_id for request in self.running]
+            held = sum(
+                len(each.req_to_blocks.get(name, ())) for each in self._tables for name in names
+            )
+            free = self.kv_cache_manager.block_pool.get_num_free_blocks()
+            return bool(held != self.foresight.usable - free)
+
+        def row_of(self, request: Any) -> Row:
             """Return what a plan sees of a request."""
             made = request.num_output_tokens + request.num_output_placeholders
-            limit = self.limit_of(request)
-            look = self.foresight.outlook(request, made, limit)
-            return request.num_prompt_tokens, made, limit, look
+            seen = self._look(request, made)
+            look = seen.look
+            left = look.planned - (made - seen.made if look.told else 0)
+            tokens = request.num_prompt_tokens + made
+            return Row(tokens, made, seen.limit, max(left, 1), look.row)
 
     Scheduler.__name__ = Scheduler.__qualname__ = name
     Scheduler.__module__ = "optsched.vllm"

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from optsched.errors import OptschedError, nearest
-from optsched.policies import PriorityPolicy, get_policy
+from optsched.policies import PriorityPolicy, get_policy, is_shipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +44,13 @@ class Settings:
         there is no forecast. None: a running mean.
     deviations
         Standard deviations of the memory that a plan leaves free where it goes by beliefs.
+    aging
+        Waiting this many seconds longer makes up for a key that is 2.7 times as large, in orders of
+        optsched: they go by the logarithm of the key, plus the arrival over `aging`. None, or a
+        patience: keys alone.
+    room
+        Share of the blocks that a plan counts on. Below 1 it leaves blocks to what nobody uses now
+        but may be found in the prefix cache again.
 
     Examples
     --------
@@ -62,15 +69,24 @@ class Settings:
     log_error: float | None = None
     history: str | Path | Instance | None = None
     deviations: float = 1.0
+    aging: float | None = 80.0
+    room: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, least, most in (("factor", 0, inf), ("log_error", 0, inf), ("patience", 0, None)):
+        for name, least, most in (
+            *(("factor", 0, inf), ("log_error", 0, inf), ("aging", 0, inf)),
+            ("patience", 0, None),
+        ):
             value = getattr(self, name)
             if value is not None and not _is_between(value, least, most):
                 finite = "finite " if most else ""
                 raise OptschedError(
                     f"optsched.vllm: {name} is {value!r}, but must be a {finite}number above 0"
                 )
+        if not _is_between(self.room, 0, None) or self.room > 1:
+            raise OptschedError(
+                f"optsched.vllm: room is {self.room!r}, but must be a share above 0 and at most 1"
+            )
         if not _is_between(self.deviations, -1, inf) or self.deviations < 0:
             raise OptschedError(
                 f"optsched.vllm: deviations is {self.deviations!r}, but must be a finite number "
@@ -86,6 +102,16 @@ class Settings:
                     f"optsched.vllm has no setting {name!r}: {nearest(name, known)}"
                 )
         return replace(self, **given)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the order is one of optsched, by name."""
+        return isinstance(self.order, str) and is_shipped(self.order)
+
+    @property
+    def scale(self) -> float | None:
+        """Seconds over which keys age, if they do."""
+        return self.aging if self.is_ours and self.patience == inf else None
 
     def policy(self) -> PriorityPolicy | None:
         """Return the order."""
