@@ -17,10 +17,11 @@ from deadly_source import DeadlySource
 from scipy import stats
 
 import optsched
-from optsched import OptschedError, read_sweep, sweep
+from optsched import DecisionPolicy, OptschedError, read_sweep, sweep
 from optsched.experiments.executors import on_local_cores
 from optsched.experiments.sweeps.plan import read_plan
 from optsched.experiments.sweeps.run import Run, killed, perform
+from optsched.policies import Decision
 
 CONFIG = {
     "seeds": 3,
@@ -143,6 +144,25 @@ def test_runs_on_a_clock_stand_beside_runs_in_steps(tmp_path):
     assert steps.gap >= 0
     assert pd.isna(clocked.bound)  # which is in steps
     assert clocked.key != steps.key
+
+
+def shortest_remaining(state):
+    return Decision.most_urgent(state, state.forecast.upper - state.made)
+
+
+def test_a_run_whose_preempted_requests_go_on_has_the_gap_that_compare_shows(tmp_path):
+    policy = DecisionPolicy("srpt", "", shortest_remaining, preemption="recomputed")
+    config = {
+        "bound": True,
+        "instances": [{"family": "exponential", "n": 30, "load": 1.2}],
+        "policies": [{"name": [policy, "area"]}],
+    }
+    split, whole = sweep(config, tmp_path, jobs=1).to_pandas().itertuples()
+    assert split.preemptions
+    instance = optsched.family("exponential", n=30, load=1.2)
+    compared = optsched.compare(instance, [policy, "area"])
+    assert (split.gap, whole.gap) == (compared.gap("srpt"), compared.gap("area"))
+    assert (split.bound_method, split.bound < whole.bound) == ("closed-form", True)
 
 
 def test_folders_that_are_refused(tmp_path):
