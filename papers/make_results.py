@@ -157,7 +157,8 @@ def page(prefix: str, results: list[dict]) -> str:
         name, remark = each["target"], each["remark"]
         for key, note in NOTES.items():
             if note in remark and said.setdefault(key, name) != name:
-                remark = remark.replace(note, f"See {said[key]}.")
+                see = f"See {said[key]}."
+                remark = remark.replace(note, "" if see in remark else see).strip()
         parts.append(section(each, remark))
     return "\n".join(parts)
 
@@ -261,8 +262,8 @@ def thin(texts: list[str], between: str) -> list[str]:
 
 
 def value(row: dict) -> str:
-    """Return our value and the paper's."""
-    ours = "no value" if row["ours"] is None else f"{row['ours']:.4g}"
+    """Return our value, which is bold, and the paper's."""
+    ours = "no value" if row["ours"] is None else f"**{row['ours']:.4g}**"
     paper = "" if row["paper"] is None else f" ({row['paper']:.4g})"
     return ours + paper + " ✗" * fails(row)
 

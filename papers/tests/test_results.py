@@ -107,7 +107,7 @@ def test_what_disputes_a_statement_has_the_version_of_the_paper_beside_it():
             if DISPUTES.search(sentence) and STATEMENT.search(sentence):
                 found += 1
                 assert VERSION.search(part) or VERSION.search(parts[0]), (path.name, sentence)
-    assert found > 15
+    assert found > 10
 
 
 @pytest.mark.parametrize("prefix", PAPERS)
