@@ -19,7 +19,7 @@ import optsched
 
 CLOCK = optsched.get_clock("llama-2-70b-2xa100")
 SMALL, LARGE = 16_496, 103_280  # tokens of memory
-REQUESTS = 500
+REQUESTS = 300
 
 
 @dataclass
@@ -108,12 +108,12 @@ def aborted(rate):
 
 
 WORKLOADS = {
-    "shared 0, low": lambda: begun_alike([0], 0.7),
-    "shared 0, high": lambda: begun_alike([0], 1.0),
-    "shared 2,000, low": lambda: begun_alike([2000], 0.8),
-    "shared 2,000, high": lambda: begun_alike([2000], 1.5),
-    "shared 4,000, low": lambda: begun_alike([4000], 0.6),
-    "shared 4,000, high": lambda: begun_alike([4000], 1.2),
+    "shared 0, low": lambda: begun_alike([0], 0.5),
+    "shared 0, high": lambda: begun_alike([0], 0.7),
+    "shared 2,000, low": lambda: begun_alike([2000], 0.5),
+    "shared 2,000, high": lambda: begun_alike([2000], 0.7),
+    "shared 4,000, low": lambda: begun_alike([4000], 0.4),
+    "shared 4,000, high": lambda: begun_alike([4000], 0.6),
     "heads 0 to 4,000": lambda: begun_alike([0, 500, 1000, 2000, 3000, 4000], 1.0),
     "heads 0 to 4,000, large": lambda: begun_alike([0, 500, 1000, 2000, 3000, 4000], 2.5, LARGE),
     "conversations": lambda: conversations(SMALL, 0.3),
@@ -177,12 +177,12 @@ def served(workload, way, asynchronous):
     return (found.last - found.arrivals)[done], found.preemptions, found.cpu_s
 
 
-def main(words, ways=WAYS):
+def main(words, ways=WAYS, modes=(True, False)):
     """Print a line for each workload and way."""
     for name, make in WORKLOADS.items():
         if words and not any(word in name for word in words):
             continue
-        for asynchronous in (True, False):
+        for asynchronous in modes:
             first = None
             for label, way in ways.items():
                 begun = process_time()

@@ -90,6 +90,9 @@ class Scheduler(literal_vllm.Scheduler):
             self.found.setdefault(block.name, []).append(block)
             request.named += 1
 
+    def holding(self, request: Request) -> list[Block]:
+        return request.held if request in self.running else self.hits(request)
+
     def release(self, request: Request) -> None:
         for block in reversed(request.held):
             block.users -= 1

@@ -162,6 +162,10 @@ class Scheduler:
     def reuse(self, request: Request, cached: int) -> None:
         """Let a request that is admitted hold the blocks of its cached tokens."""
 
+    def holding(self, request: Request) -> Sequence[object]:
+        """Blocks that a request holds, or would find, as far as others may hold them, too."""
+        return ()
+
     def may_admit(self, preempted: int) -> bool:
         return not preempted
 
@@ -256,10 +260,10 @@ class Foresight:
     deviations: float = 1.0
 
 
-def with_foresight(known: Foresight) -> type[Scheduler]:
+def with_foresight(known: Foresight, base: type[Scheduler] = Scheduler) -> type[Scheduler]:
     """Return the scheduler that orders by expected outputs, or plans with them."""
 
-    class Foreseeing(Scheduler):
+    class Foreseeing(base):
         def left(self, request: Request) -> int:
             """Tokens to come: the mean of the outputs that are still possible, rounded up."""
             made = request.made + request.in_flight
@@ -293,12 +297,14 @@ def with_foresight(known: Foresight) -> type[Scheduler]:
                 batches = steps_ahead(max(known.upper))
                 return all(self.is_likely(group, ahead, lag) for ahead in batches)
             for ahead in {self.left(r) + lag for r in group}:
-                blocks = 0
+                there, more = set(), 0
                 for r in group:
                     if self.left(r) + lag >= ahead:
                         stored = r.known + r.in_flight + min(ahead, self.left(r)) - 1
-                        blocks += self.blocks_for(stored)
-                if blocks > self.usable():
+                        held = self.holding(r)
+                        there |= set(map(id, held))
+                        more += self.blocks_for(stored) - len(held)
+                if len(there) + more > self.usable():
                     return False
             return True
 

@@ -11,7 +11,7 @@ from optsched._internal.arguments import checked
 from optsched._internal.arrays import ranks_in
 from optsched.errors import PolicyError, nearest
 from optsched.policies.base import NamedPolicy, Needs
-from optsched.policies.priorities import PRIORITIES, WORK
+from optsched.policies.priorities import PRIORITIES, WORK, aged
 from optsched.policies.serving import require_limits
 
 if TYPE_CHECKING:
@@ -110,11 +110,6 @@ class VllmPolicy(NamedPolicy):
             f"deviations is {self.deviations}, but must be a number of at least 0",
         )
         self.require(
-            not (self.plan and self.enable_prefix_caching),
-            "a plan counts blocks that requests share once for each of them; leave the plan out, "
-            "or turn enable_prefix_caching off",
-        )
-        self.require(
             self.scheduling_policy in ("fcfs", "priority"),
             f"scheduling_policy is {self.scheduling_policy!r}, but must be fcfs or priority",
         )
@@ -125,14 +120,14 @@ class VllmPolicy(NamedPolicy):
         return "beliefs" if self.plan or self.order is not None else "nothing"
 
     def parsed(self, parameters: str) -> VllmPolicy:
-        """Return the policy with an order by name, as in vllm:area."""
+        """Return the policy with an order by name, as in vllm:area, which may age: vllm:area,80."""
         orders = {order.name: order for order in (*PRIORITIES, WORK)}
-        if parameters not in orders:
+        name, comma, scale = parameters.partition(",")
+        if name not in orders:
             raise PolicyError(
-                f"policy 'vllm:{parameters}' has no order {parameters!r}: "
-                f"{nearest(parameters, orders)}"
+                f"policy 'vllm:{parameters}' has no order {name!r}: {nearest(name, orders)}"
             )
-        order = orders[parameters]
+        order = aged(orders[name], scale) if comma else orders[name]
         return replace(
             self,
             name=f"{self.name}:{parameters}",

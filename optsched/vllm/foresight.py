@@ -11,6 +11,7 @@ import numpy as np
 from optsched.clock import get_clock
 from optsched.forecasts import Beliefs
 from optsched.instance import Instance
+from optsched.policies.priorities import LEAST_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +24,6 @@ _GROUP_PRIOR = 10  # completed requests that the mean of all is worth within a g
 _REMEMBERED = 1000  # completed requests over which a mean is taken, about
 _LONGEST = 16_384  # tokens: what beliefs say of longer outputs is said of these
 POINT = -1  # row of a request of which a number is known, no belief
-_LEAST = 1e-300  # keys of which there is a logarithm
 
 
 class Outlook(NamedTuple):
@@ -82,7 +82,7 @@ class Foresight:
     def key(self, prompt: int, left: int, arrival_s: float = 0.0) -> float:
         """Return the key of a request in the order."""
         key = self._alone(prompt, left) if self._formula is None else self._formula(prompt, left)
-        return key if self._aging is None else log(max(key, _LEAST)) + arrival_s / self._aging
+        return key if self._aging is None else log(max(key, LEAST_KEY)) + arrival_s / self._aging
 
     def _alone(self, prompt: int, left: int) -> float:
         """Return the key of a request in an instance of its own."""

@@ -23,6 +23,7 @@ _BLOCK = (
     "users",
     "name",
     *("older", "newer"),  # in its bucket of names
+    "owner",  # the place of whoever is planned to hold it longest
 )
 _UNNAMED = int(np.iinfo(np.int64).min)
 _NAMES, _SLOTS, _STACK = range(3)  # names that can be found, free slots, the first free slot
@@ -136,6 +137,37 @@ def reuse(cache: Cache, index: int, request: Any, found: int, block_size: int) -
         blocks[block].users += 1
         held[request.slot, number] = block
     request.named = found
+
+
+@compiled
+def count_foreign(
+    cache: Cache,
+    requests: Records,
+    running: IntArray,
+    ends: IntArray,
+    found: int,
+    foreign: IntArray,
+    block_size: int,
+) -> None:
+    """Count the blocks of each request that another one holds longer; the last one finds some."""
+    blocks, held, counters, last = cache.blocks, cache.held, cache.counters, len(ends) - 1
+    spare = counters[_STACK + counters[_SLOTS] - 1]  # where the last one will list its blocks
+    for number in range(found):
+        held[spare, number] = _oldest(cache, _name(cache, running[last], number, block_size))
+    for step in range(3):
+        for at in range(len(ends)):
+            request = requests[running[at]]
+            slot, count = request.slot, request.room // block_size
+            if at == last:
+                slot, count = spare, found
+            for number in range(count):
+                block = blocks[held[slot, number]]
+                if step == 0:
+                    block.owner = MINUS_ONE
+                elif step == 2:
+                    foreign[at] += block.owner != at
+                elif block.owner < 0 or ends[at] > ends[block.owner]:
+                    block.owner = at
 
 
 @compiled

@@ -26,6 +26,7 @@ from optsched.simulate.seconds.batches import COLUMNS, BatchLog, add_batch, new_
 from optsched.simulate.seconds.block_cache import (
     Cache,
     Prefixes,
+    count_foreign,
     extend,
     find,
     give_back,
@@ -34,7 +35,7 @@ from optsched.simulate.seconds.block_cache import (
     publish,
     reuse,
 )
-from optsched.simulate.seconds.vllm_plans import fits_to_the_end
+from optsched.simulate.seconds.vllm_plans import expected_left, fits_to_the_end
 
 if TYPE_CHECKING:
     from optsched._internal.arrays import BoolArray, FloatArray, IntArray, Records
@@ -358,7 +359,11 @@ def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> in
         if blocks > counters[_FREE]:
             break
         running[counters[_RUNNING]] = index
-        if limits.planned and counters[_RUNNING] > 0 and not _is_planned(engine, limits):
+        if (
+            limits.planned
+            and counters[_RUNNING] > 0
+            and not _is_planned(engine, cache, found, limits)
+        ):
             break
         counters[_HEAP] = pop_by_key(heap, counters[_HEAP], keys, turns)
         counters[_WAITING] -= 1
@@ -379,14 +384,23 @@ def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> in
 
 
 @compiled
-def _is_planned(engine: Engine, limits: Limits) -> bool:
-    """Whether the running requests and the one behind them are expected to fit to the end."""
+def _is_planned(engine: Engine, cache: Cache | None, found: int, limits: Limits) -> bool:
+    """Whether those that run and the one behind them, which finds blocks, will fit to the end."""
     requests, running, queue = engine.requests, engine.running, engine.queue
     count = engine.counters[_RUNNING] + 1
     listed = queue.listed
     if len(listed) == 0:
-        room = (limits.usable, limits.block_size, limits.depth - 1)
-        return fits_to_the_end(requests, running, count, queue.intervals, room)
+        ends, foreign = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+        lower, upper = queue.intervals
+        for at in range(count):
+            index = running[at]
+            made = requests[index].made + requests[index].in_flight
+            left = expected_left(lower[index], upper[index], made)
+            ends[at], foreign[at] = left + limits.depth - 1, 0
+        if cache is not None:
+            count_foreign(cache, requests, running, ends, found, foreign, limits.block_size)
+        room = limits.usable, limits.block_size
+        return fits_to_the_end(requests, running, queue.intervals, ends, foreign, room)
     for at in range(count):
         index = running[at]
         request = requests[index]

@@ -35,6 +35,11 @@ def planning(policy: VllmPolicy, known: Forecast | None) -> Iterator[tuple[IntAr
             f"the belief learns while requests complete (prior {known.beliefs.prior:g}), which "
             f"policy {policy.name!r} cannot; pass one whose prior is 0, or a history"
         )
+    if policy.enable_prefix_caching:
+        raise PolicyError(
+            f"policy {policy.name!r}: a plan by beliefs counts blocks that requests share once for "
+            "each of them; leave the beliefs out, or turn enable_prefix_caching off"
+        )
     listed = np.zeros((len(known), 3), dtype=np.int64)
     believed, lag = tables(known.beliefs, known), int(policy.async_scheduling)
     ahead = steps_ahead(int(known.upper.max()) + lag)
@@ -88,25 +93,26 @@ def expected_left(lower: int, upper: int, made: int) -> int:
 def fits_to_the_end(
     requests: Records,
     running: IntArray,
-    count: int,
     intervals: tuple[IntArray, IntArray],
-    limits: tuple[int, int, int],
+    ends: IntArray,
+    foreign: IntArray,
+    room: tuple[int, int],
 ) -> bool:
-    """Whether the first `count` requests are expected to keep to the blocks until they complete."""
-    usable, block_size, lag = limits
+    """Whether requests are expected to keep to the blocks until they end, batches ahead.
+
+    Of the blocks of each some are foreign: another one holds them longer.
+    """
+    usable, block_size = room
     lower, upper = intervals
-    for at in range(count):
-        index = running[at]
-        made = requests[index].made + requests[index].in_flight
-        ahead = expected_left(lower[index], upper[index], made) + lag
+    for ahead in ends:
         blocks = ZERO
-        for other in range(count):
-            index = running[other]
-            made = requests[index].made + requests[index].in_flight
-            left = expected_left(lower[index], upper[index], made)
-            if left + lag >= ahead:
+        for at in range(len(ends)):
+            if ends[at] >= ahead:
+                index = running[at]
+                made = requests[index].made + requests[index].in_flight
+                left = expected_left(lower[index], upper[index], made)
                 stored = requests[index].prompt + made + min(left, ahead) - 1
-                blocks += (stored + block_size - 1) // block_size
+                blocks += (stored + block_size - 1) // block_size - foreign[at]
         if blocks > usable:
             return False
     return True

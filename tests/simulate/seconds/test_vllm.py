@@ -189,6 +189,7 @@ def test_what_vllm_does_in_order_of_memory_time_is_what_area_predicts():
     ("name", "words"),
     [
         ("vllm:aera", "has no order 'aera': did you mean 'area'"),
+        ("vllm:area,0", "should read area,S with the seconds S over which requests age"),
         ("area+plan", "policy 'area' has no rule 'plan', which is for vllm"),
         ("a-min+plan", "policy 'a-min' has no rule 'plan'"),
         ("vllm+skip", "policy 'vllm' has its own rules of admission"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import literal_prefix
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from vllm_runs import CLOCK, policy_of, same
 
 import optsched
-from optsched import Instance
+from optsched import Beliefs, Instance
 from optsched.clock import LinearClock
 from optsched.errors import InstanceError, PolicyError
 from optsched.policies import get_policy
@@ -31,7 +32,9 @@ def recorded(shared_data):
         return found, dict(arrays)
 
 
-def kernel_run(requests, case, clock, block=1, until=np.inf, answers=True):
+def kernel_run(
+    requests, case, clock, block=1, until=np.inf, answers=True, *, order=None, plan=False
+):
     """Run requests (prompt segments, output segment, tick, priority) in the package.
 
     Their ids tell of the answers, too, or of the prompts alone.
@@ -59,7 +62,11 @@ def kernel_run(requests, case, clock, block=1, until=np.inf, answers=True):
         hash_block=block,
     )
     assert Instance.from_json(instance.to_json()) == instance
-    return optsched.run(instance, policy_of(case), clock=clock, until=until), rows
+    policy = policy_of(case)
+    if order is not None:
+        policy = replace(policy, order=get_policy(f"vllm:{order}").order)
+    policy = policy.with_plan() if plan else policy
+    return optsched.run(instance, policy, clock=clock, until=until), rows
 
 
 def tokens_of(request):
@@ -68,7 +75,7 @@ def tokens_of(request):
     return tuple((segment, place) for segment, length in segments for place in range(length))
 
 
-def twin_run(requests, case, clock, until=np.inf):
+def twin_run(requests, case, clock, until=np.inf, scheduler=literal_prefix.Scheduler):
     settings = {name: value for name, value in case.items() if name != "enable_prefix_caching"}
     made = [
         literal_prefix.Request(
@@ -81,7 +88,6 @@ def twin_run(requests, case, clock, until=np.inf):
         )
         for index, (prompt, output, tick, priority) in enumerate(requests)
     ]
-    scheduler = literal_prefix.Scheduler
     return literal_vllm.run(made, literal_vllm.Settings(**settings), clock, until, scheduler)
 
 
@@ -242,6 +248,49 @@ def test_ids_that_are_refused(changes, words):
         Instance([8, 8], [3, 3], 64, **given)
 
 
-def test_a_plan_with_a_prefix_cache_is_refused():
-    with pytest.raises(PolicyError, match="leave the plan out, or turn enable_prefix_caching off"):
-        replace(get_policy("vllm").with_plan(), enable_prefix_caching=True)
+ORDERS = {
+    None: None,
+    "area": lambda prompt, left, _: prompt * left + left * (left + 1) / 2,
+    "mc-sf,0.3": lambda _, left, request: math.log(left) + request.arrival / 0.3,
+}
+
+
+@examples(200)
+@given(cases(), st.sampled_from(list(ORDERS)))
+def test_a_plan_with_a_prefix_cache_counts_different_blocks(drawn, order):
+    case, requests = drawn
+    case = case | {"policy": "fcfs" if order is None else "priority"}
+    requests = [(*request[:3], 0) for request in requests]
+    outputs = [output for _, (_, output), *_ in requests]
+    known = literal_vllm.Foresight(outputs, outputs, ORDERS[order], plan=True)
+    scheduler = literal_vllm.with_foresight(known, literal_prefix.Scheduler)
+    twin = twin_run(requests, case, CLOCK, scheduler=scheduler)
+    run, rows = kernel_run(requests, case | {"policy": "fcfs"}, CLOCK, order=order, plan=True)
+    assert same(run, rows, twin)
+    assert found_alike(run, rows, twin)
+
+
+def test_a_plan_with_a_prefix_cache_admits_what_shares():
+    """It had been refused: each request was to count what all of them share."""
+    shared = [np.arange(60)] * 6
+    instance = Instance([60] * 6, [8] * 6, 144, seconds_per_step=1.0, hash_ids=shared, hash_block=1)
+    alone = get_policy("vllm+plan")
+    sharing = replace(alone, enable_prefix_caching=True)
+    runs = [optsched.run(instance, each, clock="llama-2-7b-a100") for each in (alone, sharing)]
+    assert [run.statistics[0, 2] for run in runs] == [1, 3]
+    assert runs[1].preemptions == 0
+
+
+def test_a_plan_by_beliefs_with_a_prefix_cache_is_refused():
+    instance = Instance([8, 8], [3, 3], 64, seconds_per_step=1.0)
+    policy = replace(get_policy("vllm+plan"), enable_prefix_caching=True)
+    beliefs = Beliefs.around([3, 3], 0.5, 8)
+    known = {"intervals": "common:1,8", "beliefs": beliefs}
+    with pytest.raises(PolicyError, match="leave the beliefs out, or turn enable_prefix_caching"):
+        optsched.run(instance, policy, clock="llama-2-7b-a100", **known)
+
+
+def test_orders_that_age_need_all_arrivals():
+    chats = optsched.family("conversations", n=9, seed=1, rate=0.5, seconds_per_step=0.001, pause=1)
+    with pytest.raises(PolicyError, match="some requests follow others; use area, or the instance"):
+        optsched.run(chats, "vllm:area,80", clock="llama-2-7b-a100")
