@@ -30,6 +30,12 @@ IDLE = 100_000  # steps before the first arrival that are nothing unusual
 DEFAULT_BLOCK = 16  # tokens of a block where vLLM is not told
 _MAX_SEEDS = 10_000
 UNLOADED = 0.01  # load below which the unit of arrivals is doubtful
+#: Names that options had in version 0.1, and those that they have now.
+_RENAMED = {
+    "--model": ("--llm", "--planner"),
+    "--horizon": ("--last-step",),
+    "--out": ("--export", "--keep-instances"),
+}
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -217,10 +223,17 @@ class _Command(Examples):
                 formatter.write_dl(records)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments, and note which options are typed twice."""
-        with ctx:
-            note_twice(self.make_parser(ctx).parse_args(list(args))[2])
-        return super().parse_args(ctx, args)
+        """Read the arguments; note which options are typed twice, and say what has a new name."""
+        try:
+            with ctx:
+                note_twice(self.make_parser(ctx).parse_args(list(args))[2])
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            own = {name for each in self.params for name in each.opts}
+            if new := sorted(own.intersection(_RENAMED.get(error.option_name, ()))):
+                sentence = f"No such option {error.option_name}; it is now {' or '.join(new)}"
+                raise click.UsageError(sentence, ctx) from None
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error names options, where Python has arguments of these names."""
