@@ -23,6 +23,10 @@ class Request(literal_vllm.Request):
         return str(self.index)
 
     @property
+    def num_tokens(self):
+        return self.known
+
+    @property
     def num_prompt_tokens(self):
         return self.prompt
 
@@ -118,9 +122,16 @@ def modules(scheduler=Scheduler, asynchronous=AsyncScheduler, version="0.33.0"):
     return made
 
 
-def config(settings, extra=None, longest=10**6):
+@dataclass
+class FullAttentionSpec:
+    """What a layer keeps: all tokens."""
+
+    block_size: int
+
+
+def config(settings, extra=None, longest=10**6, spec=FullAttentionSpec):
     """Return vLLM's configurations: of all, and of the KV cache."""
-    group = SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=settings.block_size))
+    group = SimpleNamespace(kv_cache_spec=spec(settings.block_size))
     return (
         SimpleNamespace(
             scheduler_config=settings,

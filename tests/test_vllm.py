@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import replace
 from math import ceil, inf, log
@@ -18,7 +19,7 @@ import optsched.vllm as inside
 from optsched import Beliefs, Instance, OptschedError, PriorityPolicy
 from optsched.clock import LinearClock
 from optsched.policies import get_policy
-from optsched.vllm import Foresight, Outlook, Settings
+from optsched.vllm import Foresight, Outlook, Settings, watch
 from optsched.vllm.plan import Plan, Row
 
 CLOCK = LinearClock("all", 0.02, 0.001, 0.003, 0.0005, 0.0001, 0.0002)
@@ -295,6 +296,107 @@ def test_whoever_waited_beyond_its_patience_comes_first_in_order_of_arrival():
     assert [request.index for request, *_ in batch.parts] == [0, 1, 3, 2]
 
 
+def test_a_plan_stands_aside_where_it_cannot_hold(caplog):
+    class SlidingWindowSpec(fake_vllm.FullAttentionSpec):
+        pass
+
+    given = {"spec": SlidingWindowSpec}
+    settings = replace(CASE, async_scheduling=True)
+    aside = inside.PlannedAsyncScheduler(*fake_vllm.config(settings, **given))
+    assert not aside.plans
+    (line,) = caplog.messages
+    assert line == (
+        "optsched.vllm.PlannedAsyncScheduler only orders and plans nothing: layers of the kind "
+        "SlidingWindowSpec do not keep all tokens"
+    )
+    assert made("PlannedAsyncScheduler").plans
+    for name in ("speculative_config", "kv_transfer_config"):
+        config, cache = fake_vllm.config(settings)
+        setattr(config, name, object())
+        assert not inside.PlannedAsyncScheduler(config, cache).plans
+    assert len(caplog.messages) == 3
+
+
+def test_an_order_without_a_plan_leaves_requests_without_forecasts_in_order_of_arrival():
+    """By what all outputs are in the mean, long prompts were preempted again and again."""
+    prompts = [300, 5, 100, 20]
+    for kind, order in (("Ordered", [0, 1, 2, 3]), ("Planned", [1, 3, 2, 0])):
+        scheduler = made(f"{kind}Scheduler", case=replace(CASE, num_gpu_blocks=900))
+        for index, prompt in enumerate(prompts):
+            scheduler.add_request(fake_vllm.Request(index, prompt, 5, index * 0.1))
+        assert [request.index for request in scheduler.waiting] == order
+    scheduler = made("OrderedScheduler", now=lambda self: 1.0)
+    for index, output in enumerate((50, 5)):
+        scheduler.add_request(asked(index=index, expected_output=output))
+    scheduler.add_request(fake_vllm.Request(2, 10, 5, 0.0))  # as the others in the mean
+    assert [request.index for request in scheduler.waiting] == [1, 2, 0]
+
+
+def test_clients_priorities_come_first_where_the_server_goes_by_them():
+    scheduler = made("PlannedScheduler", case=replace(CASE, policy="priority"))
+    for index, (priority, output) in enumerate([(1, 5), (0, 90), (1, 3), (0, 40)]):
+        request = asked(index=index, expected_output=output)
+        request.priority = priority
+        scheduler.add_request(request)
+    assert [request.index for request in scheduler.waiting] == [3, 1, 2, 0]
+
+
+def test_nothing_is_kept_of_requests_that_have_left():
+    scheduler = made("PlannedScheduler", extra={"patience": 100})
+    for index in range(300):
+        request = asked(index=index, expected_output=9)
+        scheduler.add_request(request)
+        request.status.name = ("FINISHED_ABORTED", "FINISHED_STOPPED")[index % 2]
+        scheduler._free_request(request)  # noqa: SLF001
+    watch = scheduler.watch
+    kept = (scheduler._seen, scheduler._by_arrival, watch._waiting)  # noqa: SLF001
+    assert not any(kept)
+    assert len(watch._heap) < 100  # noqa: SLF001
+
+
+def test_counters_say_what_happened(caplog, monkeypatch):
+    metrics = {}
+    client = type(sys)("prometheus_client")
+
+    class Metric:
+        def __init__(self, name, text, labels, **options):
+            self.value = 0.0
+            metrics[name] = self
+
+        def labels(self, engine):
+            assert engine == 0
+            return self
+
+        def inc(self, more):
+            self.value += more
+
+        def set(self, value):
+            self.value = value
+
+    client.Counter = client.Gauge = Metric
+    monkeypatch.setitem(sys.modules, "prometheus_client", client)
+    watch._metrics.cache_clear()  # noqa: SLF001
+    monkeypatch.setattr(logging.getLogger("vllm.optsched"), "level", logging.INFO)
+    requests = [
+        fake_vllm.Request(index, 8, output, arrival, extra_args={"expected_output": output + 5})
+        for index, (output, arrival) in enumerate([(20, 0.0), (20, 0.0), (2, 0.05)])
+    ]
+    now = iter(range(0, 100_000, 100))
+    attributes = {"now": lambda self: next(now), "log_stats": True}
+    kind = type("Mine", (inside.PlannedScheduler,), attributes)
+    case, given = replace(CASE, num_gpu_blocks=10), {"order": "mc-sf", "aging": 0.01}
+    make = lambda case: kind(*fake_vllm.config(case, given))  # noqa: E731
+    literal_vllm.run(requests, case, CLOCK, scheduler=make).engine.schedule()
+    watch._metrics.cache_clear()  # noqa: SLF001
+    assert metrics["optsched:admitted"].value == 3
+    assert metrics["optsched:refused"].value > 0
+    assert metrics["optsched:promoted"].value == 1  # before the short one that came later
+    assert metrics["optsched:asked"].value == 24
+    assert metrics["optsched:waiting"].value == 0
+    assert metrics["optsched:forecast_error"].value == pytest.approx(15 / 42)
+    assert "3 admissions, 20 refused by the plan, 1 promoted by age" in caplog.messages[-1]
+
+
 def test_an_order_is_a_name_a_policy_or_a_function(monkeypatch):
     def longest_first(instance):
         return -instance.outputs
@@ -365,11 +467,20 @@ def test_no_vllm_and_another_interface_are_said_in_one_sentence(vllm, monkeypatc
     class Other:
         schedule = add_request = _free_request = None
 
-    vllm(scheduler=Other, version="0.5.0")
+    vllm(scheduler=Other, version="0.32.0")
     with pytest.raises(
-        OptschedError, match=r"vLLM 0.5.0 has .* without _preempt_request; .*0.33.0"
+        OptschedError, match=r"vLLM 0.32.0 has .* without _preempt_request; .*0.33.0 or 0.32.0"
     ):
         inside.PlannedScheduler  # noqa: B018
+    vllm(version="0.30.0")
+    with pytest.raises(
+        OptschedError,
+        match=r"tested with vLLM 0.33.0 or 0.32.0, but this is 0.30.0.*without --scheduler-cls",
+    ):
+        inside.PlannedScheduler  # noqa: B018
+    vllm(version="0.33.0+cu129")
+    assert inside.PlannedScheduler.__name__ == "PlannedScheduler"
+    monkeypatch.delitem(vars(inside), "PlannedScheduler")
     monkeypatch.setitem(sys.modules, "vllm.v1.core.sched.scheduler", None)
     with pytest.raises(OptschedError, match=r"without vllm.v1.core.sched.scheduler.Scheduler"):
         inside.PlannedScheduler  # noqa: B018

@@ -17,7 +17,7 @@ from optsched.vllm.foresight import Outlook as Outlook
 from optsched.vllm.scheduler import scheduler_class
 from optsched.vllm.settings import Settings as Settings
 
-_VERSIONS = "0.33.0"
+_VERSIONS = ("0.33.0", "0.32.0")  # against whose recorded batches optsched is tested
 _CLASSES = {
     "OrderedScheduler": ("vllm.v1.core.sched.scheduler", "Scheduler", False),
     "PlannedScheduler": ("vllm.v1.core.sched.scheduler", "Scheduler", True),
@@ -32,13 +32,20 @@ def __getattr__(name: str) -> Any:
     if name not in _CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, base_name, planned = _CLASSES[name]
+    supported = " or ".join(_VERSIONS)
     try:
         version = import_module("vllm").__version__
     except ImportError as error:
         raise OptschedError(
             f"optsched.vllm.{name} needs vLLM, which cannot be imported here ({error}); install "
-            f"version {_VERSIONS}"
+            f"version {supported}"
         ) from None
+    if version.partition("+")[0] not in _VERSIONS:
+        raise OptschedError(
+            f"optsched.vllm.{name} is tested with vLLM {supported}, but this is {version}, whose "
+            "scheduler may decide otherwise; install one of these versions, or start without "
+            "--scheduler-cls"
+        )
     try:
         base = getattr(import_module(module), base_name)
         missing = [method for method in _METHODS if not hasattr(base, method)]
@@ -47,7 +54,7 @@ def __getattr__(name: str) -> Any:
     if missing:
         raise OptschedError(
             f"vLLM {version} has a scheduler with another interface, without {missing[0]}; "
-            f"optsched.vllm works with version {_VERSIONS}"
+            f"optsched.vllm works with version {supported}"
         )
     globals()[name] = scheduler_class(name, base, planned)
     return globals()[name]

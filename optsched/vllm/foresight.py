@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from optsched._internal.arrays import FloatArray, IntArray
     from optsched.vllm.settings import Settings
 
+_UNTOLD = 0.25  # of a mean, on which a plan counts: with all of it, it refuses too much
 _FIRST_GUESS = 256.0  # tokens of an output before any request has completed
 _GROUP_PRIOR = 10  # completed requests that the mean of all is worth within a group
 _REMEMBERED = 1000  # completed requests over which a mean is taken, about
@@ -46,6 +47,7 @@ class Foresight:
         self._settings = settings
         self._policy = settings.policy()
         self._aging = settings.scale
+        self._common, self._keys = 0.0, 0  # mean of the keys of requests with forecasts
         self.clock = get_clock("unit" if settings.clock is None else settings.clock)
         self._memory = usable * min(sizes, default=1)
         self._means: dict[Any, tuple[int, float]] = defaultdict(lambda: (0, _FIRST_GUESS))
@@ -73,7 +75,7 @@ class Foresight:
             return Outlook(left, left, row)
         if forecast is None:  # outputs of which only a mean is known are taken to have no memory
             mean = self._mean(request)
-            left, planned = ceil(mean), ceil(factor * mean)
+            left, planned = ceil(mean), ceil(_UNTOLD * factor * mean)
         else:
             left, planned = ceil(forecast) - made, ceil(factor * forecast) - made
         left, planned = (min(max(tokens, 1), room) for tokens in (left, planned))
@@ -81,8 +83,23 @@ class Foresight:
 
     def key(self, prompt: int, left: int, arrival_s: float = 0.0) -> float:
         """Return the key of a request in the order."""
+        return self.aged(self.plain_key(prompt, left), arrival_s)
+
+    def plain_key(self, prompt: int, left: int, *, told: bool = True) -> float:
+        """Return the key without age, or its logarithm; a common one where nothing is told."""
         key = self._alone(prompt, left) if self._formula is None else self._formula(prompt, left)
-        return key if self._aging is None else log(max(key, LEAST_KEY)) + arrival_s / self._aging
+        if self._aging is None:
+            return key
+        key = log(max(key, LEAST_KEY))
+        if not told:
+            return self._common
+        self._keys += 1
+        self._common += (key - self._common) / self._keys
+        return key
+
+    def aged(self, key: float, arrival_s: float) -> float:
+        """Return a key at which a request stands that came at a time."""
+        return key if self._aging is None else key + arrival_s / self._aging
 
     def _alone(self, prompt: int, left: int) -> float:
         """Return the key of a request in an instance of its own."""

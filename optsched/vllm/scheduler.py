@@ -14,9 +14,11 @@ from optsched.errors import OptschedError
 from optsched.vllm.foresight import POINT, Foresight, Outlook
 from optsched.vllm.plan import Plan, Row
 from optsched.vllm.settings import Settings
+from optsched.vllm.watch import LOG, Watch
 
 _REFRESH = 8  # an expectation is looked at again when this share more has been made: an eighth
 _UNSEEN = Outlook(1, 1, POINT)
+_KEPT = {"FullAttentionSpec", "MLAAttentionSpec"}  # of which all tokens are kept to the end
 _PROMOTIONS = 100  # within a patience at most; each sorts the queue anew
 
 
@@ -30,6 +32,7 @@ class Seen:
     look: Outlook = _UNSEEN
     client: Any = 0  # the priority that a client has set
     overdue: bool = False
+    expected: int = 0  # tokens of the output, when it was first looked at
     blocks: Any = ()  # numbers of the blocks that it holds, as of when they were asked for
 
 
@@ -53,17 +56,22 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             sizes = [group.kv_cache_spec.block_size for group in kv_cache_config.kv_cache_groups]
             longest = vllm_config.model_config.max_model_len
             self.foresight = Foresight(settings, kv_cache_config.num_blocks - 1, sizes, longest)
+            parallel = getattr(vllm_config, "parallel_config", None)
+            self.watch = Watch(getattr(parallel, "data_parallel_index", 0))
+            why_not = _why_no_plan(vllm_config, kv_cache_config)
+            self.plans = planned and not why_not
+            if planned and why_not:
+                LOG.warning("optsched.vllm.%s only orders and plans nothing: %s", name, why_not)
             self.lag = int("Async" in name)
             self._seen: dict[str, Seen] = {}
             self._by_arrival: dict[str, Any] = {}
             self._promoted_s = -inf
             self._plan: Plan | None = None
             self._tables: list[Any] = []  # of blocks, where others may find them
-            if planned:
-                manager = self.kv_cache_manager
-                if vllm_config.cache_config.enable_prefix_caching:
-                    self._tables = list(manager.coordinator.single_type_managers)
-                self._allocate, manager.allocate_slots = manager.allocate_slots, self._if_it_fits
+            manager = self.kv_cache_manager
+            if self.plans and vllm_config.cache_config.enable_prefix_caching:
+                self._tables = list(manager.coordinator.single_type_managers)
+            self._allocate, manager.allocate_slots = manager.allocate_slots, self._if_it_fits
 
         def limit_of(self, request: Any) -> int:
             """Return the maximum number of tokens that a request may make."""
@@ -90,6 +98,8 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             self._plan = None
             if self._by_arrival:
                 self._promote()
+            if getattr(self, "log_stats", False):
+                self.watch.tell(self.now(), len(self.waiting), len(self.running))
             return super().schedule(*args, **more)
 
         def _promote(self) -> None:
@@ -115,8 +125,11 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             if self.foresight.ordered:
                 made = request.num_output_tokens
                 seen, prompt = self._look(request, made), request.num_prompt_tokens + made
-                key = self.foresight.key(prompt, seen.look.left, request.arrival_time)
-                key = -inf if seen.overdue else key
+                told = self.plans or seen.look.told
+                plain = self.foresight.plain_key(prompt, seen.look.left, told=told)
+                self.watch.waits(request.request_id, plain)
+                aged = self.foresight.aged(plain, request.arrival_time)
+                key = -inf if seen.overdue else aged
                 request.priority = (seen.client, key) if self._by_client else key
 
         def _look(self, request: Any, made: int) -> Seen:
@@ -126,6 +139,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
                 seen.limit = self.limit_of(request)
                 seen.look = self.foresight.outlook(request, made, seen.limit)
                 seen.made = made
+                seen.expected = seen.expected or made + seen.look.left
                 counts_down = seen.look.told and seen.look.row == POINT
                 seen.until = made + (seen.look.planned - 1 if counts_down else made // _REFRESH)
             return seen
@@ -139,7 +153,10 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
         def _free_request(self, request: Any, *args: Any, **more: Any) -> Any:
             if request.status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"):
                 self.foresight.learn(request, request.num_output_tokens)
+                if seen := self._seen.get(request.request_id):
+                    self.watch.completed(seen.expected, request.num_output_tokens)
             self._seen.pop(request.request_id, None)
+            self.watch.leaves(request.request_id)
             self._by_arrival.pop(request.request_id, None)
             return super()._free_request(request, *args, **more)
 
@@ -148,13 +165,16 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             # Whoever holds blocks already must not wait behind others.
             if request.status is running_status or request.num_computed_tokens:
                 return self._allocate(request, *args, **more)
-            if self.running:
+            if self.plans and self.running:
                 found = more.get("new_computed_blocks")
                 if not self.fits(request, found.blocks if found is not None else ()):
+                    self.watch.counts["refused"] += 1
                     return None
             blocks = self._allocate(request, *args, **more)
-            if blocks is not None and self._plan is not None:
-                self._plan.joined(self._candidate, lambda: self._blocks_of(request))
+            if blocks is not None:
+                self.watch.admitted(request, more.get("num_new_computed_tokens", 0))
+                if self._plan is not None:
+                    self._plan.joined(self._candidate, lambda: self._blocks_of(request))
             return blocks
 
         def fits(self, request: Any, found: Any = ()) -> bool:
@@ -203,6 +223,23 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
     how = "planned" if planned else "ordered"
     Scheduler.__doc__ = f"vLLM's {base.__name__}, {how} by optsched."
     return Scheduler
+
+
+def _why_no_plan(config: Any, kv_cache: Any) -> str:
+    """Return why no plan can be kept to here, nothing if one can."""
+    parallel = getattr(config, "parallel_config", None)
+    devices = getattr(parallel, "decode_context_parallel_size", 1)
+    devices *= getattr(parallel, "prefill_context_parallel_size", 1)
+    kinds = {type(group.kv_cache_spec).__name__ for group in kv_cache.kv_cache_groups}
+    reasons = {
+        "a KV connector moves blocks": getattr(config, "kv_transfer_config", None) is not None,
+        "with speculative decoding a batch may make several tokens of a request": (
+            getattr(config, "speculative_config", None) is not None
+        ),
+        "blocks are spread over devices": devices > 1,
+        f"layers of the kind {', '.join(sorted(kinds))} do not keep all tokens": not kinds <= _KEPT,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 def _check_mode(name: str, config: Any) -> None:

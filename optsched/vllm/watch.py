@@ -1,0 +1,122 @@
+"""What a scheduler inside vLLM counts: a line in vLLM's log, and metrics in Prometheus' format.
+
+The metrics are where vLLM's own are if the server starts with `PROMETHEUS_MULTIPROC_DIR`, since
+the scheduler runs in another process than the page `/metrics`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from heapq import heapify, heappop, heappush
+from importlib import import_module
+from typing import Any
+
+_EVERY_S = 60.0  # between two lines in the log
+_REMEMBERED = 1000  # completed requests over which the error of forecasts is taken, about
+_COUNTERS = {
+    "admitted": "Requests admitted, preempted ones again",
+    "refused": "Times that the plan refused the request at the head of the queue",
+    "asked": "Tokens of requests at their admissions",
+    "hits": "Tokens found in the prefix cache at admissions",
+    "promoted": "Requests admitted before others with smaller keys, because they had waited",
+}
+_GAUGES = {
+    "waiting": "Requests that wait",
+    "forecast_error": "Mean distance of outputs from what was expected, over the mean output",
+}
+LOG = logging.getLogger("vllm.optsched")
+
+
+class Watch:
+    """Counters of one scheduler."""
+
+    def __init__(self, engine: int = 0) -> None:
+        self.counts = dict.fromkeys(_COUNTERS, 0)
+        self._told, self._written = dict(self.counts), dict(self.counts)
+        self._next_s = self._next_line_s = 0.0
+        self._error = self._output = 0.0
+        self._completed = 0
+        self._waiting: dict[str, float] = {}  # keys without age
+        self._heap: list[tuple[float, str]] = []  # the same, some of them no longer so
+        self._metrics = {name: each.labels(engine=engine) for name, each in _metrics().items()}
+
+    @property
+    def forecast_error(self) -> float:
+        """Mean distance of outputs from what was expected, over the mean output."""
+        return self._error / max(self._output, 1.0)
+
+    def waits(self, name: str, plain: float) -> None:
+        """Note the key without age of a request that waits."""
+        self._waiting[name] = plain
+        heappush(self._heap, (plain, name))
+        if len(self._heap) > 2 * len(self._waiting) + _EVERY_S:
+            self._heap = [(plain, name) for name, plain in self._waiting.items()]
+            heapify(self._heap)
+
+    def leaves(self, name: str) -> float | None:
+        """Note that a request no longer waits; return its key without age."""
+        return self._waiting.pop(name, None)
+
+    def admitted(self, request: Any, hits: int) -> None:
+        """Note an admission."""
+        self.counts["admitted"] += 1
+        self.counts["asked"] += request.num_tokens
+        self.counts["hits"] += hits
+        plain, heap = self.leaves(request.request_id), self._heap
+        while heap and self._waiting.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        if plain is not None and heap and heap[0][0] < plain:
+            self.counts["promoted"] += 1
+
+    def completed(self, expected: int, output: int) -> None:
+        """Note what was expected of a request that is complete."""
+        self._completed = min(self._completed + 1, _REMEMBERED)
+        self._error += (abs(output - expected) - self._error) / self._completed
+        self._output += (output - self._output) / self._completed
+
+    def tell(self, now: float, waiting: int, running: int) -> None:
+        """Bring the metrics up to date each second, and write a line each minute."""
+        if now < self._next_s:
+            return
+        self._next_s = now + 1
+        for name, count in self.counts.items():
+            if self._metrics and count > self._told[name]:
+                self._metrics[name].inc(count - self._told[name])
+        self._told = dict(self.counts)
+        gauges = {"waiting": waiting, "forecast_error": self.forecast_error}
+        for name, value in gauges.items() if self._metrics else ():
+            self._metrics[name].set(value)
+        if now < self._next_line_s or self._written == self.counts:
+            return
+        self._next_line_s, self._written = now + _EVERY_S, dict(self.counts)
+        counts = self.counts
+        LOG.info(
+            "optsched: %d wait, %d run; %d admissions, %d refused by the plan, %d promoted by age; "
+            "%.1f %% of tokens cached; outputs %.0f %% off what was expected",
+            waiting,
+            running,
+            counts["admitted"],
+            counts["refused"],
+            counts["promoted"],
+            100 * counts["hits"] / max(counts["asked"], 1),
+            100 * self.forecast_error,
+        )
+
+
+@functools.cache
+def _metrics() -> dict[str, Any]:
+    """Register the metrics once in a process; none where Prometheus' client is not installed."""
+    try:
+        client = import_module("prometheus_client")
+    except ImportError:
+        return {}
+    found = {
+        name: client.Counter(f"optsched:{name}", text, ["engine"])
+        for name, text in _COUNTERS.items()
+    }
+    for name, text in _GAUGES.items():
+        found[name] = client.Gauge(
+            f"optsched:{name}", text, ["engine"], multiprocess_mode="mostrecent"
+        )
+    return found
