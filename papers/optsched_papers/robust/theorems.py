@@ -293,7 +293,8 @@ def _indivisible() -> float:
 def _draw_3_4(table: pd.DataFrame, axes: Panels) -> None:
     log: dict[str, Any] = {"by": "curve", "xscale": "log", "yscale": "log"}
     draw = lines(x="inverse", y="ratio", xlabel="1 / alpha = u / l", ylabel=RATIO, **log)
-    draw(table.assign(inverse=1 / table["alpha"]), axes)
+    largest = table.groupby(["curve", "alpha"], sort=False)["ratio"].max().reset_index()
+    draw(largest.assign(inverse=1 / largest["alpha"]).sort_values("inverse", kind="stable"), axes)
 
 
 # Theorem 4.3
