@@ -189,7 +189,7 @@ def serve(scheduler, requests, clock, *, depth, extras=None, texts=None, after=(
             arrival, index = heappop(coming)
             facts = (*requests[index][:2], arrival, requests[index][3])
             served.arrivals[index] = arrival
-            there[index] = _request(index, facts, extras and extras[index], texts, hasher)
+            there[index] = request_of(index, facts, extras and extras[index], texts, hasher)
             scheduler.add_request(there[index])
         for index in [index for index in there if aborts.get(index, inf) <= now]:
             scheduler.finish_requests(str(index), RequestStatus.FINISHED_ABORTED)
@@ -204,7 +204,7 @@ def serve(scheduler, requests, clock, *, depth, extras=None, texts=None, after=(
             preempted = len(output.preempted_req_ids or ())
             served.preemptions += preempted
             if output.num_scheduled_tokens:
-                parts, content = _content(output, there)
+                parts, content = content_of(output, there)
                 begin = max(now, free_from)
                 free_from = begin + clock(content)
                 free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
@@ -221,7 +221,7 @@ def serve(scheduler, requests, clock, *, depth, extras=None, texts=None, after=(
             output, parts, end = flying.pop(0)
             now = max(now, end)
             parts = [part for part in parts if part[0] in there]
-            scheduler.update_from_output(output, _tokens(parts, there, texts))
+            scheduler.update_from_output(output, tokens_of(parts, there, texts))
             for index, _, _, makes in parts:
                 request = there[index]
                 if makes and served.first[index] < 0:
@@ -237,7 +237,7 @@ def serve(scheduler, requests, clock, *, depth, extras=None, texts=None, after=(
     return served
 
 
-def _request(index, facts, extra, texts, hasher):
+def request_of(index, facts, extra, texts, hasher):
     prompt, output, arrival, priority = facts
     parameters = vllm.SamplingParams(max_tokens=output, ignore_eos=True, extra_args=extra)
     tokens = [_TOKEN] * prompt if texts is None else texts[index][:prompt]
@@ -245,7 +245,7 @@ def _request(index, facts, extra, texts, hasher):
     return Request(str(index), tokens, parameters, None, **more)
 
 
-def _content(output, there):
+def content_of(output, there):
     """Return (request, tokens computed before, tokens, makes one) of a batch, and its content."""
     parts = []
     prefill = decodes = resident = squares = held = 0
@@ -265,7 +265,7 @@ def _content(output, there):
     return sorted(parts), BatchContent(prefill, decodes, resident, squares, held)
 
 
-def _tokens(parts, there, texts):
+def tokens_of(parts, there, texts):
     """Return the tokens of a batch, dummies where there is no text."""
     names = [str(index) for index, *_ in parts]
     made = []

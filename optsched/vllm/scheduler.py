@@ -125,7 +125,7 @@ def scheduler_class(name: str, base: Any, planned: bool) -> type:
             if self.foresight.ordered:
                 made = request.num_output_tokens
                 seen, prompt = self._look(request, made), request.num_prompt_tokens + made
-                told = self.plans or seen.look.told
+                told = self.plans or self.foresight.foretold(request)
                 plain = self.foresight.plain_key(prompt, seen.look.left, told=told)
                 self.watch.waits(request.request_id, plain)
                 aged = self.foresight.aged(plain, request.arrival_time)

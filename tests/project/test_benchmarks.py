@@ -229,3 +229,18 @@ def test_where_vllm_cannot_be_installed_one_sentence_says_so(benchmark, monkeypa
         SystemExit, match=r"^vllm==0.33.0 cannot be installed here, .*: no such version$"
     ):
         script.main()
+
+
+@pytest.mark.no_cover
+def test_means_with_a_prefix_cache_inside_a_real_vllm_are_predicted(benchmark, monkeypatch):
+    pytest.importorskip("vllm", reason="vLLM is not installed; make validate does")
+    harmless = benchmark("harmless")
+    workload = harmless.begun_alike([0, 2000], 2.0, count=40)
+    latencies, *_ = harmless.served(workload, harmless.WAYS["default"], asynchronous=True)
+    assert harmless.predicted(workload, True) == pytest.approx(latencies.mean(), rel=0.005)
+
+
+@pytest.mark.no_cover
+def test_a_real_vllm_bears_abuse(benchmark):
+    pytest.importorskip("vllm", reason="vLLM is not installed; make validate does")
+    assert not benchmark("vllm_campaign").main(48, seed=2)

@@ -1,0 +1,163 @@
+"""Our classes in the scheduler of a real vLLM under random abuse; counts what goes wrong.
+
+`vllm_campaign.py [WORKLOADS [SEED]]` draws small workloads with short memory and prefix caching:
+aborts of waiting and running requests, grammars that come late, resets of the cache while requests
+run, wrong forecasts and none. All requests must end, every block must come back, and nothing may be
+kept of those that have left. Exits with 1 where that fails.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from types import SimpleNamespace
+
+import in_vllm
+import numpy as np
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import RequestStatus
+
+LONGEST = 200
+SETTINGS = (
+    {},
+    {"order": None},
+    {"order": "mc-sf", "aging": 0.2},
+    {"order": "area", "patience": 0.1, "room": 0.7},
+    {"order": "work", "clock": "llama-2-7b-a100", "factor": 1.5},
+    {"log_error": 0.5, "deviations": 0.5},
+)
+
+
+def options(asynchronous, policy="fcfs"):
+    """Return options that every workload changes."""
+    return {
+        "num_gpu_blocks": 20,
+        "block_size": 4,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 32,
+        "policy": policy,
+        "async_scheduling": asynchronous,
+    }
+
+
+def renewed(first, rng):
+    """Return another scheduler of the class of the first, with other limits."""
+    config, cache = first.vllm_config, first.kv_cache_config
+    blocks = int(rng.integers(8, 30))
+    cache.num_blocks = config.cache_config.num_gpu_blocks = blocks
+    config.scheduler_config.max_num_seqs = int(rng.integers(1, 9))
+    config.scheduler_config.max_num_batched_tokens = int(rng.integers(9, 60))
+    config.scheduler_config.policy = str(rng.choice(["fcfs", "priority"]))
+    config.scheduler_config.watermark = float(rng.choice([0, 0, 0.1]))
+    manager = first.structured_output_manager
+    return type(first)(config, cache, manager, block_size=4, log_stats=False)
+
+
+def drawn(rng, blocks, hasher):
+    """Return requests that begin alike, with their texts."""
+    most = (blocks - 1) * 4
+    requests = []
+    for index in range(int(rng.integers(2, 16))):
+        output = int(rng.integers(1, min(24, most - 2)))
+        prompt = int(rng.integers(1, min(40, most - output)))
+        shared = int(rng.integers(0, prompt + 1))
+        text = [int(rng.integers(2)) * 1000 + place for place in range(shared)]
+        text += [10**6 + index * 1000 + place for place in range(prompt + output - shared)]
+        extra = (
+            {} if rng.random() < 0.3 else {"expected_output": float(rng.choice([1, output, 50]))}
+        )
+        extra |= {"client": f"client {rng.integers(5)}"} if rng.random() < 0.5 else {}
+        facts = (prompt, output, float(rng.choice([0, 0, 0.3, 1.0])), int(rng.integers(0, 2)))
+        request = in_vllm.request_of(index, facts, extra, {index: text}, hasher)
+        if rng.random() < 0.15:
+            request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+            request.structured_output_request = SimpleNamespace(grammar=None)
+        requests.append((request, text))
+    return requests
+
+
+def abused(scheduler, requests, rng, depth):
+    """Serve requests while things happen to them; return what happened, and how often."""
+    there = {int(request.request_id): request for request, _ in requests}
+    texts = {int(request.request_id): text for request, text in requests}
+    coming = sorted((request for request, _ in requests), key=lambda each: each.arrival_time)
+    seen, flying = Counter(), []
+    for step in range(4000):
+        scheduler.time = step * 0.02
+        while coming and coming[0].arrival_time <= scheduler.time:
+            scheduler.add_request(coming.pop(0))
+        active = [each for each in there.values() if each not in coming]
+        for request in active:
+            if request.structured_output_request is not None and rng.random() < 0.1:
+                request.structured_output_request = None
+                request.status = RequestStatus.WAITING
+                seen["late grammars"] += 1
+        if active and rng.random() < 0.02:
+            victim = active[int(rng.integers(len(active)))]
+            scheduler.finish_requests(victim.request_id, RequestStatus.FINISHED_ABORTED)
+            del there[int(victim.request_id)]
+            seen["aborts"] += 1
+        if rng.random() < 0.01:
+            scheduler.reset_prefix_cache(reset_running_requests=True)
+            seen["resets"] += 1
+        output = scheduler.schedule()
+        seen["preemptions"] += len(output.preempted_req_ids or ())
+        flying.append((output, in_vllm.content_of(output, texts_of(there, output))[0]))
+        if len(flying) == depth:
+            output, parts = flying.pop(0)
+            parts = [part for part in parts if part[0] in there]
+            made = in_vllm.tokens_of(parts, there, texts) if parts else ModelRunnerOutput([], {})
+            scheduler.update_from_output(output, made)
+            there = {index: each for index, each in there.items() if not each.is_finished()}
+        if not there and not coming:
+            break
+    seen["workloads that never ended"] += bool(there)
+    pool = scheduler.kv_cache_manager.block_pool
+    lost = scheduler.kv_cache_config.num_blocks - 1 - pool.get_num_free_blocks()
+    seen["workloads with blocks lost"] += lost != 0
+    kept = [vars(scheduler)[name] for name in ("_seen", "_by_arrival")]
+    seen["workloads with requests kept"] += any(map(bool, kept))
+    return seen
+
+
+def texts_of(there, output):
+    """Return the requests of a batch, also those that have left meanwhile."""
+    return {int(name): there[int(name)] for name in output.num_scheduled_tokens}
+
+
+def main(count, seed):
+    """Run workloads, and print what happened."""
+    total = Counter()
+    in_vllm.init_none_hash(in_vllm.sha256)
+    hasher = in_vllm.get_request_block_hasher(4, in_vllm.sha256)
+    firsts = [
+        (in_vllm.make(options(mode), LONGEST, settings, planned, caching=True), mode)
+        for mode in (False, True)
+        for planned in (True, False)
+        for settings in SETTINGS
+    ]
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        first, asynchronous = firsts[number % len(firsts)]
+        scheduler = renewed(first, rng)
+        requests = drawn(rng, scheduler.kv_cache_config.num_blocks, hasher)
+        try:
+            total += abused(scheduler, requests, rng, 2 if asynchronous else 1)
+        except Exception as error:
+            total["crashes"] += 1
+            print(f"workload {number}: {type(error).__name__}: {error}", flush=True)
+            if total["crashes"] > 3:
+                raise
+        total["workloads"] += 1
+        total["requests"] += len(requests)
+        if number % 500 == 499:
+            print(dict(total), flush=True)
+    print(", ".join(f"{name}: {value:,}" for name, value in total.items()))
+    return any(
+        "never" in name or "lost" in name or "kept" in name or "crash" in name for name in +total
+    )
+
+
+if __name__ == "__main__":
+    numbers = [int(word) for word in sys.argv[1:]]
+    sys.exit(main(*(numbers + [1000, 1][len(numbers) :])))
