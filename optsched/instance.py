@@ -36,17 +36,18 @@ _SHORTEST_BATCH = 1e-3  # seconds; shorter steps are ticks of a clock, in which 
 INTEGER_FIELDS = (
     *("prompts", "outputs", "arrivals", "deadlines"),
     *("output_lower", "output_upper", "priorities", "output_estimates"),
-    *("follows", "pauses"),
+    *("follows", "pauses", "clients"),
 )
 OPTIONAL_FIELDS = (
     *("weights", "deadlines", "output_lower", "output_upper", "priorities", "output_estimates"),
-    *("labels", "hash_ids", "follows"),
+    *("labels", "hash_ids", "follows", "clients"),
 )
 #: Columns of a table of requests, where they are called otherwise than the fields.
 _COLUMNS = {
     **{"prompts": "prompt_tokens", "outputs": "output_tokens", "arrivals": "arrival"},
     **{"weights": "weight", "deadlines": "deadline", "priorities": "priority"},
     **{"output_estimates": "output_estimate", "labels": "label"},
+    "clients": "client",
 }
 
 
@@ -101,6 +102,9 @@ class Instance(Shown):
         out.
     pauses
         Steps of those pauses; None means 0 each.
+    clients
+        Number of the client that sends each, for engines that learn from clients or are fair to
+        them.
 
     Raises
     ------
@@ -141,6 +145,7 @@ class Instance(Shown):
     hash_block: int | None
     follows: IntArray | None
     pauses: IntArray | None
+    clients: IntArray | None
 
     def __init__(
         self,
@@ -161,12 +166,13 @@ class Instance(Shown):
         hash_block: int | None = None,
         follows: npt.ArrayLike | None = None,
         pauses: npt.ArrayLike | None = None,
+        clients: npt.ArrayLike | None = None,
     ) -> None:
         fields: dict[str, Any] = {"memory": checked_memory(memory)}
         numbers = (
             *(prompts, outputs, arrivals, deadlines),
             *(output_lower, output_upper, priorities, output_estimates),
-            *(follows, pauses),
+            *(follows, pauses, clients),
         )
         for field, values in zip(INTEGER_FIELDS, numbers, strict=True):
             needed = field in ("prompts", "outputs") or values is not None

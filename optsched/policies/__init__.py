@@ -128,8 +128,8 @@ def get_policy(policy: str | Policy | Callable[[Any], Any]) -> Policy:
         found = POLICIES[name]
     if colon:
         found = found.parsed(parameters)
-    if plus and rule == "plan":
-        return found.with_plan()
+    if plus and set(rule.split("+")) <= {"plan", "learned", "fair"}:
+        return found.with_options(rule)
     return with_rule(found, rule) if plus else found
 
 

@@ -106,10 +106,10 @@ class Policy:
         """Return the policy with the parameters that stand after the colon of its name."""
         raise PolicyError(f"policy {self.name!r} has no parameters; leave ':{parameters}' out")
 
-    def with_plan(self) -> Policy:
-        """Return the policy under the rule plan, which engines with known options have."""
+    def with_options(self, names: str) -> Policy:
+        """Return the policy that plans, learns or is fair, as engines with such options do."""
         raise PolicyError(
-            f"policy {self.name!r} has no rule 'plan', which is for vllm; leave it out"
+            f"policy {self.name!r} has no rule {names!r}, which is for vllm; leave it out"
         )
 
 

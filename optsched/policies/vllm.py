@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -70,6 +70,13 @@ class VllmPolicy(NamedPolicy):
         are then expected. None: as `scheduling_policy` says.
     plan
         Admit a request only if, with the outputs that are expected, none will be preempted.
+    learned
+        Expect of outputs what completed requests of the run have shown: by prompt, `output_upper`,
+        priority, turn and client, and by `output_estimates` as far as a client's earlier ones were
+        right (`optsched.learning`). The outputs and intervals of the run are not looked at.
+    fair
+        Serve `clients` in turn, by virtual counters of their tokens, in place of an order; outputs
+        are learned for that.
     deviations
         Where there are beliefs, a plan leaves this many standard deviations of the blocks that
         running requests are likely to hold free.
@@ -94,6 +101,8 @@ class VllmPolicy(NamedPolicy):
     enable_prefix_caching: bool = False
     order: PriorityPolicy | None = None
     plan: bool = False
+    learned: bool = False
+    fair: bool = False
     deviations: float = 1.0
     needs: ClassVar[Needs] = Needs("vllm")
 
@@ -110,6 +119,10 @@ class VllmPolicy(NamedPolicy):
             f"deviations is {self.deviations}, but must be a number of at least 0",
         )
         self.require(
+            not (self.fair and self.order is not None),
+            "fair serves clients in turn, in place of an order; leave one of them out",
+        )
+        self.require(
             self.scheduling_policy in ("fcfs", "priority"),
             f"scheduling_policy is {self.scheduling_policy!r}, but must be fcfs or priority",
         )
@@ -117,7 +130,18 @@ class VllmPolicy(NamedPolicy):
     @property
     def foresees(self) -> Literal["nothing", "beliefs"]:
         """What it looks at: what is likely, where it has an order or a plan."""
-        return "beliefs" if self.plan or self.order is not None else "nothing"
+        looks = not self.learns and (self.plan or self.order is not None)
+        return "beliefs" if looks else "nothing"
+
+    @property
+    def learns(self) -> bool:
+        """Whether it expects what the run has shown."""
+        return self.learned or self.fair
+
+    @property
+    def reorders(self) -> bool:
+        """Whether it has priorities of its own."""
+        return self.fair or self.order is not None
 
     def parsed(self, parameters: str) -> VllmPolicy:
         """Return the policy with an order by name, as in vllm:area, which may age: vllm:area,80."""
@@ -135,11 +159,11 @@ class VllmPolicy(NamedPolicy):
             order=order,
         )
 
-    def with_plan(self) -> VllmPolicy:
-        """Return the policy that admits only what will fit to the end."""
-        return replace(
-            self, name=f"{self.name}+plan", description=f"{self.description}; planned", plan=True
-        )
+    def with_options(self, names: str) -> VllmPolicy:
+        """Return the policy that plans, learns or is fair, by the names of these options."""
+        switched: dict[str, Any] = dict.fromkeys(names.split("+"), True)
+        said = f"{self.description}; {names.replace('+', ', ')}"
+        return replace(self, name=f"{self.name}+{names}", description=said, **switched)
 
     def keys(self, instance: Instance, clock: Clock) -> FloatArray:
         """Return the keys of its order, or where there is none the priorities that it goes by."""
@@ -177,7 +201,7 @@ class VllmPolicy(NamedPolicy):
     def ranks(self, instance: Instance) -> Ranks:
         """Return the order in which requests of equal keys are admitted and preempted."""
         count, levels = len(instance), instance.arrivals.copy()
-        if self.scheduling_policy == "fcfs" and self.order is None:
+        if self.scheduling_policy == "fcfs" and not self.reorders:
             return Ranks(np.arange(count), levels)
         labels = np.array([instance.label(request) for request in range(count)])
         known = levels if instance.follows is None else np.zeros_like(levels)

@@ -328,9 +328,10 @@ def vllm_limits(policy: VllmPolicy, instance: Instance) -> vllm.Limits:
         policy.max_num_batched_tokens,
         policy.scheduler_reserve_full_isl,
         1 + policy.async_scheduling,
-        policy.scheduling_policy == "fcfs" and policy.order is None,
-        policy.order is not None,
+        policy.scheduling_policy == "fcfs" and not policy.reorders,
+        policy.reorders,
         policy.plan,
+        policy.learns,
     )
 
 
@@ -372,10 +373,11 @@ def vllm_queue(task: Task, requests: Requests) -> Iterator[vllm.Queue]:
     policy, known = task.policy, None
     if policy.foresees != "nothing":
         known = forecast(task.instance, task.intervals or "exact", task.beliefs)
-    bounds = (requests.outputs,) * 2 if known is None else (known.lower, known.upper)
+    planned = np.zeros_like(requests.outputs)
+    bounds = (planned, planned) if known is None else (known.lower, known.upper)
     turns, levels = policy.ranks(task.instance)
-    with reranking(task, known) as (keys, rerank), planning(policy, known) as plan:
-        yield vllm.Queue(turns, levels, keys, bounds, *plan, rerank)
+    with reranking(task, known, planned) as (keys, tell), planning(policy, known) as plan:
+        yield vllm.Queue(turns, levels, keys, bounds, *plan, tell)
 
 
 def serve_in_queues(task: Task) -> ClockedRun:

@@ -171,13 +171,14 @@ NATIVE = TraceFormat(
         "output_upper": "output_upper",
         "priority": "priorities",
         "output_estimate": "output_estimates",
+        "client": "clients",
         "label": "labels",
     },
     clock="arrival_s",
     optional=frozenset(
         (
             *("arrival", "arrival_s", "weight", "deadline", "priority", "label"),
-            *("output_lower", "output_upper", "output_estimate"),
+            *("output_lower", "output_upper", "output_estimate", "client"),
         )
     ),
     public=False,

@@ -69,13 +69,13 @@ class EngineWorkers:
         queue = self._stack.enter_context(vllm_queue(task, requests_of(own, task.clock)))
         turns, levels = task.policy.ranks(self._instance)
         lower, upper = queue.intervals
-        rerank = type(queue.rerank)(lambda request, made: queue.rerank(place[request], made))
+        tell = type(queue.tell)(lambda event, at, made: queue.tell(event, place[at], made))
         return queue._replace(
             turns=turns,
             levels=levels,
             keys=queue.keys[place],
             intervals=(lower[place], upper[place]),
-            rerank=rerank,
+            tell=tell,
         )
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""Keys of an order inside an engine, and those of requests that it preempts."""
+"""Keys of an order inside an engine: of all requests, of those it preempts, and learned ones."""
 
 from __future__ import annotations
 
@@ -8,41 +8,109 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optsched.instance import Instance
+from optsched.learning import OutputLearner, Seen, TokenCounters
 from optsched.simulate.likely import TOLERANCE, tables
 from optsched.simulate.seconds.batches import called_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from optsched._internal.arrays import FloatArray
+    from optsched._internal.arrays import FloatArray, IntArray
     from optsched.forecasts import Forecast
+    from optsched.learning import Expected
     from optsched.simulate.task import Task
 
-_Callback = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64, ctypes.c_int64)
+_Callback = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_int64] * 3)
+#: Fields that say more of the outputs than what is expected.
+_UNSEEN: dict[str, Any] = dict.fromkeys(("output_lower", "output_upper", "hash_ids", "hash_block"))
+#: What a kernel tells of a request.
+ARRIVED, PREEMPTED, ADMITTED, ENDED = range(4)
 
 
 @contextmanager
-def reranking(task: Task, known: Forecast | None) -> Iterator[tuple[FloatArray, Any]]:
-    """Return the keys of all requests, and what a kernel calls for those of preempted ones."""
-    instance, policy, clock = task.instance, task.policy, task.clock
+def reranking(
+    task: Task, known: Forecast | None, planned: IntArray
+) -> Iterator[tuple[FloatArray, Any]]:
+    """Return the keys of all requests, and what a kernel calls for those that change.
+
+    Where outputs are learned, requests get the output to be planned for when they arrive.
+    """
+    instance, policy = task.instance, task.policy
+    if policy.learns:
+        with called_back(_Callback, _Learned(task, planned).tell, 0.0) as callback:
+            yield np.zeros(len(instance)), callback
+        return
     expected = None if known is None else _tokens_to_come(known)
 
-    def key(request: int, made: int) -> float:
+    def key(event: int, request: int, made: int) -> float:
         assert expected is not None
-        left = int(expected(request, made))
-        prompt = instance.prompts[request] + made
-        alone = instance.take([request]).replace(
-            prompts=[prompt], outputs=[left], output_lower=None, output_upper=None
-        )
-        return float(policy.keys(alone, clock)[0])
+        return _key(task, request, made, int(expected(request, made)))
 
-    believed = instance
+    believed, clock = instance, task.clock
     if policy.order is not None and expected is not None:
-        believed = instance.replace(
-            outputs=expected(slice(None), 0), output_lower=None, output_upper=None
-        )
+        believed = instance.replace(outputs=expected(slice(None), 0), **_UNSEEN)
     with called_back(_Callback, key, 0.0) as callback:
         yield np.array(policy.keys(believed, clock)), callback
+
+
+def _key(task: Task, request: int, made: int, left: int) -> float:
+    """Return the key of a request that has made some tokens."""
+    instance = task.instance
+    known = {
+        field: values[request : request + 1]
+        for field, values in instance.columns().items()
+        if field in ("arrivals", "weights", "deadlines", "priorities")
+    }
+    prompt, step = instance.prompts[request] + made, instance.seconds_per_step
+    alone = Instance([prompt], [left], instance.memory, **known, seconds_per_step=step)
+    return float(task.policy.keys(alone, task.clock)[0])
+
+
+class _Learned:
+    """What a run learns of outputs, and by what it is fair to clients."""
+
+    def __init__(self, task: Task, planned: IntArray) -> None:
+        instance = task.instance
+        self._task, self._planned = task, planned
+        self._learner, self._counters = OutputLearner(), TokenCounters()
+        self._expected: dict[int, tuple[Expected, float]] = {}
+        limits = instance.memory - instance.prompts
+        if instance.output_upper is not None:
+            limits = np.minimum(limits, instance.output_upper)
+        turns = np.zeros(len(instance), dtype=np.int64)
+        if instance.follows is not None:
+            for turn in np.flatnonzero(instance.follows >= 0).tolist():
+                turns[turn] = turns[instance.follows[turn]] + 1
+        none = np.zeros(len(instance), dtype=np.int64)
+        clients = none if instance.clients is None else instance.clients
+        priorities = none if instance.priorities is None else instance.priorities
+        columns = instance.prompts, limits, clients, priorities, turns
+        claims = instance.output_estimates
+        said = [None] * len(instance) if claims is None else claims.tolist()
+        rows = zip(*(column.tolist() for column in columns), said, strict=True)
+        self._seen = [Seen(*row) for row in rows]
+
+    def tell(self, event: int, request: int, made: int) -> float:
+        """Take note of an event; return the key of the request."""
+        seen = self._seen[request]
+        if event == ARRIVED:
+            expected = self._learner.expect(seen)
+            tag = self._counters.tag(seen, expected.left(0))
+            self._expected[request] = expected, tag
+            self._planned[request] = expected.planned(0)
+        expected, tag = self._expected[request]
+        if event == ADMITTED:
+            self._counters.serve(tag)
+        elif event == ENDED:
+            del self._expected[request]
+            self._learner.learn(made, expected)
+            self._counters.settle(seen, expected.left(0), made)
+        elif self._task.policy.fair:
+            return tag
+        elif self._task.policy.order is not None:
+            return _key(self._task, request, made, expected.left(made))
+        return 0.0
 
 
 def _tokens_to_come(known: Forecast) -> Callable[[Any, int], Any]:

@@ -35,6 +35,7 @@ from optsched.simulate.seconds.block_cache import (
     publish,
     reuse,
 )
+from optsched.simulate.seconds.reranking import ADMITTED, ARRIVED, ENDED, PREEMPTED
 from optsched.simulate.seconds.vllm_plans import expected_left, fits_to_the_end
 
 if TYPE_CHECKING:
@@ -72,20 +73,19 @@ class Limits(NamedTuple):
     in_turn: bool  # first come, first served
     ordered: bool  # by keys that change when a request is preempted
     planned: bool  # admit only what is expected to fit to the end
+    learns: bool  # is told of all events, and learns from them
 
 
 class Queue(NamedTuple):
     """By what waiting requests are admitted, and running ones preempted."""
 
     turns: IntArray  # the least of those waiting is admitted first; no two are equal
-    levels: (
-        IntArray  # arrivals; the latest of those running is preempted first, of equals the first
-    )
+    levels: IntArray  # arrivals; the latest of those running is preempted first
     keys: FloatArray  # come before turns and levels
     intervals: tuple[IntArray, IntArray]  # of the outputs, as far as they are known
     listed: IntArray  # where requests are listed for a plan by beliefs; empty where it has none
     is_likely: Any  # returns whether so many of them fit so many blocks
-    rerank: Any  # returns the key of a preempted request from its number and the tokens it made
+    tell: Any  # is told an event, a request and the tokens it made, and returns its key
 
 
 class Flight(NamedTuple):
@@ -153,7 +153,7 @@ class Server:
     def place(self, request: int, time: float) -> None:
         """Let a request wait."""
         self._engine.now[0] = max(self._engine.now[0], time)
-        enqueue(self._engine, request)
+        arrive(self._engine, request, self._limits)
 
     def waiting(self, requests: IntArray) -> BoolArray:
         """Return which of the requests are in the queue."""
@@ -210,7 +210,7 @@ def run_until(
         index = next_arrival(arrivals, turns)
         while index < len(arrivals.times) and arrivals.times[index] <= now[0]:
             take_arrival(arrivals, turns, index)
-            enqueue(engine, index)
+            arrive(engine, index, limits)
             index = next_arrival(arrivals, turns)
         there = counters[_WAITING] + counters[_RUNNING] > 0
         if there and counters[_FLYING] < limits.depth and now[0] < until:
@@ -331,7 +331,7 @@ def _preempt(engine: Engine, cache: Cache | None, worst: int, limits: Limits) ->
     given_back = request.chunk
     request.computed = request.in_flight = request.chunk = ZERO
     if limits.ordered:
-        engine.queue.keys[index] = engine.queue.rerank(index, request.made)
+        engine.queue.keys[index] = engine.queue.tell(PREEMPTED, index, request.made)
     enqueue(engine, index)
     return int(given_back)
 
@@ -368,6 +368,8 @@ def _admit(engine: Engine, cache: Cache | None, left: int, limits: Limits) -> in
         counters[_HEAP] = pop_by_key(heap, counters[_HEAP], keys, turns)
         counters[_WAITING] -= 1
         request.waits = ZERO
+        if limits.learns:
+            engine.queue.tell(ADMITTED, index, request.made)
         if cache is not None:
             reuse(cache, index, request, found, limits.block_size)
             counters[_FREE] -= free
@@ -470,6 +472,8 @@ def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
             counters[_WAITING] -= request.waits
             request.waits = ZERO
             done += 1
+            if limits.learns:
+                engine.queue.tell(ENDED, index, request.made)
             if len(engine.arrivals.firsts) > 0:
                 queue, end = engine.queue, flight.ends[slot]
                 call_followers(engine.arrivals, queue.turns, queue.levels, index, end)
@@ -484,6 +488,14 @@ def _finish_oldest(engine: Engine, cache: Cache | None, limits: Limits) -> None:
             running[kept] = index
             kept += 1
     counters[_RUNNING] = kept
+
+
+@compiled
+def arrive(engine: Engine, index: int, limits: Limits) -> None:
+    """Let a request that has arrived wait."""
+    if limits.learns:
+        engine.queue.keys[index] = engine.queue.tell(ARRIVED, index, ZERO)
+    enqueue(engine, index)
 
 
 @compiled

@@ -27,7 +27,7 @@ ENGINES = [
     VllmPolicy("vllm", "", block_size=4, async_scheduling=False, **SMALL),
     VllmPolicy("vllm-async", "", block_size=4, **SMALL),
     VllmPolicy("vllm-area", "", block_size=4, **SMALL).parsed("area"),
-    VllmPolicy("vllm-plan", "", block_size=4, **SMALL).with_plan(),
+    VllmPolicy("vllm-plan", "", block_size=4, **SMALL).with_options("plan"),
 ]
 LOOKING = sorted(name for name, router in ROUTERS.items() if router.looks)
 

@@ -1,0 +1,208 @@
+"""Outputs that are expected, learned while requests complete; how far clients are believed.
+
+Completed outputs are counted in bins of a quarter of an octave, in groups from wide to narrow: all;
+prompts within such a bin; those with the same limit, priority and turn too; one client's; one
+client's of the same kind. A narrower group begins with what the wider one says. What a client
+claims of an output counts by the errors of its claims before, and moves nothing beyond what its
+record allows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import ceil, log, log2
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from optsched._internal.arrays import FloatArray
+
+_LARGEST = 2.0**20  # tokens of an output
+_PER_OCTAVE = 4  # bins
+#: What stands for the outputs of a bin; the smallest ones have bins of their own.
+_BINS = np.unique(np.rint(2.0 ** (np.arange(20 * _PER_OCTAVE + 1) / _PER_OCTAVE)))
+_EDGES = np.sqrt(_BINS[:-1] * _BINS[1:])
+_VALUES = _BINS.tolist()
+_LOGS = np.log(_BINS)
+_FIRST_WORTH = 2.0  # completed requests that knowing nothing is worth, all bins being alike
+_WORTH = 4.0  # completed requests that a wider group is worth in a narrower one
+_REMEMBERED = 2_000.0  # completed requests that count in a group, about
+_GROUPS = 10_000  # of which the one used longest ago is forgotten
+_CLAIM_ERROR = 1.0  # variance of the logarithm of a claim before any is checked
+_LEAST_ERROR = 0.01  # of it, since bins are coarse
+_CHECKED = 4.0  # claims that this is worth
+_PER_OUTPUT = 2  # tokens of a prompt that one of an output counts as
+_SURE = 0.9  # share of outputs that a plan covers where nothing is known
+
+
+class Seen(NamedTuple):
+    """What is known of a request when it arrives."""
+
+    prompt: int
+    limit: int  # tokens of its output at most
+    client: Hashable = None
+    priority: int = 0
+    turn: int = 0  # of its conversation
+    claim: float | None = None  # the output that its client expects
+
+    @property
+    def groups(self) -> tuple[Hashable, ...]:
+        """The groups that it is in, from wide to narrow."""
+        like = ("prompt", int(_PER_OCTAVE * log2(max(self.prompt, 1))))
+        kind = (*like, self.limit.bit_length(), self.priority, min(self.turn, 3))
+        own = (("client", self.client), ("client", self.client, *kind))
+        return ("all", like, kind) if self.client is None else ("all", like, kind, *own)
+
+
+class Expected(NamedTuple):
+    """What is expected of the output of a request."""
+
+    seen: Seen
+    above: FloatArray  # chance of an output in bin b or above
+    sums: FloatArray  # of outputs times their chances there
+    cover: float  # share of outputs that a plan covers; less is known, more it is
+
+    def left(self, made: int) -> int:
+        """Return the tokens expected after so many, at least one."""
+        at = bisect_right(_VALUES, made)
+        mass = self.above[at] if at < len(_BINS) else 0.0
+        # What has outlived all that was seen is taken for as long again by half.
+        mean = self.sums[at] / mass if mass > 1e-9 else 1.5 * made + 1
+        return max(1, ceil(min(mean, self.seen.limit) - made - 1e-9))
+
+    def planned(self, made: int) -> int:
+        """Return the tokens that a plan counts on after so many: more where little is known."""
+        at = min(bisect_right(_VALUES, made), len(_BINS) - 1)
+        mean, mass = self.left(made), self.above[at]
+        if mass <= 1e-9:
+            return mean
+        last = int(np.searchsorted(-self.above, -mass * (1 - _SURE), side="right")) - 1
+        sure = max(mean, min(int(_BINS[max(last, 0)]), self.seen.limit) - made)
+        return ceil(mean + (sure - mean) * self.cover)
+
+
+class Errors(NamedTuple):
+    """How well outputs were expected at arrivals."""
+
+    requests: int
+    share: float  # mean absolute error over mean output
+    log_error: float  # root of the mean square of the logarithm
+    covered: float  # share of outputs within what a plan counts on
+
+
+class OutputLearner:
+    """Expects outputs from those of requests that are complete."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Hashable, tuple[float, FloatArray]] = {}
+        self._claims: dict[Hashable, tuple[float, float, float, float]] = {}
+        self._known: dict[Hashable, tuple[FloatArray, FloatArray, float]] = {}
+        self._totals = np.zeros(5)
+
+    def expect(self, seen: Seen) -> Expected:
+        """Return what is expected of a request."""
+        like = seen.groups[-1], seen.limit, seen.claim
+        if like not in self._known:  # since the last completion
+            self._known[like] = self._expectation(seen)
+        return Expected(seen, *self._known[like])
+
+    def _expectation(self, seen: Seen) -> tuple[FloatArray, FloatArray, float]:
+        """Return what is expected of requests like one."""
+        last = max(bisect_right(_VALUES, seen.limit) - 1, 0)
+        chances, count, worth = (np.arange(len(_BINS)) <= last) / (last + 1), 0.0, _FIRST_WORTH
+        for group in seen.groups:
+            count, counts = self._groups.get(group, (0.0, None))
+            if counts is not None:
+                chances = (counts + worth * chances) / (count + worth)
+            worth = _WORTH
+        chances[last] += chances[last + 1 :].sum()  # outputs are cut at their limit
+        chances[last + 1 :] = 0.0
+        if seen.claim is not None:
+            chances = self._believed(chances, seen)
+        above = np.cumsum(chances[::-1])[::-1]
+        sums = np.cumsum((chances * _BINS)[::-1])[::-1]
+        return above, sums, _WORTH / (_WORTH + count)
+
+    def learn(self, output: int, expected: Expected) -> None:
+        """Take note of a request that is complete, of which this was expected at its arrival."""
+        seen, bin_of = expected.seen, int(np.searchsorted(_EDGES, output))
+        self._known.clear()
+        for group in seen.groups:
+            count, counts = self._groups.pop(group, (0.0, np.zeros(len(_BINS))))
+            kept = min(1.0, _REMEMBERED / (count + 1))
+            counts *= kept
+            counts[bin_of] += 1
+            self._groups[group] = count * kept + 1, counts  # used last
+        while len(self._groups) > _GROUPS:
+            del self._groups[next(iter(self._groups))]
+        if seen.claim is not None:
+            self._check(log(output / seen.claim), seen.client)
+        guess = expected.left(0)
+        error = abs(guess - output), log(guess / output) ** 2, output <= expected.planned(0)
+        self._totals += (1, output, *error)
+
+    @property
+    def errors(self) -> Errors:
+        """How well what was expected at arrivals has fitted outputs so far."""
+        count, outputs, absolute, squares, covered = self._totals.tolist()
+        if not count:
+            return Errors(0, 0.0, 0.0, 0.0)
+        return Errors(int(count), absolute / outputs, (squares / count) ** 0.5, covered / count)
+
+    def _check(self, ratio: float, client: Hashable) -> None:
+        """Take note of by how much, on the logarithm, an output differed from a claim."""
+        for group in (("client", client), "all"):
+            count, mean, square, credit = self._claims.pop(group, (0.0, 0.0, 0.0, 0.0))
+            share = 1 / (min(count, _REMEMBERED) + 1)
+            mean, square = mean + (ratio - mean) * share, square + (ratio**2 - square) * share
+            credit = credit + 1 if abs(ratio) < log(2) else max(0.0, credit / 2 - 1)
+            self._claims[group] = count + 1, mean, square, credit
+        while len(self._claims) > _GROUPS:
+            del self._claims[next(iter(self._claims))]
+
+    def _believed(self, chances: FloatArray, seen: Seen) -> FloatArray:
+        """Return chances in which a claim counts by the errors of those that were checked."""
+        assert seen.claim is not None
+        nothing = (0.0, 0.0, 0.0, 0.0)
+        count, mean, square, credit = self._claims.get(("client", seen.client), nothing)
+        own, others = max(0.0, square - mean**2), self._claims.get("all", nothing)[2]
+        weight = count / (count + _CHECKED)
+        centre = log(min(seen.claim, _LARGEST)) + weight * mean
+        variance = weight * own + (1 - weight) * max(_CLAIM_ERROR, others) + _LEAST_ERROR
+        shift = (_LOGS - centre) ** 2 / (2 * variance)
+        allowed = np.cumsum(chances) >= 1 / (2 + credit)  # at first no less than the median
+        believed = np.where(allowed, chances * np.exp(shift.min() - shift), 0.0)
+        return np.asarray(believed / believed.sum())
+
+
+class TokenCounters:
+    """Serves clients in turn, by virtual counters of their tokens (Sheng et al., OSDI 2024).
+
+    A request is tagged with its client's counter, which then rises by the tokens of its prompt and
+    twice those that are expected of its output; what the output differs by is made up for at its
+    end. The least tag is served first. Who was away begins where those served last began.
+    """
+
+    def __init__(self) -> None:
+        self._counters: dict[Hashable, float] = {}
+        self._served = 0.0
+
+    def tag(self, seen: Seen, output: int) -> float:
+        """Return the tag of a request that arrives, of which this output is expected."""
+        tag = max(self._counters.pop(seen.client, 0.0), self._served)
+        self._counters[seen.client] = tag + seen.prompt + _PER_OUTPUT * output
+        while len(self._counters) > _GROUPS:  # longest without a request
+            del self._counters[next(iter(self._counters))]
+        return tag
+
+    def serve(self, tag: float) -> None:
+        """Take note that a request with this tag is served."""
+        self._served = max(self._served, tag)
+
+    def settle(self, seen: Seen, expected: int, output: int) -> None:
+        """Make up for what an output differed from what was expected."""
+        if seen.client in self._counters:
+            self._counters[seen.client] += _PER_OUTPUT * (output - expected)

@@ -1,0 +1,219 @@
+"""vLLM's scheduler with outputs that it learns, and fair to clients, beside a literal twin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import literal_vllm
+import numpy as np
+import pytest
+from effort import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from vllm_runs import CLOCK, policy_of, same
+
+import optsched
+from optsched import Instance
+from optsched.errors import PolicyError
+from optsched.learning import OutputLearner, Seen, TokenCounters
+from optsched.policies import get_policy
+
+SMALL = "llama-2-7b-a100"
+
+
+def literal_learner(seen, order, plan, fair):
+    """Return the literal scheduler that learns, told of events one by one."""
+    learner, counters, expected = OutputLearner(), TokenCounters(), {}
+
+    class Learning(literal_vllm.Scheduler):
+        def left(self, request):
+            first = expected[request.index][0].planned(0)
+            return max(1, first - request.made - request.in_flight)
+
+        def rank(self, request):
+            found, tag = expected[request.index]
+            left, prompt = found.left(request.made), request.prompt + request.made
+            if fair:
+                request.priority = tag
+            elif order == "area":
+                request.priority = prompt * left + left * (left + 1) / 2
+
+        def add(self, request):
+            found = learner.expect(seen[request.index])
+            tag = counters.tag(seen[request.index], found.left(0))
+            expected[request.index] = found, tag
+            self.rank(request)
+            super().add(request)
+
+        def put_back(self, request):
+            self.rank(request)
+            super().put_back(request)
+
+        def reuse(self, request, cached):
+            counters.serve(expected[request.index][1])
+
+        def release(self, request):
+            super().release(request)
+            if request.last is not None:
+                found = expected[request.index][0]
+                learner.learn(request.made, found)
+                counters.settle(found.seen, found.left(0), request.made)
+
+        def is_planned(self, request):
+            group = [*self.running, request]
+            if len(group) == 1 or not plan:
+                return True
+            lag = int(self.settings.async_scheduling)
+            for ahead in {self.left(r) + lag for r in group}:
+                rest = [r for r in group if self.left(r) + lag >= ahead]
+                stored = (r.known + r.in_flight + min(ahead, self.left(r)) - 1 for r in rest)
+                if sum(map(self.blocks_for, stored)) > self.usable():
+                    return False
+            return True
+
+    return Learning
+
+
+requests = st.tuples(
+    *(st.integers(1, 20), st.integers(1, 12), st.integers(0, 60), st.integers(0, 2)),
+    *(st.integers(0, 2), st.integers(1, 30)),
+)
+
+
+@examples(200)
+@given(
+    st.lists(requests, min_size=1, max_size=14),
+    st.sampled_from(["+learned", ":area+learned", "+plan+learned", ":area+plan+learned", "+fair"]),
+    st.integers(0, 8),
+    st.booleans(),
+    st.booleans(),
+)
+def test_runs_that_learn_equal_the_literal_scheduler(rows, name, blocks, later, claims):
+    prompts, outputs, ticks, priorities, clients, estimates = np.array(rows).T
+    case = {
+        "num_gpu_blocks": 12 + blocks,
+        "block_size": 3,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 24,
+        "policy": "fcfs",
+        "async_scheduling": later,
+    }
+    instance = Instance(
+        prompts,
+        outputs,
+        (11 + blocks) * 3,
+        np.sort(ticks),
+        seconds_per_step=0.01,
+        priorities=priorities,
+        clients=clients,
+        output_estimates=estimates if claims else None,
+    )
+    run = optsched.run(instance, policy_of(case, f"vllm{name}"), clock=CLOCK)
+    seen = [
+        Seen(p, instance.memory - p, client, priority, claim=claim if claims else None)
+        for p, _, _, priority, client, claim in rows
+    ]
+    order = "area" if "area" in name else None
+    scheduler = literal_learner(seen, order, "plan" in name, "fair" in name)
+    made = [
+        literal_vllm.Request(number, prompt, output, arrival)
+        for number, ((prompt, output, *_), arrival) in enumerate(
+            zip(rows, (instance.arrivals * 0.01).tolist(), strict=True)
+        )
+    ]
+    policy = "priority" if order or "fair" in name else "fcfs"
+    settings = literal_vllm.Settings(**case | {"policy": policy})
+    twin = literal_vllm.run(made, settings, CLOCK, scheduler=scheduler)
+    assert same(run, range(len(rows)), twin)
+
+
+def test_what_is_learned_does_not_look_at_the_outputs_to_come():
+    """Requests that end later cannot change what was decided before."""
+    rng = np.random.default_rng(3)
+    instance = Instance(
+        [100] * 40, rng.integers(5, 60, 40), 1600, range(0, 400, 10), seconds_per_step=0.01
+    )
+    other = instance.replace(outputs=np.append(instance.outputs[:39], 9))
+    for name in ("vllm:work+learned", "vllm+plan+learned", "vllm+fair"):
+        one, two = (optsched.run(each, name, clock=SMALL) for each in (instance, other))
+        last = min(run.first_batch[39] for run in (one, two))
+        assert (one.log.contents[:last] == two.log.contents[:last]).all()
+        assert one.log.contents.tolist() != two.log.contents.tolist()
+
+
+def overloaded(seed, claims):
+    """400 requests of 30 clients, of which every fourth claims an output of 1 where claims are."""
+    rng = np.random.default_rng(seed)
+    clients = rng.integers(0, 30, 400)
+    outputs = np.clip(rng.lognormal(4.5, 0.9, 400), 1, 800).astype(int)
+    estimates = np.where(clients % 4 == 0, 1, outputs)
+    return Instance(
+        rng.integers(20, 300, 400),
+        outputs,
+        8000,
+        np.sort(rng.integers(0, 1000, 400)),
+        seconds_per_step=0.01,
+        clients=clients,
+        output_estimates=estimates if claims else None,
+    )
+
+
+def test_clients_that_claim_too_little_gain_little():
+    honest, cheating = [], []
+    for seed in range(2):
+        run = optsched.run(overloaded(seed, claims=True), "vllm:work+learned", clock=SMALL)
+        plain = optsched.run(overloaded(seed, claims=False), "vllm:work+learned", clock=SMALL)
+        cheats = run.instance.clients % 4 == 0
+        latencies, without = (each.completions - each.arrivals for each in (run, plain))
+        cheating.append(latencies[cheats].mean() / without[cheats].mean())
+        honest.append(latencies[~cheats].mean() / without[~cheats].mean())
+    print(cheating, honest)
+    assert np.mean(cheating) > 0.7
+    assert np.mean(honest) < 0.9
+
+
+def test_fair_turns_keep_a_flood_from_the_others():
+    flood = [*[0] * 300, *[1] * 20]
+    arrivals = [*[0] * 300, *range(200, 2200, 100)]
+    order = np.argsort(arrivals, kind="stable")
+    instance = Instance(
+        [200] * 320,
+        [50] * 320,
+        4000,
+        np.array(arrivals)[order],
+        seconds_per_step=0.01,
+        clients=np.array(flood)[order],
+    )
+    latency = {}
+    for name in ("vllm", "vllm+fair"):
+        run = optsched.run(instance, name, clock=SMALL)
+        assert (run.unfinished, run.check()) == (0, [])
+        latency[name] = (run.completions - run.arrivals)[instance.clients == 1].mean()
+    assert latency["vllm+fair"] < 0.2 * latency["vllm"]
+
+
+@examples(60)
+@given(st.lists(st.tuples(st.integers(1, 80), st.integers(1, 40)), min_size=80, max_size=80))
+def test_two_clients_that_always_wait_are_served_alike(rows):
+    prompts, outputs = np.array(rows).T
+    clients = np.arange(80) % 2
+    instance = Instance(prompts, outputs, 240, seconds_per_step=1.0, clients=clients)
+    policy = replace(get_policy("vllm+fair"), max_num_seqs=1, async_scheduling=False)
+    run = optsched.run(instance, policy, clock=SMALL)
+    cost = (prompts + 2 * outputs)[np.argsort(run.completions)]
+    order = clients[np.argsort(run.completions)]
+    served = np.stack([np.cumsum(np.where(order == client, cost, 0)) for client in (0, 1)])
+    waiting = np.stack([np.cumsum(order == client) < 40 for client in (0, 1)]).all(axis=0)
+    # Each is at most two requests ahead, and what was expected of their outputs too.
+    most = 2 * (80 + 2 * 240)
+    assert (abs(served[0] - served[1])[waiting] <= most).all()
+
+
+def test_options_that_are_refused():
+    instance = Instance([5], [5], 64, seconds_per_step=1.0)
+    with pytest.raises(PolicyError, match="learns from the requests of one worker"):
+        optsched.run(instance, "vllm+learned", clock=SMALL, workers=2)
+    with pytest.raises(PolicyError, match="in place of an order; leave one of them out"):
+        get_policy("vllm:area+fair")
+    with pytest.raises(PolicyError, match="has no rule 'fair', which is for vllm"):
+        get_policy("area+fair")
