@@ -376,7 +376,8 @@ def vllm_queue(task: Task, requests: Requests) -> Iterator[vllm.Queue]:
     planned = np.zeros_like(requests.outputs)
     bounds = (planned, planned) if known is None else (known.lower, known.upper)
     turns, levels = policy.ranks(task.instance)
-    with reranking(task, known, planned) as (keys, tell), planning(policy, known) as plan:
+    telling = reranking(task, known, planned, levels)
+    with telling as (keys, tell), planning(policy, known) as plan:
         yield vllm.Queue(turns, levels, keys, bounds, *plan, tell)
 
 

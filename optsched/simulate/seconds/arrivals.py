@@ -72,7 +72,7 @@ def next_arrival(arrivals: Arrivals, turns: IntArray) -> int:
 
 
 @compiled
-def take_arrival(arrivals: Arrivals, turns: IntArray, index: int) -> None:
+def pass_by(arrivals: Arrivals, turns: IntArray, index: int) -> None:
     """Pass by the request that comes next; where the order was not known it gets its turn now."""
     counters = arrivals.counters
     if counters[_CALLED] == 0 or index != arrivals.called[0]:

@@ -30,22 +30,23 @@ ARRIVED, PREEMPTED, ADMITTED, ENDED = range(4)
 
 @contextmanager
 def reranking(
-    task: Task, known: Forecast | None, planned: IntArray
+    task: Task, known: Forecast | None, planned: IntArray, arrivals: IntArray
 ) -> Iterator[tuple[FloatArray, Any]]:
     """Return the keys of all requests, and what a kernel calls for those that change.
 
-    Where outputs are learned, requests get the output to be planned for when they arrive.
+    Where outputs are learned, requests get the output to be planned for when they arrive. Arrivals
+    are those that come out.
     """
     instance, policy = task.instance, task.policy
     if policy.learns:
-        with called_back(_Callback, _Learned(task, planned).tell, 0.0) as callback:
+        with called_back(_Callback, _Learned(task, planned, arrivals).tell, 0.0) as callback:
             yield np.zeros(len(instance)), callback
         return
     expected = None if known is None else _tokens_to_come(known)
 
     def key(event: int, request: int, made: int) -> float:
         assert expected is not None
-        return _key(task, request, made, int(expected(request, made)))
+        return _key(task, request, (made, int(expected(request, made))), arrivals)
 
     believed, clock = instance, task.clock
     if policy.order is not None and expected is not None:
@@ -54,13 +55,14 @@ def reranking(
         yield np.array(policy.keys(believed, clock)), callback
 
 
-def _key(task: Task, request: int, made: int, left: int) -> float:
-    """Return the key of a request that has made some tokens."""
-    instance = task.instance
+def _key(task: Task, request: int, tokens: tuple[int, int], arrivals: IntArray) -> float:
+    """Return the key of a request that has made some tokens and is expected to make others."""
+    instance, (made, left) = task.instance, tokens
+    columns = instance.columns() | {"arrivals": arrivals}
     known = {
-        field: values[request : request + 1]
-        for field, values in instance.columns().items()
-        if field in ("arrivals", "weights", "deadlines", "priorities")
+        field: columns[field][request : request + 1]
+        for field in ("arrivals", "weights", "deadlines", "priorities")
+        if field in columns
     }
     prompt, step = instance.prompts[request] + made, instance.seconds_per_step
     alone = Instance([prompt], [left], instance.memory, **known, seconds_per_step=step)
@@ -70,9 +72,9 @@ def _key(task: Task, request: int, made: int, left: int) -> float:
 class _Learned:
     """What a run learns of outputs, and by what it is fair to clients."""
 
-    def __init__(self, task: Task, planned: IntArray) -> None:
+    def __init__(self, task: Task, planned: IntArray, arrivals: IntArray) -> None:
         instance = task.instance
-        self._task, self._planned = task, planned
+        self._task, self._planned, self._arrivals = task, planned, arrivals
         self._learner, self._counters = OutputLearner(), TokenCounters()
         self._expected: dict[int, tuple[Expected, float]] = {}
         limits = instance.memory - instance.prompts
@@ -109,7 +111,7 @@ class _Learned:
         elif self._task.policy.fair:
             return tag
         elif self._task.policy.order is not None:
-            return _key(self._task, request, made, expected.left(made))
+            return _key(self._task, request, (made, expected.left(made)), self._arrivals)
         return 0.0
 
 

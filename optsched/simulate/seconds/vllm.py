@@ -16,12 +16,7 @@ from optsched._internal.arrays import records
 from optsched._internal.aside import interruptible_kernel
 from optsched._internal.compiled import MINUS_ONE, ONE, ZERO, compiled
 from optsched._internal.small_kernels import pop_by_key, push_by_key
-from optsched.simulate.seconds.arrivals import (
-    Arrivals,
-    call_followers,
-    next_arrival,
-    take_arrival,
-)
+from optsched.simulate.seconds.arrivals import Arrivals, call_followers, next_arrival, pass_by
 from optsched.simulate.seconds.batches import COLUMNS, BatchLog, add_batch, new_log, timing
 from optsched.simulate.seconds.block_cache import (
     Cache,
@@ -141,11 +136,8 @@ class Server:
 
     def run(self, pause: float = np.inf) -> None:
         """Run until all is done or it is time to pause."""
-        go_on, limits = (
-            interruptible_kernel(run_until, len(self._engine.arrivals.times)),
-            self._limits,
-        )
-        engine, cache, timer = self._engine, self._cache, self._timer
+        engine, cache, timer, limits = self._engine, self._cache, self._timer, self._limits
+        go_on = interruptible_kernel(run_until, len(engine.arrivals.times))
         while not go_on(engine, cache, self.log, self.rows, timer, limits, self._until, pause):
             self.log = self.log.doubled()
             self.rows = np.concatenate([self.rows, np.zeros_like(self.rows)])
@@ -209,7 +201,7 @@ def run_until(
             return True
         index = next_arrival(arrivals, turns)
         while index < len(arrivals.times) and arrivals.times[index] <= now[0]:
-            take_arrival(arrivals, turns, index)
+            pass_by(arrivals, turns, index)
             arrive(engine, index, limits)
             index = next_arrival(arrivals, turns)
         there = counters[_WAITING] + counters[_RUNNING] > 0

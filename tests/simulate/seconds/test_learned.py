@@ -170,3 +170,13 @@ def test_options_that_are_refused():
         get_policy("vllm:area+fair")
     with pytest.raises(PolicyError, match="has no rule 'fair', which is for vllm"):
         get_policy("area+fair")
+
+
+def test_learned_orders_that_age_go_by_the_arrivals_that_come_out():
+    chats = optsched.family(
+        "conversations", n=60, seed=2, memory=3000, rate=9, seconds_per_step=0.001, pause=1
+    )
+    aged = optsched.run(chats, "vllm:area,0.001+learned", clock=SMALL)
+    by_arrival = optsched.run(chats, "vllm", clock=SMALL)
+    assert aged.completions.tolist() == by_arrival.completions.tolist()
+    assert optsched.run(chats, "vllm:area+learned", clock=SMALL).mean_latency < aged.mean_latency
