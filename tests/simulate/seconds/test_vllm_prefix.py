@@ -65,7 +65,7 @@ def kernel_run(
     policy = policy_of(case)
     if order is not None:
         policy = replace(policy, order=get_policy(f"vllm:{order}").order)
-    policy = policy.with_plan() if plan else policy
+    policy = policy.with_options("plan") if plan else policy
     return optsched.run(instance, policy, clock=clock, until=until), rows
 
 
