@@ -24,11 +24,15 @@ def strike(*_):
 
 
 def computing():
-    """Return the seconds of CPU time that are spent while nobody waits, half a second later."""
-    time.sleep(0.5)
-    began = time.process_time()
-    time.sleep(0.3)
-    return time.process_time() - began
+    """Return the least CPU time of 0.3 seconds in the three in which nobody waits any more."""
+    spent = []
+    for _ in range(10):  # on a busy machine a thread needs a while to end
+        began = time.process_time()
+        time.sleep(0.3)
+        spent.append(time.process_time() - began)
+        if spent[-1] < 0.01:
+            break
+    return min(spent)
 
 
 @pytest.fixture

@@ -46,7 +46,10 @@ def maker():
 def verified(record, instance):
     """Verify all that is said of an instance."""
     assert (instance.fingerprint, len(instance)) == (record.fingerprint, record.requests)
-    assert record.latency(record.schedule(instance), instance) == record.objective
+    found = record.latency(record.schedule(instance), instance)
+    # Sums of seconds differ in their last digits from processor to processor.
+    rounding = 0 if record.clock is None else 1e-12
+    assert found == pytest.approx(record.objective, rel=rounding, abs=0)
     assert record.bound <= record.objective
     proves = record.proven(record.certificate, instance)
     if record.bound_by.method.startswith("two solvers: "):
