@@ -34,6 +34,9 @@ from .records import library as library
 from .schedule import Schedule as Schedule
 from .simulate import RunSettings as RunSettings
 from .simulate import run as run
+from .sizing.capacity import capacity as capacity
+from .sizing.result import Capacity as Capacity
+from .sizing.slo import Slo as Slo
 from .solvers.backends.files import read_model as read_model
 from .solvers.backends.files import write_model as write_model
 from .solvers.bounds.bound import bound as bound

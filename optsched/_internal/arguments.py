@@ -48,7 +48,8 @@ _ALIASES = {
     "Information": ("Oracle", "NoInformation", "Predictor"),
 }
 _CLASSES = (
-    *("Beliefs", "BalanceState", "Bound", "Certificate", "ClockBound", "ClockCertificate"),
+    *("Beliefs", "BalanceState", "Bound", "CapacityCertificate", "Certificate", "ClockBound"),
+    *("ClockCertificate", "Slo"),
     *("Cluster", "ConfigurationCertificate", "Execution", "Forecast", "Instance", "LinearModel"),
     *("ModelFacts", "Policy", "PowerLaw", "PriorityPolicy", "RequestTypes", "Router", "Running"),
     *("RunSettings", "Schedule", "SolveParams", *_ALIASES["Clock"], *_ALIASES["Information"]),

@@ -41,3 +41,13 @@ def check_fingerprint(fingerprint: str, instance: Instance, workers: Workers | N
             f"the certificate belongs to another {what}: it was made for fingerprint "
             f"{fingerprint[:12]}..., but here it is {found[:12]}..."
         )
+
+
+def check_step(step: float, unit: str, instance: Instance) -> None:
+    """Reject a certificate for steps of another length, where arrivals depend on it."""
+    counted = 1.0 if unit == "steps" else instance.seconds_per_step
+    if instance.arrivals.any() and step != counted:
+        raise CertificateError(
+            f"the certificate is for steps of {step:g} {unit}, but seconds_per_step of the "
+            f"instance is {counted}; give it the same"
+        )

@@ -39,7 +39,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optsched._internal.json import read_object, write_object
-from optsched.certificates.fields import check_fingerprint, read_fields
+from optsched.certificates.fields import check_fingerprint, check_step, read_fields
 from optsched.errors import CertificateError
 from optsched.premises import STORAGES, Storage, World
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 FORMAT = "optsched-clock-certificate"
 _MAX_BINS = 2**24
 _FINE = 2**80  # of the clock's unit, to which each request's part is rounded down
-_PARTS = 16  # into which the constant of batches is divided between requests and their tokens
+PARTS = 16  # into which the constant of batches is divided between requests and their tokens
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class ClockCertificate:
             raise CertificateError("a clock is six numbers, none of them negative or infinite")
         if self.denominator < 1 or self.workers < 1 or not 0 < self.width < float("inf"):
             raise CertificateError("denominator, workers and width of bins must be positive")
-        if self.max_num_seqs < 0 or not 0 <= self.by_requests <= _PARTS * (self.max_num_seqs > 0):
+        if self.max_num_seqs < 0 or not 0 <= self.by_requests <= PARTS * (self.max_num_seqs > 0):
             raise CertificateError(
                 f"{self.by_requests} sixteenths of the constant cannot be shared by requests, of "
                 f"which a batch has at most {self.max_num_seqs or 'any number'}"
@@ -142,7 +142,7 @@ class ClockCertificate:
         return cls(clock, step, width=width, **words, **fields)
 
 
-class _Request(NamedTuple):
+class ChargedRequest(NamedTuple):
     """A request in whole units of time."""
 
     arrival: int
@@ -168,26 +168,21 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     """Find the bound that a certificate proves, in the unit of its clock."""
     check_fingerprint(certificate.fingerprint, instance)
     step = certificate.seconds_per_step
-    counted = 1.0 if certificate.unit == "steps" else instance.seconds_per_step
-    if instance.arrivals.any() and step != counted:
-        raise CertificateError(
-            f"the certificate is for steps of {step:g} {certificate.unit}, but seconds_per_step of "
-            f"the instance is {counted}; give it the same"
-        )
+    check_step(step, certificate.unit, instance)
     clock = [Fraction(number) for number in (*certificate.clock, certificate.width)]
     arrivals = [Fraction(float(arrival) * step) for arrival in instance.arrivals.tolist()]
     unit = max(number.denominator for number in (*clock, *arrivals))  # all are powers of two
     c0, *own, width = (int(number * unit) for number in clock)
     limit, parts = max(1, certificate.max_num_seqs), certificate.by_requests
-    whole = _PARTS * instance.memory * limit
-    sharing = (_PARTS - parts) * limit  # with each token that is held
+    whole = PARTS * instance.memory * limit
+    sharing = (PARTS - parts) * limit  # with each token that is held
     later = certificate.storage == "next-batch"
     shares = parts * instance.memory - later * sharing, sharing
     weights = [1.0] * len(instance)
     if certificate.objective == "weighted-latency" and instance.weights is not None:
         weights = instance.weights.tolist()
     requests = [
-        _request(prompt, output, int(arrival * unit), Fraction(weight), own, shares)
+        charged_request(prompt, output, int(arrival * unit), Fraction(weight), own, shares)
         for prompt, output, arrival, weight in zip(
             instance.prompts.tolist(), instance.outputs.tolist(), arrivals, weights, strict=True
         )
@@ -205,21 +200,22 @@ def verify_on_clock(certificate: ClockCertificate, instance: Instance) -> Fracti
     return Fraction(total, _FINE)
 
 
-def _request(
+def charged_request(
     prompt: int,
     output: int,
     arrival: int,
     weight: Fraction,
     own: list[int],
     shares: tuple[int, int],
-) -> _Request:
+) -> ChargedRequest:
+    """Return a request in whole units of time, with shares of the constant."""
     prefill, decode, resident, squared, holding = own
     held = prompt + 1
     # A token that is made after recomputing x tokens takes prefill * x + squared * x * x in place
     # of decode + resident * x, for some x from `held` on; both grow by `slope` at least.
     slope = min(prefill, resident)
     least = min(decode, (prefill - slope) * held + squared * held * held)
-    return _Request(
+    return ChargedRequest(
         arrival,
         weight,
         output - 1,
@@ -231,7 +227,7 @@ def _request(
     )
 
 
-def _machine(requests: list[_Request], c0: int, whole: int, workers: int, unit: int) -> int:
+def _machine(requests: list[ChargedRequest], c0: int, whole: int, workers: int, unit: int) -> int:
     """Return the bound by a machine that serves all charges, in units of 1 / _FINE."""
     charges, lags = zip(*(_charged(request, c0, whole) for request in requests), strict=True)
     keys = [Fraction(w) / request.weight for w, request in zip(charges, requests, strict=True)]
@@ -281,7 +277,7 @@ def _machine(requests: list[_Request], c0: int, whole: int, workers: int, unit: 
     return total + close()
 
 
-def _charged(request: _Request, c0: int, whole: int) -> tuple[int, int]:
+def _charged(request: ChargedRequest, c0: int, whole: int) -> tuple[int, int]:
     """Return the sum of the charges times `whole`, and twice that of charges times their lags."""
     d = request.decodes
     # Charges of further tokens j = 0, 1, ... are a + b j, their batches last c + e j.
@@ -301,7 +297,7 @@ def _charged(request: _Request, c0: int, whole: int) -> tuple[int, int]:
 
 
 def _priced(
-    requests: list[_Request],
+    requests: list[ChargedRequest],
     c0: int,
     width: int,
     whole: int,
@@ -335,7 +331,7 @@ def _priced(
 
 
 def _completions(
-    request: _Request,
+    request: ChargedRequest,
     begin: int,
     row: tuple[int, ...],
     holding: list[int],

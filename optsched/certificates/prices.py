@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import BoolArray
+    from optsched.certificates.capacity import CapacityCertificate
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.instance import Instance
@@ -141,7 +142,7 @@ class Certificate:
 @checked(CertificateError)
 def read_certificate(
     source: str | Path,
-) -> Certificate | ConfigurationCertificate | ClockCertificate:
+) -> Certificate | ConfigurationCertificate | ClockCertificate | CapacityCertificate:
     """Read a certificate of any kind, a claim until it is verified, from a JSON file or JSON text.
 
     Examples
@@ -151,29 +152,32 @@ def read_certificate(
     >>> read_certificate(proof.to_json()) == proof
     True
     """
-    from optsched.certificates import configurations, on_clock
+    from optsched.certificates import capacity, configurations, on_clock
 
     content, _ = read_object(source, CertificateError, "prices")
     if content.get("format") == configurations.FORMAT:
         return configurations.ConfigurationCertificate.from_json(source)
     if content.get("format") == on_clock.FORMAT:
         return on_clock.ClockCertificate.from_json(source)
+    if content.get("format") == capacity.FORMAT:
+        return capacity.CapacityCertificate.from_json(source, read_certificate)
     return Certificate.from_json(source)
 
 
 @checked(CertificateError)
 def verify(
-    certificate: Certificate | ConfigurationCertificate | ClockCertificate,
+    certificate: Certificate | ConfigurationCertificate | ClockCertificate | CapacityCertificate,
     instance: Instance,
     workers: int | str | Sequence[int] | Workers | None = None,
 ) -> Fraction:
-    """Find the bound on the total or weighted latency that a certificate proves.
+    """Find the bound that a certificate proves: on a latency, or on a number of workers.
 
     Parameters
     ----------
     certificate
         The prices, prices and sizes (`optsched.certificates.configurations`), or what proves a
-        bound on a clock (`optsched.certificates.on_clock`); what it claims is not looked at.
+        bound on a clock (`optsched.certificates.on_clock`) or a number of workers
+        (`optsched.certificates.capacity`); what it claims is not looked at.
     instance
         The instance it was made for.
     workers
@@ -184,7 +188,8 @@ def verify(
     -------
     Fraction
         A lower bound on the objective of every feasible schedule, exact; in steps, or in the unit
-        of the certificate's clock.
+        of the certificate's clock. Of a certificate of `optsched.capacity`, the workers that its
+        goals take at least, perhaps with a fraction.
 
     Raises
     ------
@@ -201,11 +206,14 @@ def verify(
     several = None if workers is None else as_workers(workers, instance)
     if isinstance(certificate, Certificate):
         return _verify_prices(certificate, instance, several)
+    from optsched.certificates.capacity import CapacityCertificate, verify_capacity
     from optsched.certificates.configurations import ConfigurationCertificate, verify_configuration
     from optsched.certificates.on_clock import verify_on_clock
 
     if isinstance(certificate, ConfigurationCertificate):
         return verify_configuration(certificate, instance, several)
+    if isinstance(certificate, CapacityCertificate):
+        return verify_capacity(certificate, instance, verify)
     return verify_on_clock(certificate, instance)
 
 

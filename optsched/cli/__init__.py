@@ -28,7 +28,7 @@ _SECTIONS = {
     ),
     "Optima and proofs": (optima.solve, optima.bound, optima.check),
     "Models": (models.select, models.export, models.thresholds, models.throughput),
-    "Several workers": (workers.route, workers.cluster),
+    "Several workers": (workers.capacity, workers.route, workers.cluster),
     "What there is": (installation.policies, installation.families, installation.library),
     "This installation": (installation.doctor,),
 }

@@ -90,7 +90,9 @@ def note_unless(used: bool, names: str, purpose: str) -> None:
 def note_twice(order: Sequence[click.Parameter]) -> None:
     """Note the options with a value, or with an opposite, that were typed more than once."""
     for each, count in Counter(order).items():
-        if count > 1 and isinstance(each, Option) and (each.secondary_opts or not each.is_flag):
+        if count < 2 or not isinstance(each, Option) or each.multiple:
+            continue
+        if each.secondary_opts or not each.is_flag:
             notes().append(f"{each.shown()} was given twice; the last one counts")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -223,11 +224,13 @@ def check(
 def _check_certificate(
     instance: Instance, output: Output, file: str, workers: str | None, clock: str | None
 ) -> int:
+    from optsched.certificates.capacity import CapacityCertificate
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.clock import get_clock
 
     claimed, unit = optsched.read_certificate(Path(file)), "steps"
-    if isinstance(claimed, ClockCertificate):
+    in_steps = claimed.premises.clock is None
+    if isinstance(claimed, ClockCertificate | CapacityCertificate) and not in_steps:
         if clock is None:
             raise OptschedError(f"{file} proves a bound on a clock; name it with --clock")
         coefficients = get_clock(clock).coefficients
@@ -238,6 +241,14 @@ def _check_certificate(
         raise OptschedError(f"{file} proves a bound in steps; leave --clock out")
     with output.progress("verifying the certificate"):
         value = optsched.verify(claimed, instance, workers)
+    if isinstance(claimed, CapacityCertificate):
+        enough, count = value > claimed.workers - 1, math.ceil(value)
+        goals = " and ".join(map(str, claimed.goals))
+        output.say(f"the certificate proves that fewer than {count:,} workers never meet {goals}")
+        if not enough:
+            output.say(f"but the certificate claims {claimed.workers:,}")
+        output.result({"valid": enough, "value": float(value), "claimed": claimed.workers})
+        return DONE if enough else NO
     valid, premises = value >= claimed.value, claimed.premises
     batches = f" with at most {premises.max_num_seqs} requests in a batch"
     batches *= premises.max_num_seqs is not None

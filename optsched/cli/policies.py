@@ -187,7 +187,7 @@ def note_unforeseen(policies: Sequence[Policy]) -> None:
 _WHOLE = "--scheduler-reserve-full-isl/--no-scheduler-reserve-full-isl"
 _ASYNC = "--async-scheduling/--no-async-scheduling"
 _CACHE = "--enable-prefix-caching/--no-enable-prefix-caching"
-_ENGINE = (
+ENGINE = (
     option("--num-gpu-blocks N", int, "Blocks of KV cache of vllm, instead of --memory."),
     option("--block-size T", int, "Tokens per block (default: 16 for vllm, otherwise 1)."),
     option("--max-num-seqs B", int, "Maximum number of requests that an engine runs at once."),
@@ -207,7 +207,7 @@ _ENGINE = (
     ),
     KNOWLEDGE,
     CLOCK,
-    *_ENGINE,
+    *ENGINE,
     HTML,
     LOG,
     option("--batches FILE", Written(check_log), "Write each batch of vllm, as --log does."),
@@ -228,7 +228,10 @@ def simulate(
     **known: Any,
 ) -> int:
     """Run one policy and record everything that happened."""
-    chosen = _engine(policy, known)
+    from optsched.policies import get_policy
+
+    chosen = of_engine(get_policy(policy), known)
+    take(known, *(str(each.name) for each in ENGINE))
     only_for("hash_block", instance.hash_ids is not None, "for a TRACE with hash_ids")
     if hash_block is not None:
         instance = instance.replace(hash_block=hash_block)
@@ -248,18 +251,16 @@ def simulate(
     return DONE if run.loop is None and run.stall is None else NO
 
 
-def _engine(name: str, options: dict[str, Any]) -> Policy:
-    """Take what only some policies have out of the options, and set it."""
-    from optsched.policies import get_policy
-
-    policy: Any = get_policy(name)
-    settings = take(options, *(str(each.name) for each in _ENGINE))
+def of_engine(policy: Any, options: dict[str, Any]) -> Policy:
+    """Return a policy with what the options set of what only some policies have."""
+    settings = {str(each.name): options[str(each.name)] for each in ENGINE}
     settings = {name: value for name, value in settings.items() if value is not None}
     of_policy = {field.name for field in dataclasses.fields(policy)}
     if getattr(policy, "order", None) is not None:
         of_policy -= {"scheduling_policy"}  # the order is that
     foreign = " ".join(settings.keys() - of_policy)
-    only_for(foreign, not foreign, f"for engines such as vllm, and {name} has no such setting")
+    named = f"for engines such as vllm, and {policy.name} has no such setting"
+    only_for(foreign, not foreign, named)
     return dataclasses.replace(policy, **settings)  # type: ignore[no-any-return]
 
 

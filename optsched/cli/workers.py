@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import optsched
-from optsched.cli.common import DONE, Output, take
+from optsched.cli.common import DONE, INTERRUPTED, NO, Output, check_writable, take
 from optsched.cli.given import note_unless
 from optsched.cli.options import (
     CLOCK,
@@ -17,13 +19,14 @@ from optsched.cli.options import (
     TICK,
     TRACE,
     Numbers,
+    Written,
     command,
     flag,
     option,
     read_instance,
     seeds_of,
 )
-from optsched.cli.policies import compared_until_interrupted, note_unforeseen
+from optsched.cli.policies import ENGINE, compared_until_interrupted, note_unforeseen, of_engine
 
 if TYPE_CHECKING:
     from optsched.cluster.routing import Routing
@@ -184,3 +187,96 @@ def route(
         found = optsched.routing_loss(instance, workers, chosen, names, on_result=show, **options)
     output.show(found)
     return DONE
+
+
+@command(
+    TRACE,
+    option(
+        "--slo S",
+        str,
+        "An objective, such as ttft:p99<=2; may be repeated.",
+        multiple=True,
+        required=True,
+    ),
+    option("--policies P,Q", str, "Policies of the workers; each runs with each router."),
+    option("--routers A,B", "least-tokens", "Routers, as of route."),
+    option("--workers G", int, "Simulate only this number of workers."),
+    option("--loads X,Y", Numbers(float), "The same where all arrive so many times as fast."),
+    option("--cost-per-hour cost C", float, "Cost of a worker per hour, for the table."),
+    option("--seeds K", int, "Meet the objectives on a family under K seeds, from --seed on."),
+    flag("--at-least-only", "Only prove how many workers anyone needs."),
+    INTERVALS,
+    CLOCK[0],
+    *ENGINE,
+    option("--certificate FILE", Written(check_writable), "Write the proof, for check."),
+    HTML,
+    runs=(
+        "capacity trace.csv --memory 16492 --slo latency:p90<=400",
+        "capacity trace.csv --memory 16492 --clock llama-2-70b-2xa100 --slo ttft:p99<=2 --loads 2",
+        "capacity family:chat-and-summaries,n=200 --slo latency:max<=900 --policies area",
+    ),
+)
+def capacity(
+    instance: Instance,
+    output: Output,
+    slo: tuple[str, ...],
+    policies: str | None,
+    routers: str,
+    loads: float | list[float] | None,
+    certificate: str | None,
+    several: list[Instance] | None = None,
+    **options: Any,
+) -> int:
+    """Find how many workers a trace needs: at least, at most."""
+    from optsched.policies import get_policies, split_names
+    from optsched.sizing.capacity import IN_STEPS, ON_CLOCK
+    from optsched.workers import get_routers
+
+    timed = options["clock"] is not None
+    names = (ON_CLOCK if timed else IN_STEPS) if policies is None else split_names(policies)
+    limit = options.get("max_num_seqs")
+    chosen = get_policies(names)
+    engines = [each.needs.kind in ("vllm", "engine") for each in chosen]
+    chosen = [
+        of_engine(each, options) if engine or not any(engines) else each
+        for each, engine in zip(chosen, engines, strict=True)
+    ]
+    take(options, *(str(each.name) for each in ENGINE))
+    note_unforeseen(chosen)
+    speeds = [] if loads is None else loads if isinstance(loads, list) else [loads]
+    with output.progress() as update:
+        found = optsched.capacity(
+            several or instance,
+            slo,
+            chosen,
+            get_routers(routers.replace(" ", "").split(",")),
+            loads=speeds,
+            max_num_seqs=limit,
+            on_progress=update,
+            **options,
+        )
+    if certificate is not None and found.certificate is not None:
+        found.certificate.to_json(certificate)
+    content = found.to_dict()
+    for plan, entry in zip(found.plans, content["plans"], strict=True):
+        entry["command"] = _again(plan.policy, plan.router, plan.workers)
+    output.show(found, content)
+    if found.interrupted:
+        return INTERRUPTED
+    return DONE if found.possible else NO
+
+
+def _again(policy: str, router: str, workers: int | None) -> str | None:
+    """Return the command that simulates what decides on a plan."""
+    if workers is None:
+        return None
+    words, skipped = [], {"--policies", "--routers", "--workers", "--loads", "--html", "--json"}
+    skipped |= {"--certificate", "--cost-per-hour"}
+    given = iter(sys.argv[1:])
+    for word in given:
+        if word in skipped:
+            next(given, None)
+        elif word.partition("=")[0] not in skipped:
+            words.append(word)
+    chosen = ["--policies", policy, "--routers", router, "--workers", str(workers)]
+    return shlex.join(["optsched", *words, *chosen])

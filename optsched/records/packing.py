@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from optsched._internal.arrays import IntArray
+    from optsched.certificates.capacity import CapacityCertificate
     from optsched.certificates.configurations import ConfigurationCertificate
     from optsched.certificates.on_clock import ClockCertificate
     from optsched.certificates.prices import Certificate
 
-    AnyCertificate = Certificate | ConfigurationCertificate | ClockCertificate
+    AnyCertificate = Certificate | ConfigurationCertificate | ClockCertificate | CapacityCertificate
 
 #: The certificate as JSON without its long lists, and how the names of these begin.
 PROOF = "proof"

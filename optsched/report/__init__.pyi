@@ -3,6 +3,7 @@ from .fluid import plot_equilibrium as plot_equilibrium
 from .fluid import plot_nested_memory as plot_nested_memory
 from .fluid import plot_segments as plot_segments
 from .fluid import plot_slacks as plot_slacks
+from .pages import capacity_page as capacity_page
 from .pages import clock_page as clock_page
 from .pages import cluster_page as cluster_page
 from .pages import comparison_page as comparison_page
@@ -37,6 +38,9 @@ from .series import plot_bars as plot_bars
 from .series import plot_means as plot_means
 from .series import plot_series as plot_series
 from .series import plot_stack as plot_stack
+from .sizing import capacity_table as capacity_table
+from .sizing import plot_attainment as plot_attainment
+from .sizing import plot_growth as plot_growth
 from .style import save_figure as save_figure
 from .style import set_title as set_title
 from .style import share_legend as share_legend

@@ -27,6 +27,7 @@ from optsched.report.placements import plot_workers
 from optsched.report.regrets import plot_regret, plot_regret_ratio
 from optsched.report.routing import plot_losses
 from optsched.report.series import plot_means
+from optsched.report.sizing import capacity_table, plot_attainment, plot_growth
 from optsched.report.style import step_unit
 from optsched.simulate.replicas.result import RoutedRun
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from optsched.optimum.routing import RoutingLoss
     from optsched.schedule import Schedule
     from optsched.simulate.seconds.execution import ClockedRun
+    from optsched.sizing.result import Capacity
 
 _ROWS = 100  # requests drawn where they are too many to be stacked
 _BINS = 2000
@@ -131,6 +133,14 @@ def routing_page(result: RoutingLoss) -> str:
     """Return the page of what routers lose."""
     table = tables.routing_table(result)
     return _page("routing", result, table, {"losses": _drawn([], plot_losses, result)})
+
+
+def capacity_page(result: Capacity) -> str:
+    """Return the page of how many workers are needed."""
+    figures = {"attainment": _drawn([], plot_attainment, result)} if result.plans else {}
+    if result.loads:
+        figures["growth"] = _drawn([], plot_growth, result)
+    return _page("capacity", result, capacity_table(result), figures)
 
 
 def run_page(run: Execution | ClockedRun | ClusterRun | RoutedRun) -> str:

@@ -1,0 +1,105 @@
+"""Table, plots and page of how many workers are needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from optsched._internal.numbers import number
+from optsched.report.style import LIMIT, REFERENCE, finish, hover, line_of, line_styles, prepare
+from optsched.report.tables import Row, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+    from optsched.report.style import LineStyle
+    from optsched.sizing.result import Capacity
+    from optsched.sizing.upper import Plan
+
+_REFUTED = "#F3D9D2"  # numbers of workers that are proven to be too few
+
+
+def capacity_table(result: Capacity) -> Table:
+    """Return the workers that each plan needs, the fewest first."""
+    rows = []
+    for plan in sorted(result.plans, key=lambda each: each.workers or 10**9):
+        met = plan.attempts.get(plan.workers or 0)
+        short = plan.attempts.get((plan.workers or 0) - 1)
+        cells: list[tuple[Any, str]] = [
+            (plan.workers, "none" if plan.workers is None else f"{plan.workers:,}"),
+            (None, plan.binds),
+            (None, "" if met is None else f"{met.attained:.2%}"),
+            (None, "" if short is None else f"{short.attained:.2%}"),
+        ]
+        if result.cost is not None:
+            price = None if plan.workers is None else result.cost * plan.workers
+            cells.append((price, "" if price is None else number(price)))
+        if met is not None and met.runs > 1:
+            cells.append((None, f"{short.held if short else 0} of {met.runs}"))
+        fewest = plan.workers is not None and plan.workers == result.at_most
+        rows.append(Row(f"{plan.router}, {plan.policy}", cells, "fewest" if fewest else ""))
+    titles = ["router, policy", "workers", "binds", "attained", "with one less"]
+    titles += ["cost per hour"] * (result.cost is not None)
+    titles += ["runs that hold with one less"] * (
+        len(rows) > 0 and len(rows[0].cells) >= len(titles)
+    )
+    proven = "" if result.at_least is None else f"; at least {result.at_least:,} by anyone"
+    return Table(
+        titles,
+        rows or [Row("no plan", [(None, "")] * (len(titles) - 1))],
+        f"fewest workers for {' and '.join(map(str, result.slos))}{proven}; attained: the share of "
+        "the requests within the limits, of a mean the limit over the mean",
+        width=130,
+        words=(0, 2),
+    )
+
+
+def _looks(plans: Sequence[Plan]) -> list[tuple[str, LineStyle]]:
+    """Return names and looks of plans: the policy's own, where it is there with one router."""
+    routers = {plan.router for plan in plans}
+    names = [p.policy if len(routers) == 1 else f"{p.policy}, {p.router}" for p in plans]
+    return list(zip(names, line_styles(names), strict=True))
+
+
+def plot_attainment(result: Capacity, ax: Axes | None = None) -> Axes:
+    """Plot what plans attain with each number of workers, and how many are proven too few."""
+    ax = prepare(ax, height=3.6)
+    last = max((max(plan.attempts) for plan in result.plans if plan.attempts), default=2)
+    if result.at_least is not None and result.at_least > 1:
+        ax.axvspan(0.5, result.at_least - 0.5, color=_REFUTED, label="proven too few")
+    for plan, (name, look) in zip(result.plans, _looks(result.plans), strict=True):
+        counts = list(plan.attempts)
+        shares = [100 * plan.attempts[count].attained for count in counts]
+        (line,) = ax.plot(counts, shares, marker=look.marker, label=name, **line_of(look))
+        hover(
+            line, [f"{name}: {c:,} workers, {s:.2f} %" for c, s in zip(counts, shares, strict=True)]
+        )
+        if plan.workers is not None:
+            at = 100 * plan.attempts[plan.workers].attained
+            ax.plot([plan.workers], [at], "o", color=look.colour, markersize=10, fillstyle="none")
+    wanted = {slo.share for slo in result.slos if slo.share is not None}
+    if len(wanted) == 1:
+        ax.axhline(100 * float(*wanted), **REFERENCE)
+    ax.set_xlim(0.5, last + 0.5)
+    return finish(ax, "workers", "attained (%)", counts="x")
+
+
+def plot_growth(result: Capacity, ax: Axes | None = None) -> Axes:
+    """Plot the workers that plans need against the load, and how many are proven too few."""
+    ax = prepare(ax, height=3.6)
+    every = dict(sorted({1.0: result, **result.loads}.items()))
+    loads = list(every)
+    least = [each.at_least or 0 for each in every.values()]
+    ax.fill_between(loads, 0, least, color=_REFUTED, label="proven too few")
+    ax.plot(loads, least, color=LIMIT, linewidth=1)
+    for row, (name, look) in enumerate(_looks(result.plans)):
+        pairs = [
+            (load, each.plans[row].workers)
+            for load, each in every.items()
+            if row < len(each.plans) and each.plans[row].workers
+        ]
+        if pairs:
+            ax.plot(*zip(*pairs, strict=True), marker=look.marker, label=name, **line_of(look))
+    ax.set_ylim(bottom=0)
+    return finish(ax, "load (requests per second, relative to the trace)", "workers")

@@ -1,0 +1,1 @@
+"""How many workers a trace needs for its objectives: at least, proven; at most, by simulation."""

@@ -1,0 +1,232 @@
+"""`capacity`: how many workers a trace needs for its service level objectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched._internal.arguments import as_count, as_number, checked
+from optsched._internal.loading import stopwatch
+from optsched.clock import UNIT, LinearClock, get_clock
+from optsched.errors import OptschedError, PolicyError, is_interrupt
+from optsched.instance import Instance
+from optsched.policies import get_policies
+from optsched.simulate.settings import settings_of
+from optsched.sizing.lower import Bounded, at_least, late_alone
+from optsched.sizing.result import Capacity
+from optsched.sizing.slo import as_slos
+from optsched.sizing.upper import Attempt, Plan, attempt, fewest
+from optsched.workers import Router, get_routers
+from optsched.workers.memories import MAX_WORKERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from optsched.policies import Policy
+    from optsched.simulate import RunSettings
+    from optsched.sizing.slo import Slo
+    from optsched.workers import RouterState
+
+ON_CLOCK = ("vllm", "vllm:work+plan", "work")
+IN_STEPS = ("fcfs", "area")
+ROUTERS = ("least-tokens",)
+_FAR = 16  # times the proven number of workers, and more, up to which plans are tried
+
+
+@checked(OptschedError)
+def capacity(
+    instance: Instance | Sequence[Instance],
+    slo: str | Slo | Iterable[str | Slo],
+    policies: str | Policy | Iterable[str | Policy] | None = None,
+    routers: str | Router | Iterable[str | Router | Callable[[RouterState], int]] = ROUTERS,
+    *,
+    workers: int | None = None,
+    loads: Iterable[float] = (),
+    cost: float | None = None,
+    at_least_only: bool = False,
+    on_progress: Callable[[str], object] | None = None,
+    **options: Any,
+) -> Capacity:
+    """Find how many workers requests need for objectives: at least, proven, and at most.
+
+    The lower number holds for every scheduler, router and way to form batches. Each upper one is of
+    a policy and a router that meet the objectives in a simulation.
+
+    Parameters
+    ----------
+    instance
+        The requests, with the memory of a worker; or several such instances, as of seeds, in all of
+        which the objectives must be met.
+    slo
+        The objectives: one or several `Slo`, or their texts.
+    policies, routers
+        Every policy runs with every router, as for `run`. None: on a clock "vllm",
+        "vllm:work+plan" and "work", in steps "fcfs" and "area".
+    workers
+        Try only this number of workers.
+    loads
+        Find the same for requests that arrive so many times as fast, such as (0.5, 2).
+    cost
+        Cost of a worker per hour, which the table multiplies.
+    at_least_only
+        Simulate nothing.
+    on_progress
+        Called with what is being done, in a few words.
+    **options
+        Fields of `RunSettings`, such as clock, intervals or seed. `max_num_seqs` limits the
+        batches of all, in the proof and in engines.
+
+    Returns
+    -------
+    Capacity
+        Ctrl-C returns what is known by then, once there is a proof.
+
+    Raises
+    ------
+    OptschedError
+        If an objective cannot be read, or a policy cannot run so.
+
+    Examples
+    --------
+    >>> from optsched import capacity, family
+    >>> trace = family("chat-and-summaries", n=200, load=3, seed=1)
+    >>> found = capacity(trace, "latency:p90<=600", "area")
+    >>> 1 < found.at_least <= found.at_most
+    True
+    """
+    began = stopwatch()
+    instances = [instance] if isinstance(instance, Instance) else list(instance)
+    slos = as_slos(slo)
+    limit = options.pop("max_num_seqs", None)
+    settings = settings_of(None, options, "capacity")
+    if settings.cluster is not None or settings.workers is not None or settings.router is not None:
+        raise PolicyError(
+            "capacity finds the number of workers itself; leave cluster and router out"
+        )
+    if not instances:
+        raise PolicyError("there is no instance; pass one, or several")
+    names: Any = policies or (IN_STEPS if settings.clock is None else ON_CLOCK)
+    names = names if isinstance(names, Iterable) and not isinstance(names, str) else [names]
+    routers = [routers] if isinstance(routers, Router) else routers
+    chosen = [_limited(policy, limit) for policy in get_policies(names)]
+    world = _world(instances[0], settings, chosen, limit)
+    late = [late_alone(world, each) for each in slos]
+    impossible = tuple(sorted({int(i) for requests, _ in late for i in requests}))
+    found = Capacity(
+        instances[0],
+        slos,
+        None,
+        (),
+        impossible,
+        not any(hopeless for _, hopeless in late),
+        world,
+        0.0,
+        None if cost is None else as_number("cost", cost, lambda c: c >= 0, "a number from 0 on"),
+    )
+    if not found.possible:
+        return replace(found, seconds=stopwatch() - began)
+    tell = on_progress or (lambda _: None)
+    tell("proving how many workers anyone needs")
+    if isinstance(get_clock(settings.clock or UNIT), LinearClock):
+        proofs = [at_least(replace(world, instance=each), slos) for each in instances]
+        found = replace(found, proof=max(proofs, key=lambda proof: proof.workers))
+    plans: list[Plan] = []
+    interrupted = False
+    scaled: dict[float, Capacity] = {}
+    try:
+        if not at_least_only:
+            for policy in chosen:
+                for router in get_routers(routers):
+                    plans.append(
+                        _plan(instances, found, (policy, router), settings, plans, workers, tell)
+                    )
+        for load in loads:
+            faster = [_faster(each, load) for each in instances]
+            scaled[load] = capacity(
+                faster,
+                slos,
+                chosen,
+                routers,
+                workers=workers,
+                at_least_only=at_least_only,
+                on_progress=lambda news, load=load: tell(f"load x {load:g}: {news}"),  # type: ignore[misc]
+                **options | ({} if limit is None else {"max_num_seqs": limit}),
+            )
+            if interrupted := scaled[load].interrupted:
+                break
+    except (KeyboardInterrupt, SystemError) as stop:
+        if not is_interrupt(stop):
+            raise
+        interrupted = True
+    return replace(
+        found,
+        plans=tuple(plans),
+        loads=scaled,
+        seconds=stopwatch() - began,
+        interrupted=interrupted,
+    )
+
+
+def _limited(policy: Any, limit: int | None) -> Policy:
+    """Return a policy whose batches have at most so many requests."""
+    if limit is None:
+        return policy  # type: ignore[no-any-return]
+    if "max_num_seqs" not in {each.name for each in fields(policy)}:
+        raise PolicyError(
+            f"max_num_seqs is {limit}, but batches of {policy.name} have no such limit; leave it "
+            "out, or run engines such as vllm"
+        )
+    limited: Policy = replace(policy, max_num_seqs=as_count("max_num_seqs", limit))
+    return limited
+
+
+def _world(
+    instance: Instance, settings: RunSettings, chosen: Sequence[Policy], limit: int | None
+) -> Bounded:
+    """Return what a proof must be about to cover all that runs."""
+    caching = any(getattr(policy, "enable_prefix_caching", None) for policy in chosen)
+    timed = None if settings.clock is None else get_clock(settings.clock)
+    return Bounded(
+        instance,
+        timed if isinstance(timed, LinearClock) else UNIT,
+        limit or 0,
+        "at-once" if timed is None else "next-batch",
+        caching and instance.hash_ids is not None,
+        timed is not None,
+    )
+
+
+def _plan(
+    instances: Sequence[Instance],
+    found: Capacity,
+    pair: tuple[Policy, Router],
+    settings: RunSettings,
+    before: Sequence[Plan],
+    workers: int | None,
+    tell: Callable[[str], object],
+) -> Plan:
+    """Find the fewest workers of a policy and a router."""
+    policy, router = pair
+
+    def tried(count: int) -> Attempt:
+        tell(f"{router.name} with {policy.name} on {count:,} workers")
+        return attempt(instances, found.slos, policy, router, settings, count)
+
+    least = found.at_least or 1
+    most = min(MAX_WORKERS, len(found.instance), _FAR * (least + 3))
+    guess = max((plan.workers for plan in before if plan.workers), default=least + least // 8)
+    if workers is not None:
+        least = most = guess = as_count("workers", workers, 1, MAX_WORKERS)
+    number, attempts = fewest(tried, least, max(least, most), guess)
+    below = attempts.get((number or max(attempts) + 1) - 1)
+    return Plan(policy.name, router.name, number, below.binds if below else "", attempts)
+
+
+def _faster(instance: Instance, load: float) -> Instance:
+    """Return the requests that arrive so many times as fast."""
+    times = as_number("loads", load, lambda x: x > 0, "numbers above 0")
+    arrivals = np.ceil(instance.arrivals / times).astype(np.int64)
+    return instance.replace(arrivals=arrivals, name=f"{instance.name} x {times:g}")

@@ -1,0 +1,203 @@
+"""At least: how many workers objectives need, whoever schedules, with a certificate."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optsched.certificates.capacity import CapacityCertificate, Goal
+from optsched.clock.work import step_of
+from optsched.sizing.demand import Charging, Demand
+from optsched.sizing.slo import ROUNDING
+from optsched.sizing.windows import best_proof
+from optsched.solvers.bounds.bound import bound
+from optsched.solvers.bounds.on_clock import PARTS, least_work
+from optsched.workers.memories import MAX_WORKERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from optsched._internal.arrays import BoolArray, IntArray
+    from optsched.clock import LinearClock
+    from optsched.instance import Instance
+    from optsched.premises import Storage
+    from optsched.sizing.slo import Slo
+
+_MAX_SETS = 3  # objectives of which all combinations are tried
+_PRICED = 5_000  # requests up to which a mean is also bounded by prices
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """What is proven for some objectives.
+
+    Attributes
+    ----------
+    workers
+        No scheduler meets the objectives with fewer; 1 where nothing more is proven.
+    slos
+        The objectives that the proof is about.
+    certificate
+        What proves it; None where no proof is needed.
+    why
+        The proof in a clause.
+    """
+
+    workers: int
+    slos: tuple[Slo, ...]
+    certificate: CapacityCertificate | None = None
+    why: str = "one worker is needed by anyone"
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """What the proofs are about: requests, batches, and what engines may do."""
+
+    instance: Instance
+    clock: LinearClock
+    max_num_seqs: int = 0
+    storage: Storage = "at-once"
+    shared: bool = False
+    timed: bool = False  # whether batches are formed on a clock; else requests run in steps
+
+    def certificate(self, workers: int, slos: Sequence[Slo], **proof: Any) -> CapacityCertificate:
+        """Return a certificate about some objectives."""
+        goals = tuple(
+            Goal(
+                slo.limits,
+                None if slo.share is None else slo.misses(int(slo.asked(self.instance).sum())),
+                slo.tenant,
+            )
+            for slo in slos
+        )
+        return CapacityCertificate(
+            workers,
+            goals,
+            self.instance.fingerprint,
+            tuple(self.clock.coefficients.tolist()),
+            step_of(self.instance, self.clock) or 1.0,
+            self.clock.unit,
+            max_num_seqs=self.max_num_seqs,
+            storage=self.storage,
+            shared=self.shared,
+            **proof,
+        )
+
+    @property
+    def needed(self) -> Instance:
+        """The requests with what each of them needs, whatever others leave in a prefix cache."""
+        instance = self.instance
+        if not self.shared or instance.hash_ids is None or instance.hash_block is None:
+            return instance
+        times = Counter(
+            itertools.chain.from_iterable(set(ids.tolist()) for ids in instance.hash_ids)
+        )
+        found = [sum(times[key] > 1 for key in ids.tolist()) for ids in instance.hash_ids]
+        prompts = np.maximum(0, instance.prompts - np.array(found) * instance.hash_block)
+        return instance.replace(prompts=prompts, hash_ids=None, hash_block=None)
+
+
+def late_alone(world: Bounded, slo: Slo) -> tuple[IntArray, bool]:
+    """Return requests that miss an objective even alone, and whether no workers can meet it."""
+    instance = world.needed
+    work, asked = least_work(instance, world.clock), slo.asked(instance)
+    first = work.first + work.constant
+    decoding = np.where(work.decodes > 0, (work.own - first) / np.maximum(work.decodes, 1), 0.0)
+    alone = {"latency": work.own, "ttft": first, "tpot": decoding}
+    late: BoolArray = np.zeros(len(instance), dtype=np.bool_)
+    for metric, limit in slo.limits.items():
+        late |= asked & (alone[metric] * (1 - 2.0**-40) > limit * (1 + ROUNDING))
+    if slo.share is not None:
+        return np.flatnonzero(late), int(late.sum()) > slo.misses(int(asked.sum()))
+    ((metric, limit),) = slo.limits.items()
+    least = math.fsum(alone[metric][asked]) * (1 - 2.0**-40)
+    hopeless = least > limit * (1 + ROUNDING) * int(asked.sum())
+    return np.flatnonzero(late & hopeless), hopeless
+
+
+def at_least(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
+    """Return the largest number of workers that is proven to be needed."""
+    shares = [slo for slo in slos if slo.share is not None]
+    sizes = range(1, len(shares) + 1) if len(shares) <= _MAX_SETS else (1, len(shares))
+    best = AtLeast(1, tuple(slos))
+    for size in sizes:
+        for some in itertools.combinations(shares, size):
+            found = _by_windows(world, some)
+            best = max(best, found, key=lambda each: each.workers)
+    for slo in slos:
+        if slo.share is None:
+            best = max(best, _by_mean(world, slo, best.workers), key=lambda each: each.workers)
+    return best
+
+
+def _by_windows(world: Bounded, slos: Sequence[Slo]) -> AtLeast:
+    half = PARTS // 2
+    ways = [Charging(), Charging(0, half), Charging(0, PARTS)]
+    if world.max_num_seqs:
+        ways += [Charging(PARTS, 0), Charging(half, half), Charging(half, 0)]
+    if not any(world.clock.coefficients[1:]):
+        ways = [way for way in ways if not way.by_time]
+    best, chosen = None, ways[0]
+    for way in ways:
+        limits = world.max_num_seqs, world.storage
+        demand = Demand(world.needed, world.clock, slos, way, *limits)
+        found = best_proof(demand)
+        if best is None or found.value > best.value:
+            best, chosen = found, way
+    assert best is not None
+    workers = math.ceil(best.value)
+    if workers < 2:
+        return AtLeast(1, tuple(slos))
+    proof = world.certificate(workers, slos, windows=best.windows, **chosen._asdict())
+    begin, end, _ = max(best.windows, key=lambda window: window[2] * (window[1] - window[0]))
+    unit = world.clock.unit
+    why = (
+        f"what must be done from {begin:,.6g} to {end:,.6g} {unit} takes {best.value:,.3f} workers"
+        if len(best.windows) == 1
+        else f"what must be done in {len(best.windows)} windows, mainly from {begin:,.6g} to "
+        f"{end:,.6g} {unit}, takes {best.value:,.3f} workers"
+    )
+    return AtLeast(workers, tuple(slos), proof, why)
+
+
+def _by_mean(world: Bounded, slo: Slo, known: int) -> AtLeast:
+    """Return what bounds on a total prove of a mean, if that is more than is known."""
+    nothing = AtLeast(1, (slo,))
+    ((metric, limit),) = slo.limits.items()
+    some = np.flatnonzero(slo.asked(world.needed))
+    if metric == "tpot" or not len(some):
+        return nothing
+    instance = world.needed.take(some)
+    if metric == "ttft":
+        instance = instance.replace(outputs=np.ones(len(some)), hash_ids=None, hash_block=None)
+    most = limit * (1 + ROUNDING) * len(instance)
+    how: dict[str, Any] = {}
+    if world.timed:
+        limits = world.max_num_seqs or None, world.storage
+        how = {"clock": world.clock, **dict(zip(("max_num_seqs", "storage"), limits, strict=True))}
+
+    def refutes(workers: int, method: Any) -> Any:
+        found = bound(instance, method, workers=workers, **how)
+        return found if found.value > most else None
+
+    quick = "closed-form" if how else "lagrangian"
+    low, proof = known - 1, None  # so many workers are known to be too few
+    for method in (quick, "auto") if how and len(instance) <= _PRICED else (quick,):
+        step = 1
+        while low + step < MAX_WORKERS and (found := refutes(low + step, method)) is not None:
+            low, proof, step = low + step, found, 2 * step
+        while step > 1:
+            step //= 2
+            if low + step < MAX_WORKERS and (found := refutes(low + step, method)) is not None:
+                low, proof = low + step, found
+    if proof is None or proof.certificate is None:
+        return nothing
+    per_request = proof.value / len(instance)
+    some_workers = f"{low:,} worker{'s' * (low > 1)}"
+    why = f"with {some_workers} the mean {metric} is above {per_request:,.6g} {world.clock.unit}"
+    return AtLeast(low + 1, (slo,), world.certificate(low + 1, [slo], mean=proof.certificate), why)

@@ -1,0 +1,191 @@
+"""What is known of the number of workers: at least, at most, and what each plan needs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from optsched._internal.views import draw, html, text, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from optsched.certificates.capacity import CapacityCertificate
+    from optsched.instance import Instance
+    from optsched.sizing.lower import AtLeast, Bounded
+    from optsched.sizing.slo import Slo
+    from optsched.sizing.upper import Plan
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Capacity:
+    """How many workers the requests need for the objectives.
+
+    Attributes
+    ----------
+    proof
+        What is proven: `workers`, of which no scheduler needs fewer, the certificate, and `why`;
+        None where no number of workers meets the objectives, or no bound is known on the clock.
+    plans
+        The fewest workers of each policy with each router, in the order asked for.
+    impossible
+        Requests that miss a limit even alone on an idle worker.
+    possible
+        Whether any number of workers can meet the objectives.
+    world
+        The requests, batches and engines that the proof is about.
+    loads
+        The same where the requests arrive so many times as fast.
+    cost
+        Cost of a worker per hour, where it is known.
+
+    Examples
+    --------
+    >>> from optsched import Instance, capacity
+    >>> found = capacity(Instance([5] * 6, [4] * 6, memory=18), "latency:max<=5", ["fcfs"])
+    >>> found.at_least, found.at_most, found.plans[0].router
+    (3, 3, 'least-tokens')
+    """
+
+    instance: Instance
+    slos: tuple[Slo, ...]
+    proof: AtLeast | None
+    plans: tuple[Plan, ...]
+    impossible: tuple[int, ...]
+    possible: bool
+    world: Bounded
+    seconds: float
+    cost: float | None = None
+    interrupted: bool = False
+    loads: dict[float, Capacity] = field(default_factory=dict)
+
+    @property
+    def unit(self) -> str:
+        """Unit of all times: "steps" or "s"."""
+        return self.world.clock.unit
+
+    @property
+    def at_least(self) -> int | None:
+        """Workers that anyone needs; None where no number is enough."""
+        if not self.possible:
+            return None
+        return 1 if self.proof is None else self.proof.workers
+
+    @property
+    def at_most(self) -> int | None:
+        """The fewest workers that any plan needs; None without one."""
+        return min((plan.workers for plan in self.plans if plan.workers), default=None)
+
+    @property
+    def certificate(self) -> CapacityCertificate | None:
+        """What proves `at_least`; None where nothing needs to be proven."""
+        return None if self.proof is None else self.proof.certificate
+
+    @property
+    def answer(self) -> list[str]:
+        """The answer in sentences."""
+        asked = " and ".join(map(str, self.slos))
+        found = []
+        if self.impossible:
+            labels = [self.instance.label(request) for request in self.impossible[:5]]
+            more = f" and {len(self.impossible) - 5:,} more" if len(self.impossible) > 5 else ""
+            are = "is" if len(self.impossible) == 1 else "are"
+            found.append(
+                f"{len(self.impossible):,} request{'s' * (are == 'are')} {are} late even alone on "
+                f"an idle worker: {', '.join(labels)}{more}."
+            )
+        if not self.possible:
+            return [f"No number of workers meets {asked}.", *found]
+        if self.proof is None:
+            found.append(f"No bound is known on the clock {self.world.clock.name}.")
+        elif self.proof.certificate is None:
+            found.append("Nothing proves that more than one worker is needed.")
+        else:
+            found.append(f"{self.at_least:,} workers are needed by anyone: {self.proof.why}.")
+        enough = [plan for plan in self.plans if plan.workers and plan.workers == self.at_most]
+        if enough:
+            count = enough[0].workers
+            found.append(
+                f"{enough[0].router} with {enough[0].policy} meets {asked} with {count:,} "
+                f"worker{'s' * (count != 1)}."
+            )
+        for plan in self.plans:
+            if plan.workers is None and plan.attempts:
+                found.append(
+                    f"{plan.router} with {plan.policy} does not meet it even with "
+                    f"{max(plan.attempts):,} workers."
+                )
+            elif plan.attempts and not plan.monotone:
+                most = plan.workers or 0
+                short = [n for n, each in plan.attempts.items() if n > most and not each.met]
+                found.append(
+                    f"{plan.router} with {plan.policy} falls short again with "
+                    f"{', '.join(map(str, short))} workers."
+                )
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data, ready for JSON."""
+        proof = self.certificate
+        content: dict[str, Any] = {
+            "objectives": [str(slo) for slo in self.slos],
+            "unit": self.unit,
+            "requests": len(self.instance),
+            "at_least": self.at_least,
+            "why": None if self.proof is None else self.proof.why,
+            "premises": None if proof is None else proof.premises.to_dict(),
+            "certificate": None if proof is None else json.loads(proof.to_json()),
+            "at_most": self.at_most,
+            "plans": [
+                plan.to_dict()
+                | (
+                    {"cost_per_hour": self.cost * plan.workers}
+                    if self.cost and plan.workers
+                    else {}
+                )
+                for plan in self.plans
+            ],
+            "possible": self.possible,
+            "impossible": list(self.impossible),
+            "seconds": self.seconds,
+        }
+        if self.loads:
+            content["loads"] = [
+                {
+                    "load": load,
+                    "at_least": each.at_least,
+                    "at_most": each.at_most,
+                    "plans": [plan.to_dict() for plan in each.plans],
+                }
+                for load, each in self.loads.items()
+            ]
+        return content
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot what the plans attain with each number of workers, and what is proven impossible."""
+        return draw("plot_attainment", self, ax)
+
+    def plot_growth(self, ax: Axes | None = None) -> Axes:
+        """Plot the workers needed against the load, for a result with several loads."""
+        return draw("plot_growth", self, ax)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the answer, the table and the plots as one HTML file that needs no network."""
+        write("capacity_page", path, self)
+
+    def _repr_html_(self) -> str:
+        return html("capacity_table", self)
+
+    def __repr__(self) -> str:
+        most = "" if self.at_most is None else f", at most {self.at_most}"
+        return f"<Capacity: at least {self.at_least}{most} workers>"
+
+    def __str__(self) -> str:
+        about = "\n".join(
+            line for line in str(self.instance).splitlines() if not line.startswith("  load")
+        )
+        table = f"{text('capacity_table', self)}\n" if self.plans else ""
+        return f"{about}\n\n{table}" + "\n".join(self.answer)

@@ -1,0 +1,167 @@
+"""At least: never more than what brute force needs, and proven by code that shares nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from brute_force_capacity import fewest_workers
+from brute_force_clocked import drawn
+from effort import share
+
+from optsched import Instance, Slo, get_clock, read_certificate, verify
+from optsched.clock import UNIT, LinearClock
+from optsched.clock.work import arrival_times
+from optsched.errors import CertificateError
+from optsched.sizing.lower import Bounded, at_least, late_alone
+from optsched.solvers.bounds.on_clock import least_work
+
+
+def objectives(rng, work):
+    """Draw objectives near what requests take alone."""
+    first = work.first + work.constant
+    pace = (work.own - first) / np.maximum(work.decodes, 1)
+
+    def near(values):
+        return round(float(values.max() * rng.choice([0.9, 1, 1.1, 1.3, 2])), 6)
+
+    latency, ttft, tpot = near(work.own), near(first), max(1e-3, near(pace))
+    part = int(rng.choice([100, 100, 60, 40]))
+    texts = [
+        [f"latency:p{part}<={latency}"],
+        [f"within:ttft<={ttft}&tpot<={tpot}:{part}%"],
+        [f"ttft:p{part}<={ttft}"],
+        [f"latency:max<={latency}", f"ttft:p{part}<={ttft}"],
+        [f"ttft:max<={ttft}", f"within:tpot<={tpot}:{part}%"],
+    ]
+    return [Slo(text) for text in texts[rng.integers(len(texts))]]
+
+
+@pytest.mark.no_cover
+def test_no_more_workers_are_proven_than_brute_force_needs_on_clocks():
+    rng = np.random.default_rng(7)
+    proven = 0
+    for _ in range(share(150)):
+        instance, clock = drawn(rng, 2)
+        if rng.random() < 0.3:  # decoding is dear, so that batches must be short
+            clock = LinearClock("drawn", float(rng.choice([0.2, 1])), 1.0, 0.3, 0.1)
+        storage, most = str(rng.choice(["at-once", "next-batch"])), int(rng.choice([0, 1, 2]))
+        world = Bounded(instance, clock, most, storage, timed=True)
+        slos = objectives(rng, least_work(instance, clock))
+        found = at_least(world, slos)
+        goals = [(slo.limits, slo.misses(len(instance))) for slo in slos]
+        times = arrival_times(instance, clock).tolist()
+        needed = fewest_workers(instance, clock, goals, most or 99, storage, times)
+        hopeless = any(late_alone(world, slo)[1] for slo in slos)
+        assert not (hopeless and needed)
+        assert needed is None or found.workers <= needed
+        proven += needed is not None and found.workers == needed > 1
+    assert proven > 0
+
+
+@pytest.mark.no_cover
+def test_no_more_workers_are_proven_than_brute_force_needs_in_steps():
+    rng = np.random.default_rng(5)
+    proven = 0
+    for _ in range(share(400)):
+        count = int(rng.integers(2, 5))
+        outputs = rng.integers(1, 4, count)
+        prompts = rng.integers(0, 4, count)
+        memory = int((prompts + outputs).max() + rng.integers(0, 4))
+        arrivals = np.sort(rng.integers(0, 3, count))
+        instance = Instance(prompts, outputs, memory, arrivals)
+        metric, part = str(rng.choice(["latency", "ttft"])), int(rng.choice([100, 70, 50]))
+        alone = outputs.max() if metric == "latency" else 1
+        slo = Slo(f"{metric}:p{part}<={alone + rng.integers(0, 3)}")
+        found = at_least(Bounded(instance, UNIT), [slo])
+        needed = fewest_in_steps(instance, slo)
+        assert found.workers <= needed
+        proven += found.workers == needed > 1
+    assert proven > 0
+
+
+def fewest_in_steps(instance, slo):
+    """Return the fewest workers over all starts, placements and requests that may miss."""
+    rows = list(
+        zip(
+            *(instance.prompts.tolist(), instance.outputs.tolist(), instance.arrivals.tolist()),
+            strict=True,
+        )
+    )
+    metric, limit = next(iter(slo.limits.items()))
+
+    def starts(row):
+        slack = limit - (row[1] if metric == "latency" else 1)
+        return range(row[2], row[2] + int(slack) + 1)
+
+    def served(left, held, missed, count):
+        if not left:
+            return True
+        (row, *rest) = left
+        for worker in range(count):
+            for start in starts(row):
+                steps = [(worker, start + u) for u in range(1, row[1] + 1)]
+                grown = dict(held)
+                for u, step in enumerate(steps, 1):
+                    grown[step] = grown.get(step, 0) + row[0] + u
+                if all(grown[step] <= instance.memory for step in steps) and served(
+                    rest, grown, missed, count
+                ):
+                    return True
+        return missed > 0 and served(rest, held, missed - 1, count)
+
+    misses = slo.misses(len(instance))
+    return next(count for count in range(1, 9) if served(rows, {}, misses, count))
+
+
+TRACE = Instance(
+    np.tile([400, 30, 1500, 90], 30),
+    np.tile([40, 90, 10, 200], 30),
+    6000,
+    np.arange(120) * 25,
+    seconds_per_step=0.01,
+    labels=[f"{'ab'[i % 2]}/{i}" for i in range(120)],
+)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["latency:p95<=14"],
+        ["latency:max<=14"],
+        ["ttft:p90<=1"],
+        ["latency:mean<=6"],
+        ["ttft:mean<=0.4"],
+        ["within:ttft<=2&tpot<=0.07:95%"],
+        ["a/ttft:p99<=1", "latency:p99<=13"],
+    ],
+)
+def test_every_number_has_a_proof_that_exact_integers_confirm(texts):
+    slos = [Slo(text) for text in texts]
+    clock = get_clock("llama-2-70b-2xa100")
+    found = at_least(Bounded(TRACE, clock, 8, "next-batch", timed=True), slos)
+    assert found.workers > 1
+    proof = read_certificate(found.certificate.to_json())
+    assert proof == found.certificate
+    assert found.workers - 1 < verify(proof, TRACE)
+
+
+def test_what_more_than_one_request_has_is_not_demanded_where_it_may_be_shared():
+    many = Instance([64] * 40, [4] * 40, 80, hash_ids=[[1, 2, 3, i + 9] for i in range(40)],
+                    hash_block=16)  # fmt: skip
+    alone, shared = (
+        at_least(Bounded(many, UNIT, shared=each), [Slo("latency:max<=8")])
+        for each in (False, True)
+    )
+    assert 1 < shared.workers < alone.workers
+    assert verify(shared.certificate, many) > shared.workers - 1
+
+
+def test_a_proof_belongs_to_its_requests_and_its_step():
+    found = at_least(
+        Bounded(TRACE, get_clock("llama-2-70b-2xa100"), timed=True), [Slo("latency:max<=14")]
+    )
+    for other in (TRACE.replace(memory=6001), TRACE.replace(seconds_per_step=0.02)):
+        with pytest.raises(CertificateError):
+            verify(found.certificate, other)
+    with pytest.raises(CertificateError, match="cannot be read"):
+        read_certificate(found.certificate.to_json().replace('"goals": [', '"goals": [3, '))
