@@ -211,9 +211,10 @@ def route(
     option("--certificate FILE", Written(check_writable), "Write the proof, for check."),
     HTML,
     runs=(
-        "capacity trace.csv --memory 16492 --slo latency:p90<=400",
-        "capacity trace.csv --memory 16492 --clock llama-2-70b-2xa100 --slo ttft:p99<=2 --loads 2",
-        "capacity family:chat-and-summaries,n=200 --slo latency:max<=900 --policies area",
+        "capacity trace.csv --memory 16492 --slo 'latency:p90<=900'",
+        "capacity trace.csv --memory 16492 --clock llama-2-70b-2xa100 --policies work "
+        "--slo 'ttft:p90<=9' --slo 'latency:mean<=90'",
+        "capacity family:uniform,n=40 --slo 'latency:max<=120' --loads 2 --html report.html",
     ),
 )
 def capacity(

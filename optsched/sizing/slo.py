@@ -79,7 +79,7 @@ class Slo:
         if len(parts) == 3 and parts[0] == "within":
             conditions = parts[1].split("&")
             share: Fraction | None = self._percent(parts[2].removesuffix("%"))
-        elif len(parts) == 2:
+        elif len(parts) == 2 and "<=" in parts[1]:
             statistic, sign, value = parts[1].partition("<=")
             conditions = [f"{parts[0]}{sign}{value}"]
             share = self._share(statistic)

@@ -117,7 +117,7 @@ TRACE = Instance(
     np.tile([400, 30, 1500, 90], 30),
     np.tile([40, 90, 10, 200], 30),
     6000,
-    np.arange(120) * 25,
+    np.arange(120) * 8,
     seconds_per_step=0.01,
     labels=[f"{'ab'[i % 2]}/{i}" for i in range(120)],
 )

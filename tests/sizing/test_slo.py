@@ -36,7 +36,7 @@ def test_texts_say_what_is_limited_and_for_how_many(text, limits, share, tenant)
         ("latncy:max<=2", "did you mean 'latency'"),
         ("ttft:q9<=2", "the statistic 'q9'"),
         ("ttft:p101<=2", "above 0 and at most 100"),
-        ("ttft:p99<2", "where a limit belongs"),
+        ("ttft:p99<2", "wrong form"),
         ("ttft:p99<=-2", "where a limit belongs"),
         ("within:ttft<=1&ttft<=2:99%", "twice"),
         (3, "must be a text"),
