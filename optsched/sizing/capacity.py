@@ -92,8 +92,8 @@ def capacity(
     Examples
     --------
     >>> from optsched import capacity, family
-    >>> trace = family("chat-and-summaries", n=200, load=3, seed=1)
-    >>> found = capacity(trace, "latency:p90<=600", "area")
+    >>> trace = family("uniform", n=60, load=2.5, seed=2)
+    >>> found = capacity(trace, "latency:p90<=70", "area")
     >>> 1 < found.at_least <= found.at_most
     True
     """

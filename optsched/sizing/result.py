@@ -47,7 +47,7 @@ class Capacity:
     >>> from optsched import Instance, capacity
     >>> found = capacity(Instance([5] * 6, [4] * 6, memory=18), "latency:max<=5", ["fcfs"])
     >>> found.at_least, found.at_most, found.plans[0].router
-    (3, 3, 'least-tokens')
+    (2, 3, 'least-tokens')
     """
 
     instance: Instance
