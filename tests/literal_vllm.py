@@ -52,6 +52,7 @@ class Settings:
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True
     async_scheduling: bool = False
+    version: str = "0.33"
 
 
 @dataclass
@@ -192,6 +193,8 @@ class Scheduler:
                     left += self.given_back(chosen.pop(victim))
                 self.preempt(victim)
                 preempted += 1
+            if request not in self.running and self.settings.version == "0.32":
+                break
             if request in self.running:
                 self.allocate(request, tokens)
                 chosen[request] = tokens

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: In what order requests are admitted.
 SchedulingPolicy = Literal["fcfs", "priority"]
+#: Whose scheduler it is.
+Version = Literal["0.32", "0.33"]
 
 
 class Ranks(NamedTuple):
@@ -34,7 +36,7 @@ class Ranks(NamedTuple):
 @checked(PolicyError)
 @dataclass(frozen=True)
 class VllmPolicy(NamedPolicy):
-    """Form batches as the scheduler of vLLM 0.33.0 does; run on a clock.
+    """Form batches as the scheduler of vLLM 0.33.0, or 0.32.0, does; run on a clock.
 
     The options have vLLM's names, and its defaults. Outputs are unknown. A batch has one budget of
     tokens: running requests take what they lack in order of admission, then waiting ones are
@@ -80,6 +82,9 @@ class VllmPolicy(NamedPolicy):
     deviations
         Where there are beliefs, a plan leaves this many standard deviations of the blocks that
         running requests are likely to hold free.
+    version
+        "0.32": by priority or an order, a request that preempts itself keeps those behind it out of
+        the batch. In "0.33" they go on.
 
     Examples
     --------
@@ -104,6 +109,7 @@ class VllmPolicy(NamedPolicy):
     learned: bool = False
     fair: bool = False
     deviations: float = 1.0
+    version: Version = "0.33"
     needs: ClassVar[Needs] = Needs("vllm")
 
     def __post_init__(self) -> None:
@@ -125,6 +131,10 @@ class VllmPolicy(NamedPolicy):
         self.require(
             self.scheduling_policy in ("fcfs", "priority"),
             f"scheduling_policy is {self.scheduling_policy!r}, but must be fcfs or priority",
+        )
+        self.require(
+            self.version in ("0.32", "0.33"),
+            f"version is {self.version!r}, but must be 0.32 or 0.33, whose schedulers are known",
         )
 
     @property

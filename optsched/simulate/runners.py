@@ -332,6 +332,7 @@ def vllm_limits(policy: VllmPolicy, instance: Instance) -> vllm.Limits:
         policy.reorders,
         policy.plan,
         policy.learns,
+        policy.version == "0.32",
     )
 
 

@@ -69,6 +69,7 @@ class Limits(NamedTuple):
     ordered: bool  # by keys that change when a request is preempted
     planned: bool  # admit only what is expected to fit to the end
     learns: bool  # is told of all events, and learns from them
+    halts: bool  # a request that preempts itself keeps those behind it out of the batch
 
 
 class Queue(NamedTuple):
@@ -252,6 +253,8 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
             if given_back > 0:
                 left += given_back
                 chosen -= 1
+        if victim == index and limits.halts:
+            break
         if victim != index:
             full = (request.computed + tokens) // limits.block_size
             if cache is not None and (request.room > room or request.named < full):

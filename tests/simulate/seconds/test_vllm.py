@@ -76,6 +76,7 @@ def cases(draw):
         "watermark": draw(st.sampled_from([0.0, 0.0, 0.1, 0.3])),
         "scheduler_reserve_full_isl": draw(st.booleans()),
         "async_scheduling": draw(st.booleans()),
+        "version": draw(st.sampled_from(["0.32", "0.33"])),
     }
     most = (blocks - 1) * size + 1
     requests = []
