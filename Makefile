@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Times of all tests are kept in build/tests.xml.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal --durations 15 --junit-xml build/tests.xml
 
-.PHONY: demo test test-all check format docs benchmarks library campaign reproduce validate clean
+.PHONY: demo test test-all check format docs benchmarks library campaign reproduce validate validate-cpu clean
 
 demo: .venv/ready  ## compare all policies on a synthetic workload and write an HTML report
 	@mkdir -p demo
@@ -51,9 +51,12 @@ reproduce: .venv/papers  ## all tables, figures and theorems of the papers, in f
 validate: build/validate/ready  ## a real vLLM, in a venv of its own (3 GB), with our orders inside
 	build/validate/bin/python benchmarks/validate_vllm.py docs/validation.md
 
-build/validate/ready: benchmarks/install_vllm.py pyproject.toml
-	$(PYTHON) -m venv build/validate
-	build/validate/bin/python benchmarks/install_vllm.py
+validate-cpu: build/validate-cpu/ready  ## the same with a model that computes on a CPU (4.4 GB); gains are measured; at most ten minutes
+	build/validate-cpu/bin/python benchmarks/validate_cpu.py docs/validation.md
+
+build/validate/ready build/validate-cpu/ready: benchmarks/install_vllm.py pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python benchmarks/install_vllm.py $(if $(findstring cpu,$@),compute)
 	@touch $@
 
 .venv/ready: pyproject.toml
@@ -71,4 +74,4 @@ build/validate/ready: benchmarks/install_vllm.py pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf .venv build/validate demo docs/_build docs/notebooks docs/jupyter_execute
+	rm -rf .venv build/validate build/validate-cpu demo docs/_build docs/notebooks docs/jupyter_execute

@@ -1,12 +1,14 @@
 """Drives the scheduler of a real vLLM with dummy tokens, against a clock; no GPU takes part.
 
 Batches follow each other as in vLLM's engine: one at a time, or the next one formed while one runs.
+An `Engine` computes them on a CPU, with a model of random weights.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -52,6 +54,12 @@ _MODEL = {
     "vocab_size": 128,
     "torch_dtype": "float16",
 }
+_COMPUTED = _MODEL | {
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "num_hidden_layers": 4,
+    "vocab_size": 1024,
+}
 _TOKEN = 7
 
 
@@ -62,6 +70,7 @@ class Served:
     first: np.ndarray
     last: np.ndarray
     contents: list[list[tuple[int, int, int]]] = field(default_factory=list)  # of each batch
+    sums: list[BatchContent] = field(default_factory=list)  # of each batch, for a clock
     rows: list[tuple[int, ...]] = field(default_factory=list)
     spans: list[tuple[float, float]] = field(default_factory=list)
     preemptions: int = 0
@@ -83,9 +92,7 @@ def make(
     blocks, size = options.pop("num_gpu_blocks"), options.pop("block_size")
     asynchronous = options["async_scheduling"]
     extra = {} if settings is None else {"optsched": settings}
-    with TemporaryDirectory() as folder:
-        config = _MODEL | {"max_position_embeddings": longest}
-        (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with _model(_MODEL, longest) as folder:
         model = ModelConfig(
             folder, skip_tokenizer_init=True, max_model_len=longest, dtype="float16", seed=0
         )
@@ -103,6 +110,25 @@ def make(
     )
     spec = FullAttentionSpec(block_size=size, num_kv_heads=1, head_size=1, dtype=torch.float32)
     kv_cache = KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)])
+    manager = StructuredOutputManager(config)
+    made = _clocked(asynchronous, planned, unlimited)
+    scheduler = made(config, kv_cache, manager, block_size=size, log_stats=False)
+    if window is not None:
+        scheduler.waiting = Window(scheduler, *window)
+    return scheduler
+
+
+@contextmanager
+def _model(config, longest):
+    """Yield a folder with the configuration of a model, without weights or a tokenizer."""
+    with TemporaryDirectory() as folder:
+        config = config | {"max_position_embeddings": longest}
+        (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        yield folder
+
+
+def _clocked(asynchronous, planned, unlimited=False):
+    """Return a class of scheduler that is on the clock of the simulation."""
     base = AsyncScheduler if asynchronous else Scheduler
     if planned is not None:
         import optsched.vllm
@@ -120,13 +146,62 @@ def make(
 
         def limit_of(self, request):
             # The engine knows when each request ends, as with max_tokens; forecasts must not.
-            return longest - request.num_prompt_tokens if unlimited else request.max_tokens
+            room = self.max_model_len - request.num_prompt_tokens
+            return room if unlimited else request.max_tokens
 
-    manager = StructuredOutputManager(config)
-    scheduler = Clocked(config, kv_cache, manager, block_size=size, log_stats=False)
-    if window is not None:
-        scheduler.waiting = Window(scheduler, *window)
-    return scheduler
+    return Clocked
+
+
+class Engine:
+    """vLLM's engine with one of the classes, and a model that computes on one thread of a CPU.
+
+    Prefix caching is off, and batches follow each other one at a time.
+    """
+
+    def __init__(self, options, longest, settings=None, planned=None):
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.triton_utils import dispatcher
+        from vllm.v1.engine.core import EngineCore
+        from vllm.v1.executor.abstract import Executor
+
+        # It looks at all that is imported, and at objects of llvmlite that have no dict.
+        dispatcher.vars = lambda value: value.__dict__ if type(value).__dictoffset__ else {}
+        options = dict(options)
+        options["num_gpu_blocks_override"] = options.pop("num_gpu_blocks")
+        options["scheduling_policy"] = options.pop("policy")
+        with _model(_COMPUTED, longest) as folder:
+            arguments = EngineArgs(
+                model=folder,
+                skip_tokenizer_init=True,
+                load_format="dummy",
+                dtype="float32",  # not every CPU computes with half of the bits
+                max_model_len=longest,
+                enable_prefix_caching=False,
+                enforce_eager=True,
+                scheduler_cls=_clocked(False, planned),
+                additional_config={} if settings is None else {"optsched": settings},
+                **options,
+            )
+            config = arguments.create_engine_config()
+            self.core = EngineCore(config, Executor.get_class(config), log_stats=False)
+        self.scheduler = self.core.scheduler
+        self.made = None  # by the batch that was computed last
+
+    def compute(self, output):
+        """Compute a batch; return its CPU seconds."""
+        executor = self.core.model_executor
+        began = process_time()
+        self.made = executor.execute_model(output)
+        if self.made is None:
+            self.made = executor.sample_tokens(None)
+        return process_time() - began
+
+    def forget(self):
+        """Tell the model of the last requests that they have ended."""
+        while self.scheduler.has_requests():
+            output = self.scheduler.schedule()
+            self.compute(output)
+            self.scheduler.update_from_output(output, self.made)
 
 
 class Window(PriorityRequestQueue):
@@ -159,8 +234,28 @@ class Window(PriorityRequestQueue):
         return self.chosen
 
 
-def serve(scheduler, requests, clock, *, depth, extras=None, texts=None, after=(), aborts=()):
-    """Serve requests (prompt, output, arrival, priority); extras are what clients say of them.
+def serve(scheduler, requests, clock, **known):
+    """Serve requests, as `batches`; return what became of them."""
+    *_, served = batches(scheduler, requests, clock, **known)
+    return served
+
+
+def batches(
+    scheduler,
+    requests,
+    clock,
+    *,
+    depth,
+    extras=None,
+    texts=None,
+    after=(),
+    aborts=(),
+    engine=None,
+):
+    """Serve requests (prompt, output, arrival, priority); yield what became of them so far.
+
+    It yields after each batch. Extras are what clients say of requests. An engine computes; without
+    a clock a batch takes the CPU time of forming, computing and taking note of it.
 
     Texts are the tokens of each, prompt and output, where a prefix cache looks at them. Some come
     after another one has ended, and a pause: {request: (other one, seconds)}; some are aborted, at
@@ -173,7 +268,7 @@ def serve(scheduler, requests, clock, *, depth, extras=None, texts=None, after=(
     followers = {}
     for index, (other, pause) in after.items():
         followers.setdefault(other, []).append((index, pause))
-    there, flying, done, now, free_from = {}, [], 0, 0.0, 0.0
+    there, flying, done, now, free_from, cost = {}, [], 0, 0.0, 0.0, 0.0
     hasher = None
     if scheduler.kv_cache_manager.enable_caching:
         init_none_hash(sha256)
@@ -200,20 +295,28 @@ def serve(scheduler, requests, clock, *, depth, extras=None, texts=None, after=(
             waited = len(scheduler.waiting)
             begun = process_time()
             output = scheduler.schedule()
-            served.cpu_s += process_time() - begun
+            spent = process_time() - begun
+            served.cpu_s += spent
+            cost += spent
             preempted = len(output.preempted_req_ids or ())
             served.preemptions += preempted
             if output.num_scheduled_tokens:
                 parts, content = content_of(output, there)
                 begin = max(now, free_from)
-                free_from = begin + clock(content)
+                computing = 0.0 if engine is None else engine.compute(output)
+                free_from = begin + (cost + computing if clock is None else clock(content))
+                cost = 0.0
                 free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
                 row = (len(parts), output.total_num_scheduled_tokens, len(scheduler.running))
                 served.rows.append((*row, waited, free, preempted))
                 served.contents.append([(i, at, tokens) for i, at, tokens, _ in parts])
                 served.spans.append((begin, free_from))
+                served.sums.append(content)
                 flying.append((output, parts, free_from))
+                yield served
                 continue
+            if engine is not None:
+                engine.compute(output)  # which forgets requests that have ended
             scheduler.update_from_output(output, ModelRunnerOutput([], {}))
             if preempted and not flying:
                 continue
@@ -221,7 +324,10 @@ def serve(scheduler, requests, clock, *, depth, extras=None, texts=None, after=(
             output, parts, end = flying.pop(0)
             now = max(now, end)
             parts = [part for part in parts if part[0] in there]
-            scheduler.update_from_output(output, tokens_of(parts, there, texts))
+            made = tokens_of(parts, there, texts) if engine is None else engine.made
+            begun = process_time()
+            scheduler.update_from_output(output, made)
+            cost += process_time() - begun
             for index, _, _, makes in parts:
                 request = there[index]
                 if makes and served.first[index] < 0:
@@ -234,7 +340,7 @@ def serve(scheduler, requests, clock, *, depth, extras=None, texts=None, after=(
             now = max(now, coming[0][0])
         else:
             break
-    return served
+    yield served
 
 
 def request_of(index, facts, extra, texts, hasher):

@@ -27,7 +27,6 @@ REQUESTS = 1000
 LOG_ERROR = 0.5
 #: Tokens of memory, load on the clock.
 WORKLOADS = ((16_496, 0.7), (16_496, 0.97), (103_280, 1.2))
-BEGIN, END = "<!-- written by make validate: begin -->", "<!-- written by make validate: end -->"
 
 
 def drawn(seed, asynchronous, priority):
@@ -86,10 +85,10 @@ def equal_batches(theirs, run):
 KINDS = {
     "vLLM itself, by arrival": (None, None, "vllm"),
     "vLLM itself, by priority": (None, None, "vllm"),
-    "`OrderedScheduler`, area": (False, {"order": "area"}, "vllm:area"),
+    "`OrderedScheduler`, area": (False, {"order": "area", "aging": None}, "vllm:area"),
     "`PlannedScheduler`, by arrival": (True, {"order": None}, "vllm+plan"),
-    "`PlannedScheduler`, area": (True, {"order": "area"}, "vllm:area+plan"),
-    "`PlannedScheduler`, mc-sf": (True, {"order": "mc-sf"}, "vllm:mc-sf+plan"),
+    "`PlannedScheduler`, area": (True, {"order": "area", "aging": None}, "vllm:area+plan"),
+    "`PlannedScheduler`, mc-sf": (True, {"order": "mc-sf", "aging": None}, "vllm:mc-sf+plan"),
 }
 
 
@@ -129,7 +128,7 @@ class Row:
 
 
 _WINDOWED = 20_000  # tokens up to which a window, which asks a plan more often, takes seconds
-WORK = {"order": "work", "clock": SERVING}
+WORK = {"order": "work", "clock": SERVING, "aging": None}
 ROWS = (
     Row("vLLM, by arrival", policy="vllm"),
     Row("**work, planned**", True, WORK, "vllm:work+plan"),
@@ -257,6 +256,17 @@ def text_of(first, second):
     return "\n".join(lines)
 
 
+def write_between(page, target, text):
+    """Write a text between the lines of a page that a target of make owns."""
+    begin, end = (f"<!-- written by {target}: {edge} -->" for edge in ("begin", "end"))
+    whole = page.read_text(encoding="utf-8")
+    before, _, rest = whole.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        sys.exit(f"{page} has no lines {begin!r} and {end!r} to write between")
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+
+
 def main(page):
     """Measure all, and write the tables into a page."""
     first = []
@@ -272,12 +282,7 @@ def main(page):
     text = text_of(first, second)
     print(text)
     if page is not None:
-        whole = page.read_text(encoding="utf-8")
-        before, _, rest = whole.partition(BEGIN)
-        _, found, after = rest.partition(END)
-        if not found:
-            sys.exit(f"{page} has no lines {BEGIN!r} and {END!r} to write between")
-        page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+        write_between(page, "make validate", text)
     if any(total != equal for _, _, total, equal, _ in first):
         sys.exit("batches of optsched differ from those of vLLM; the table says where")
 

