@@ -1,10 +1,10 @@
 """`make validate-cpu`: orders and plans in a vLLM that computes, on a CPU with random weights.
 
 `validate_cpu.py [PAGE]` runs four engines. First their time comes from a clock, and every batch
-must be that of optsched; exits with 1 where one is not. Then a batch takes the CPU time of this process,
-and gains are held against what optsched predicts on a clock fitted to other batches, slowed by as
-much as all batches of the seed took longer. The engines take turns, batch by batch, so that what
-else the machine does meets all of them alike.
+must be that of optsched; exits with 1 where one is not. Then a batch takes the CPU time of this
+process, and gains are held against what optsched predicts on a clock fitted to other batches,
+slowed by as much as all batches of the seed took longer. The engines take turns, batch by batch, so
+that what else the machine does meets all of them alike.
 """
 
 from __future__ import annotations
