@@ -1,9 +1,8 @@
 """The scheduler of vLLM v1: blocks of KV cache, one token budget per batch, preemption.
 
 A request holds blocks for the tokens that are *computed*; the token that a batch makes is stored in
-the next one. Asynchronously a batch is formed while the one before it runs: a token in flight
-counts, although it is not back yet. Blocks are only counted, unless they can be found again
-(`block_cache`).
+the next one. Asynchronously a batch is formed while the one before runs: a token in flight counts
+before it is back. Blocks are only counted, unless they can be found again (`block_cache`).
 """
 
 from __future__ import annotations
@@ -241,8 +240,7 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
             place += 1  # its last token is in flight
             continue
         tokens = min(request.prompt + known - request.computed, left)
-        victim = MINUS_ONE
-        room = request.room
+        victim, room = MINUS_ONE, request.room
         while victim != index and not _hold(engine, index, tokens, limits.block_size):
             worst = counters[_RUNNING] - 1 if limits.in_turn else _largest(engine)
             victim = running[worst]
@@ -253,8 +251,6 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
             if given_back > 0:
                 left += given_back
                 chosen -= 1
-        if victim == index and limits.halts:
-            break
         if victim != index:
             full = (request.computed + tokens) // limits.block_size
             if cache is not None and (request.room > room or request.named < full):
@@ -263,6 +259,8 @@ def _form(engine: Engine, cache: Cache | None, row: IntArray, limits: Limits) ->
             left -= tokens
             chosen += 1
             place += 1
+        elif limits.halts:
+            break
     before = counters[_RUNNING]
     if preempted == 0 and counters[_WAITING] > 0:
         left = _admit(engine, cache, left, limits)
