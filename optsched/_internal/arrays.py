@@ -42,8 +42,7 @@ def as_integers(name: str, values: Any) -> IntArray:
     if array.ndim != 1:
         raise InstanceError(f"{name} must be a list of numbers, one per request", column=name)
     if array.dtype.kind == "i" or (array.dtype.kind == "u" and (array <= MAX_SUM).all()):
-        own = array.base is None and not array.flags.writeable
-        return array if own and array.dtype == np.int64 else frozen(array.astype(np.int64))
+        return frozen(array.astype(np.int64))
     floats = as_floats(name, values)
     with np.errstate(invalid="ignore"):
         whole = np.isfinite(floats) & (floats == np.floor(floats)) & (np.abs(floats) < 2**53)

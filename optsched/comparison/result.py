@@ -261,7 +261,7 @@ class Comparison:
     def comparable(self) -> bool:
         """Whether all runs of a trace completed the same requests, and means say which is best."""
         return not any(
-            len({_served(run) for run in trace}) > 1
+            any(run.unfinished for run in trace) and len({_served(run) for run in trace}) > 1
             for trace in zip(*self.runs_by_policy.values(), strict=False)
         )
 

@@ -81,12 +81,10 @@ class Solution(Shown):
     model: optimal after 0.20 s (HiGHS 1.14.0)
       objective 22
       bound     22, proven optimal
-    >>> Solution(Stopped.INFEASIBLE, "HiGHS 1.14.0", 0.1).require()
+    >>> Solution(Stopped.INFEASIBLE, "HiGHS", 0.1).require()
     Traceback (most recent call last):
         ...
-    optsched.errors.InfeasibleError: model: infeasible after 0.10 s (HiGHS 1.14.0)
-      objective none: there is no answer
-      bound     none
+    optsched.errors.InfeasibleError: model: infeasible after 0.10 s (HiGHS), without an answer
     """
 
     status: str
@@ -197,7 +195,8 @@ class Solution(Shown):
         said = str(self).splitlines()[0]
         if not self.has_answer:
             infeasible = self.status is Stopped.INFEASIBLE
-            why = f"{said}, without an answer; {self.raw_status or 'allow more time'}"
+            advice = self.raw_status or ("" if infeasible else "allow more time")
+            why = f"{said}, without an answer{advice and f'; {advice}'}"
             raise (InfeasibleError if infeasible else SolverError)(why)
         if optimal and not self.proven_optimal:
             raise SolverError(f"{said}: the answer is not proven optimal; allow more time")

@@ -106,7 +106,11 @@ class ChildChannel:
 
     def _send(self, message: object) -> None:
         with self._sending, contextlib.suppress(OSError):  # `receive` will notice its death
-            self._connection.send(message)
+            try:
+                self._connection.send(message)
+            except TypeError:  # one that is closed meanwhile has no handle
+                if not self._connection.closed:
+                    raise
 
     def receive(self, timeout: float | None) -> Message | None:
         """Wait for a message; None if none came in time."""
